@@ -451,6 +451,34 @@ def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
         load_data(spec(tmp_path, leaf="."))
 
 
+@pytest.mark.parametrize(
+    ("users", "sentence"),
+    [
+        (
+            {"1": (["000001.jpg"], [0.0])},
+            "user 1, row 1: x: '000001.jpg' with the label 0.0: a name of a file as in CelebA, or "
+            "a sentence, expected numbers, or texts with the character that follows (dataset: "
+            "{folder: …} reads images",
+        ),
+        (
+            {"a": ([["146", "Mon", "hello"]], [0])},
+            "user a, row 1: x: a list of texts or lists, as in Sent140 and Reddit, expected a list "
+            "of numbers, or a text (dataset: {table: …}",
+        ),
+        ({"a": ([[["<BOS>", "w"]]], [[["w"]]])}, "as in Sent140 and Reddit"),
+        ({"a": ([5.0], [0])}, "row 1: x: neither, expected a list of numbers, or a text"),
+        ({"a": ([[1, 2]], [0]), "b": ([[1, 2], [1]], [0, 0])}, "user b, row 2: x: got 1, expected"),
+        ({"a": ([[1, 2]], [0]), "b": ([[1]], [0])}, "user b, row 1: x: got 1, expected 2 numbers"),
+        ({"a": ([[1], [1]], [0, [1]])}, "user a, row 2: y: got '[1]', expected a number"),
+    ],
+)
+def test_sets_of_leaf_that_are_no_numbers_are_refused_before_the_run(tmp_path, users, sentence):
+    write_leaf(tmp_path, users)
+    with pytest.raises(InputError) as refused:
+        dataset_facts(spec(tmp_path, leaf="."))
+    assert sentence in str(refused.value)
+
+
 def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
     raw = tmp_path / "MNIST/raw"
     raw.mkdir(parents=True)

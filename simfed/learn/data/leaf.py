@@ -126,6 +126,38 @@ class LeafReader:
         return (), ()
 
 
+def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
+    """Refuse samples that are neither texts to go on with nor numbers, as some sets of LEAF
+    have, and those of another length than the `first` of all."""
+    for row, (sample, target) in enumerate(zip(x, y, strict=True), 1):
+        at = f"{where}, row {row}"
+        if isinstance(sample, str) and isinstance(target, str):
+            continue
+        if isinstance(sample, str):
+            raise InputError(
+                "numbers, or texts with the character that follows",
+                where=f"{at}: x",
+                problem=f"{sample!r:.40} with the label {target!r:.10}: a name of a file as in "
+                "CelebA, or a sentence",
+                hint="dataset: {folder: …} reads images in a folder per class, {table: …} columns "
+                "of numbers",
+            )
+        if not isinstance(sample, list) or not sample or isinstance(sample[0], (list, str, dict)):
+            raise InputError(
+                "a list of numbers, or a text",
+                where=f"{at}: x",
+                problem="a list of texts or lists, as in Sent140 and Reddit"
+                if isinstance(sample, list) and sample
+                else "neither",
+                hint="dataset: {table: …} reads columns of numbers",
+            )
+        if len(sample) != len(first):
+            allowed = f"{len(first)} numbers, as the first row has"
+            raise InputError(allowed, where=f"{at}: x", got=len(sample))
+        if not isinstance(target, (int, float)):
+            raise InputError("a number", where=f"{at}: y", got=f"{target!r:.40}")
+
+
 def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
     samples: list[Any] = []
     targets: list[Any] = []
@@ -142,6 +174,7 @@ def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
                         where=f"{file}: user {user}",
                         got=f"{len(x)} of x, {len(y)} of y",
                     )
+                _check_rows(x, y, (samples or x)[0], f"{file}: user {user}")
                 samples += x
                 targets += y
                 owners += [str(user)] * len(x)

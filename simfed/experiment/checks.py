@@ -21,6 +21,7 @@ from simfed.fleet.privacy import find_unprovable, is_decided_by_time, require_ac
 from simfed.fleet.tasks import Tasks, codec_work
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Field, Method, Plan, Work
+from simfed.ground.registry import import_part, registry
 from simfed.ground.steps import Wait, check_steps, nodes_of
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _SLOWEST_BYTES_PER_S = 125.0
 """Of a link, 1 kbps: below that, and where one transfer takes longer than `_LONGEST_S`, its unit
 may be a slip."""
+_ALL_HALVED = 8
+"""Pixels a side of which simfed's own models with batch norm may leave one."""
 _LONGEST_S = 86_400.0
 
 
@@ -86,6 +89,8 @@ class Checks:
             gather(partial(self._check_overlap, i, time_only), f"clients[{i}].overlap")
             gather(partial(self._check_private_uploads, i))
             gather(partial(self._check_attack, i), f"clients[{i}].attack")
+            if not time_only:
+                gather(partial(self._check_single_samples, i))
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
             gather(partial(self._check_battery, i), f"clients[{i}].availability")
             gather(partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy")
@@ -356,6 +361,35 @@ class Checks:
         attack = self.scenario.clients[index].attack
         if attack is not None:
             attack.made.check(dataset_facts(self.scenario.dataset))
+
+    def _check_single_samples(self, index: int) -> None:
+        """Nobody of a group trains on a batch of one where its model's batch norm cannot."""
+        name = self.scenario.clients[index].prototype
+        model, training = self.scenario.prototypes[name].model, self.scenario.training
+        facts, data = self._parts.facts[name], dataset_facts(self.scenario.dataset)
+        built_in = registry("model").origin(model) == "built in"
+        pixels = max(data.input_shape[1:], default=1)
+        if not facts.buffers or (built_in and pixels > _ALL_HALVED):
+            return  # known without PyTorch, and without the files of the data
+        whole = training.batch_size
+        for client in self.fleet.members(index):
+            samples = self._parts.samples_of(int(client))
+            last = samples % whole if training.local_epochs is not None else min(samples, whole)
+            if last == 1 or whole == 1:
+                break
+        else:
+            return
+        takes_one = import_part("simfed.learn.models.build:takes_one_sample")
+        if not takes_one(model, data.input_shape, data.classes):
+            raise InputError(
+                "a batch size that leaves nobody a batch of one, or a model without batch norm "
+                "such as resnet18-gn",
+                where="training.batch_size",
+                problem=f"client {client} owns {samples} of the samples, which in batches of "
+                f"{whole} come to a batch of one, and the batch norm of prototype {name!r} needs "
+                "two at least",
+                hint="or a partition in which everybody owns several" if samples == 1 else None,
+            )
 
     def _check_steps(self, index: int) -> None:
         """A plan that says its steps can be carried out, and its barriers open."""

@@ -74,6 +74,24 @@ def plain(model: nn.Module) -> nn.Module:
     return twin
 
 
+def takes_one_sample(model: str, input_shape: tuple[int, ...], classes: int) -> bool:
+    """Return whether the model trains on a batch of one: batch norm needs several values of each
+    channel, of one sample as many as there are pixels where it stands.
+
+    >>> takes_one_sample("resnet18", (3, 8, 8), 2), takes_one_sample("resnet18", (3, 16, 16), 2)
+    (False, True)
+    """
+    module = build_model(model, input_shape, classes, seed=0)
+    tokens = bool(getattr(module, "tokens", False))
+    sample = torch.zeros(1, *input_shape, dtype=torch.int64 if tokens else torch.float32)
+    try:
+        with torch.no_grad(), _global_generator_at(0):
+            module(sample)
+    except ValueError:
+        return False
+    return True
+
+
 def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
     """Build the model once and count it: parameters, running statistics, FLOPs of one sample.
 

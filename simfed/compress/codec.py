@@ -66,9 +66,6 @@ Feedback = Literal["wanted", "optional", "own", "none"]
 Symbols: TypeAlias = Any
 """What travels in place of 32-bit values: whatever the codec that made them likes."""
 
-LAYERS = "layers"
-"""What the label of a codec per layer begins with, and its key in scenarios."""
-
 Part: TypeAlias = "Sparsifier | ValueCodec | Codec"
 """What the registry has under a codec's name."""
 

@@ -53,7 +53,8 @@ def test_the_size_is_the_sum_of_the_layers(code):
     "plain",
     [
         PLAIN,
-        {"conv*": "periodic-k@5", "fc1.weight": "powersgd(1)"},
+        {"conv*": "periodic-k@5", "fc1.weight": {"svd": {"rank": 1}}},
+        {"*.weight": "svd(energy=0.5)", "*.bias": "fp16"},
         {"*.weight": "random-k+fp16@10%", "*.bias": "ef-sign"},
     ],
 )
@@ -85,8 +86,8 @@ def test_with_feedback_nothing_is_lost_and_a_lost_upload_comes_back():
     np.testing.assert_allclose(residual, vector, rtol=1e-6)
 
 
-def test_a_memory_is_kept_layer_by_layer_and_taken_back():
-    codec = PerLayer.read({"fc1.weight": "powersgd(1)", "conv*": "periodic-k@3"})
+def test_places_in_periods_are_kept_layer_by_layer_and_taken_back():
+    codec = PerLayer.read({"fc1.weight": "periodic-k@7", "conv*": "periodic-k@3"})
     _, state = codec.encode(update(0), None, np.random.default_rng(0), 1, layout=SHAPES)
     second, _ = codec.encode(update(1), state, np.random.default_rng(1), 1, layout=SHAPES)
     undone = codec.undo(second)
@@ -130,8 +131,10 @@ def test_layers_need_names(layout):
             r"layers: conv\*: got 'top-k', expected a level behind it, such as top-k@1%",
         ),
         ({"conv*": "top-k@energy:90%"}, "known before the update"),
-        ({"conv*": "ef21"}, "error feedback can be put around"),
-        ({"conv*": {"layers": {"*": "qsgd"}}}, "expected a codec"),
+        ({"conv*": "ef21"}, "without memory of its own that allows error feedback"),
+        ({"conv*": "powersgd"}, "without memory of its own that allows error feedback"),
+        ({"conv*": "terngrad"}, "without memory of its own that allows error feedback"),
+        ({"conv*": {"layers": {"*": "qsgd"}}}, "without memory of its own"),
         ({"a,b": "qsgd"}, "a pattern of names"),
         ({"conv*": "qsdg"}, "did you mean 'qsgd'"),
         ({}, "a strategy for each pattern"),

@@ -29,7 +29,7 @@ ARMS = [
     "random-k+fp16",
     "qsgd(4,bucket=64)",
     "ef21(top-k+fp16)",
-    "layers(conv*=periodic-k@10%,fc1.weight=powersgd(1),*=qsgd(4))",
+    "layers(conv*=periodic-k@10%,fc1.weight=svd(1),*=qsgd(4))",
 ]
 LABELS = [codec_from_spec(arm).label for arm in ARMS]
 METHODS = ["fedkd", "fedprox"]

@@ -259,10 +259,10 @@ def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
     assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
 
 
-def test_layers_by_codecs_with_memories_and_with_seeds_travel_together():
+def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
     from simfed.compress.codec import codec_from_spec
 
-    layers = {"layers": {"*weight": "powersgd(1)", "*bias": "periodic-k@20%"}}
+    layers = {"layers": {"*weight": "svd(1)", "*bias": "periodic-k@20%"}}
     plan = worlds.scenario(
         rounds=2,
         clients=[{"count": 3, "prototype": "small", "device": worlds.TIMES}],

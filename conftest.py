@@ -6,6 +6,7 @@ collected: `.ci/flower` runs it, with Flower installed.
 """
 
 import os
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -16,6 +17,10 @@ from simfed.ground.registry import REGISTRIES, registry
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("repeat")
+
+# each of some hundred processes would compile all of simfed anew
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 HAS_FLOWER = find_spec("flwr") is not None
 NEED_FLOWER = (

@@ -259,6 +259,7 @@ BAD_TABLES = {
     "dates": ("day,ill\n2020-01-01,yes\n2020-01-02,no\n", {}, "column day"),
     "many classes": (CSV, {"target": "score"}, "row"),
     "ragged": (CSV + "1,2\n", {}, "cannot be read"),
+    "a column twice": ("a,a,ill\n1,2,yes\n3,4,no\n", {}, "a, a or ill (it stands twice)"),
 }
 
 

@@ -180,7 +180,7 @@ class TableReader:
         self._target, self._owner = target, owner
         self._codes, self._missing, self._asked = categories == "codes", missing, layout
         names = list(train.schema.names)
-        for name in (target, *([owner] if owner else ()), *(features or ())):
+        for name in (target, *([owner] if owner else ()), *(features or names)):
             for table in self._tables:
                 if list(table.schema.names).count(name) != 1:
                     columns = table.schema.names
@@ -200,14 +200,6 @@ class TableReader:
                 where=train.place,
                 got=f"{train.rows} rows, columns {listed(names)}",
             )
-        for table in self._tables[1:]:
-            lacking = [name for name in self._features if name not in table.schema.names]
-            if lacking:
-                raise InputError(
-                    f"the columns of {train.place}",
-                    where=table.place,
-                    problem=f"column {lacking[0]} is missing",
-                )
         kinds = {name: _classify_type(train.schema.field(name).type) for name in self._features}
         for name, kind in kinds.items():
             if kind == "other":

@@ -106,6 +106,7 @@ class Tasks:
             prototypes=sizes,
             distillation_steps=scenario.distillation.steps,
             private=scenario.privacy is not None and scenario.privacy.level == "sample",
+            latest=scenario.aggregation.latest,
         )
         self._samples_of = samples_of
         self._edges: list[tuple[str, ...]] = []

@@ -354,6 +354,8 @@ class Setting:
     """Steps of the server's distillation: the scenario's `distillation.steps`."""
     private: bool = False
     """Local steps shorten each sample's gradient and add noise."""
+    latest: int | None = None
+    """Merges that an upload may come late and still be merged; None: any number."""
 
     def steps(self, who: Who) -> int:
         """Local steps of one participation."""
@@ -407,6 +409,11 @@ class Method:
     weighs_staleness: ClassVar[str] = ""
     """The option that says what a late arrival counts, of a method that weighs them itself, by
     `Arrival.staleness`: the server mode's own weight is `constant` then. Empty: it does not."""
+    shares_add_up: ClassVar[bool] = False
+    """What its arrivals count are shares that add up to 1: one that is merged alone counts in full,
+    whatever weight the server mode gives it."""
+    latest: ClassVar[int | None] = None
+    """The default of `aggregation.staleness.bound`, of a method that weighs late arrivals."""
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
     sizes_vary: ClassVar[bool] = False

@@ -109,7 +109,8 @@ class _Mode(Section):
     ] = Field(
         default=None,
         description="what late uploads count; polynomial where clients are kept in flight, "
-        "constant beside methods that weigh late uploads themselves (fedbuff, fedasync)",
+        "constant beside methods that weigh late uploads themselves (fedbuff, fedasync; these "
+        "with bound 16), and where each is merged alone and counts in full",
     )
 
     @model_validator(mode="before")
@@ -127,6 +128,13 @@ class _Mode(Section):
         if self.staleness is not None and self.late == "drop":
             raise BadValue("staleness only where the late are merged", where="late", got=self.late)
         return self
+
+    @property
+    def latest(self) -> int | None:
+        """The most merges that an upload may come late and be merged; None: any number."""
+        if self.concurrency is None and self.late != "merge":
+            return 0
+        return None if self.staleness is None else self.staleness.bound
 
     @property
     def merges_alone(self) -> bool:

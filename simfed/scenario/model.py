@@ -616,8 +616,14 @@ class Scenario(Section):
             return value
         method = _find_method(value.get("method", "fedkd"))
         value = {**value, **_choose_local_work(value.get("training", {}), method)}
-        if method.weighs_staleness and "aggregation" in value:
-            value["aggregation"] = _choose_constant_staleness(value["aggregation"])
+        if isinstance(server := value.get("aggregation"), dict):
+            weighs = any(map(_has, map(value.get, _BUSY), _BUSY.values()))
+            server = _choose_constant_staleness(server, method, weighs=weighs)
+            if isinstance(edges := server.get("edge_servers"), dict):
+                weighs = _has(edges, "device") or _has(edges, "restarts")
+                edges = _choose_constant_staleness(edges, method, weighs=weighs)
+                server = {**server, "edge_servers": edges}
+            value["aggregation"] = server
         safeguard = value.get("safeguard", {})
         if isinstance(safeguard, dict) and "rollback" not in safeguard:
             policies = [value.get("policy")]
@@ -796,16 +802,34 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
-    """Late uploads are weighed down once: by the method, or by the server's mode."""
-    method, staleness = scenario.method, scenario.aggregation.staleness
-    option = method.made.weighs_staleness
-    if option and staleness is not None and staleness.kind != "constant":
-        yield InputError(
-            f"constant beside method {method.kind}, which weighs late uploads itself",
-            where="aggregation.staleness.kind",
-            got=staleness.kind,
-            hint=f"method.{option} says how; a bound may stay here",
-        )
+    """Late uploads are weighed down once, by the method or by the server's mode, and where it has
+    an effect: not where shares of one upload add up to 1."""
+    method, server = scenario.method, scenario.aggregation
+    option, edges = method.made.weighs_staleness, server.edge_servers
+    weighs = any(_has(getattr(scenario, name), key) for name, key in _BUSY.items())
+    nodes = [("aggregation", server, weighs)]
+    if edges is not None:
+        nodes.append(("aggregation.edge_servers", edges, edges.device or edges.restarts))
+    for where, node, weighs in nodes:
+        staleness = node.staleness
+        if staleness is None or staleness.kind == "constant":
+            continue
+        where = f"{where}.staleness.kind"
+        if option:
+            yield InputError(
+                f"constant beside method {method.kind}, which weighs late uploads itself",
+                where=where,
+                got=staleness.kind,
+                hint=f"method.{option} says how; a bound may stay here",
+            )
+        elif method.made.shares_add_up and node.merges_alone and not weighs:
+            yield InputError(
+                f"constant with method {method.kind} and a merge for each upload",
+                where=where,
+                got=staleness.kind,
+                problem="shares add up to 1, so each upload counts in full however late",
+                hint="mode buffered with a buffer of 2 or more, or method fedavg, weigh it",
+            )
 
 
 def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
@@ -1056,16 +1080,34 @@ def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
     return {}
 
 
-def _choose_constant_staleness(server: Any) -> Any:
+_BUSY = {"server": "device", "faults": "restarts", "privacy": "clip"}
+"""Keys with which what an upload that comes alone counts has an effect: others arrive while the
+server works, or its privacy divides by how many it expects."""
+
+
+def _has(section: Any, key: str) -> bool:
+    """Whether a section as it was written says something under a key."""
+    if isinstance(section, dict):
+        return section.get(key) is not None
+    return getattr(section, key, None) is not None
+
+
+def _choose_constant_staleness(
+    server: dict[str, Any], method: type[Method], *, weighs: bool
+) -> dict[str, Any]:
     """`server`, an aggregation as it was written, whose staleness is constant where no kind is
-    written. Edge servers keep theirs: below them no method is told what is late."""
-    if not isinstance(server, dict):
+    written and another would weigh late uploads twice, or not at all. `weighs`: even where shares
+    add up to 1."""
+    alone = server.get("mode") == "asynchronous" or server.get("buffer") == 1
+    if not (method.weighs_staleness or (method.shares_add_up and alone and not weighs)):
         return server
     staleness = server.get("staleness")
-    if staleness is None and server.get("mode") in ("buffered", "asynchronous"):
+    filled = server.get("mode") in ("buffered", "asynchronous")
+    if staleness is None and (filled or server.get("late") == "merge"):
         staleness = {}
     if isinstance(staleness, dict):
-        return {**server, "staleness": {"kind": "constant", **staleness}}
+        default = {"kind": "constant", "bound": method.latest}
+        return {**server, "staleness": {**default, **staleness}}
     return server
 
 

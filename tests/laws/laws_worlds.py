@@ -360,7 +360,7 @@ VALUES: dict[str, Any] = {
     "method.mu": [0.1],
     "server_rate": [0.5, 1.0],
     "beta1": [0.8], "beta2": [0.9], "tau": [0.01], "mixing": [0.6, 0.2], "a": [1.0], "b": [1.0],
-    "oldest": [2], "rate": [0.01], "held_out": [0.25, 0], "check_every": [1], "patience": [1],
+    "rate": [0.01], "held_out": [0.25, 0], "check_every": [1], "patience": [1],
     "digest_epochs": [2], "digest_batch": [4], "digest_rate": [0.01], "coefficient_rate": [0.1],
     "coefficient_steps": [2], "kt-pfl.rho": [0.5], "pull": [0.1], "margin": [10.0],
     "server_epochs": [2], "server_batch": [4], "server_steps": [2], "weight": [0.5],

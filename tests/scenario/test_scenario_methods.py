@@ -182,6 +182,8 @@ def test_the_class_of_a_kind_has_the_name_of_the_kind():
 
 IN_FLIGHT = {"mode": "buffered", "buffer": 2, "concurrency": 1}
 BOUNDED = {"kind": "constant", "bound": 20}
+ALONE = {"mode": "asynchronous", "concurrency": 1}
+LATE = {"mode": "deadline", "deadline": "1 s", "late": "merge"}
 
 
 @pytest.mark.parametrize(
@@ -191,12 +193,22 @@ BOUNDED = {"kind": "constant", "bound": 20}
         ("fedbuff", {**IN_FLIGHT, "staleness": None}, {"kind": "constant", "bound": None}),
         ("fedbuff", {**IN_FLIGHT, "staleness": {"bound": 20}}, BOUNDED),
         ("fedbuff", {**IN_FLIGHT, "staleness": BOUNDED}, BOUNDED),
-        ("fedbuff", {"mode": "deadline", "deadline": "1 s", "late": "merge"}, None),
+        (
+            "fedbuff",
+            LATE,
+            {"kind": "constant", "bound": None},
+        ),
+        ("fedbuff", {"mode": "deadline", "deadline": "1 s"}, None),
         (
             {"kind": "fedasync", "staleness": "hinge"},
             {"mode": "asynchronous", "concurrency": 1},
-            {"kind": "constant", "bound": None},
+            {"kind": "constant", "bound": 16},
         ),
+        ("fedasync", LATE, {"kind": "constant", "bound": 16}),
+        ("fedasync", {**IN_FLIGHT, "staleness": {"bound": 3}}, {"kind": "constant", "bound": 3}),
+        ("fedprox", ALONE, {"kind": "constant", "bound": None}),
+        ("fedprox", {**IN_FLIGHT, "buffer": 1}, {"kind": "constant", "bound": None}),
+        ("fedavg", ALONE, {"kind": "polynomial", "exponent": 0.5, "bound": None}),
         ("fedavg", IN_FLIGHT, {"kind": "polynomial", "exponent": 0.5, "bound": None}),
     ],
 )
@@ -215,6 +227,18 @@ def test_a_second_discount_of_late_uploads_is_refused(method, option, kind):
     said = f"aggregation.staleness.kind: got '{kind}', expected constant .*{method}.*{option}"
     with pytest.raises(InputErrors, match=said):
         scenario(method=method, aggregation={**IN_FLIGHT, "staleness": {"kind": kind}})
+
+
+def test_a_weight_of_each_upload_alone_is_refused_where_shares_add_up_to_1():
+    written = {**ALONE, "staleness": {"kind": "hinge"}}
+    said = "aggregation.staleness.kind: .*each upload counts in full.* constant with method fedprox"
+    with pytest.raises(InputErrors, match=said):
+        scenario(method="fedprox", aggregation=written)
+    busy = {"device": {"training": "1 ms", "decompression": "1 ms"}}
+    for changes in {"server": busy}, {"faults": {"restarts": {"between": "6 s", "lasts": "1 s"}}}:
+        made = scenario(method="fedprox", aggregation=written, **changes)
+        assert made.aggregation.staleness.kind == "hinge"
+    assert scenario(method="fedavg", aggregation=written).aggregation.staleness.kind == "hinge"
 
 
 def warned(**changes):

@@ -35,6 +35,7 @@ class Averaging(Method):
     changes today's weights. The server's state: prototype → `weights`, `buffers`.
     """
 
+    shares_add_up: ClassVar[bool] = True
     averages: ClassVar[bool] = True
     weighs_samples: ClassVar[bool] = True
 

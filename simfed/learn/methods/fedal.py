@@ -66,6 +66,7 @@ class FedAL(Method):
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
     compress_logits: Annotated[bool, "let policies choose how logits are compressed"] = False
 
+    shares_add_up: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     personal: ClassVar[bool] = True

@@ -24,10 +24,11 @@ class FedAsync(FedProx):
 
     s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and 1/(a·(staleness − b) +
     1) beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
-    remembers each prototype's models of the last `oldest` rounds; an older arrival counts nothing,
-    as the paper supposes a largest staleness. When several arrive for one merge, their staleness is
-    that before it. What is late is discounted here alone: `aggregation.staleness` is constant
-    beside this method, maybe with a bound. Running statistics are mixed alike.
+    remembers each prototype's models of as many rounds as an upload may come late:
+    `aggregation.staleness.bound`, 16 beside this method, as the paper supposes a largest
+    staleness; with `bound: null` it remembers all. When several arrive for one merge, their
+    staleness is that before it. What is late is discounted here alone: `aggregation.staleness` is
+    constant beside this method. Running statistics are mixed alike.
 
     The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
     Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
@@ -36,7 +37,9 @@ class FedAsync(FedProx):
     averages: ClassVar[bool] = False
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
     two_levels: ClassVar[bool] = False
+    shares_add_up: ClassVar[bool] = False
     weighs_staleness: ClassVar[str] = "staleness"
+    latest: ClassVar[int | None] = 16
     weighs_samples: ClassVar[bool] = False
 
     mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005
@@ -48,14 +51,13 @@ class FedAsync(FedProx):
     b: Annotated[float, Only("staleness", "hinge"), "the staleness up to which nothing is lost"] = (
         4.0
     )
-    oldest: Annotated[int, "rounds after which an upload counts nothing"] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.mixing <= 1:
             raise InputError("a number above 0, up to 1", where="mixing", got=self.mixing)
         require_one_of(("constant", "polynomial", "hinge"), staleness=self.staleness)
-        require_at_least(0, a=self.a, b=self.b, oldest=self.oldest)
+        require_at_least(0, a=self.a, b=self.b)
 
     def share(self, staleness: int) -> float:
         """α_t of an arrival.
@@ -63,8 +65,6 @@ class FedAsync(FedProx):
         >>> FedAsync(mixing=0.5).share(3), FedAsync(staleness="hinge", a=1, b=2).share(4)
         (0.25, 0.19999999999999998)
         """
-        if staleness > self.oldest:
-            return 0.0
         factor = 1.0
         if self.staleness == "polynomial":
             factor = (1 + staleness) ** -self.a
@@ -93,8 +93,10 @@ class FedAsync(FedProx):
                 weights = (1 - share) * weights + share * trained
                 buffers = (1 - share) * buffers + share * arrival.values["buffers"]
             newest = {"weights": weights, "buffers": buffers, "round": round}
-            oldest = _find_sent_model(past, round + 1 - self.oldest)["round"]
-            after[name] = [one for one in (*past, newest) if one["round"] >= oldest]
+            after[name] = [*past, newest]
+            if (latest := kit.setting.latest) is not None:
+                oldest = _find_sent_model(after[name], round + 1 - latest)["round"]
+                after[name] = [one for one in after[name] if one["round"] >= oldest]
         return after, {}
 
     def model(self, server: State, own: State, who: Who) -> Values:

@@ -23,6 +23,7 @@ class FedAvg(Averaging):
     Data", 2017.
     """
 
+    shares_add_up: ClassVar[bool] = False
     mixes_prototypes: ClassVar[bool] = False
     moves_point: ClassVar[bool] = True
     two_levels: ClassVar[bool] = True

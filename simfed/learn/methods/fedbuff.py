@@ -33,6 +33,7 @@ class FedBuff(Averaging):
 
     server_rate: Annotated[float, "η_g, on the mean of what is in the buffer"] = 1.0
     exponent: Annotated[float, "a: how fast an update loses weight by its staleness"] = 0.5
+    shares_add_up: ClassVar[bool] = False
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
     weighs_staleness: ClassVar[str] = "exponent"
     weighs_samples: ClassVar[bool] = False

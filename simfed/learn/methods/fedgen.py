@@ -72,6 +72,7 @@ class FedGen(Method):
     server_batch: Annotated[int, "generated samples of a server step"] = 32
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
 
+    shares_add_up: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     weighs_samples: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("generator_loss",)

@@ -25,6 +25,7 @@ class FedKD(Averaging):
     Heterogeneous Compression for Resource-Efficient Federated Knowledge Distillation".
     """
 
+    shares_add_up: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = True
     needs_public: ClassVar[bool] = True
     counts_steps: ClassVar[bool] = True

@@ -60,6 +60,7 @@ class FedKDMutual(Method):
     energy_start: Annotated[float, "share of the energy kept in the first round"] = 0.95
     energy_end: Annotated[float, "the same in the last round"] = 0.98
 
+    shares_add_up: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     weighs_samples: ClassVar[bool] = True
     personal: ClassVar[bool] = True

@@ -32,6 +32,7 @@ class FedMD(Answering):
     "FedMD: Heterogenous Federated Learning via Model Distillation", 2019.
     """
 
+    shares_add_up: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("disagreement",)
     shared_loss: ClassVar[str | None] = "disagreement"
 

@@ -77,6 +77,7 @@ class FedProto(Method):
         "evaluate by a client's own last layer, or by the nearest class mean it was sent",
     ] = "head"
 
+    shares_add_up: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
     weighs_samples: ClassVar[bool] = True
     personal: ClassVar[bool] = True

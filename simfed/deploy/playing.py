@@ -193,29 +193,25 @@ class Remote:
         self._land(flight)
 
     def _arrive(self, flight: Flight, arrival: ArrivedUpload) -> None:
-        """Its upload is there, or never will be. Raises: `RunFailed` where its learning failed."""
+        """Its upload is there, or never will be."""
         frame = arrival.frame
         if frame is None:
             flight.away = True
             self._lose(flight, "dropped", arrival.sent_bytes)
         else:
+            round, client = flight.task.round, flight.client
             try:
-                if frame.kind == "failed":
-                    self._heed_failure(flight, frame)
-                self._take_upload(flight, arrival, frame)
+                if frame.kind != "failed":
+                    self._take_upload(flight, arrival, frame)
+                else:
+                    self._lose(flight, "failed", arrival.sent_bytes, frame.size)
+                    why = format_reason(frame.facts.get("why")) or "it gives no reason"
+                    self.refused(f"client {client} failed in round {round}: {why}")
             except (InputError, Refused) as error:
                 # what no client of this version sends: it counts as a failure of its own
                 self._lose(flight, "failed", arrival.sent_bytes, frame.size)
-                round, client = flight.task.round, flight.client
                 self.refused(f"client {client}: its upload of round {round} is refused: {error}")
         self._land(flight)
-
-    def _heed_failure(self, flight: Flight, frame: Frame) -> None:
-        """Raises: `RunFailed` with the client's reason; `Refused` where it gives none."""
-        why = format_reason(frame.facts.get("why"))
-        if not why or frame.facts.get("label") != flight.task.label:
-            raise Refused("a failure of another task, or without a reason")
-        raise RunFailed(f"client {flight.client}: {why}")
 
     def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
         facts = dict(frame.facts)

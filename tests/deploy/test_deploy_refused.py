@@ -1,11 +1,13 @@
 """A client's malformed or poisonous message: its failure alone, in a sentence; the run goes on."""
 
 import math
+import re
 from contextlib import contextmanager
 
 import deploy_worlds as worlds
 import numpy as np
 import pytest
+import torch
 
 from simfed.learn import apart
 from simfed.learn.apart import TaskAnswer
@@ -24,13 +26,13 @@ TINY = {
 
 
 @contextmanager
-def altered(change, client=1, task=2):
+def altered(change, client=1, task=2, kind=None):
     """Meanwhile one client's half answers a task otherwise: `change(answer)`."""
     real = apart.client_half
 
     def made(scenario, streams, number, device="cpu"):
         half = real(scenario, streams, number, device)
-        return Altering(half, change, task) if number == client else half
+        return (kind or Altering)(half, change, task) if number == client else half
 
     apart.client_half = made
     try:
@@ -139,4 +141,39 @@ def test_a_malformed_upload_is_its_clients_failure(case, tmp_path):
     (sentence,) = (line for line in run.manifest["warnings"] if "refused" in line)
     assert sentence.startswith("client 1: its upload of round 2 is refused: ")
     assert said in sentence
+    assert verify(tmp_path / "run") == []
+
+
+def test_a_client_whose_training_diverges_has_failed_and_goes_on(tmp_path):
+    """Its samples are no numbers in one task: the server hears why, and goes on with it."""
+    plan, said = worlds.scenario(**TINY), "training loss is nan|not finite numbers"
+
+    class Diverges(Altering):
+        def work(self, parcel):
+            self._left -= 1
+            samples = self._half.data.samples
+            with pytest.MonkeyPatch.context() as patched:
+                if self._left == 0:
+                    nothing = lambda at, *_: torch.full_like(samples(at), math.nan)  # noqa: E731
+                    patched.setattr(self._half.data, "samples", nothing)
+                return self._half.work(parcel)
+
+    with altered(None, kind=Diverges):
+        run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
+    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+    assert outcomes[2, 1] == "failed"
+    assert list(outcomes.drop((2, 1))) == ["aggregated"] * 7
+    (sentence,) = (line for line in run.manifest["warnings"] if "failed" in line)
+    assert re.match(f"client 1 failed in round 2: .*({said})", sentence)
+    assert verify(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("value", [1e3, 1e17])
+def test_a_run_goes_on_after_poison_that_is_merged(value, tmp_path):
+    plan = worlds.scenario(**TINY)
+    with altered(filled_with(value)):
+        run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
+    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+    assert list(outcomes.loc[:2]) == ["aggregated"] * 4
+    assert set(outcomes.loc[3:]) <= {"aggregated", "failed"}
     assert verify(tmp_path / "run") == []

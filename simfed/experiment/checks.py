@@ -98,6 +98,7 @@ class Checks:
                 gather(partial(self._check_time_only, i))
         if time_only:
             gather(self._check_untold_losses, "participation.selection")
+            gather(self._check_untold_rollback, "safeguard.rollback")
         gather(self._check_account)
         for where, spec in self._parts.server_devices():
             if spec is not None:
@@ -355,6 +356,17 @@ class Checks:
         if selection.needs_losses:
             allowed = "a selection that needs no losses in a time-only run, such as fastest"
             raise InputError(allowed, got=selection.kind)
+
+    def _check_untold_rollback(self) -> None:
+        """A run without learning knows no round that is undone, and forces nobody after it."""
+        policies = map(self.scenario.policy_of_group, self.scenario.clients)
+        choosing = [policy for policy in policies if policy.arms_from is None]
+        if any(policy.learns for policy in choosing):
+            return  # refused already, and the rollback comes with them
+        if self.scenario.safeguard.rollback is not None and choosing:
+            allowed = "null in a time-only run, which has no losses that would undo a round"
+            hint = "policy.arms_from: RUN replays what a full run played"
+            raise InputError(allowed, got="a rollback", hint=hint)
 
     def _check_attack(self, index: int) -> None:
         """A group's attack can be made on this data set."""

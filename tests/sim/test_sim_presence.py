@@ -122,6 +122,13 @@ def test_a_selection_by_losses_is_refused_without_learning():
         simfed.run(made, time_only=True, progress=False)
 
 
+def test_a_rollback_is_refused_without_learning():
+    undone = {"rollback": {"threshold": 2.0}}
+    said = r"safeguard\.rollback: got 'a rollback', expected null in a time-only run"
+    with pytest.raises(InputErrors, match=said):
+        simfed.run(scenario(method="fedkd", safeguard=undone), time_only=True, progress=False)
+
+
 def test_other_selections_need_cohorts():
     with pytest.raises(ValueError, match="without clients_per_round, selection says nothing"):
         scenario(

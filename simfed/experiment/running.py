@@ -20,7 +20,7 @@ from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Workload
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
-from simfed.ground.inputs import read_bytes
+from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.measure import ACCURACY
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
@@ -35,7 +35,6 @@ from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
 from simfed.scenario.fields import list_files
 from simfed.scenario.load import validate_scenario
-from simfed.scenario.plugins import add_opened_files, files_below, has_copies, opened_files
 
 if TYPE_CHECKING:
     from simfed.policy import Policy
@@ -273,40 +272,37 @@ def make_self_contained(
     `dump(profile_names, file_names)`: writes the text in place of `dump_scenario`.
     """
     files: dict[str, bytes] = {}
+    taken: set[str] = set()
 
-    def add(source: str, folder: str, suffix: str) -> str:
-        """Take up a file; its unique name beside the scenario."""
-        stem = unique = Path(source).stem
-        number = 1
-        while f"{folder}/{unique}{suffix}" in files:  # two files of one name in different folders
+    def add(source: str, folder: str, suffix: str | None = None) -> str:
+        """Take up a file or a package; its unique name beside the scenario."""
+        path = Path(source)
+        suffix = path.suffix if suffix is None else suffix
+        name, number = f"{folder}/{path.stem}{suffix}", 1
+        while name in taken:  # two of one name in different folders
             number += 1
-            unique = f"{stem}-{number}"
-        files[f"{folder}/{unique}{suffix}"] = read_bytes(source)
-        return f"{folder}/{unique}{suffix}"
+            name = f"{folder}/{path.stem}-{number}{suffix}"
+        taken.add(name)
+        for file in list_files_below(path):
+            files[(Path(name) / file.relative_to(path)).as_posix()] = read_bytes(file)
+        return name
 
     profiles = {
         name: Path(add(profile.source, "calibration", ".yaml")).stem
         for name, profile in parts.profiles.items()
     }
-    scenario = add_opened_files(parts.scenario)
-    opened = {one.file for plugin in scenario.plugins for one in opened_files(plugin)}
-    names = {}
-    for plugin in scenario.plugins:
-        name = add(plugin.file, "plugins", Path(plugin.file).suffix)
-        copies = files_below(plugin) if has_copies(plugin) else []
-        if copies:  # in a folder of its own, in which all lie as they lay
-            copy_folder = Path(name).with_suffix("")
-            copies.append(plugin.file)
-            del files[name]
-            for source in copies:
-                place = Path(source).relative_to(Path(plugin.file).parent)
-                names[source] = (copy_folder / place).as_posix()
-                files[names[source]] = read_bytes(source)
-        else:
-            names[plugin.file] = name
-    for source in dict.fromkeys(list_files(scenario)):
-        if source not in names and source not in opened and Path(source).is_file():
-            names[source] = add(source, "network", Path(source).suffix)
+    plugins = tuple(
+        plugin.model_copy(
+            update={
+                "file": add(plugin.file, "plugins"),
+                "origin": plugin.origin or plugin.file,
+            }
+        )
+        for plugin in parts.scenario.plugins
+    )
+    scenario = parts.scenario.model_copy(update={"plugins": plugins})
+    sources = dict.fromkeys(list_files(parts.scenario.model_copy(update={"plugins": ()})))
+    names = {source: add(source, "network") for source in sources if Path(source).is_file()}
     if dump is not None:
         return files, dump(profiles, names)
     return files, dump_scenario(scenario, profiles, names)
@@ -529,25 +525,11 @@ def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Pl
         "profiles": parts.shipped_profiles,
         "network": scenario.network.model,
         "warnings": [],
-        **_collect_plugin_facts(scenario),
         **({} if parts.measure == ACCURACY else {"measure": parts.measure.plain()}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
         **({"between_nodes": True} if parts.topology.between_nodes else {}),
         **({"privacy": account.plain()} if (account := parts.account()) else {}),
     }
-
-
-def _collect_plugin_facts(scenario: Scenario) -> dict[str, Plain]:
-    """`{"opened": {path: SHA-256}}` of the files that plug-ins open and that no copy beside the
-    scenario holds; empty where there are none."""
-    plugins = add_opened_files(scenario).plugins
-    opened = {
-        one.file: one.sha256
-        for plugin in plugins
-        for one in opened_files(plugin)
-        if not has_copies(plugin) or one.file not in files_below(plugin)
-    }
-    return {"opened": opened} if opened else {}
 
 
 def _collect_facts_at_end(

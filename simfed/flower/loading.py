@@ -17,8 +17,8 @@ from flwr.supercore.object_ref import load_app
 
 from simfed.flower.asides import describe_error
 from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.inputs import list_files_below
 from simfed.ground.plain import Plain
-from simfed.record.digest import list_files_below
 
 App = TypeVar("App", ServerApp, ClientApp)
 

@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 from simfed.ground.errors import InputError, find_closest
@@ -101,6 +102,18 @@ def decode_text(content: bytes, path: str | os.PathLike[str]) -> str:
             where=f"{path}: line {line}", problem=f"cannot be read: {reason}"
         ) from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def list_files_below(path: Path, pattern: str = "*") -> Iterator[Path]:
+    """Return a file itself; of a folder all files below whose names match `pattern`, in their
+    order, but for hidden ones and what Python compiles."""
+    if not path.is_dir():
+        yield path
+        return
+    for file in sorted(path.rglob(pattern)):
+        parts = file.relative_to(path).parts
+        if file.is_file() and not any(p.startswith(".") or p == "__pycache__" for p in parts):
+            yield file
 
 
 def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_JSON_BYTES) -> Plain:

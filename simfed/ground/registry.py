@@ -14,7 +14,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import json
 import os
 import sys
 import traceback
@@ -25,8 +24,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.inputs import read_bytes
-from simfed.ground.opened import watch
+from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.plain import Plain
 
 Part: TypeAlias = Any
@@ -192,99 +190,88 @@ OWN_PARTS = "parts of your own: --import FILE.py, or plugins: [FILE.py] in the s
 IMPORTS = "SIMFED_IMPORT"
 """The environment variable that names Python files to be run before names are looked up."""
 
-PLACES = "SIMFED_IMPORT_PLACES"
-"""The environment variable with the original folder of each of them that is a copy: JSON, path of
-the copy → folder."""
-
 _IMPORTED = "simfed_import_"
 """The prefix of the names of modules that `import_file` makes."""
 
 
 def import_file(
-    path: str | os.PathLike[str], *, where: str | None = None, place: str | None = None
+    path: str | os.PathLike[str], *, where: str | None = None, origin: str | None = None
 ) -> None:
-    """Run a Python file that registers parts of one's own: here, and in processes started from
-    here. Once per process, however often it, or a copy of it, is asked for.
+    """Run a Python file, or a folder that is a package, that registers parts of one's own.
 
-    `where` is what errors call the place that names it. `place`: of a copy, the folder where the
-    file lay, from which its code finds files of its own. Raises: `InputError` for a file that is
-    not there, or that raises.
+    It runs in this process and in those that this one starts, once in each, however
+    often it or a copy of it is asked for.
+
+    Args:
+        path: the file or folder.
+        where: what errors call the place that names it.
+        origin: of a copy, where it was copied from. Its content decides whether it is
+            run there, where it finds other files beside itself.
+
+    Raises:
+        InputError: it is not there, or raises.
     """
-    file, where = Path(os.path.realpath(path)), where or f"--import {path}"
-    place = place or _read_places().get(str(file))
-    if place is not None and _is_same(file, Path(place) / file.name):
-        file, place = Path(os.path.realpath(Path(place) / file.name)), None
-    name = f"{_IMPORTED}{file.stem}_{hashlib.blake2b(bytes(file), digest_size=4).hexdigest()}"
-    if name in sys.modules:
+    where = where or f"--import {path}"
+    found = Path(os.path.realpath(path))
+    code = found / "__init__.py" if found.is_dir() else found
+    if not code.is_file():
+        allowed = "a Python file, or a folder with __init__.py"
+        raise InputError(allowed, where=where, problem=f"no file {str(code)!r}")
+    digest = compute_code_digest(found)
+    name = f"{_IMPORTED}{found.stem}_{hashlib.blake2b(bytes(found), digest_size=4).hexdigest()}"
+    if name in sys.modules or digest in _list_imported():
         return
-    if not file.is_file():
-        raise InputError("a Python file", where=where, problem=f"no file {str(file)!r}")
-    if _is_imported(file):
+    if origin is not None and os.path.exists(origin) and compute_code_digest(origin) == digest:
+        import_file(origin, where=where)
         return
-    spec = importlib.util.spec_from_file_location(name, file)
+    below = [str(found)] if found.is_dir() else None
+    spec = importlib.util.spec_from_file_location(name, code, submodule_search_locations=below)
     if spec is None or spec.loader is None:
-        raise InputError("a Python file, NAME.py", where=where, got=file.name)
+        raise InputError("a Python file, NAME.py", where=where, got=found.name)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    setattr(module, _DIGEST, compute_file_digest(file))
-    watch(file, compute_file_digest(file))
-    if place is not None:
-        module.__file__ = str(Path(place) / file.name)
-        os.environ[PLACES] = json.dumps({**_read_places(), str(file): place})
+    setattr(module, _DIGEST, digest)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[name]
+        for known in [known for known in sys.modules if f"{known}.".startswith(f"{name}.")]:
+            del sys.modules[known]
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(file)]
-        line = f" (line {lines[-1]})" if lines else ""
+        lines = [frame for frame in frames if Path(frame.filename).is_relative_to(found)]
+        line = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
         raise InputError(
-            where=where, problem=f"{file.name} fails with {type(error).__name__}: {error}{line}"
+            where=where, problem=f"{found.name} fails with {type(error).__name__}: {error}{line}"
         ) from error
-    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_list_named_files(), str(file)]))
+    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_list_named_files(), str(found)]))
 
 
 def is_consented(path: str | os.PathLike[str]) -> bool:
-    """Whether somebody has asked for this file to be run, in this process or in the one that
-    started it: by its name, or a copy of it."""
-    file = Path(os.path.realpath(path))
-    named = [Path(name) for name in _list_named_files()]
-    if file in named or not file.is_file():
-        return file in named
-    return _is_imported(file) or compute_file_digest(file) in [
-        compute_file_digest(one) for one in named if one.is_file()
-    ]
+    """Return whether somebody has asked for this plug-in to be run: by its name, or a copy of it,
+    in this process or in the one that started it."""
+    found = os.path.realpath(path)
+    named = _list_named_files()
+    if found in named or not os.path.exists(found):
+        return found in named
+    known = {*_list_imported(), *map(compute_code_digest, filter(os.path.exists, named))}
+    return bool(known) and compute_code_digest(found) in known
 
 
 _DIGEST = "__simfed_digest__"
 
 
-def _is_imported(file: Path) -> bool:
-    """Whether a file with this content was imported: a run directory keeps copies of plug-ins."""
-    digest = compute_file_digest(file)
-    return any(
-        getattr(module, _DIGEST, None) == digest
-        for name, module in list(sys.modules.items())
-        if name.startswith(_IMPORTED)
-    )
+def _list_imported() -> set[str]:
+    """Return the digests of the plug-ins that this process has run."""
+    modules = [module for name, module in sys.modules.items() if name.startswith(_IMPORTED)]
+    return {getattr(module, _DIGEST) for module in modules if hasattr(module, _DIGEST)}
 
 
-def compute_file_digest(path: str | os.PathLike[str]) -> str:
-    """BLAKE2b of a file's bytes, as 32 hexadecimal digits."""
-    return hashlib.blake2b(read_bytes(path), digest_size=16).hexdigest()
-
-
-def _is_same(file: Path, other: Path) -> bool:
-    """Whether both are there, with the same content."""
-    return (
-        file.is_file()
-        and other.is_file()
-        and compute_file_digest(file) == compute_file_digest(other)
-    )
-
-
-def _read_places() -> dict[str, str]:
-    places: dict[str, str] = json.loads(os.environ.get(PLACES) or "{}")
-    return places
+def compute_code_digest(path: str | os.PathLike[str]) -> str:
+    """Return BLAKE2b of a file's bytes, or of the names and bytes in a folder, as 32 hexadecimal
+    digits."""
+    whole = hashlib.blake2b(digest_size=16)
+    for file in list_files_below(Path(path)):
+        content = read_bytes(file)
+        whole.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode() + content)
+    return whole.hexdigest()
 
 
 def _list_named_files() -> list[str]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.ground.inputs import find_memory_bytes, open_file
+from simfed.ground.inputs import find_memory_bytes, list_files_below, open_file
 from simfed.ground.plain import Plain
 from simfed.record.schema import ADDED_COLUMNS, OPTIONAL_TABLES, TABLES, Column, columns
 
@@ -46,15 +46,6 @@ def digest_folder(folder: Path, pattern: str = "*") -> str:
     """A hash of the names and contents of `list_files_below` a folder."""
     files = list_files_below(folder, pattern)
     return digest_value([[f.relative_to(folder).as_posix(), digest_file(f)] for f in files])
-
-
-def list_files_below(folder: Path, pattern: str = "*") -> Iterator[Path]:
-    """All files below a folder whose names match `pattern`, but for hidden ones and what Python
-    compiles, in their order."""
-    for file in sorted(folder.rglob(pattern)):
-        parts = file.relative_to(folder).parts
-        if file.is_file() and not any(p.startswith(".") or p == "__pycache__" for p in parts):
-            yield file
 
 
 def digest_manifest(manifest: Mapping[str, Plain]) -> str:

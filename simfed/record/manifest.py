@@ -25,7 +25,7 @@ _KEYS = {
     "flower": _EVERY | {"computing", "app", "repeatable"},
 }
 """Mode → what the manifest of a finished run says."""
-NOT_ALWAYS = {"opened", "owned", "measure", "between_nodes", "privacy", "raised"}
+NOT_ALWAYS = {"owned", "measure", "between_nodes", "privacy", "raised"}
 """What it says where there is something to say."""
 
 

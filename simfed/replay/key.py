@@ -19,14 +19,13 @@ from pathlib import Path
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.ground.plain import Plain
-from simfed.ground.registry import registry
+from simfed.ground.registry import compute_code_digest, registry
 from simfed.ground.seeding import Streams
 from simfed.native import who_computes_layers
 from simfed.record.digest import digest_value
 from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
-from simfed.scenario.plugins import add_opened_files, opened_files
 from simfed.scenario.presence import OwnPresence
 
 _ROOT = Path(__file__).parents[1]
@@ -88,15 +87,13 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     if scenario.compression.index_code == "rice":
         # sizes that depend on data are recorded as they are charged, buffers included
         plain["buffers_charged"] = scenario.charge.buffers
-    data = data_digest(scenario.dataset)  # it may open files
-    opened = [
-        one.sha256 for plugin in add_opened_files(scenario).plugins for one in opened_files(plugin)
-    ]
+    # data that a package holds may be learned from, whichever parts of it are in use
+    packages = [p.file for p in scenario.plugins if os.path.isdir(p.file)]
     return {
         "scenario": plain,
         "clients": _group_clients(scenario),
-        "data": data,
-        **({"opened": sorted(filter(None, opened))} if opened else {}),
+        "data": data_digest(scenario.dataset),
+        **({"packages": [*map(compute_code_digest, packages)]} if packages else {}),
         "parts": digest_parts(scenario),
         "code": code_digest(),
         "machine": _machine(device),

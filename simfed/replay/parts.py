@@ -4,7 +4,7 @@ Counted are the part's name in its module, the module's source and that of every
 user's that it imports, arguments bound to it (`functools.partial`, defaults, closures) and, of an
 object, its attributes. What cannot be described so (typed at a prompt, a tensor in a closure) is
 equal to nothing, not even to itself in another process: learning is then computed anew. Not seen:
-data files that a part reads (those of plug-ins count in `simfed.replay.key`), and values that are
+data files that a part reads (a package's count in `simfed.replay.key`), and values that are
 put into a module from outside while the program runs.
 """
 
@@ -109,9 +109,7 @@ def _is_users(module: ModuleType | None) -> bool:
 
 
 def _find_file(module: ModuleType | None) -> Path | None:
-    spec = getattr(module, "__spec__", None)  # a copy of a plug-in says another `__file__`
-    file = spec.origin if spec is not None and spec.has_location else None
-    file = file or getattr(module, "__file__", None)
+    file = getattr(module, "__file__", None)
     return Path(file).resolve() if file is not None and Path(file).is_file() else None
 
 

@@ -22,7 +22,6 @@ from simfed.ground.registry import import_file, is_consented
 from simfed.scenario.fields import rename_texts
 from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
 from simfed.scenario.options import OfKind, list_takers
-from simfed.scenario.plugins import check_opened
 from simfed.scenario.policy import PolicySpec
 
 M = TypeVar("M", bound=BaseModel)
@@ -106,29 +105,28 @@ def import_plugins(
     Files are data and plug-ins are code: nothing is run that nobody has asked for, by `allow`, by
     `--import` of the same file, or before in this process.
 
-    Raises: `InputError` where consent is missing, for a file that does not run, and for one that
-    they open which is missing or was changed since the run began; what is no list of files is left
-    to validation.
+    Raises: `InputError` where consent is missing, and for a file that does not run; what is no list
+    of files is left to validation.
     """
     named = data.get("plugins")
     where = f"{source}: plugins"
     for entry in named if isinstance(named, (list, tuple)) else [named]:
         plugin = entry if isinstance(entry, Mapping) else {"file": entry}
-        name, place = plugin.get("file"), plugin.get("place")
+        name, origin = plugin.get("file"), plugin.get("origin")
         if not isinstance(name, str) or not name:
             continue
         file = folder / name
-        for path in (file, *check_opened(plugin, folder, where)):
-            if not allow_outside and not _is_within(path, folder):
-                allowed = "a file in the file's own folder or below"
-                problem = f"{os.path.relpath(path, folder)!r} lies outside"
-                hint = "--allow-outside lets it be used"
-                raise InputError(allowed, where=where, got=name, problem=problem, hint=hint)
+        if not allow_outside and not _is_within(file, folder):
+            allowed = "a file in the file's own folder or below"
+            problem = f"{os.path.relpath(file, folder)!r} lies outside"
+            hint = "--allow-outside lets it be used"
+            raise InputError(allowed, where=where, got=name, problem=problem, hint=hint)
         if not allow and not is_consented(file):
             problem = f"{name} is code, and nobody has asked to run it"
             hint = f"--allow-plugins, or --import {file}; in Python allow_plugins=True"
             raise InputError(where=where, got=name, problem=problem, hint=hint)
-        import_file(file, where=f"{where}: {name}", place=place if isinstance(place, str) else None)
+        copied = origin if isinstance(origin, str) else None
+        import_file(file, where=f"{where}: {name}", origin=copied)
 
 
 def dump_scenario(

@@ -75,7 +75,7 @@ def test_a_study_s_processes_know_it_as_well(parts, capsys):
     ("text", "said"),
     [
         (None, "--import {path}: no file '{path}', expected a Python file"),
-        ("x = 1\nraise KeyError('k')", "bad.py fails with KeyError: 'k' (line 2)\n"),
+        ("x = 1\nraise KeyError('k')", "bad.py fails with KeyError: 'k' (bad.py, line 2)\n"),
         ("def f(:", "bad.py fails with SyntaxError: invalid syntax (bad.py, line 1)\n"),
     ],
 )
@@ -158,7 +158,8 @@ def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsy
     assert main([*words, "--allow-plugins"]) == 0
     assert main([*words, "--resume"]) == 0  # this process has consent
     written = yaml.safe_load((tmp_path / "out" / "scenario.yaml").read_text())
-    assert written["plugins"] == ["plugins/parts.py"]
+    [plugin] = written["plugins"]
+    assert plugin == {"file": "plugins/parts.py", "origin": str(tmp_path / "parts.py")}
     assert (tmp_path / "out" / "plugins" / "parts.py").read_text() == (
         tmp_path / "parts.py"
     ).read_text()

@@ -1,4 +1,4 @@
-"""Plug-ins that open files of their own: found, referred to by place and content, checked."""
+"""Plug-ins that read files beside themselves, and plug-ins that are packages."""
 
 import json
 import os
@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from simfed.cli import main
-from simfed.ground.registry import IMPORTS, PLACES, registry
-from simfed.replay.key import learning_setup
+from simfed.ground.registry import IMPORTS, registry
+from simfed.replay.key import digest_named_data, learning_setup
 from simfed.scenario import load_scenario
 
-PARTS = """
+READS = """
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +25,11 @@ from simfed.learn.data import Dataset
 
 
 def mine():
-    content = np.load(Path(__file__).parent / "{name}")
+    content = np.load(Path(__file__).parent / "mine.npz")
     images, labels = content["images"], content["labels"]
     return Dataset(images, labels, images, labels, classes=2, mean=(0.5,), sd=(0.5,))
-
-
-simfed.register("dataset", "mine", mine)
 """
+REGISTERS = 'simfed.register("dataset", "mine", mine)\n'
 SCENARIO = {
     "name": "own",
     "rounds": 2,
@@ -40,8 +38,8 @@ SCENARIO = {
     "prototypes": {"small": {"model": "logistic-regression"}},
     "clients": [{"count": 2, "prototype": "small", "device": {"training": "1 ms"}, "link": {}}],
     "policy": {"kind": "uniform", "strategy": "dense"},
-    "plugins": ["parts.py"],
 }
+RUN = ["run", "own.yaml", "--out", "out", "--allow-plugins", "--no-figures", "--quiet"]
 COMMANDS = {
     "verify": ["verify", "out", "--allow-plugins"],
     "recompute": ["verify", "out", "--recompute", "1", "--allow-plugins"],
@@ -61,25 +59,30 @@ def forget():
         del sys.modules[name]
     if "mine" in registry("dataset"):
         registry("dataset").remove("mine")
-    os.environ[IMPORTS] = os.environ[PLACES] = ""
+    os.environ[IMPORTS] = ""
+    digest_named_data.cache_clear()
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a scenario, its plug-in, and the file that this opens."""
+    """A folder with a scenario and its plug-in: a file and what it reads, and both as a package."""
     monkeypatch.setenv(IMPORTS, "")
-    monkeypatch.setenv(PLACES, "")
     monkeypatch.chdir(tmp_path)
-    write(tmp_path)
+    write_data("mine.npz")
+    (tmp_path / "parts.py").write_text(READS + REGISTERS)
+    package = tmp_path / "mynet"
+    package.mkdir()
+    write_data(package / "mine.npz")
+    (package / "reads.py").write_text(READS)
+    (package / "__init__.py").write_text(f"import simfed\nfrom .reads import mine\n{REGISTERS}")
+    write("parts.py")
     yield tmp_path
     forget()
 
 
-def write(folder, name="mine.npz", plugins=("parts.py",)):
-    (folder / name).parent.mkdir(exist_ok=True)
-    write_data(folder / name)
-    (folder / "parts.py").write_text(PARTS.format(name=name))
-    (folder / "own.yaml").write_text(yaml.safe_dump({**SCENARIO, "plugins": list(plugins)}))
+def write(*plugins):
+    with open("own.yaml", "w") as file:
+        yaml.safe_dump({**SCENARIO, "plugins": list(plugins)}, file)
 
 
 def play(command):
@@ -89,111 +92,95 @@ def play(command):
     return main(COMMANDS[command])
 
 
-def run_first(folder, then=()):
-    """(manifest, plug-ins of the run); `then`: another command, in the same process."""
-    words = ["run", "own.yaml", "--out", "out", "--allow-plugins", "--no-figures", "--quiet"]
-    assert main(words) == 0
-    assert not then or main(then) == 0
-    manifest = json.loads((folder / "out" / "manifest.json").read_text())
-    plugins = yaml.safe_load((folder / "out" / "scenario.yaml").read_text())["plugins"]
-    forget()
-    return manifest, plugins
+def list_modules():
+    return {module.__file__ for name, module in sys.modules.items() if "simfed_import_" in name}
 
 
-def test_a_run_finds_the_files_of_its_plug_ins_where_they_lie(folder, capsys):
-    manifest, [plugin] = run_first(folder)
-    path = str(folder / "mine.npz")
-    assert manifest["opened"].keys() == {path}
-    digest = manifest["opened"][path]
-    assert plugin == {
-        "file": "plugins/parts.py",
-        "place": str(folder),
-        "with": [{"file": path, "sha256": digest}],
-    }
-    assert os.listdir(folder / "out" / "plugins") == ["parts.py"]
+def test_a_copy_is_run_where_it_lay_as_long_as_nobody_has_changed_it(folder, capsys):
+    assert main(RUN) == 0
+    [plugin] = yaml.safe_load((folder / "out" / "scenario.yaml").read_text())["plugins"]
+    assert plugin == {"file": "plugins/parts.py", "origin": str(folder / "parts.py")}
+    for command in COMMANDS:
+        assert play(command) == 0  # it finds the file beside itself
+        assert list_modules() == {str(folder / "parts.py")}
+    prints = [json.loads((folder / f / "manifest.json").read_text()) for f in ("out", "again")]
+    assert prints[0]["fingerprint"] == prints[1]["fingerprint"]
+    with open("parts.py", "a") as file:
+        file.write("# changed\n")
     capsys.readouterr()
-    for command in COMMANDS:
-        assert play(command) == 0
-    again = json.loads((folder / "again" / "manifest.json").read_text())
-    assert again["fingerprint"] == manifest["fingerprint"]
-    # the plug-in itself may have changed since: its copy runs, and still finds the file
-    (folder / "parts.py").unlink()
+    assert play("verify") == 1  # the copy has no such file beside it
+    assert "mine.npz" in capsys.readouterr().err
+    shutil.copy("mine.npz", folder / "out" / "plugins")
     assert play("recompute") == 0
+    assert list_modules() == {str(folder / "out" / "plugins" / "parts.py")}
 
 
-@pytest.mark.parametrize("command", ["verify", "again"])
-def test_a_file_that_is_not_as_it_was_is_said(folder, capsys, command):
-    run_first(folder)
-    write_data(folder / "mine.npz", seed=1)
-    assert main(COMMANDS[command]) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert "plugins" in said
-    assert "mine.npz: another content, of SHA-256 " in said
-    assert "which the run began with (put the old content back, or begin a new run)" in said
-    (folder / "mine.npz").unlink()
-    assert main(COMMANDS[command]) == 2
-    assert "mine.npz: no such file (put it back)" in capsys.readouterr().err
+def test_data_that_are_not_as_they_were_are_said(folder, capsys):
+    assert main(RUN) == 0
+    write_data("mine.npz", seed=1)
+    assert play("recompute") == 3
+    assert "manifest.json: data is {" in capsys.readouterr().err
 
 
-def test_copies_make_a_run_stand_alone(folder):
-    plugin = {"file": "parts.py", "with": ["data/mine.npz"], "copy": True}
-    write(folder, "data/mine.npz", [plugin])
-    manifest, [resolved] = run_first(folder, then=COMMANDS["verify"])
-    assert "opened" not in manifest
-    assert resolved["file"] == "plugins/parts/parts.py"
-    assert resolved["with"][0]["file"] == "plugins/parts/data/mine.npz"
-    assert "plugins/parts/data/mine.npz" in manifest["files"]
-    shutil.rmtree(folder / "data")
-    (folder / "parts.py").unlink()
-    (folder / "mine.npz").unlink()
+def test_a_run_has_a_copy_of_a_package_with_all_that_lies_in_it(folder):
+    write("mynet/")
+    assert main(RUN) == 0
+    manifest = json.loads((folder / "out" / "manifest.json").read_text())
+    beside = {name for name in manifest["files"] if name.startswith("plugins/")}
+    names = ("__init__.py", "reads.py", "mine.npz")
+    assert beside == {f"plugins/mynet/{name}" for name in names}
+    assert play("verify") == 0
+    assert str(folder / "mynet" / "reads.py") in list_modules()
+    write_data("mynet/mine.npz", seed=1)  # which makes it another package
+    assert play("verify") == 0
+    assert str(folder / "out" / "plugins" / "mynet" / "reads.py") in list_modules()
+    shutil.rmtree("mynet")
     for command in COMMANDS:
         assert play(command) == 0
 
 
-def test_files_of_packages_outside_the_environment_are_not_the_plug_ins(folder, monkeypatch):
-    packages = folder.parent / "elsewhere" / "site-packages"
-    packages.mkdir(parents=True)
-    (packages / "lawful_package.py").write_text("open(__file__[:-2] + 'txt').close()")
-    (packages / "lawful_package.txt").touch()
-    monkeypatch.syspath_prepend(packages)
-    text = (folder / "parts.py").read_text()
-    (folder / "parts.py").write_text(f"import lawful_package\n{text}")
-    manifest, _ = run_first(folder)
-    assert manifest["opened"].keys() == {str(folder / "mine.npz")}
-
-
-def test_what_is_opened_counts_for_recorded_learning(folder):
-    keys = []
-    for seed in (0, 1):
-        write_data(folder / "other.npz", seed)
-        text = (folder / "parts.py").read_text()
-        (folder / "own.yaml").write_text(
-            yaml.safe_dump({**SCENARIO, "plugins": [{"file": "parts.py", "with": "other.npz"}]})
-        )
-        keys.append(learning_setup(load_scenario(folder / "own.yaml", allow_plugins=True)))
-        assert (folder / "parts.py").read_text() == text
-    assert keys[0]["data"] == keys[1]["data"]
-    assert len(keys[0]["opened"]) == 2  # one was named, the other found
-    assert keys[0]["opened"] != keys[1]["opened"]
+def test_a_package_counts_for_recorded_learning_with_its_data(folder):
+    write("mynet")
+    one = learning_setup(load_scenario("own.yaml", allow_plugins=True))
+    write_data("mynet/mine.npz", seed=1)
+    forget()
+    other = learning_setup(load_scenario("own.yaml", allow_plugins=True))
+    assert one["packages"] != other["packages"]
 
 
 @pytest.mark.parametrize(
     ("plugin", "sentence"),
     [
-        ({"file": "parts.py", "with": ["mine.npy"]}, "plugins: .*mine.npy: no such file"),
-        ({"file": "part.py"}, "plugins: part.py: no file .*part.py', expected a Python file"),
-        ({"file": "parts.py", "wiht": ["mine.npz"]}, "there is no key 'wiht' here.*'with'"),
-        ({"file": "parts.py", "copy": "mine.npz"}, "copy: got 'mine.npz', expected true or false"),
-        ({"with": ["mine.npz"]}, r"plugins\[0\].file: this key is missing"),
-        ({"file": "parts.py", "with": ["../mine.npz"]}, "'../mine.npz' lies outside"),
+        (
+            {"file": "part.py"},
+            "plugins: part.py: no file .*part.py', expected a Python file, or a folder with",
+        ),
+        ("bare", "plugins: bare: no file .*bare/__init__.py'"),
+        ("broken", r"broken fails with ValueError: no \(deep.py, line 2\)"),
+        (
+            {"file": "parts.py", "with": ["mine.npz"]},
+            r"there is no key 'with' here.*'file' or 'origin'|there is no key 'with'",
+        ),
+        ({"file": "parts.py", "copy": True}, "there is no key 'copy'"),
+        ({"file": "parts.py", "origin": 3}, r"origin: got 3, expected text"),
+        ({"origin": "parts.py"}, r"plugins\[0\].file: this key is missing"),
     ],
 )
 def test_a_wrong_entry_is_one_sentence(folder, capsys, plugin, sentence):
-    write_data(folder.parent / "mine.npz")
-    write(folder, plugins=[plugin])
+    (folder / "bare").mkdir()
+    (folder / "broken").mkdir()
+    (folder / "broken" / "__init__.py").write_text("from . import deep")
+    (folder / "broken" / "deep.py").write_text("\nraise ValueError('no')")
+    write(plugin)
     assert main(["validate", "own.yaml", "--allow-plugins"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    if "file" in plugin:
+    if not isinstance(plugin, dict) or "file" in plugin:
         assert len(lines) == 1, lines
     assert any(re.search(sentence, line) for line in lines), lines
+
+
+def test_nothing_of_a_package_that_fails_stays(folder):
+    (folder / "mynet" / "__init__.py").write_text("from . import reads\nraise ValueError")
+    write("mynet")
+    assert main(["validate", "own.yaml", "--allow-plugins"]) == 2
+    assert not list_modules()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from simfed.ground.registry import IMPORTS, PLACES
+from simfed.ground.registry import IMPORTS
 
 collect_ignore = ["laws_parts.py"]
 
@@ -14,7 +14,7 @@ _kept: dict[str, str] = {}
 @pytest.fixture(autouse=True)
 def _keep_plugins_to_laws():
     """Other tests of this process, and those that they start, know nothing of the plug-in."""
-    before = {name: os.environ.get(name) for name in (IMPORTS, PLACES)}
+    before = {name: os.environ.get(name) for name in (IMPORTS,)}
     os.environ.update(_kept)
     yield
     _kept.update({name: os.environ[name] for name in before if name in os.environ})

@@ -40,8 +40,7 @@ PLUGIN_PARTS = (
 
 EXEMPT = {
     "PolicySpec.arms_from": "a run, which the law of recorded arms makes",
-    "PluginSpec.place": "said by run directories alone",
-    "OpenedFile.sha256": "said by run directories alone",
+    "PluginSpec.origin": "said by run directories alone",
     **dict.fromkeys(
         [f"FleetGroup.{key}" for key in ("k", "policy", "overlap", "attack")],
         "an app decides what it sends",
@@ -150,8 +149,6 @@ VALUES: dict[str, Any] = {
     **dict.fromkeys(("Scenario.clients", "FleetFile.clients"), lambda drawing: drawing.groups()),
     "plugins": [["parts.py"], "parts.py", [PluginSpec]],
     "PluginSpec.file": ["parts.py"],
-    "PluginSpec.with": [["opened.txt"]],
-    "PluginSpec.copy": [True],
     # data
     "DatasetSpec.public": [16, 8, 40],
     "public_file": ["public.npz"],

@@ -53,9 +53,9 @@ FOUND = {
         "verified",
         {"downlink": {"compression": {"k": 5}}, **group(device={"profile": "board.yaml"})},
     ),
-    "the process that ran a plug-in knows its files by the run's copies": (
+    "the process that ran a plug-in knows it by the run's copy": (
         "verified",
-        {"plugins": [{"file": "parts.py", "copy": True, "with": ["opened.txt"]}]},
+        {"plugins": ["parts.py"]},
     ),
 }
 """What drawn worlds broke, in the smallest world that does."""

@@ -252,7 +252,7 @@ ALWAYS = {
     "OwnPresence": "kind",
     "ParetoSpec": "minimum shape high",
     "Partition": "kind",
-    "PluginSpec": "file place with copy",
+    "PluginSpec": "file origin",
     "PolicySpec": "kind arms_from",
     "PresenceSpec": "trace markov",
     "Privacy": "level clip target",

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from simfed.ground.errors import InputError
-from simfed.ground.inputs import make_missing_file_error, open_file
-from simfed.ground.opened import compute_file_sha256
+from simfed.ground.inputs import make_missing_file_error, open_file, read_bytes
 from simfed.ground.seeding import Streams
 from simfed.learn.data.arrays import Arrays, NpzReader
 from simfed.learn.data.dataset import Dataset, load_dataset
@@ -82,7 +81,7 @@ def files_digest(data: DatasetSpec) -> str:
 
 def public_digest(path: str) -> str:
     """SHA-256 of a public set's file."""
-    return compute_file_sha256(locate_path(path))
+    return hashlib.sha256(read_bytes(locate_path(path))).hexdigest()
 
 
 def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowOutside, AllowPlugins, Imports, Overrides, Width, load
+from simfed.cli.inspect import AllowPlugins, Imports, Overrides, Width, load
 from simfed.ground.errors import InputError
 from simfed.ground.units import format_bytes
 
@@ -84,7 +84,6 @@ def show(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
     out: Annotated[Path | None, typer.Option(help="Picture to write: png, svg or pdf.")] = None,
     set_: Overrides = None,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     width: Width = "7in",
@@ -95,7 +94,7 @@ def show(
     from simfed.report.owned import draw_owned_figure, format_owned_lines
     from simfed.report.pictures import parse_width, save_picture
 
-    loaded = load(scenario, set_, allow_outside, allow_plugins)
+    loaded = load(scenario, set_, allow_plugins)
     parts = check_parts(loaded, scenario, time_only=False)
     owned, data = parts.owned, loaded.dataset
     facts = dataset_facts(data)

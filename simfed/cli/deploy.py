@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from simfed.cli.inspect import (
-    AllowOutside,
     AllowPlugins,
     Figures,
     Imports,
@@ -54,7 +53,6 @@ def serve(
     device: Annotated[str, typer.Option(help="Where the server computes: cpu or cuda.")] = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Figures = True,
@@ -76,7 +74,7 @@ def serve(
             raise InputError("seconds above 0", where=name, got=number)
     if at_least is not None and at_least < 1:
         raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
-    loaded = load(scenario, set_, allow_outside, allow_plugins)
+    loaded = load(scenario, set_, allow_plugins)
     tls = (
         load_server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     )
@@ -156,7 +154,6 @@ def deploy(
     set_: Overrides = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Figures = True,
@@ -169,7 +166,7 @@ def deploy(
     from simfed.deploy.shaping import QUEUE_S
 
     queue_s = QUEUE_S if queue is None else parse_duration(queue, where="--queue")
-    loaded = load(scenario, set_, allow_outside, allow_plugins)
+    loaded = load(scenario, set_, allow_plugins)
     play = partial(
         deploy_here,
         loaded,

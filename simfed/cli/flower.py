@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import (
-    AllowOutside,
     Figures,
     Overrides,
     Overwrite,
@@ -62,7 +61,6 @@ def run(
     set_: Overrides = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    allow_outside: AllowOutside = False,
     workers: Annotated[
         int, typer.Option(help="Processes for the nodes' work; no result depends on it.")
     ] = 1,
@@ -89,7 +87,7 @@ def run(
     flower_version()
     if not host_timeout > 0:
         raise InputError("seconds above 0", where="--host-timeout", got=host_timeout)
-    loaded = load_fleet(fleet, read_overrides(set_, seed=seed), allow_outside=allow_outside)
+    loaded = load_fleet(fleet, read_overrides(set_, seed=seed))
     if work is not None:
         loaded = loaded.charged_by(work)
     most = min(most_processes(), loaded.client_count)

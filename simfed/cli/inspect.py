@@ -23,12 +23,6 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
 ]
-AllowOutside = Annotated[
-    bool,
-    typer.Option(
-        "--allow-outside", help="`extends` may name files outside the scenario's own folder."
-    ),
-]
 AllowPlugins = Annotated[
     bool,
     typer.Option(
@@ -85,7 +79,6 @@ def read_overrides(set_: list[str] | None, **keys: int | None) -> list[tuple[str
 def load(
     path: Path,
     set_: list[str] | None,
-    allow_outside: bool,
     allow_plugins: bool,
     **keys: int | None,
 ) -> Scenario:
@@ -93,7 +86,7 @@ def load(
     from simfed.scenario import load_scenario
 
     pairs = read_overrides(set_, **keys)
-    return load_scenario(path, pairs, allow_outside=allow_outside, allow_plugins=allow_plugins)
+    return load_scenario(path, pairs, allow_plugins=allow_plugins)
 
 
 def _import_files(files: list[Path] | None) -> list[Path] | None:
@@ -125,7 +118,6 @@ def validate(
     time_only: Annotated[
         bool, typer.Option("--time-only", help="As for a run without learning.")
     ] = False,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
@@ -138,10 +130,10 @@ def validate(
     more = 0
     for path in scenarios:
         try:
-            if is_fleet(read_yaml(path, allow_outside=allow_outside)):
-                _validate_fleet(path, set_, resolved=resolved, allow_outside=allow_outside)
+            if is_fleet(read_yaml(path)):
+                _validate_fleet(path, set_, resolved=resolved)
                 continue
-            scenario = load(path, set_, allow_outside, allow_plugins)
+            scenario = load(path, set_, allow_plugins)
             parts = check_parts(scenario, path, time_only)
         except InputErrors as several:
             errors += several.errors
@@ -168,13 +160,11 @@ def validate(
         raise InputErrors(errors, more)
 
 
-def _validate_fleet(
-    path: Path, set_: list[str] | None, *, resolved: bool, allow_outside: bool
-) -> None:
+def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> None:
     from simfed.experiment.checks import Checks, check_world
     from simfed.scenario.fleet_file import dump_fleet, load_fleet
 
-    fleet = load_fleet(path, read_overrides(set_), allow_outside=allow_outside)
+    fleet = load_fleet(path, read_overrides(set_))
     parts = check_world(fleet.world(), path)
     if resolved:
         typer.echo(dump_fleet(fleet), nl=False)

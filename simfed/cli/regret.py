@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import (
-    AllowOutside,
     AllowPlugins,
     Imports,
     Overrides,
@@ -40,7 +39,6 @@ def regret(
     seed: Seed = None,
     rounds: Rounds = None,
     set_: Overrides = None,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     workers: Workers = None,
@@ -57,8 +55,7 @@ def regret(
     from simfed.study.regret import regret_of, run_with_oracle
 
     pairs = read_overrides(set_, seed=seed, rounds=rounds)
-    allowed = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
-    base = load_scenario(scenario, pairs, **allowed)
+    base = load_scenario(scenario, pairs, allow_plugins=allow_plugins)
     workers = limit_processes(
         "--workers", workers, count_useful_workers(base), each=A_CLIENT_AT_A_TIME, quiet=quiet
     )
@@ -68,7 +65,7 @@ def regret(
         reward = base.policy.reward.model_dump(mode="json")
         policies_of = {kind: ("policy", {"kind": kind, "reward": reward}) for kind in kinds}
         loaded = {
-            kind: load_scenario(scenario, [*pairs, pair], **allowed)
+            kind: load_scenario(scenario, [*pairs, pair], allow_plugins=allow_plugins)
             for kind, pair in policies_of.items()
         }
     regrets: dict[str, Regret] = {}

@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperCommand
 
 from simfed.cli.inspect import (
-    AllowOutside,
     AllowPlugins,
     Device,
     Figures,
@@ -79,7 +78,6 @@ def run(
     workers: Workers = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     figures: Figures = True,
@@ -93,7 +91,7 @@ def run(
 
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
-    loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed, rounds=rounds)
+    loaded = load(scenario, set_, allow_plugins, seed=seed, rounds=rounds)
     most, silent = experiment.count_useful_workers(loaded), quiet or time_only
     workers = limit_processes("--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent)
     play = partial(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import (
-    AllowOutside,
     AllowPlugins,
     Imports,
     Overrides,
@@ -44,7 +43,6 @@ def fleet(
     ] = None,
     seed: Seed = None,
     set_: Overrides = None,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     width: Width = "7in",
@@ -58,12 +56,12 @@ def fleet(
     from simfed.scenario.fleet_file import load_fleet
     from simfed.scenario.load import is_fleet, read_yaml
 
-    of_app = is_fleet(read_yaml(scenario, allow_outside=allow_outside))
+    of_app = is_fleet(read_yaml(scenario))
     if of_app:
         pairs = read_overrides(set_, seed=seed)
-        loaded = load_fleet(scenario, pairs, allow_outside=allow_outside).world()
+        loaded = load_fleet(scenario, pairs).world()
     else:
-        loaded = load(scenario, set_, allow_outside, allow_plugins, seed=seed)
+        loaded = load(scenario, set_, allow_plugins, seed=seed)
     parts = check_world(loaded, scenario)
     width_in = parse_width(width)
     # what an app sends has no K

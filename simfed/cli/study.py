@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import (
-    AllowOutside,
     AllowPlugins,
     Device,
     Imports,
@@ -58,7 +57,6 @@ def run(
         bool, typer.Option(help="Answer learning from what was learned before (see simfed cache).")
     ] = True,
     set_: Overrides = None,
-    allow_outside: AllowOutside = False,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
     quiet: Quiet = False,
@@ -83,7 +81,6 @@ def run(
                 time_only=time_only,
                 trajectories=cache,
                 progress=not quiet,
-                allow_outside=allow_outside,
                 allow_plugins=allow_plugins,
                 overrides=read_overrides(set_),
             )

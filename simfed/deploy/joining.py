@@ -158,7 +158,6 @@ class _Client:
                 source=source,
                 folder=folder,
                 allow=self.allow_plugins,
-                allow_outside=False,
             )
             scenario = validate_scenario(plain, source=source, folder=folder, recorded=True)
             self._half = client_half(scenario, Streams(scenario.seed), self.client)

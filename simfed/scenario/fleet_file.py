@@ -274,15 +274,13 @@ class FleetFile(Section):
 def load_fleet(
     path: str | Path,
     overrides: Overrides = (),
-    *,
-    allow_outside: bool = False,
 ) -> FleetFile:
     """Read, extend, override and validate a fleet file, or a scenario as one.
 
     Raises: `InputError`, `InputErrors`: one sentence for each thing that is wrong.
     """
     path = Path(path)
-    data = read_yaml(path, allow_outside=allow_outside)
+    data = read_yaml(path)
     data = apply_overrides(data, overrides, Scenario if _has_learning(data) else FleetFile)
     return validate_fleet(data, source=str(path), folder=path.parent)
 

@@ -34,7 +34,6 @@ def load_scenario(
     path: str | Path,
     overrides: Overrides = (),
     *,
-    allow_outside: bool = False,
     allow_plugins: bool = False,
 ) -> Scenario:
     """Read, extend, override and validate a scenario file.
@@ -43,8 +42,6 @@ def load_scenario(
         path: the YAML file. `extends: other.yaml` in it builds on another file: mappings are
             merged key by key, everything else is replaced.
         overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
-        allow_outside: `extends` and `plugins` may name files that lie neither in the scenario's
-            folder nor below.
         allow_plugins: run the Python files that `plugins` names; without it, a scenario that names
             one which nobody has asked for yet is refused.
 
@@ -53,7 +50,7 @@ def load_scenario(
         InputErrors: one sentence for each thing that is wrong in it.
     """
     path = Path(path)
-    data = read_yaml(path, allow_outside=allow_outside)
+    data = read_yaml(path)
     if "base" in data and "clients" not in data:
         raise InputError(
             "a scenario", where=str(path), problem="this is a study", hint="simfed study run"
@@ -65,9 +62,7 @@ def load_scenario(
         )
     data = apply_overrides(data, overrides, Scenario)
     source, folder = str(path), path.parent
-    import_plugins(
-        data, source=source, folder=folder, allow=allow_plugins, allow_outside=allow_outside
-    )
+    import_plugins(data, source=source, folder=folder, allow=allow_plugins)
     return validate_scenario(data, source=source, folder=folder)
 
 
@@ -93,13 +88,11 @@ def validate_scenario(
     `recorded`: it is a resolved one, of whatever version, so keys that say nothing are passed over.
     `allow_plugins`: see `load_scenario`.
     """
-    import_plugins(data, source=source, folder=folder, allow=allow_plugins, allow_outside=True)
+    import_plugins(data, source=source, folder=folder, allow=allow_plugins)
     return validate_as(Scenario, data, source=source, folder=folder, recorded=recorded)
 
 
-def import_plugins(
-    data: Mapping[str, Plain], *, source: str, folder: Path, allow: bool, allow_outside: bool
-) -> None:
+def import_plugins(data: Mapping[str, Plain], *, source: str, folder: Path, allow: bool) -> None:
     """Run the files that `plugins` of a scenario or study names, so that their parts are known.
 
     Files are data and plug-ins are code: nothing is run that nobody has asked for, by `allow`, by
@@ -116,11 +109,6 @@ def import_plugins(
         if not isinstance(name, str) or not name:
             continue
         file = folder / name
-        if not allow_outside and not _is_within(file, folder):
-            allowed = "a file in the file's own folder or below"
-            problem = f"{os.path.relpath(file, folder)!r} lies outside"
-            hint = "--allow-outside lets it be used"
-            raise InputError(allowed, where=where, got=name, problem=problem, hint=hint)
         if not allow and not is_consented(file):
             problem = f"{name} is code, and nobody has asked to run it"
             hint = f"--allow-plugins, or --import {file}; in Python allow_plugins=True"
@@ -150,11 +138,8 @@ MOST_EXTENDED = 100
 """Files that one builds on, each on the next."""
 
 
-def read_yaml(
-    path: str | Path, *, allow_outside: bool = False, _seen: tuple[Path, ...] = ()
-) -> dict[str, Plain]:
-    """The mapping in a YAML file, with what it `extends` merged beneath it: files in the first
-    one's folder or below (links followed), or with `allow_outside` anywhere."""
+def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Plain]:
+    """Return the mapping in a YAML file, with what it `extends` merged beneath it."""
     path = Path(path)
     real = Path(os.path.realpath(path))
     if real in _seen:
@@ -174,21 +159,8 @@ def read_yaml(
         return data
     if not isinstance(base, str):
         raise InputError("the name of another file", where=f"{path}: extends", got=base)
-    seen = (*_seen, real)
-    if not allow_outside and not _is_within(path.parent / base, seen[0].parent):
-        allowed = "a file in the scenario's folder or below"
-        problem = f"{base!r} lies outside"
-        hint = "--allow-outside lets it be read"
-        raise InputError(allowed, where=f"{path}: extends", got=base, problem=problem, hint=hint)
-    below = read_yaml(path.parent / base, allow_outside=allow_outside, _seen=seen)
+    below = read_yaml(path.parent / base, _seen=(*_seen, real))
     return _merge_mappings(below, data)
-
-
-def _is_within(path: Path, folder: Path) -> bool:
-    try:
-        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-    except ValueError:  # a null byte
-        return False
 
 
 def validate_as(

@@ -604,7 +604,8 @@ class Scenario(Section):
         default=CheckpointSpec(), description="states to resume from"
     )
     plugins: Plugins = Field(
-        default=(), description="files or packages that register parts of yours; run only on consent"
+        default=(),
+        description="files or packages that register your parts; run only on consent",
     )
 
     @model_validator(mode="before")

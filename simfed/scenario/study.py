@@ -142,27 +142,24 @@ def load_study_file(
     path: str | Path,
     overrides: Overrides = (),
     *,
-    allow_outside: bool = False,
     allow_plugins: bool = False,
 ) -> Study:
     """Read and validate a study file; the base scenario is not opened. `overrides` are of keys of
-    the study; `allow_outside`, `allow_plugins`: see `simfed.load_scenario`.
+    the study; `allow_plugins`: see `simfed.load_scenario`.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
         InputErrors: one sentence for each thing that is wrong in it.
     """
     path = Path(path)
-    data = read_yaml(path, allow_outside=allow_outside)
+    data = read_yaml(path)
     if "clients" in data and "base" not in data:
         raise InputError(
             "a study", where=str(path), problem="this is a scenario", hint="simfed run"
         )
     data = apply_overrides(data, overrides, Study)
     source, folder = str(path), path.parent
-    import_plugins(
-        data, source=source, folder=folder, allow=allow_plugins, allow_outside=allow_outside
-    )
+    import_plugins(data, source=source, folder=folder, allow=allow_plugins)
     return validate_study(data, source=source, folder=folder)
 
 

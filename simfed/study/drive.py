@@ -40,7 +40,7 @@ _GRACE_WALL_S = 30.0
 
 def choose_out(study: str | Path) -> Path:
     """Return `studies/NAME` by what the study's file says under `name`. Raises: `InputError`."""
-    name = str(read_yaml(study, allow_outside=True).get("name") or Path(study).stem)
+    name = str(read_yaml(study).get("name") or Path(study).stem)
     return Path("studies") / (re.sub(r"[^\w.-]", "-", name).strip(".-")[:80] or "study")
 
 
@@ -55,7 +55,6 @@ def run_study(
     time_only: bool = False,
     trajectories: TrajectoryStore | bool | None = True,
     progress: bool | Display = True,
-    allow_outside: bool = False,
     allow_plugins: bool = False,
     overrides: Mapping[str, object] | Sequence[tuple[str, object]] = (),
 ) -> StudyResult:
@@ -71,7 +70,7 @@ def run_study(
         trajectories: where learning is kept for replay; True is the user's cache, False or None
             computes everything anew.
         progress: True shows it on standard error.
-        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base.
+        allow_plugins: as in `simfed.load_scenario`, of the study and its base.
         overrides: key path → value, of the study's own keys or the same in every run.
 
     Raises:
@@ -88,7 +87,6 @@ def run_study(
     with CtrlC().heard() as ctrl_c:
         plan = plan_study(
             path,
-            allow_outside=allow_outside,
             allow_plugins=allow_plugins,
             overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
         )

@@ -142,14 +142,13 @@ class StudyPlan:
 def plan_study(
     path: str | Path,
     *,
-    allow_outside: bool = False,
     allow_plugins: bool = False,
     overrides: Sequence[tuple[str, object]] = (),
 ) -> StudyPlan:
     """Expand the study file at `path`.
 
     Args:
-        allow_outside, allow_plugins: as in `simfed.load_scenario`, of the study and its base; an
+        allow_plugins: as in `simfed.load_scenario`, of the study and its base; an
             app is code as plug-ins are.
         overrides: key path → value, of the study's own keys (`seeds`, `compare.thresholds`), or of
             every run's scenario, above what the file says under `set`.
@@ -160,8 +159,7 @@ def plan_study(
     """
     of_study = [pair for pair in overrides if split_key_path(pair[0])[0] in _STUDY_KEYS]
     of_runs = [pair for pair in overrides if pair not in of_study]
-    consent = {"allow_outside": allow_outside, "allow_plugins": allow_plugins}
-    study = load_study_file(path, of_study, **consent)
+    study = load_study_file(path, of_study, allow_plugins=allow_plugins)
     source = str(path)
     axes = tuple(_make_axes(study))
     _check_keys(axes, source)
@@ -169,13 +167,11 @@ def plan_study(
     _check_compare(study.compare, axes, source)
     _check_count(axes, len(study.seeds or (0,)), source)
     try:
-        base = read_yaml(study.base, allow_outside=allow_outside)
+        base = read_yaml(study.base)
     except InputError as error:
         raise error.within(f"{source}: base") from None
     folder = Path(study.base).parent
-    import_plugins(
-        base, source=study.base, folder=folder, allow=allow_plugins, allow_outside=allow_outside
-    )
+    import_plugins(base, source=study.base, folder=folder, allow=allow_plugins)
     if study.plugins:  # each run says all that it needs
         own_plugins = [plugin.model_dump(mode="json") for plugin in study.plugins]
         base["plugins"] = [*_make_list(base.get("plugins")), *own_plugins]

@@ -52,7 +52,6 @@ def _follow(run: Run, path: str | os.PathLike[str], *, allow_plugins: bool) -> l
         source=f"{path}{os.sep}scenario.yaml",
         folder=Path(path),
         allow=allow_plugins,
-        allow_outside=True,
     )
     try:
         parts = load_parts(run, path)

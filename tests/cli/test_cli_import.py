@@ -187,20 +187,6 @@ def test_the_processes_of_a_study_find_its_plug_ins(scenario, tmp_path, capsys):
     )
 
 
-def test_plug_ins_lie_beside_the_file_or_below(scenario, parts, tmp_path, capsys):
-    (tmp_path / "below").mkdir()
-    moved = tmp_path / "below" / "own.yaml"
-    moved.write_text(yaml.safe_dump({**SCENARIO, "plugins": ["../parts.py"]}))
-    assert main(["validate", str(moved), "--allow-plugins"]) == 2
-    said = capsys.readouterr().err
-    assert (
-        "plugins: '../parts.py' lies outside, expected a file in the file's "
-        "own folder or below (--allow-outside lets"
-    ) in said
-    assert not (tmp_path / "was-run").exists()
-    assert main(["validate", str(moved), "--allow-plugins", "--allow-outside"]) == 0
-
-
 @pytest.mark.parametrize("named", [["none.py"], ["own.yaml"], [3], "parts.py", None, {"a": 1}])
 def test_what_is_no_list_of_files_is_one_sentence(scenario, named, capsys):
     scenario.write_text(yaml.safe_dump({**SCENARIO, "plugins": named, "policy": "x" * 3}))

@@ -211,7 +211,7 @@ def killed(world: World) -> None:
 def resolved(world: World) -> None:
     """What a run says it played is what was written, spelled out, and plays the same."""
     run = world.play(out="run")
-    again = load_scenario(run.path / "scenario.yaml", allow_plugins=True, allow_outside=True)
+    again = load_scenario(run.path / "scenario.yaml", allow_plugins=True)
     assert_same(run, world.play(again, source=run.path / "scenario.yaml"))
 
 

@@ -18,7 +18,7 @@ DRAWN_S, SHRUNK_S = 30, 100
 
 def test_every_key_of_the_schema_can_be_drawn():
     plugin = {"plugins": ["parts.py"]}
-    import_plugins(plugin, source="", folder=laws.files(), allow=True, allow_outside=True)
+    import_plugins(plugin, source="", folder=laws.files(), allow=True)
     assert worlds.list_undrawn() == []
     assert worlds.list_stale() == []
 

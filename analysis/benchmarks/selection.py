@@ -28,7 +28,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,6 @@ from simfed.compress import (
     top_k_indices,
     with_error_feedback,
 )
-from simfed.compress.selection import count_energy_entries
 from simfed.ground.seeding import Streams
 from simfed.learn.data import load_dataset
 from simfed.learn.models.build import build_model
@@ -224,17 +223,6 @@ def codecs(quick: bool) -> None:
         each = f"{ours / passes:.1f}" if passes else "–"
         print(
             f"| {label} | {min(times):.1f} | {ours:.1f} | {passes}: {why} | {each} | {decode:.1f} |"
-        )
-    energy(updates, copy)
-
-
-def energy(updates: Sequence[Any], copy: float) -> None:
-    """K of a share of the energy, beside its two passes: sum of squares, comparison."""
-    for share in (0.5, 0.9, 0.99):
-        ours = min(processor_ms(partial(count_energy_entries, update, share)) for update in updates)
-        print(
-            f"| K of energy:{100 * share:g}% | {ours:.1f} | {ours / copy:.1f} | 2: sum, comparison "
-            f"| {ours / copy / 2:.1f} | – |"
         )
 
 

@@ -81,9 +81,12 @@ class Choice:
         return self._label
 
     @property
-    def follows_update(self) -> bool:
-        """Whether K is known once the update is: its level is a share of the energy."""
-        return self.level is not None and self.level.kind == "energy"
+    def k(self) -> int:
+        """Its level, a number of entries in every choice that a client plays."""
+        assert self.level is not None
+        k = self.level.entries
+        assert k is not None
+        return k
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,11 +117,7 @@ class Choice:
 
     def entries(self, length: int) -> int:
         """K of a field of so many entries, where the level is a number: all without one."""
-        if self.level is None:
-            return length
-        k = self.level.entries
-        assert k is not None
-        return min(k, length)
+        return length if self.level is None else min(self.k, length)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Choice) and self.label == other.label)

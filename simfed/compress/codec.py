@@ -233,11 +233,6 @@ class Codec(ABC):
         return True
 
     @property
-    def takes_largest(self) -> bool:
-        """Whether the entries that it sends are the largest, so that K can go by their energy."""
-        return False
-
-    @property
     def draws(self) -> bool:
         """Whether it may ask for random numbers; where not, it can be played without `rng`."""
         return True
@@ -431,10 +426,6 @@ class Chain(Codec):
         return not self.keeps_all
 
     @property
-    def takes_largest(self) -> bool:
-        return isinstance(self.selection, TopK)
-
-    @property
     def is_dense(self) -> bool:
         return self.keeps_all
 
@@ -603,11 +594,6 @@ def check_level(codec: Codec, level: Level) -> None:
             f"no level behind {codec.label}, which does not go by a number of entries",
             got=level.plain,
             hint="its own options say how much it sends",
-        )
-    if level.kind == "energy" and not codec.takes_largest:
-        raise InputError(
-            "a level of energy behind top-k alone, whose entries are the largest",
-            got=f"{codec.label}@{level}",
         )
 
 

@@ -210,8 +210,6 @@ def _read_choice(pattern: object, strategy: Plain) -> Choice:
             raise InputError(allowed, got=strategy)
         if codec.takes_k and choice.level is None:
             raise InputError(f"a level behind it, such as {choice.label}@1%", got=strategy)
-        if choice.follows_update:
-            raise InputError("a level that is known before the update is", got=strategy)
     except InputError as error:
         raise error.within(f"{_NAME}: {pattern}") from None
     return choice

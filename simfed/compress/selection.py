@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from simfed.compress.vectors import Floats, Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level
 
 if TYPE_CHECKING:
     import torch
@@ -55,109 +53,6 @@ def top_k_indices(values: Vector, k: int) -> Vector:
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
     return _select_top_k(values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size))
-
-
-def count_energy_entries(values: Floats, share: float) -> int:
-    """The smallest K whose K largest |values| hold `share` of the sum of squares; at least 1.
-
-    A share of 1 wants all that are not zero. Squares are summed in 64 bits. Of a long vector, a
-    sample says between which magnitudes the share is reached, and one pass looks closer there.
-    Where the sample was wrong, as it is of few large entries among many small ones, and of a short
-    vector, squares are summed by the upper half of the magnitudes' bits at first.
-
-    Raises: `InputError` for a NaN or an infinity.
-
-    >>> vector = np.array([3.0, 0.0, -4.0, 1.0], np.float32)  # squares 9, 0, 16, 1
-    >>> [count_energy_entries(vector, share) for share in (0.5, 0.95, 1.0)]
-    [1, 2, 3]
-    """
-    if share >= 1:
-        refuse_non_finite(values)
-        return max(1, int(np.count_nonzero(values)))
-    if values.size > _DIRECT_BELOW:
-        count = _count_by_sample(values, share)
-        if count is not None:
-            return count
-    energy = np.zeros(_CLASSES)
-    for part, classes in _classify_blocks(values):
-        squares = np.square(part, dtype=np.float64)
-        energy += np.bincount(classes, weights=squares, minlength=_CLASSES)
-    if energy[_INFINITY[4] >> 16 :].any() or np.isnan(energy).any():
-        refuse_non_finite(values)
-    above = np.cumsum(energy[::-1])
-    wanted = share * above[-1]
-    if not wanted > 0:
-        return 1
-    at = int(np.searchsorted(above, wanted))  # counted from the largest: here it is reached
-    reached, larger, within = _CLASSES - 1 - at, 0, []
-    for part, classes in _classify_blocks(values):
-        larger += int(np.count_nonzero(classes > reached))
-        within.append(part[classes == reached])
-    squares = np.sort(np.square(np.concatenate(within), dtype=np.float64))[::-1]
-    before = above[at] - energy[reached]
-    more = int(np.searchsorted(before + np.cumsum(squares), wanted)) + 1
-    return larger + min(more, len(squares))
-
-
-def _count_by_sample(values: Floats, share: float) -> int | None:
-    """`count_energy_entries`, where the share is reached between two magnitudes of a sample."""
-    low, high = _estimate_bounds(values, share)
-    total = capped = 0.0
-    larger, within = 0, []
-    magnitudes, wide = np.empty(_BLOCK // 2, np.float32), np.empty(_BLOCK // 2)
-    for start in range(0, values.size, _BLOCK // 2):
-        part = values[start : start + _BLOCK // 2]
-        magnitude, exact = magnitudes[: part.size], wide[: part.size]
-        np.abs(part, out=magnitude)
-        exact[:] = magnitude
-        total += float(exact @ exact)
-        above = magnitude > high
-        larger += int(np.count_nonzero(above))
-        within.append(magnitude[np.flatnonzero((magnitude >= low) != above)])
-        exact[:] = np.minimum(magnitude, low, out=magnitude)
-        capped += float(exact @ exact)
-    if not math.isfinite(total):
-        refuse_non_finite(values)
-    squares = np.sort(np.square(np.concatenate(within), dtype=np.float64))[::-1]
-    # of those that were capped, low² each is counted too much
-    below = capped - float(low) ** 2 * (larger + len(squares))
-    sums = (total - below - float(squares.sum())) + np.cumsum(squares)
-    wanted = share * total
-    if not len(squares) or not sums[0] - squares[0] < wanted <= sums[-1]:
-        return None
-    return larger + int(np.searchsorted(sums, wanted)) + 1
-
-
-def _estimate_bounds(values: Floats, share: float) -> tuple[np.float32, np.float32]:
-    """Two magnitudes between which a sample says that the share is reached, four standard errors
-    of a rank below and above."""
-    sample = np.sort(np.abs(values[:: -(-values.size // _SAMPLE_AT_MOST)]))[::-1]
-    sums = np.cumsum(np.square(sample, dtype=np.float64))
-    at, slack = int(np.searchsorted(sums, share * sums[-1])), 2 * math.isqrt(len(sample))
-    low, high = min(at + slack, len(sample) - 1), at - slack
-    return sample[low], sample[high] if high >= 0 else np.float32(np.inf)
-
-
-_CLASSES = 2**15
-"""Of magnitudes: the upper half of their bits, without the sign."""
-
-
-def _classify_blocks(values: Floats) -> Iterator[tuple[Floats, NDArray[np.uint32]]]:
-    """The vector block by block, with the class of each magnitude."""
-    for start in range(0, values.size, 4 * _BLOCK):
-        part = values[start : start + 4 * _BLOCK]
-        yield part, (part.view(np.uint32) & _WITHOUT_SIGN[4]) >> np.uint32(16)
-
-
-def count_entries(update: Vector, level: Level) -> int:
-    """K of an update: `level` itself, or what its share of the energy comes to."""
-    k, share = level.entries, level.energy
-    if k is not None:
-        return k
-    if share is None:
-        raise InputError("a number of entries, or a level of energy", got=str(level))
-    values = update.detach().cpu().numpy() if is_tensor(update) else update
-    return count_energy_entries(np.ascontiguousarray(values, np.float32), share)
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:

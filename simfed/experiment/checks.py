@@ -344,9 +344,6 @@ class Checks:
 
         task, workload = self._parts.task_of_group(index), TimeOnlyWorkload(self.tasks)
         arms = self._arms(index)
-        for arm in arms:
-            if arm.follows_update:
-                workload.known_k(task, arm)
         for choice in self._at_both_ends(index, arms, task.plan):
             workload.size_bytes(task, choice)
 
@@ -456,9 +453,6 @@ class Checks:
         for arm in self._arms_and_forced(index, time_only):
             if sliced(arm, cuts).codec.is_dense:
                 continue
-            if arm.level is not None and arm.level.kind == "energy":
-                allowed = "a number or a share of entries, as slices are cut before they are seen"
-                raise InputError(allowed, got=arm.label)
             least, _ = self.fleet.range_of_k(index, plan.longest, arm.level)
             if least < count and overlap == "layers":
                 allowed = f"at least {count} entries of {arm.label}, one for each layer"

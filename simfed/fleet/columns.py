@@ -182,16 +182,11 @@ class Fleet:
         return 1 if overlap is None else overlap.chunks
 
     def compression(self, task: Task, pull: Pull) -> Choice:
-        """The choice of a client's pull with its level as a number of entries (a level of energy
-        stays as it is, until the update is known).
-
-        Shares are of the longest compressed field of the plan.
-        """
+        """The choice of a client's pull with its level as a number of entries; shares are of the
+        longest compressed field of the plan."""
         client, plan = task.client, task.plan
         choice, longest = pull.arm, plan.longest
         level = choice.level if pull.k is None else Level.read(pull.k)
-        if level is not None and level.kind == "energy":
-            return choice.at(level if longest else 0)
         group = self.group[client]
         if self._overlaps[group] is not None and longest:
             choice = sliced(choice, self.cuts(group, task.who.size))
@@ -201,8 +196,6 @@ class Fleet:
         self, group: int, parameters: int, level: Level | None = None
     ) -> tuple[int, int]:
         """The smallest and the largest K of a group's clients, at their own K or at `level`."""
-        if level is not None and level.kind == "energy":
-            return min(1, parameters), parameters
         k = self._k_of_group[group] if level is None else level
         if isinstance(k, Distribution):
             ks = self.drawn(group, "k")

@@ -104,14 +104,12 @@ class Contribution(Protocol):
 
     @property
     def choice(self) -> Choice:
-        """By what its compressed fields travel; each level is a number of entries, or one of
-        energy."""
+        """By what its compressed fields travel; each level is a number of entries."""
         ...
 
     @property
     def k(self) -> int:
-        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed.
-        Of a level of energy it is the first such field's, and asking runs pending learning work."""
+        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed."""
         ...
 
     def uplink_bytes(self) -> float:
@@ -178,8 +176,8 @@ class Workload(Protocol):
         ...
 
     def execute(self, task: Task, choice: Choice) -> Contribution:
-        """Local gradient, residual, compression. The levels of `choice` are entries to keep of each
-        compressed field, or one of energy. Called once per started participation, at its start;
+        """Local gradient, residual, compression. The level of `choice` is how many entries to keep
+        of each compressed field. Called once per started participation, at its start;
         implementations batch the work until a size or a merge needs it."""
         ...
 

@@ -304,8 +304,6 @@ class Tasks:
         if not field.compressed:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
-        if choice.follows_update:
-            return None
         return self.compressed_bytes(task.who, field, choice)
 
     def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
@@ -376,13 +374,6 @@ class Tasks:
                     yield codec_work(
                         "compression", who, field, choice, k, kind="packing", name=choice.label
                     )
-
-
-def find_k(plan: Plan, choice: Choice) -> int | None:
-    """The K that an upload's codec is to keep of all its compressed fields; None where it is known
-    once the update is."""
-    assert choice.level is not None
-    return choice.level.entries
 
 
 def count_told(task: Task, choice: Choice, k: int) -> int:

@@ -1,8 +1,7 @@
 """How much of an update travels.
 
-A *level* is K: a number of entries, a share of all of them, or as many as hold a share of the
-update's energy, which is known once the update is. Scenarios and tables write it `1000`, `1%` and
-`energy:90%`; this module alone reads that and writes it.
+A *level* is K: a number of entries, or a share of all of them. Scenarios and tables
+write it `1000` and `1%`; this module alone reads that and writes it.
 """
 
 from __future__ import annotations
@@ -17,27 +16,26 @@ import numpy as np
 from simfed.ground.errors import InputError
 
 WrittenLevel: TypeAlias = int | str
-"""A level as files have it: `1000`, `1%`, `energy:90%`."""
+"""A level as files have it: `1000`, `1%`."""
 
 LEVELS = "a whole number of at least 1, or a share of the parameters such as 1%"
 
 _SHARE = r"(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?\s*%"
-_ENERGY = "energy:"
-LEVEL = rf"(\d+|(?:{_ENERGY}\s*)?{_SHARE})"
+LEVEL = rf"(\d+|{_SHARE})"
 """The pattern of a level's text."""
 
-_KINDS = ("entries", "share", "energy")
+_KINDS = ("entries", "share")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """K of a choice: so many entries, or a share of the entries or of the energy.
+    """K of a choice: so many entries, or a share of the entries.
 
-    >>> Level.of("1%"), str(Level.of("energy: 90 %")), Level.of(500).entries
-    (Level('1%'), 'energy:90%', 500)
+    >>> Level.of("1%"), str(Level.of("0.5 %")), Level.of(500).entries
+    (Level('1%'), '0.5%', 500)
     """
 
-    kind: Literal["entries", "share", "energy"]
+    kind: Literal["entries", "share"]
     amount: float
     """A whole number of entries, or per cent."""
 
@@ -50,39 +48,23 @@ class Level:
     def read(cls, written: object) -> Level:
         """As people write it. Raises: `InputError` for what is none.
 
-        >>> Level.read(500), Level.read(" 1 %"), Level.read("energy: 90%")
-        (Level(500), Level('1%'), Level('energy:90%'))
+        >>> Level.read(500), Level.read(" 1 %")
+        (Level(500), Level('1%'))
         """
         if isinstance(written, Level):
             return written
-        if isinstance(written, str) and re.fullmatch(rf"\s*(?:{_ENERGY})?\s*{_SHARE}\s*", written):
+        if isinstance(written, str) and re.fullmatch(rf"\s*{_SHARE}\s*", written):
             level = _parse_level(written)
             if 0 < level.amount <= 100:
                 return level
-            if level.kind == "energy":
-                raise InputError("a share of the energy above 0%, at most 100%", got=written)
         elif isinstance(written, int) and not isinstance(written, bool) and written >= 1:
             return cls("entries", written)
         raise InputError(LEVELS, got=written)
-
-    @classmethod
-    def of_energy(cls, share: float) -> Level:
-        """The level that keeps a share of the energy, given as a number up to 1."""
-        return cls("energy", float(f"{100 * share:.12g}"))
 
     @property
     def entries(self) -> int | None:
         """K, where it is a number of entries."""
         return int(self.amount) if self.kind == "entries" else None
-
-    @property
-    def energy(self) -> float | None:
-        """The share of the update's energy that it keeps, up to 1, where it is one.
-
-        >>> Level.of("energy:90%").energy, Level.of("90%").energy
-        (0.9, None)
-        """
-        return self.amount / 100 if self.kind == "energy" else None
 
     def k(self, parameters: int) -> int:
         """K of an update of so many entries: at least 1, at most all of them; 0 where there are
@@ -93,8 +75,6 @@ class Level:
         >>> Level.of(1000).k(0)
         0
         """
-        if self.kind == "energy":
-            raise InputError("a level that is known before the update is", got=str(self))
         whole = self.kind == "entries"
         return bound_entries(self.amount if whole else self.amount / 100 * parameters, parameters)
 
@@ -104,15 +84,15 @@ class Level:
         if self.kind == "entries":
             return int(self.amount)
         number = np.format_float_positional(self.amount, trim="-")
-        return f"{_ENERGY if self.kind == 'energy' else ''}{number}%"
+        return f"{number}%"
 
     @property
     def order(self) -> tuple[int, float]:
-        """Sorts levels: numbers, shares and energies, each by how much they keep.
+        """Sorts levels: numbers and then shares, each by how much they keep.
 
-        >>> levels = map(Level.of, ["2%", 1000, "energy:50%", "10%", 50])
+        >>> levels = map(Level.of, ["2%", 1000, "10%", 50])
         >>> [level.plain for level in sorted(levels, key=lambda level: level.order)]
-        [50, 1000, '2%', '10%', 'energy:50%']
+        [50, 1000, '2%', '10%']
         """
         return _KINDS.index(self.kind), self.amount
 
@@ -134,7 +114,6 @@ def _parse_level(written: WrittenLevel) -> Level:
     if isinstance(written, int):
         return Level("entries", written)
     plain = written.replace(" ", "")
-    share = plain.removeprefix(_ENERGY)
-    if not share.endswith("%"):
-        return Level("entries", int(share))
-    return Level("energy" if share != plain else "share", float(share[:-1]))
+    if plain.endswith("%"):
+        return Level("share", float(plain[:-1]))
+    return Level("entries", int(plain))

@@ -92,8 +92,6 @@ class HostedServer(HostedWorkload):
         checks.check_label(facts, task)
         if task.plan.up and not parts:  # see `answer_nothing`
             raise InputError(problem="its client lacks the model whose changes it was sent")
-        if upload.choice.follows_update:
-            upload.kept = _read_count(facts.get("k"), task.plan.longest)
         losses = checks.read_losses(facts.get("losses"))
         coded = checks.read_coded(facts.get("coded"), task.plan.compressed, setting.classes)
         values: dict[str, Any] = {}
@@ -103,7 +101,7 @@ class HostedServer(HostedWorkload):
                 values[name] = checks.read_values(name, part, of_plan, setting.classes)
                 continue
             shape, state = coded[name]
-            payload = self._mirrors.read(task, name, of_plan, upload.sent, part, state)
+            payload = self._mirrors.read(task, name, of_plan, upload.choice, part, state)
             values[name] = _decode_payload(payload, shape)
         received = Received(values)
         entries = sum(of_plan.entries for of_plan in task.plan.up.values())
@@ -137,8 +135,6 @@ class HostedServer(HostedWorkload):
     def discard(self, contribution: Contribution) -> None:
         """The upload was lost; its client is told to take it back."""
         upload = self._own_upload(contribution)
-        if upload.kept is None:
-            upload.kept = 0  # its K was never told: tables say 0, and nobody is asked for work
         self._open.remove(upload)
         self._settle(contribution, "lost")
 
@@ -279,7 +275,6 @@ class HostedClient(HostedWorkload):
         self._payloads.clear()
         facts = {
             "label": upload.task.label,
-            "k": upload.k,
             "coded": coded,
             "losses": [upload.loss_before, upload.loss_after],
         }
@@ -387,9 +382,3 @@ def _find_unsent(model: Values, down: Values) -> dict[str, Any]:
         for name, value in model.items()
         if not (name in down and torch.equal(down[name], value))
     }
-
-
-def _read_count(k: object, most: int) -> int:
-    if type(k) is not int or not 0 <= k <= most:
-        raise InputError(f"a number of entries up to {most}", where="k", got="another one")
-    return k

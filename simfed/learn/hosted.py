@@ -219,7 +219,7 @@ class HostedWorkload:
             sent = {name: value.numel() for name, value in down.items()}
             task = self.tasks.as_sent(task, sent, self.held_models.sizes(task.prototype))
         down = self.held_models.arrived(task, down)
-        if choice.level is not None and not choice.follows_update:
+        if choice.level is not None:
             choice = choice.at(choice.entries(task.plan.longest))
         upload = HostedUpload(self, task, choice, down, self._own.get(client), at=edge)
         self._open.add(upload)
@@ -233,7 +233,7 @@ class HostedWorkload:
         self.work_off()
         total = 0.0
         for name, of_plan in upload.task.plan.up.items():
-            size = self.tasks.field_bytes(upload.task, of_plan, upload.sent)
+            size = self.tasks.field_bytes(upload.task, of_plan, upload.choice)
             if of_plan.bounded:
                 assert upload.values is not None
                 size = of_plan.value_bytes * upload.values[name].numel()
@@ -406,7 +406,7 @@ class HostedWorkload:
             upload = HostedUpload(
                 self, task, Choice.of(plain["choice"]), {}, tree(plain["own_before"]),
                 values, plain["sizes"], tree(plain["if_lost"]), loss_before,
-                loss_after, kept=plain["kept"],
+                loss_after,
             )  # fmt: skip
             self._open.add(upload)
 
@@ -496,7 +496,7 @@ class HostedWorkload:
         task = upload.task
         values = {name: as_received(value) for name, value in done.values.items()}
         upload.values, upload.down = Received(values), {}
-        upload.sizes, upload.if_lost, upload.kept = done.sizes, done.if_lost, done.k
+        upload.sizes, upload.if_lost = done.sizes, done.if_lost
         choice = upload.choice
         for name, memory in done.memories.items():
             self._memories[task.client, name, choice.strategy] = memory

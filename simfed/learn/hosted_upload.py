@@ -11,7 +11,6 @@ from torch import Tensor
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
-from simfed.fleet.tasks import find_k
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
 from simfed.learn.kit import add_change
@@ -146,24 +145,11 @@ class HostedUpload:
     """Nothing of it will be merged; it is taken back once its work is done."""
     at: EdgeUpload | None = None
     """The edge server that sent it, as long as its work is not done; None: the server did."""
-    kept: int | None = None
-    """K that a level of energy came to, of the first compressed field; the others have the same."""
 
     @property
     def k(self) -> int:
-        """Entries kept; of a level of energy, runs pending work."""
-        asked = find_k(self.task.plan, self.choice)
-        if asked is not None:
-            return asked
-        if self.kept is None:
-            self.workload.work_off()
-        assert self.kept is not None
-        return self.kept
-
-    @property
-    def sent(self) -> Choice:
-        """With the K that a level of energy came to; for that, runs pending work."""
-        return self.choice.at(self.k) if self.choice.follows_update else self.choice
+        """Entries kept."""
+        return self.choice.k
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending
@@ -179,7 +165,6 @@ class HostedUpload:
         return {
             "task": [*self.task.arguments, self.task.downlink_bytes],
             "choice": self.choice.label,
-            "kept": self.kept,
             "losses": [self.loss_before, self.loss_after],
             "own_before": encode_tree(self.own_before, f"{name}/own", arrays),
             "values": encode_tree(changes, f"{name}/values", arrays),

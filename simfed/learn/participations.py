@@ -75,7 +75,6 @@ class Trained(NamedTuple):
     memories: Mapping[str, CodecState] = _NONE
     if_lost: Mapping[str, CodecState] = _NONE
     sizes: Mapping[str, float] = _NONE
-    k: int | None = None
 
 
 class _Started(NamedTuple):
@@ -201,7 +200,7 @@ class Worker:
         participation, who, choice, up = start
         round = participation.round
         values: dict[str, Wire] = {}
-        memories, if_lost, sizes, k = {}, {}, {}, None
+        memories, if_lost, sizes = {}, {}, {}
         for name, value in trained.values.items():
             if not up[name].compressed:
                 require_finite(value, who.client, round, name)
@@ -214,16 +213,13 @@ class Worker:
             values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
             if sent.wire_bytes is not None:
                 sizes[name] = sent.wire_bytes
-            if choice.follows_update:  # the other fields have the K of the first
-                k = sent.k
-                choice = choice.at(k)
         own = trained.own
         if type(self._method).sent is not Method.sent:
             received = Received({name: as_received(value) for name, value in values.items()})
             own = self._method.sent(own, received)
         self._compressing_s += time.perf_counter() - begun
         self.busy_s["compression"] += time.process_time() - busy_s
-        return Trained(values, own, trained.loss, True, memories, if_lost, sizes, k)
+        return Trained(values, own, trained.loss, True, memories, if_lost, sizes)
 
 
 def check_fields(

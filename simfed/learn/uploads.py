@@ -14,8 +14,7 @@ from torch import Tensor
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, Payload
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
-from simfed.compress.selection import count_entries
-from simfed.compress.sparsifiers import State
+from simfed.compress.sparsifiers import State, TopK
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level
@@ -110,8 +109,6 @@ class Sent(NamedTuple):
 
     value: Wire
     """What the server takes it for: a tensor, or [indices, values, length] of a `Sparse`."""
-    k: int
-    """Entries that the codec was to keep."""
     memory: State
     """What the codec remembers of this client afterwards."""
     if_lost: State
@@ -229,9 +226,8 @@ class Encoder:
     ) -> Sent:  # fmt: skip
         """What travels of a compressed field; with error feedback, the rest stays.
 
-        choice: of this field; a level of energy is turned into K by the value itself. rested:
-        something was left out of the client's field before. Raises: `RunFailed` where a value is
-        not a finite number.
+        rested: something was left out of the client's field before. Raises: `RunFailed` where a
+        value is not a finite number.
         """
         player = self.player(choice)
         codec, feedback = player.codec, self.keeps_rest(choice, field)
@@ -244,7 +240,7 @@ class Encoder:
             require_finite(whole, who.client, round, name)
         if codec.sends_all:
             sent_value = whole.clone().view_as(value) if rests else value
-            sent = Sent(sent_value, _count_entries(whole, choice), memory, memory)
+            sent = Sent(sent_value, memory, memory)
         else:
             sent = self._played(who, choice, name, field, value, whole, memory, round)
         if rests and (codec.sends_all or not feedback):
@@ -259,7 +255,7 @@ class Encoder:
         draws = self._draws(player.codec, choice, who, name, round)
         layout = field.layout_of(who)
         try:
-            k = _count_entries(whole, choice)
+            k = choice.entries(field.entries)
             if self.keeps_rest(choice, field):
                 payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             else:
@@ -271,9 +267,9 @@ class Encoder:
         if self.payloads is not None:
             self.payloads[name] = payload
         size = None
-        if self.tasks.compressed_bytes(who, field, choice.at(k)) is None:
+        if self.tasks.compressed_bytes(who, field, choice) is None:
             size = payload.wire_bytes(self.tasks.index_code)
-        return Sent(_build_wire(payload, value), k, payload.state, player.codec.undo(payload), size)
+        return Sent(_build_wire(payload, value), payload.state, player.codec.undo(payload), size)
 
     def _draws(
         self, codec: Codec, choice: Choice, who: Who, name: str, round: int
@@ -334,12 +330,6 @@ class Encoder:
         return self.player(choice).codec.undo_earlier(state, undone, sent.reshape(-1))
 
 
-def _count_entries(whole: Tensor, choice: Choice) -> int:
-    if choice.level is None or not choice.follows_update:
-        return choice.entries(len(whole))
-    return min(count_entries(whole, choice.level), len(whole))
-
-
 def _build_wire(payload: Payload, like: Tensor) -> Wire:
     if payload.indices is None or payload.k == payload.length or like.dim() != 1:
         dense: Tensor = payload.dense()
@@ -354,7 +344,9 @@ def as_received(value: Wire) -> Change:
 
 def _has_finite_check(codec: Codec) -> bool:
     """Whether a codec refuses what is not a finite number."""
-    return not isinstance(codec, Chain) or codec.values is not None or codec.takes_largest
+    if not isinstance(codec, Chain) or codec.values is not None:
+        return True
+    return isinstance(codec.selection, TopK)
 
 
 def require_finite(value: Tensor, client: int, round: int, name: str) -> None:

@@ -62,9 +62,6 @@ class Interval(NamedTuple):
 
 def _check_level(option: str, level: object) -> Level:
     try:
-        checked = Level.read(level)
+        return Level.read(level)
     except InputError as error:
         raise error.within(option) from None
-    if checked.kind == "energy":
-        raise InputError("a number of entries or a share of the model", where=option, got=level)
-    return checked

@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Outcome, Task, Workload
-from simfed.fleet.tasks import Tasks, find_k
+from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
@@ -36,14 +36,13 @@ _OUTCOMES = TypeAdapter(Outcome)
 class ReplayedContribution:
     """A contribution of which perhaps no more is known than what was decided."""
 
-    __slots__ = ("_bytes", "_k", "_owner", "choice", "node", "real", "task")
+    __slots__ = ("_bytes", "_owner", "choice", "node", "real", "task")
 
     def __init__(
         self, owner: ReplayingWorkload, task: Task, choice: Choice, size: float | None, node: str
     ) -> None:
         self.task = task
         self.choice = choice
-        self._k = find_k(task.plan, choice)
         self.node = node
         self.real: Contribution | None = None
         self._bytes = size
@@ -51,13 +50,11 @@ class ReplayedContribution:
 
     @property
     def k(self) -> int:
-        if self._k is None:
-            self._bytes, self._k = self._owner._measured(self)
-        return self._k
+        return self.choice.k
 
     def uplink_bytes(self) -> float:
         if self._bytes is None:
-            self._bytes, self._k = self._owner._measured(self)
+            self._bytes = self._owner._measured(self)
         return self._bytes
 
 
@@ -225,29 +222,17 @@ class ReplayingWorkload:
         for lost in sorted(settled, key=lambda upload: upload.task.order):
             self._go("discard", lost.task.key, lost.task.client)
 
-    def _measured(self, contribution: ReplayedContribution) -> tuple[float, int]:
-        """Size and K, of which one depends on the data."""
-        choice = contribution.choice
-        asked = find_k(contribution.task.plan, choice)
+    def _measured(self, contribution: ReplayedContribution) -> float:
+        """The size, which depends on the data."""
         if contribution.real is None:
             recorded = self._trajectory.known(contribution.node)
             if recorded is not None:
-                if asked is not None:
-                    return float(recorded), asked
-                k = int(recorded[1])
-                # with buffers as this scenario charges them
-                size = self._tasks.uplink_bytes(contribution.task, choice.at(k))
-                assert size is not None  # no code of varying size goes with such levels
-                return size, k
+                return float(recorded)
             self._leave()
         assert contribution.real is not None
         size = contribution.real.uplink_bytes()
-        if asked is not None:
-            self._trajectory.add(contribution.node, size)
-            return size, asked
-        k = contribution.real.k
-        self._trajectory.add(contribution.node, [size, k])
-        return size, k
+        self._trajectory.add(contribution.node, size)
+        return size
 
     def _begun(self, task: Task, choice: Choice, node: str) -> ReplayedContribution:
         size = self._tasks.uplink_bytes(task, choice)

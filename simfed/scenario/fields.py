@@ -26,7 +26,7 @@ from pydantic import (
 
 from simfed.compress.choice import Choice
 from simfed.ground import units
-from simfed.ground.levels import LEVELS, Level
+from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.scenario.section import BadValue, refusing
@@ -113,22 +113,12 @@ def _tell_share(value: Any) -> str:
 
 
 # The brackets keep a tag out of the key paths in error messages.
-def _refuse_energy(level: Any) -> Any:
-    if Level.of(level).kind == "energy":
-        allowed = f"{LEVELS}; energy is a level for k_choices or behind top-k@"
-        raise BadValue(allowed, got=level)
-    return level
-
-
-ChosenLevel = Annotated[
+Entries = Annotated[
     Annotated[PositiveInt, Tag("count[]")]
     | Annotated[str, BeforeValidator(_read_level), Field(examples=["1%"]), Tag("share[]")],
     Discriminator(_tell_share),
 ]
-"""How many entries of an update: a number, a share of all of them, or a share of the energy."""
-
-Entries = Annotated[ChosenLevel, AfterValidator(_refuse_energy)]
-"""How many entries of an update, as is known before the update is: a number or a share."""
+"""How many entries of an update: a number, or a share of all of them."""
 
 WholeNumber = Annotated[
     int,

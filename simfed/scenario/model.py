@@ -43,7 +43,6 @@ from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, li
 from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.fields import (
     BelowOne,
-    ChosenLevel,
     Entries,
     Int,
     Named,
@@ -176,7 +175,7 @@ class Compression(Section):
         default=("top-k", "random-k", "periodic-k"),
         description="what policies choose from, in this order; `{layers: …}`: see above",
     )
-    k_choices: tuple[ChosenLevel, ...] = Field(
+    k_choices: tuple[Entries, ...] = Field(
         default=(),
         description="levels: each strategy that goes by K and names none is an arm with each, "
         "such as `top-k@500`",
@@ -834,14 +833,11 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
-    """Codecs and levels that a group plays, beside the index code and the method."""
-    code = scenario.compression.index_code
+    """Codecs that a group plays, beside a method that does not move the weights."""
+    if scenario.method.made.moves_point:
+        return
     for i, group in enumerate(scenario.clients):
-        arms = scenario.arms_of_group(group)
-        if code == "rice" and any(arm.follows_update for arm in arms):
-            allowed = "an index code whose length tells K, beside a level of energy"
-            yield InputError(allowed, where="compression.index_code", got=code)
-        for arm in () if scenario.method.made.moves_point else arms:
+        for arm in scenario.arms_of_group(group):
             if arm.codec.moves_point:
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with method "

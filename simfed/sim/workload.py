@@ -13,7 +13,7 @@ import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.tasks import Tasks, count_told, find_k
+from simfed.fleet.tasks import Tasks, count_told
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
@@ -71,7 +71,7 @@ class Recorded:
             self._sent[round, client, turn] = sent
             choice = choices.setdefault(arm, Choice.of(arm))
             self._arms.setdefault(client, []).append(choice)
-            by_k = choice.follows_update or (sets_k and choice.codec.takes_k)
+            by_k = sets_k and choice.codec.takes_k
             self._levels.setdefault(client, []).append(sent[1] if by_k else None)
 
     def arms(self, client: int) -> list[Choice]:
@@ -81,13 +81,6 @@ class Recorded:
     def levels(self, client: int) -> list[int | None]:
         """K of each of them, where policies set it; else None."""
         return self._levels.get(client, [])
-
-    def k(self, task: Task) -> int:
-        """How many entries this client kept in this round.
-
-        Raises: `InputError` where it took no part.
-        """
-        return int(self._participation(task)[1])
 
     def uplink_bytes(self, task: Task, k: int, index_code: str) -> float:
         """What this client sent in this round.
@@ -221,7 +214,7 @@ class TimeOnlyWorkload:
         if self._recorded is None:
             _, _, k, size_bytes = self._known(task, choice)
         else:
-            k = self.known_k(task, choice)
+            k = choice.k
             task, size_bytes = self._as_recorded(self._recorded, task, choice, k)
         contribution = SizedContribution(task, choice, k, size_bytes)
         self._open[task.client, task.key] = contribution
@@ -233,7 +226,7 @@ class TimeOnlyWorkload:
         alike = id(task.plan), id(choice), task.who.prototype
         entry = self._alike.get(alike)
         if entry is None:
-            k, size_bytes = self.known_k(task, choice), self.size_bytes(task, choice)
+            k, size_bytes = choice.k, self.size_bytes(task, choice)
             if len(self._alike) >= _MOST_ALIKE:  # a method may make a plan for each round
                 self._alike.clear()
             entry = self._alike[alike] = task.plan, choice, k, size_bytes
@@ -303,19 +296,6 @@ class TimeOnlyWorkload:
 
     def close(self) -> None:
         pass
-
-    @staticmethod
-    def known_k(task: Task, choice: Choice) -> int:
-        """K, where it is a number. Raises: `InputError` for a level that depends on the data."""
-        k = find_k(task.plan, choice)
-        if k is None:
-            raise InputError(
-                "a number of entries that does not depend on the data",
-                where="compression",
-                got=choice.label,
-                hint="in a time-only run use policy.arms_from: RUN to replay recorded ones",
-            )
-        return k
 
     def size_bytes(self, task: Task, choice: Choice) -> float:
         """What an upload comes to. Raises: `InputError` where that depends on the data."""

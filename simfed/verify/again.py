@@ -33,8 +33,8 @@ from simfed.experiment.running import (
     make_time_only_workload,
     restore,
 )
-from simfed.fleet.contract import Contribution, Outcome, Task, Workload
-from simfed.fleet.tasks import choose_pull, count_told, find_k
+from simfed.fleet.contract import Contribution, Outcome, Workload
+from simfed.fleet.tasks import choose_pull, count_told
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, paces_of, watches
@@ -152,11 +152,6 @@ class _Remembered(TimeOnlyWorkload):
             for turn, (round, client, loss) in read_participations(run, "local_loss")
             if loss is not None
         }
-
-    def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
-        """As recorded, where K depends on what was learned."""
-        executed = choice.at(self._record.k(task)) if choice.follows_update else choice
-        return super().execute(task, executed, edge)
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
@@ -322,11 +317,9 @@ def _pull_again(
     wrong[_OTHER_FORCED][at] = forced and arm not in parts.scenario.forced_arms
     pull = choose_pull(task, policy, arm if forced else None, parts.streams)
     wrong[_OTHER_CHOICE][at] = (pull.arm, pull.choice) != (arm, row["choice"])
-    k = find_k(task.plan, parts.fleet.compression(task, pull))
+    k = parts.fleet.compression(task, pull).k
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
-        most = task.plan.longest
-        known = None if k is None else count_told(task, pull.arm, k)
-        wrong[_OTHER_K][at] = not 1 <= row["k"] <= most if known is None else row["k"] != known
+        wrong[_OTHER_K][at] = row["k"] != count_told(task, pull.arm, k)
     return pull if task.plan.longest else None
 
 

@@ -23,7 +23,7 @@ SPLITS = {
     "rpartition",
     "startswith",
 }
-OF_LABELS = {"@", "+", "layers(", "energy:"}
+OF_LABELS = {"@", "+", "layers("}
 MODEL_AT_SIZE = ("cli/calibrate.py", "@")
 """`lenet5@mnist`, which is no label."""
 

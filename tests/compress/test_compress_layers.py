@@ -130,7 +130,6 @@ def test_layers_need_names(layout):
             {"conv*": "top-k"},
             r"layers: conv\*: got 'top-k', expected a level behind it, such as top-k@1%",
         ),
-        ({"conv*": "top-k@energy:90%"}, "known before the update"),
         ({"conv*": "ef21"}, "without memory of its own that allows error feedback"),
         ({"conv*": "powersgd"}, "without memory of its own that allows error feedback"),
         ({"conv*": "terngrad"}, "without memory of its own that allows error feedback"),

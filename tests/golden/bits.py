@@ -103,7 +103,6 @@ SCENARIOS = {
     "detached-ef moves the point": _averaging(**_plays("detached-ef")),
     "quantised with rice indices": _averaging(**_plays("top-k+qsgd(4)", index_code="rice")),
     "seeded indices": _averaging(**_plays("random-k", index_code="seeded")),
-    "a level of energy": _averaging(**_plays("top-k@energy:80%")),
     "changes travel down": _averaging(
         participation=_SOME, downlink={"compression": {"k": 200}}, **_plays("dense")
     ),

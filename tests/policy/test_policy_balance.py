@@ -102,7 +102,7 @@ def test_forced_and_foreign_pulls_change_nothing():
         ({"strategy": "dense"}, "strategy"),
         ({"least": 100}, "most"),
         ({"least": 100, "most": 10}, "most"),
-        ({"least": "energy:90%"}, "least"),
+        ({"least": "energy"}, "least"),
     ],
 )
 def test_options_are_checked(options, where):

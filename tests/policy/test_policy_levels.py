@@ -128,7 +128,7 @@ def test_apart_needs_all_pairs():
             st.just(Choice("top-k", 10)),
             st.just("exploit"),
             st.floats(0.01, 1),
-            st.sampled_from([None, Level.of(9), Level.of("1%"), Level.of("energy:90%")]),
+            st.sampled_from([None, Level.of(9), Level.of("1%")]),
             st.lists(parts, max_size=2).map(tuple),
         ),
         max_leaves=4,

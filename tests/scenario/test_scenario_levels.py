@@ -30,19 +30,17 @@ def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
     made = scenario(
         compression={
             "strategies": ["top-k", {"qsgd": {"levels": 4}}, "random-k@2%", "top-k + fp16"],
-            "k_choices": [500, "1%", "energy: 90 %"],
+            "k_choices": [500, "1 %"],
             "k": 1000,
         }
     )
     assert tuple(map(str, made.compression.choices)) == (
         "top-k@500",
         "top-k@1%",
-        "top-k@energy:90%",
         "qsgd(4)",
         "random-k@2%",
         "top-k+fp16@500",
         "top-k+fp16@1%",
-        "top-k+fp16@energy:90%",
     )
     assert Scenario.model_validate(made.model_dump(mode="json")) == made
 
@@ -75,18 +73,12 @@ def test_policies_play_what_they_name_or_what_there_is():
             "compression.k_choices: got [5, 5], expected levels of K, each once",
         ),
         (
-            {"k_choices": ["energy:110%"]},
-            "k_choices[0]: got 'energy:110%', expected a share of the energy above "
-            "0%, at most 100%",
-        ),
-        (
-            {"k_choices": ["energy:90%"]},
-            "compression.k_choices: got 'random-k@energy:90%', expected a level of "
-            "energy behind top-k alone",
-        ),
-        (
             {"k": "energy:90%"},
             "compression.k: got 'energy:90%', expected a whole number of at least 1",
+        ),
+        (
+            {"strategies": ["top-k@energy:90%"]},
+            "no codec 'top-k@energy:90%', expected top-k,",
         ),
         ({"strategies": ["qsgd@5"]}, "strategies[0]: got 5, expected no level behind qsgd(16)"),
         (
@@ -98,10 +90,6 @@ def test_policies_play_what_they_name_or_what_there_is():
             "compression.pairs: got 'factored', expected full, or k_choices beside strategies",
         ),
         ({"pairs": "both"}, "compression.pairs: got 'both', expected full or factored"),
-        (
-            {"strategies": ["top-k"], "k_choices": ["energy:90%"], "index_code": "rice"},
-            "compression.index_code: got 'rice', expected an index code whose length tells K",
-        ),
     ],
 )
 def test_wrong_levels_are_said(changes, sentence):
@@ -164,10 +152,10 @@ def test_a_codec_whose_time_no_profile_knows_is_one_sentence(tmp_path, capsys):
     assert "got 'terngrad(2.5)'" in errors[0]
 
 
-def test_data_dependent_k_is_refused_without_learning(tmp_path, capsys):
+def test_data_dependent_sizes_are_refused_without_learning(tmp_path, capsys):
     text = (
         "clients: [{count: 2, prototype: small, device: x86-2core-vm}]\n"
-        'policy: {kind: uniform, strategy: "top-k@energy:90%"}\n'
+        "policy: {kind: uniform, strategy: top-k}\ncompression: {index_code: rice}\n"
     )
     assert run(tmp_path, capsys, text)[0] == 0
     code, said = run(tmp_path, capsys, text, "--time-only")

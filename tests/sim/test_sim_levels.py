@@ -18,7 +18,6 @@ from simfed.verify.run import verify
 
 D = {"small": 15_738, "wide": 61_706}
 LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}
-ENERGY = {"kind": "uniform", "strategy": "top-k@energy:60%"}
 ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
 BALANCE = {"kind": "balance", "share": 0.3, "least": "0.5%", "most": "20%"}
 ONE = {"prototypes": {"small": {"model": "lenet5-half"}}, "client_order": "grouped"}
@@ -26,11 +25,7 @@ WORLDS = {
     "pairs": {},
     "apart": {"compression": {**LEVELS, "pairs": "factored"}, "policy": {"kind": "exp3"}},
     "moving": {"policy": ADAPTIVE},
-    "energy": {"policy": ENERGY},
-    "energies": {
-        "compression": {**LEVELS, "strategies": ["top-k"], "k_choices": ["energy:30%", 50]}
-    },
-    "hosted": {**ONE, "method": "scaffold", "policy": ENERGY, "training": {"local_steps": 1}},
+    "hosted": {**ONE, "method": "scaffold", "policy": ADAPTIVE, "training": {"local_steps": 1}},
     "balanced": {"policy": BALANCE, "compression": {"index_code": "fixed"}},
     "late": {
         "aggregation": {"mode": "deadline", "deadline": "60 ms", "late": "merge"},
@@ -117,14 +112,7 @@ def test_compression_takes_as_long_as_the_profile_says_for_this_k(runs):
     assert (ks.nunique() > 3).all()
 
 
-def test_energy_keeps_what_the_update_needs(runs):
-    parts = runs("energy").participations
-    assert set(parts["arm"]) == {"top-k@energy:60%"}
-    assert parts["k"].nunique() > len(parts) / 2
-    assert parts["k"].between(1, parts["prototype"].map(D)).all()
-
-
-@pytest.mark.parametrize("name", ["pairs", "apart", "moving", "energy", "hosted"])
+@pytest.mark.parametrize("name", ["pairs", "apart", "moving", "hosted"])
 def test_a_time_only_run_replays_arms_and_levels(runs, name):
     run = runs(name)
     policy = {**WORLDS[name].get("policy", {"kind": "ascend"}), "arms_from": str(run.path)}
@@ -156,7 +144,6 @@ def test_learning_without_a_clock_refuses_who_watches_time():
         "apart",
         "balanced",
         "hosted",
-        pytest.param("energies", marks=pytest.mark.long),
         pytest.param("late", marks=pytest.mark.long),
     ],
 )
@@ -173,7 +160,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(runs, name, tmp_path):
     assert resumed.fingerprint == runs(name).fingerprint
 
 
-@pytest.mark.parametrize("name", ["moving", "energies", "balanced"])
+@pytest.mark.parametrize("name", ["moving", "balanced"])
 def test_kept_trajectories_answer_with_k_and_size(runs, name, tmp_path):
     store = TrajectoryStore(tmp_path)
     for _ in range(2):
@@ -196,7 +183,7 @@ def test_a_uniform_level_is_the_same_as_that_k():
     assert one.prototypes.equals(other.prototypes)
 
 
-@pytest.mark.parametrize("policy", [{"kind": "uniform", "strategy": "random-k@50"}, ENERGY])
+@pytest.mark.parametrize("policy", [{"kind": "uniform", "strategy": "random-k@50"}, ADAPTIVE])
 def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy):
     trained_each = Kit.trained_each
 

@@ -3,8 +3,9 @@
     python analysis/overlap_figure.py [--draw-only]
 
 Runs one client's participation of one local step, time alone, for every codec, device, link
-and overlap, keeps a row for each in analysis/overlap_rows.csv, draws docs/images/overlap.png from
-those rows and makes the page's tables. `--draw-only` does the latter from the kept rows.
+and number of chunks, keeps a row for each in analysis/overlap_rows.csv, draws
+docs/images/overlap.png from those rows and makes the page's table. `--draw-only` does the latter
+from the kept rows.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ ROWS = Path(__file__).with_name("overlap_rows.csv")
 PAGE = ROOT / "docs" / "models-clock.md"
 PICTURE = ROOT / "docs" / "images" / "overlap.png"
 CODECS = ("top-k", "random-k", "periodic-k")
-DENSE = "dense"
-LAYERS = "layers"
 SPEEDS = {"measured": 1.0, "a tenth": 0.1}
 """Of the device xeon-2core-vm."""
 LINKS = {"1 Mbps": 1e6, "10 Mbps": 1e7, "100 Mbps": 1e8, "1 Gbps": 1e9}
@@ -42,20 +41,17 @@ LATENCY = "10 ms"
 
 def cases() -> list[tuple[str, str, str, str]]:
     """Codec, speed, link, overlap: of each row."""
-    everywhere = list(itertools.product(SPEEDS, LINKS))
-    overlaps = [(codec, (*CHUNKS, LAYERS)) for codec in CODECS] + [(DENSE, ("1", LAYERS))]
-    return [(codec, *at, how) for codec, ways in overlaps for at in everywhere for how in ways]
+    return list(itertools.product(CODECS, SPEEDS, LINKS, CHUNKS))
 
 
 def play(codec: str, speed: str, link: str, overlap: str) -> dict[str, object]:
-    """One participation: what is exposed of it, how long it took from the compression on, and
-    from the training on."""
+    """One participation: what is exposed of it, and how long it took from the compression on."""
     device = {"profile": "xeon-2core-vm", "speed": SPEEDS[speed]}
     group = {
         "prototype": "model",
         "device": device,
         "link": {"up": link, "down": link, "latency": LATENCY},
-        "overlap": LAYERS if overlap == LAYERS else {"chunks": int(overlap)},
+        "overlap": {"chunks": int(overlap)},
     }
     run = simfed.run(
         {
@@ -79,11 +75,9 @@ def play(codec: str, speed: str, link: str, overlap: str) -> dict[str, object]:
         "speed": speed,
         "link": link,
         "overlap": overlap,
-        "training_s": round(row["training_s"], 6),
         "compression_s": round(row["compression_s"], 6),
         "exposed_upload_s": round(row["uplink_s"], 6),
         "sent_s": round(sent_s, 6),
-        "whole_s": round(row["training_s"] + sent_s, 6),
     }
 
 
@@ -91,10 +85,9 @@ def read_rows() -> pd.DataFrame:
     return pd.read_csv(ROWS, dtype={"overlap": str})
 
 
-def saved(rows: pd.DataFrame, column: str = "sent_s") -> dict[tuple[str, str, str, str], float]:
-    """(codec, speed, link, overlap) → the share of what is kept in `column` that overlap
-    saves: `sent_s`, compression and upload, or `whole_s`, training as well."""
-    seconds = rows.set_index(["codec", "speed", "link", "overlap"])[column].to_dict()
+def saved(rows: pd.DataFrame) -> dict[tuple[str, str, str, str], float]:
+    """(codec, speed, link, overlap) → the share of compression and upload that overlap saves."""
+    seconds = rows.set_index(["codec", "speed", "link", "overlap"])["sent_s"].to_dict()
     return {
         (codec, speed, link, overlap): 1 - s / seconds[codec, speed, link, "1"]
         for (codec, speed, link, overlap), s in seconds.items()
@@ -111,56 +104,37 @@ def table(rows: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def layers_table(rows: pd.DataFrame) -> str:
-    """What layers, and 8 chunks, save of training, compression and upload, as Markdown."""
-    shares = saved(rows, "whole_s")
-    lines = [["codec", "device", "overlap", *LINKS]]
-    for codec, speed in itertools.product((DENSE, "top-k"), SPEEDS):
-        for overlap in (LAYERS,) if codec == DENSE else (LAYERS, "8"):
-            cells = (f"{100 * shares[codec, speed, link, overlap]:.1f} %" for link in LINKS)
-            way = overlap if overlap == LAYERS else f"{overlap} chunks"
-            lines.append([codec, speed, way, *cells])
-    return markdown(lines)
-
-
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    rows = read_rows()
-    return {"overlap": table(rows), "layers": layers_table(rows)}
+    return {"overlap": table(read_rows())}
 
 
 def draw(rows: pd.DataFrame) -> Figure:
-    """What overlap saves over the link, one column of panels per speed: above, chunks of
-    compression and upload; below, layers of training as well."""
+    """What overlap saves over the link, a panel per speed."""
     with picture_style():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(6.4, 4.8), layout="constrained")
-        panels = figure.subplots(2, len(SPEEDS), sharey="row")
-        above = [(codec, way, "-" if way == "8" else ":") for codec in CODECS for way in ("8", "2")]
-        below = [(codec, LAYERS, "-") for codec in ("top-k", DENSE)]  # the others are as top-k
-        for row, column, lines in ((0, "sent_s", above), (1, "whole_s", below)):
-            shares = saved(rows, column)
-            for panel, (speed, factor) in zip(panels[row], SPEEDS.items(), strict=True):
-                for codec, overlap, line in lines:
+        figure = Figure(figsize=(6.4, 2.6), layout="constrained")
+        panels = figure.subplots(1, len(SPEEDS), sharey=True)
+        shares = saved(rows)
+        for panel, (speed, factor) in zip(panels, SPEEDS.items(), strict=True):
+            for codec, colour in zip(CODECS, SERIES_COLOURS, strict=False):
+                for chunks, line in (("8", "-"), ("2", ":")):
                     panel.plot(
                         range(len(LINKS)),
-                        [100 * shares[codec, speed, link, overlap] for link in LINKS],
+                        [100 * shares[codec, speed, link, chunks] for link in LINKS],
                         line,
                         marker="o",
                         markersize=3,
-                        color=SERIES_COLOURS[(*CODECS, DENSE).index(codec)],
+                        color=colour,
                         label=codec if line == "-" else None,
                     )
-                if row == 0:
-                    title = "device as measured" if factor == 1 else f"{factor:g} × its speed"
-                    panel.set_title(title, loc="left")
-                panel.set_xticks(range(len(LINKS)), LINKS)
-                panel.set_ylim(0, 32)
-        panels[0, 0].set_ylabel("chunks: saved of\ncompression and upload, %")
-        panels[1, 0].set_ylabel("layers: saved of training,\ncompression and upload, %")
-        panels[0, 0].legend(frameon=False, title="8 chunks (dotted: 2)", loc="upper left")
-        panels[1, 0].legend(frameon=False, loc="upper right")
+            title = "device as measured" if factor == 1 else f"{factor:g} × its speed"
+            panel.set_title(title, loc="left")
+            panel.set_xticks(range(len(LINKS)), LINKS)
+            panel.set_ylim(0, 32)
+        panels[0].set_ylabel("saved of compression\nand upload, %")
+        panels[0].legend(frameon=False, title="8 chunks (dotted: 2)", loc="upper left")
     return figure
 
 

@@ -10,8 +10,7 @@ the worlds of this one. `--keep` keeps the lines
 in instructions_rows.csv and makes of them the tables of docs/speed.md.
 
 - chain: download, training, compression, upload; 1,000 clients of a drawn fleet per round;
-- steps: the plan of a method with ever more steps, half of them units of work, half messages: one
-  after another, and forked, where each message is on its way during the next unit;
+- steps: the plan of a method with ever more steps, half of them units of work, half messages;
 - bare: an event of SimPy with nothing but a process that waits for it.
 """
 
@@ -47,7 +46,7 @@ void end(void) { CALLGRIND_STOP_INSTRUMENTATION; CALLGRIND_DUMP_STATS; }
 """
 WORLDS: dict[str, list[tuple[str, int, int]]] = {
     "chain": [("chain", 4, 100_000)],
-    "steps": [(kind, n, 100) for kind in ("in a row", "forked") for n in (4, 16)],
+    "steps": [("in a row", n, 100) for n in (4, 16)],
     "bare": [("bare event", 1, 1_000)],
 }
 """(what, steps, clients)"""
@@ -78,7 +77,7 @@ def play(what: str, steps: int, clients: int, counter: str) -> None:
     pyarrow.array([0.0])  # imports pandas, once: else the first rounds' columns would
     plain = drawn_fleet(clients, last, participation={"clients_per_round": min(clients, 1_000)})
     if what != "chain":
-        plain["method"] = method_of(steps, forked=what == "forked")
+        plain["method"] = method_of(steps)
     simfed.run(Scenario.model_validate(plain), time_only=True, progress=border)
 
 
@@ -102,7 +101,7 @@ def play_bare(clients: int, count: Any) -> None:
 BARE_EVENTS = sum(420 // (1 + client % 7) for client in range(1_000))
 
 
-def method_of(steps: int, *, forked: bool) -> str:
+def method_of(steps: int) -> str:
     """The name of a method whose plan has so many steps."""
     from dataclasses import dataclass
 
@@ -119,13 +118,8 @@ def method_of(steps: int, *, forked: bool) -> str:
 
     unit = Do(CLIENT, Work("training", "lenet5-half", 32), "training")
     pairs = [step for _ in range(steps // 2) for step in (unit, message_up(500.0))]
-    order: list[tuple[int, ...]] = []
-    for number in range(steps):
-        # a unit comes after the one before, a message after its unit, the upload after all
-        order.append((number - 1,) if number % 2 else ((number - 2,) if number else ()))
-    order[-1] = tuple(range(steps - 1))
     up = {"counts": Field("counts", 250)}
-    made = Plan({}, (), up, steps=(*pairs[:-1], UPLOAD), after=tuple(order) if forked else ())
+    made = Plan({}, (), up, steps=(*pairs[:-1], UPLOAD))
     register("method", "long", Long, replace=True)
     return "long"
 
@@ -166,17 +160,12 @@ def table_of_chains(rows: pd.DataFrame) -> str:
 
 
 def table_of_steps(rows: pd.DataFrame) -> str:
-    lines = [["steps", "one after another", "for each more", "forked", "for each more"]]
-    before: dict[str, tuple[int, int]] = {}
-    for n in sorted(rows[rows.what == "forked"].steps.unique()):
-        line = [f"{n}"]
-        for kind in ("in a row", "forked"):
-            [number] = rows[(rows.what == kind) & (rows.steps == n)].instructions
-            line.append(f"{number:,}")
-            steps, less = before.get(kind, (0, 0))
-            line.append(f"{(number - less) / (n - steps):,.0f}" if steps else "–")
-            before[kind] = int(n), int(number)
-        lines.append(line)
+    lines, before = [["steps", "instructions", "for each more"]], (0, 0)
+    for row in rows[rows.what == "in a row"].sort_values("steps").itertuples():
+        steps, number = int(row.steps), int(row.instructions)
+        more = f"{(number - before[1]) / (steps - before[0]):,.0f}" if before[0] else "–"
+        lines.append([f"{steps}", f"{number:,}", more])
+        before = steps, number
     text: str = markdown(lines)
     return text
 

@@ -27,7 +27,7 @@ from simfed.compress.lowrank import SVD, PowerSGD
 from simfed.compress.own import DGC, EF21, AdaComp, DetachedEF
 from simfed.compress.quantise import BF16, FP16, QSGD, EFSign, TernGrad
 from simfed.compress.selection import random_k_indices, top_k_indices
-from simfed.compress.slices import shares_of, sliced
+from simfed.compress.slices import sliced
 from simfed.compress.sparsifiers import (
     Dense,
     PeriodicK,
@@ -68,7 +68,6 @@ __all__ = [
     "codec_from_spec",
     "feedback_for",
     "random_k_indices",
-    "shares_of",
     "sliced",
     "top_k_indices",
     "undo",

@@ -219,9 +219,9 @@ class Codec(ABC):
     """Whether its state is a `Memory`, dense vectors included."""
     by_layer: bool = False
     """Whether several codecs share the work; see `parts`."""
-    cuts: int | tuple[int, ...] = 1
-    """The slices of the coordinates that it makes its payload of, one after another: how many, or
-    where each ends; see `simfed.compress.slices`."""
+    chunks: int = 1
+    """The slices of the coordinates that it makes its payload of, one after another; see
+    `simfed.compress.slices`."""
     shared: bool = False
     """Whether its random numbers are those of a round, for all clients of a prototype."""
     timed_as: str | None = None

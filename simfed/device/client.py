@@ -114,7 +114,7 @@ class Processor:
         return work.times * self.work_s(work) + self._starting_s(work)
 
     def _starting_s(self, work: Work) -> float:
-        if work.quantity not in _STEPS or work.goes_on:
+        if work.quantity not in _STEPS:
             return 0.0
         key = "starting", work.model
         seconds = self._memo_s.get(key)

@@ -22,7 +22,7 @@ from simfed.fleet.tasks import Tasks, codec_work
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
-from simfed.ground.steps import Wait, check_steps, nodes_of
+from simfed.ground.steps import Wait, check_steps
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
 from simfed.scenario import Scenario
@@ -403,86 +403,37 @@ class Checks:
     def _check_steps(self, index: int) -> None:
         """A plan that says its steps can be carried out, and its barriers open."""
         plan = self._parts.task_of_group(index).plan
-        check_steps(plan, self.tasks.setting.participants)
-        for node in sorted(nodes_of(plan)):
-            from simfed.net import Nodes
-
-            nodes = Nodes(self._parts.topology)
-            nodes.path(nodes.node_of(self.fleet.first(index), node), "server")
+        check_steps(plan)
         if plan.steps and self.scenario.aggregation.edge_servers is not None:
             raise InputError(
                 "a plan without steps of its own, as edge servers take the server's place in them"
             )
-        gates = [step for step in plan.steps if isinstance(step, Wait)]
-        if gates and self.scenario.aggregation.concurrency is not None:
+        waits = any(isinstance(step, Wait) for step in plan.steps)
+        if waits and self.scenario.aggregation.concurrency is not None:
             raise InputError(
-                "a server that starts its clients together (synchronous, deadline or first), as "
-                "the method's plan has barriers",
+                "a server that starts its clients together (synchronous, deadline or "
+                "first), as the method's plan has barriers",
                 got=self.scenario.aggregation.mode,
             )
-        for gate in gates:
-            come = sum(
-                group.count
-                for i, group in enumerate(self.scenario.clients)
-                if any(
-                    isinstance(step, Wait) and step.gate == gate.gate
-                    for step in self._parts.task_of_group(i).plan.steps
-                )
-            )
-            if come < gate.least:
-                raise InputError(
-                    f"at least {gate.least} clients whose plans come to barrier {gate.gate}",
-                    got=come,
-                    problem="nobody would ever pass it",
-                )
 
     def _check_overlap(self, index: int, time_only: bool) -> None:
-        """What is cut into slices is a selection of at least as many entries; what is cut into
-        layers, the gradient of a step."""
+        """What is cut into slices is a selection of at least as many entries."""
         overlap, task = self.scenario.clients[index].overlap, self._parts.task_of_group(index)
         if overlap is None:
             return
-        plan = task.plan
-        if not plan.longest:
-            allowed, problem = "a method whose uploads are compressed", "nothing is compressed"
-            raise InputError(allowed, problem=problem)
-        if overlap == "layers":
-            self._check_gradient(task)
-        cuts = self.fleet.cuts(index, task.who.size)
-        count = cuts if isinstance(cuts, int) else len(cuts)
+        if not task.plan.longest:
+            raise InputError(
+                "a method whose uploads are compressed", problem="nothing is compressed"
+            )
         for arm in self._arms_and_forced(index, time_only):
-            if sliced(arm, cuts).codec.is_dense:
-                continue
-            least, _ = self.fleet.range_of_k(index, plan.longest, arm.level)
-            if least < count and overlap == "layers":
-                allowed = f"at least {count} entries of {arm.label}, one for each layer"
-                raise InputError(allowed, got=least)
-            if least < count:
+            sliced(arm, overlap.chunks)
+            least, _ = self.fleet.range_of_k(index, task.plan.longest, arm.level)
+            if least < overlap.chunks:
                 raise InputError(
                     f"at most {least} chunks, the entries that {arm.label} sends at the least",
                     where="chunks",
-                    got=count,
+                    got=overlap.chunks,
                 )
-
-    def _check_gradient(self, task: Task) -> None:
-        """Each layer of an upload is there once the pass back has come through it."""
-        scenario, setting = self.scenario, self.tasks.setting
-        if setting.local_steps != 1:
-            allowed = "training.local_steps 1, as later steps need what the first one changed"
-            raise InputError(allowed, got=setting.local_steps or "epochs")
-        for round in (1, 2):
-            plan = self.tasks.task(round, task.client, 0).plan
-            alone = [work.quantity for work in plan.work] == ["training"] and not plan.steps
-            whole = {name: field.entries for name, field in plan.compressed.items()}
-            if not alone or whole != {"update": task.parameters}:
-                allowed = "a method whose upload is the gradient of one local step"
-                raise InputError(allowed, got=scenario.method.kind)
-        if scenario.training.clip_norm is not None:
-            allowed = "gradients that nobody clips: a clip needs all layers before any of them"
-            raise InputError(allowed, got="training.clip_norm")
-        if not task.who.size.layers:
-            allowed = "a model whose facts have `layers`: (entries, FLOPs) of each"
-            raise InputError(allowed, got=task.model)
 
     def _check_account(self) -> None:
         """What counts ε is installed, and some noise meets the target."""

@@ -527,7 +527,6 @@ def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Pl
         "warnings": [],
         **({} if parts.measure == ACCURACY else {"measure": parts.measure.plain()}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
-        **({"between_nodes": True} if parts.topology.between_nodes else {}),
         **({"privacy": account.plain()} if (account := parts.account()) else {}),
     }
 

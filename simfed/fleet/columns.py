@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfed.compress.choice import Choice
-from simfed.compress.slices import Cuts, sliced
+from simfed.compress.slices import sliced
 from simfed.fleet.availability import (
     Always,
     Availability,
@@ -37,7 +36,6 @@ from simfed.ground.arrays import Floats, Ints
 from simfed.ground.distributions import pick_positions
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level, bound_entries
-from simfed.ground.method import Size
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
@@ -173,14 +171,6 @@ class Fleet:
         assert self._ks is not None
         return bound_entries(int(self._ks[client]), parameters)
 
-    def cuts(self, group: int, size: Size) -> Cuts:
-        """The slices in which a group's clients upload a model's update; 1: it is one."""
-        overlap = self._overlaps[group]
-        if overlap == "layers":
-            ends = tuple(accumulate(entries for entries, _ in size.layers))
-            return ends if len(ends) > 1 else 1
-        return 1 if overlap is None else overlap.chunks
-
     def compression(self, task: Task, pull: Pull) -> Choice:
         """The choice of a client's pull with its level as a number of entries; shares are of the
         longest compressed field of the plan."""
@@ -188,8 +178,9 @@ class Fleet:
         choice, longest = pull.arm, plan.longest
         level = choice.level if pull.k is None else Level.read(pull.k)
         group = self.group[client]
-        if self._overlaps[group] is not None and longest:
-            choice = sliced(choice, self.cuts(group, task.who.size))
+        overlap = self._overlaps[group]
+        if overlap is not None and longest:
+            choice = sliced(choice, overlap.chunks)
         return choice.at(self.k(client, longest, level))
 
     def range_of_k(

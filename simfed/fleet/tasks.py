@@ -64,8 +64,6 @@ class ModelSizes(Protocol):
     def shapes(self) -> tuple[tuple[int, ...], ...]: ...
     @property
     def names(self) -> tuple[str, ...]: ...
-    @property
-    def layers(self) -> tuple[tuple[int, int], ...]: ...
 
 
 class Tasks:
@@ -92,7 +90,7 @@ class Tasks:
             model = facts[name]
             shapes = Layers(model.shapes, model.names)
             counts = model.parameters, model.buffers, model.features
-            sizes[name] = Size(prototype.model, *counts, clients[name], shapes, model.layers)
+            sizes[name] = Size(prototype.model, *counts, clients[name], shapes)
         training = scenario.training
         self.setting = Setting(
             rounds=scenario.rounds,

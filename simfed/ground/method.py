@@ -132,36 +132,25 @@ class Work(NamedTuple):
     """Of a codec of several: (strategy, K, share of the entries) of each, in place of the whole."""
     entries: int = 0
     """Of what is compressed; 0: all of the model."""
-    goes_on: bool = False
-    """It goes on with the unit of its quantity before it, whose draw of noise it shares."""
 
 
 Node = str
-"""Where a step is: `client` (the one that takes part), `server`, a tier of the network (the
-client's own node of it: `edge`), or a node or another client by name (`edge-2`, `client-7`)."""
+"""Where a unit of work is: `client` (the one that takes part) or `server`."""
 
 
 class Send(NamedTuple):
-    """A transfer from one node to another."""
+    """A transfer between a client and its server."""
 
-    source: Node
-    target: Node
     phase: str
-    """Kind of its span: `download` or `upload`, whose bytes and seconds tables have."""
+    """`download` or `upload`: which way, and the kind of its span."""
     size_bytes: float | None = None
     """None: what the task says travels down, or what the contribution comes to."""
-    stream: str = ""
-    """The connection of its participation that it takes: messages of one stream queue, so that at
-    most one transmits, latencies overlap, and the first alone opens it. Empty: one of its own."""
-    share: float = 1.0
-    """Of what the contribution comes to, where that travels in pieces."""
 
 
 class Do(NamedTuple):
     """Work on a device, which does one unit at a time, in the order in which they became ready."""
 
     node: Node
-    """The client, or the server."""
     work: Work
     phase: str
     """Kind of its span."""
@@ -172,8 +161,6 @@ class Wait(NamedTuple):
     has come or is lost. Those who come at one instant go on in the order of their ids."""
 
     gate: str
-    least: int = 1
-    """With fewer left, those who have come fail."""
     phase: str = "barrier"
     deadline_s: float = inf
     """It opens so long after the first has come, whoever has not; these fail when they come."""
@@ -196,9 +183,6 @@ class Plan:
     steps: tuple[Step, ...] = ()
     """In place of the short form: all that the client goes through in order, with messages beside
     download and upload, and barriers (`simfed.ground.steps`); `work` is not looked at then."""
-    after: tuple[tuple[int, ...], ...] = ()
-    """For each of `steps` the numbers of those that it comes after; it starts when all of them have
-    ended. Empty: each comes after the one before."""
     longest: int = field(init=False)
     """Entries of the longest compressed field; 0: there is nothing to choose."""
 
@@ -228,8 +212,6 @@ class Size(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] = ()
     """Of the trainable parameters in the order of the flat vector, as `Layers` where their names
     are known; empty: not known."""
-    layers: tuple[tuple[int, int], ...] = ()
-    """(entries, FLOPs of a forward pass) of each layer, in that order; empty: not known."""
 
 
 def make_key(round: int, turn: int) -> int | str:

@@ -21,7 +21,6 @@ from simfed.learn.facts import (
     ModelFacts,
     check_image_shape,
     check_token_shape,
-    group_layers,
 )
 from simfed.scenario.dataset import DatasetSpec
 
@@ -165,7 +164,6 @@ def _tally_layers(layers: Iterable[_Layer], input_shape: Shape, classes: int) ->
             for layer in layers
             for name in layer.parts[: len(layer.shapes)]
         ),
-        layers=group_layers((layer.parameters, layer.flops) for layer in layers),
     )
 
 

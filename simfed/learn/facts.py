@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from simfed.ground.errors import InputError
@@ -60,31 +59,11 @@ class ModelFacts:
     """Of the trainable parameters, in the order of the flat vector; empty: not known."""
     names: tuple[str, ...] = ()
     """Theirs, as `module.named_parameters()` has them; empty: not known."""
-    layers: tuple[tuple[int, int], ...] = field(default=(), repr=False, compare=False)
-    """See `group_layers`; empty: not known."""
 
     @property
     def parameter_bytes(self) -> int:
         """The dense weights on the wire, 32 bits each."""
         return BYTES_PER_VALUE * self.parameters
-
-
-def group_layers(modules: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Layers by which a gradient comes to be, from (trainable entries, FLOPs of a sample's forward
-    pass) of each module in the order of the flat vector: what has no entries, or no FLOPs, such as
-    a normalisation, goes with the layer before it.
-
-    >>> group_layers([(9, 0), (20, 4), (5, 0), (0, 2), (10, 3)])
-    ((34, 6), (10, 3))
-    """
-    layers = [(0, 0)]
-    for entries, flops in modules:
-        before = layers[-1]
-        if all(before) and entries and flops:
-            layers.append((entries, flops))
-        else:
-            layers[-1] = before[0] + entries, before[1] + flops
-    return tuple(layers) if all(layers[-1]) else ()
 
 
 def check_image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, ...]:

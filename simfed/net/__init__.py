@@ -17,7 +17,6 @@ from simfed.net.from_plain import build, build_model
 from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
 from simfed.net.maxmin import max_min, why_not_max_min
 from simfed.net.models import Fluid, Model, Tcp
-from simfed.net.nodes import Nodes
 from simfed.net.playing import FlowEnd, FlowStart, play
 from simfed.net.stalls import stall
 from simfed.net.topology import Access, Line, Path, Routes, Star, Topology
@@ -38,7 +37,6 @@ __all__ = [
     "LinkUses",
     "Model",
     "Network",
-    "Nodes",
     "Path",
     "Routes",
     "Star",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import inf, isfinite
 from typing import NamedTuple, NoReturn
 
@@ -25,20 +25,27 @@ from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
-from simfed.net.models import ModelSpec, SlowStart, continue_model, make_model
-from simfed.net.nodes import Nodes
+from simfed.net.models import ModelSpec, make_model
 from simfed.net.snapshot import read_graph, write_graph
-from simfed.net.topology import Direction, Path, Topology
+from simfed.net.topology import Direction, Topology
 
 __all__ = ["Network", "Transfer"]
 
 
-class Behind(NamedTuple):
-    """What came before a transfer on its connection."""
+class Pace(NamedTuple):
+    """How an upload comes to be that leaves in chunks, each while the next is compressed."""
 
-    sent_bytes: float
-    waited_s: float
-    """So long ago it could have begun: its latency has passed meanwhile, at most in full."""
+    chunks: int
+    rest_s: float
+    """Until all of it is compressed, from its start on."""
+
+    def cap(self, size_bytes: float, idle_bytes_per_s: float) -> float:
+        """Return the rate (bytes/s) at which all of it arrives when the last chunk would over
+        a path that nobody else uses, which gives it so much (0: not known yet)."""
+        chunks = self.chunks
+        idle_s = size_bytes / idle_bytes_per_s if idle_bytes_per_s > 0 else 0.0
+        whole_s = max(self.rest_s, (chunks - 1) / chunks * idle_s) + idle_s / chunks
+        return size_bytes / whole_s if whole_s > 0 else inf
 
 
 @dataclass(slots=True, eq=False)
@@ -46,10 +53,8 @@ class Transfer:
     """One payload on its way."""
 
     network: Network
-    client: int | str
-    """A node's name where it is no client's traffic with the server."""
-    direction: str
-    """`up` or `down`, or of a node's `to` whom."""
+    client: int
+    direction: Direction
     size_bytes: float
     flow: Flow
     started_at_s: float
@@ -73,8 +78,7 @@ class Transfer:
     @property
     def name(self) -> str:
         """Who sends which way, for people."""
-        whose = f"client {self.client}" if isinstance(self.client, int) else self.client
-        return f"{whose} {self.direction}"
+        return f"client {self.client} {self.direction}"
 
     @property
     def in_flight(self) -> bool:
@@ -100,6 +104,17 @@ class Transfer:
         """Seconds for which each link (None: its own cap) was the one that limited it."""
         name = self.network.topology.link_name
         return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()}
+
+    @property
+    def held_s(self) -> float:
+        """Return the seconds for which its own cap kept it from sending at what its path, as
+        it is now, would give it alone."""
+        flow, network = self.flow, self.network
+        idle_bytes_per_s = network._engine.idle_bytes_per_s(flow, network._local_s())
+        if idle_bytes_per_s <= 0:
+            return 0.0
+        at_rate = min(flow.cap_bytes_per_s / idle_bytes_per_s, 1.0)
+        return flow.dwelt_s.get(OWN_CAP, 0.0) * (1 - at_rate)
 
     def cancel(self) -> float:
         """Stop the transfer now; the payload bytes it had moved. `done` then never happens.
@@ -170,51 +185,16 @@ class Network:
         weight: float = 1.0,
         cap_bytes_per_s: float | None = None,
         key: tuple[int, ...] = (),
-        behind: Behind | None = None,
+        pace: Pace | None = None,
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
-        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own;
-        `key`: see `Transfer`; `behind`: it takes a connection that is open.
+        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own,
+        as `pace` makes one; `key`: see `Transfer`.
         Raises `InputError` for a size, weight or cap that is not a number in range.
         """
         path = self.topology.path(client, direction)
-        return self._start(
-            path, client, direction, size_bytes, weight, cap_bytes_per_s, key, behind
-        )
 
-    def send_between(
-        self,
-        source: str,
-        target: str,
-        size_bytes: float,
-        *,
-        weight: float = 1.0,
-        key: tuple[int, ...] = (),
-        behind: Behind | None = None,
-    ) -> Transfer:
-        """Start a transfer between two nodes now, see `Nodes`: clients (`client-3`), nodes of the
-        network, `server`. Raises: as `send`; `InputError` for a node that there is not."""
-        path = self.nodes.path(source, target)
-        return self._start(path, source, f"to {target}", size_bytes, weight, None, key, behind)
-
-    @cached_property
-    def nodes(self) -> Nodes:
-        """The network's nodes by name. Ask for them before the first transfer of a run that sends
-        between nodes, as `Topology.open_between` says."""
-        return Nodes(self.topology)
-
-    def _start(
-        self,
-        path: Path,
-        client: int | str,
-        direction: str,
-        size_bytes: float,
-        weight: float,
-        cap_bytes_per_s: float | None,
-        key: tuple[int, ...],
-        behind: Behind | None,
-    ) -> Transfer:
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
             raise InputError("a size of at least 0 bytes", where="size_bytes", got=size_bytes)
@@ -232,12 +212,11 @@ class Network:
         def capacity(link: int) -> float:
             return engine.capacity_at(link, now_s)
 
-        model = self.model if behind is None else continue_model(self.model, behind.sent_bytes)
-        flow = path.enter(model.flow(self._sent, size_bytes, path, capacity, weight, cap))
-        if behind is not None:
-            flow.latency_s = max(flow.latency_s - behind.waited_s, 0.0)
-            if isinstance(flow.program, SlowStart):
-                flow.program.began_s = flow.latency_s
+        flow = path.enter(self.model.flow(self._sent, size_bytes, path, capacity, weight, cap))
+        if pace is not None:
+            idle_bytes_per_s = min(engine.idle_bytes_per_s(flow, now_s), flow.cap_bytes_per_s)
+            cap = pace.cap(flow.size_bytes, idle_bytes_per_s)
+            flow.cap_bytes_per_s = min(flow.cap_bytes_per_s, cap)
         engine.start(flow, now_s)
         transfer = self._transfers[flow] = Transfer(
             self, client, direction, size_bytes, flow, self.env.now, key

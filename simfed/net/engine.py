@@ -256,6 +256,18 @@ class Engine:
         moment = trace.trace.moment(self.epoch_s + at_s + trace.offset_s)
         return trace.trace.rate_bytes_per_s(moment)
 
+    def idle_bytes_per_s(self, flow: Flow, at_s: float) -> float:
+        """Return the rate that the links of `flow` would give it alone, as they are then."""
+        rates = {link: self.capacity_at(link, at_s) for link in flow.links}
+        alone = {cell: rates[radio] for radio, cell in (flow.radios or {}).items()}
+        return min(
+            [
+                rate * alone[link] if link in alone else rate / flow.cost_on(link)
+                for link, rate in rates.items()
+            ],
+            default=inf,
+        )
+
     def _follow_path(self, flow: Flow) -> None:
         """Begin to follow the traces of the links that a flow crosses, before it joins."""
         for id in flow.links:

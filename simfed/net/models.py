@@ -6,7 +6,7 @@ A model turns (size, path) into a `Flow` once, at the start of a transfer; the e
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import inf, sqrt
 from typing import Protocol, TypeAlias
 
@@ -160,19 +160,6 @@ class Tcp:
     def payload_bytes(self, wire_bytes: float) -> float:
         """The bytes without those of headers."""
         return wire_bytes / self.expansion
-
-
-def continue_model(model: Model, sent_bytes: float) -> Model:
-    """The model of a transfer over a connection that has carried so much payload: TCP has shaken
-    hands, and its window has grown by a segment for each that was acknowledged.
-
-    >>> continue_model(Tcp(), 14480.0)
-    Tcp(handshake=False, initial_window=20, mss_bytes=1448.0, header_bytes=54.0)
-    """
-    if not isinstance(model, Tcp):
-        return model
-    window = model.initial_window + int(sent_bytes / model.mss_bytes)
-    return replace(model, handshake=False, initial_window=window)
 
 
 ModelSpec: TypeAlias = str | Mapping[str, Plain] | Model

@@ -248,8 +248,6 @@ class Topology:
         """Route → how many of its lines are the clients', where their traffic ends at a node."""
         self._first_routes: dict[int, int] = {}
         """Of each such node, by its place, a route that passes it."""
-        self.between_nodes = False
-        """Whether nodes send and get what is no client's traffic with the server."""
         # views, whose items are Python's own numbers in a third of the time of an array's
         up_s, down_s = self._latencies_s
         self._of_clients = (self._nodes.data, up_s.data, down_s.data, self._losses.data)
@@ -260,18 +258,8 @@ class Topology:
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
         """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
         self.traces = traces
-        self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
-        self._paths.clear()
-        self._ways.clear()
-        if self.between_nodes:
-            self.open_between()
-
-    def open_between(self) -> None:
-        """Let nodes send to each other (`simfed.net.nodes`): from now on every line of finite rate
-        can limit, as what flows into it is no longer what the clients behind it can send. Call it
-        before any transfer."""
-        self.between_nodes = True
-        self._of_lines = (list(self._of_lines[1]), *self._of_lines[1:])
+        if not self._below:
+            self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
         self._paths.clear()
         self._ways.clear()
 
@@ -282,8 +270,8 @@ class Topology:
         From now on node k of them sends and gets as client `clients + k`, by `path`. Call it before
         any transfer. Raises: `InputError` for a client whose way passes no such node.
         """
-        if not self.between_nodes:
-            self.open_between()
+        # what flows into a line is no longer what the clients behind it can send
+        self._of_lines = (list(self._of_lines[1]), *self._of_lines[1:])
         self._below.clear()
         self._first_routes.clear()
         self._paths.clear()
@@ -451,10 +439,6 @@ class Topology:
             return self._path_above(client - self.clients, direction)
         route = self._of_clients[0][client]
         up, down = self._ways.get(route) or self._walk_ways(route)
-        return self.path_by(client, direction, up, down)
-
-    def path_by(self, client: int, direction: Direction, up: Way, down: Way) -> Path:
-        """The path over a client's own link and the way `up`, or by the way `down` and over it."""
         _, up_latencies_s, down_latencies_s, losses = self._of_clients
         up_s = up_latencies_s[client] + up.latency_s
         down_s = down_latencies_s[client] + down.latency_s

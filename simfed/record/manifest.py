@@ -25,7 +25,7 @@ _KEYS = {
     "flower": _EVERY | {"computing", "app", "repeatable"},
 }
 """Mode → what the manifest of a finished run says."""
-NOT_ALWAYS = {"owned", "measure", "between_nodes", "privacy", "raised"}
+NOT_ALWAYS = {"owned", "measure", "privacy", "raised"}
 """What it says where there is something to say."""
 
 
@@ -105,7 +105,6 @@ _FORMS: dict[str, tuple[str, Callable[[Plain], bool]]] = {
         "a mapping of packages to versions",
         lambda value: _are_texts(value) and {"simfed", "python"} <= set(value),
     ),
-    "between_nodes": ("true", lambda value: value is True),
     "warnings": ("a list of sentences", lambda v: isinstance(v, list) and _are_texts(v)),
     "files": ("a mapping of files to digests", lambda v: isinstance(v, dict) and _are_texts(v)),
     "wall_s": (

@@ -84,8 +84,8 @@ BARRIER = "barrier"
 are part of `waiting_s`."""
 
 LANE = " · "
-"""Where steps overlap, between whose a track is and what it shows beside that one's own: `client 3
-· link`, the transfers while it worked; `server · steps`, work within participations."""
+"""Between whose a track is and what it shows beside that one's own: `client 3 · link`, uploads in
+chunks; `server · steps`, work within participations."""
 
 HELD_UP = ("frozen", "timeout")
 """`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or
@@ -226,8 +226,8 @@ class PolicyValue(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One interval on one track (`spans.parquet`); spans of a track never overlap. Where steps of
-    a participation do, its own track has what is exposed, and lanes beside it have the rest."""
+    """One interval on one track (`spans.parquet`); spans of a track never overlap. A client's
+    own track has what is exposed of an upload in chunks, and a lane beside it all of it."""
 
     track: Annotated[str, "`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`"]
     kind: Annotated[str, "phase of a client, work of the server, `busy` on a link"]

@@ -38,8 +38,6 @@ _SERVER, _LEARNING, _NETWORK, _CLIENTS = 1, 2, 3, 10
 """Process ids; client c is process _CLIENTS + c."""
 _CLIENT_LANES = ("compute", "downlink", "uplink", "idle")
 _SERVER_LANES = ("rounds", "merges", "work")
-_SIDE_LANES = ("link", "link 2", "link 3", "link 4", "link 5 and more")
-"""Of clients whose steps overlap; of the server, `steps`."""
 _EDGE_LANES = ("work", "downlink", "uplink", "clients")
 _LANE = {"download": 1, "upload": 2, "waiting": 3, "offline": 3}
 """Every other kind is work: lane 0."""
@@ -214,7 +212,8 @@ def _list_client_events(
 
 
 def _list_side_events(spans: pd.DataFrame) -> Iterator[Event]:
-    """What overlaps, each track beside the client's own lanes, or the server's."""
+    """Uploads in chunks, beside the client's own lanes, and the server's work within
+    participations, beside its own."""
     named = set()
     starts, ends = _round_to_ns(spans["started_at_s"]), _round_to_ns(spans["finished_at_s"])
     rows = zip(
@@ -223,10 +222,8 @@ def _list_side_events(spans: pd.DataFrame) -> Iterator[Event]:
     for track, kind, client, number, start, end in rows:
         title = track.split(LANE)[1]
         pid, lane = _SERVER, len(_SERVER_LANES)
-        if title != "steps":
-            nth = int(title.removeprefix("link") or 1) - 1
-            nth = min(nth, len(_SIDE_LANES) - 1)
-            pid, lane, title = _CLIENTS + int(client), len(_CLIENT_LANES) + nth, _SIDE_LANES[nth]
+        if title == "link":
+            pid, lane = _CLIENTS + int(client), len(_CLIENT_LANES)
         if (pid, lane) not in named:
             named.add((pid, lane))
             thread = {"pid": pid, "tid": _compute_tid(pid, lane)}

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 import numpy as np
 from pydantic import (
     BeforeValidator,
-    Discriminator,
     Field,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
-    Tag,
     ValidationError,
     ValidationInfo,
     create_model,
@@ -455,32 +453,9 @@ class CheckpointSpec(Section):
 
 class Overlap(Section):
     """A compressed upload in slices of its coordinates, each with its share of K: one is sent while
-    the next is compressed. Of codecs that select entries and send them as they are.
-
-    `overlap: layers` cuts it into the layers of the model, each sent as soon as its gradient is
-    computed and compressed: of methods whose upload is the gradient of one local step.
-    """
+    the next is compressed. Of codecs that select entries and send them as they are."""
 
     chunks: PositiveInt = Field(description="slices")
-
-
-def _tell_overlap(value: object) -> str:
-    chunked = isinstance(value, Overlap) or (isinstance(value, Mapping) and "chunks" in value)
-    return "chunks[]" if chunked else "layers[]"
-
-
-def _check_layers(value: object) -> object:
-    if value != "layers":
-        raise BadValue("layers, or chunks such as {chunks: 4}", got=value)
-    return value
-
-
-AnyOverlap = Annotated[
-    # the brackets keep a tag out of the key paths in error messages
-    Annotated[Overlap, Tag("chunks[]")]
-    | Annotated[Literal["layers"], BeforeValidator(_check_layers), Tag("layers[]")],
-    Discriminator(_tell_overlap),
-]
 
 
 class _AttackChoice(OfKind):
@@ -529,10 +504,9 @@ class ClientGroup(Section):
     attack: Annotated[AnyAttack | None, OnlyWith("method", "averages")] = Field(
         default=None, description="how its clients are hostile, see robustness; null: they are not"
     )
-    overlap: AnyOverlap | None = Field(
+    overlap: Overlap | None = Field(
         default=None,
-        description="of compression and upload, in chunks; layers: and of the pass back through "
-        "the model; null: the one after the other",
+        description="of compression and upload, in chunks; null: the one after the other",
     )
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simfed.ground.records import make
+from simfed.ground.steps import CLIENT
 from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
 from simfed.net.playing import play
@@ -58,7 +59,7 @@ def blame_round(
     phase, spent_s = find_longest_phase(critical, server_s)
     link = find_longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
-    if any(flight.task.plan.steps or flight.left is not None for flight in flights):
+    if any(flight.task.plan.steps or flight.course.packing for flight in flights):
         return _blame_path(critical, flights, server_s)
     if not others:
         return Blame(critical.client, phase, link, None)
@@ -81,7 +82,7 @@ def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Bla
     played again."""
     spent_s: dict[tuple[int, str], float] = {}
     for client, leg in find_critical_path(last, flights):
-        spent_s[client, leg.phase] = spent_s.get((client, leg.phase), 0.0) + leg.duration_s
+        spent_s[client, leg.phase] = spent_s.get((client, leg.phase), 0.0) + leg.exposed_s
     spent_s[last.client, "server"] = server_s
     (client, phase), longest_s = max(spent_s.items(), key=lambda item: item[1])
     limited_s = next(flight for flight in flights if flight.client == client).limited_s(phase)
@@ -89,32 +90,37 @@ def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Bla
 
 
 def find_critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
-    """The legs that the end of `last` waited for, latest first, with their clients: where steps
-    join, what ended last, on a processor or a connection what was before it, and before a barrier
-    those of whoever came to it last and was not lost there."""
+    """Return the legs that the end of `last` waited for, latest first, with their clients: before a
+    barrier those of whoever came to it last and was not lost there, before a turn at the server
+    what that did before."""
     path: list[tuple[int, Leg]] = []
     flight, ahead = last, len(last.legs)
-    flights_of = {flight.client: flight for flight in flights}
     while ahead > 0:
         ahead -= 1
         leg = flight.legs[ahead]
-        if leg.phase == BARRIER:
-            comers = [
-                (other.lost and earlier is other.legs[-1], -earlier.started_at_s, other.client,
-                 number, other)
-                for other in flights
-                for number, earlier in enumerate(other.legs)
-                if earlier.phase == BARRIER and earlier.name == leg.name
-            ]  # fmt: skip
-            *_, ahead, flight = min(comers, key=lambda comer: comer[:3])
-            leg = flight.legs[ahead]
-        else:
+        if leg.phase != BARRIER:
             path.append((flight.client, leg))
-        if leg.because is not None:
-            client, number = leg.because
-            if client not in flights_of:
+        elif leg.node == CLIENT:
+            comers = [
+                (other.lost and mine is other.legs[-1], -mine.started_at_s, other.client, k, other)
+                for other in flights
+                for k, mine in enumerate(other.legs)
+                if mine[:2] == leg[:2] and mine.node == CLIENT
+            ]
+            *_, ahead, flight = min(comers, key=lambda comer: comer[:3])
+        else:
+            begun_s = leg.started_at_s + leg.duration_s
+            served = [
+                (done.started_at_s, other.client, k, other)
+                for other in flights
+                for k, done in enumerate(other.legs)
+                if done.quantity and done.node == leg.node and done.started_at_s < begun_s
+                if other is not flight
+            ]
+            if not served:
                 break
-            flight, ahead = flights_of[client], number + 1
+            *_, ahead, flight = max(served, key=lambda done: done[:2])
+            ahead += 1
     return path
 
 
@@ -229,8 +235,8 @@ def _compute_durations(
 def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     """The kind of what took longest, units of one kind together, and its seconds."""
     spent_s: dict[str, float] = {"download": 0.0}
-    for leg in flight.exposed():
-        spent_s[leg.phase] = spent_s.get(leg.phase, 0.0) + leg.duration_s
+    for leg in flight.legs:
+        spent_s[leg.seen_as] = spent_s.get(leg.seen_as, 0.0) + leg.exposed_s
     spent_s.setdefault("upload", 0.0)
     spent_s["server"] = server_s
     return max(spent_s.items(), key=lambda item: item[1])

@@ -15,7 +15,6 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -30,13 +29,12 @@ from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import CLIENT, SERVER, Do, Node, Send, Step, Wait
+from simfed.ground.steps import CLIENT, UPLOAD, Do, Send, Wait
 from simfed.net import LinkUses, Network, Transfer
-from simfed.net.driver import Behind
+from simfed.net.driver import Pace
 from simfed.net.instants import Environment, at, cancel, end_of_instant
-from simfed.net.topology import Direction
 from simfed.record.schema import BARRIER
-from simfed.sim.flight import ENDED, Flight, LaidSteps, Leg, Running
+from simfed.sim.flight import Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import compute_powered_s
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import CUT, Asking, Attendance, InstantEvents, KnowsWork, draw_failure
@@ -46,24 +44,8 @@ __all__ = ["Clock", "MakeNetwork"]
 MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 """`(env, on_use)` → the network."""
 
-_ENDS = (CLIENT, SERVER)
-
 _Gate = tuple[int, str]
 """(round, name) of a barrier."""
-
-
-@dataclass(slots=True, eq=False)
-class WorkQueue:
-    """Of a node where steps fork, or that many share: one unit at a time."""
-
-    node: int | str
-    ready: list[tuple[float, int, int, int, Flight, Running]] = field(default_factory=list)
-    """A heap by (ready since, client, step, order)."""
-    busy: Running | None = None
-    last: tuple[int, int] | None = None
-    """Client and leg of the unit that ended last."""
-    looks: bool = False
-    """It will look for the next unit at the end of this instant."""
 
 
 class Clock:
@@ -111,9 +93,13 @@ class Clock:
         """Barrier → how many of those under way have yet to come to it."""
         self._closes_s: dict[_Gate, float] = {}
         """Barrier with a deadline that somebody has come to → when it opens for those who have."""
-        self._processors: dict[int | str, WorkQueue] = {}
-        """Where steps fork: client or node → its processor, while it has work."""
-        self._waiting: dict[_Gate, list[tuple[Flight, Running]]] = {}
+        self._turns: list[tuple[float, int, int, Flight, Running]] = []
+        """Who waits for the server's processor: a heap by (ready since, client, order)."""
+        self._served: Running | None = None
+        """Whose work that does."""
+        self._looks = False
+        """It will look for the next unit at the end of this instant."""
+        self._waiting: dict[_Gate, list[Flight]] = {}
         """Those who have come to a barrier that is not open."""
         self._transfers: dict[tuple[int, ...], Transfer] = {}
         """By (client, step): those that a checkpoint left in the middle."""
@@ -146,10 +132,8 @@ class Clock:
 
     def go_on(self, flight: Flight, waited_s: float, name: str) -> None:
         """What it came to a barrier for is done, in so many seconds."""
-        (running,) = flight.running
-        leg = Leg(BARRIER, name, waited_s, running.started_at_s, step=running.step)
-        flight.legs.append(leg)
-        self._finish(flight, running)
+        self._note_leg(flight, BARRIER, name, waited_s)
+        self._finish(flight)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
         """Rounds can be played at once."""
@@ -168,7 +152,7 @@ class Clock:
     def carry(self, flight: Flight) -> None:
         """See `World`. What arrives at the very instant at which its client leaves has arrived."""
         self._lay_out(flight)
-        self._begin(flight)
+        self._begin_next(flight)
         if self.presence is not None and not flight.over:
             leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
             if leaves_at_s < math.inf:
@@ -178,8 +162,7 @@ class Clock:
         """See `World`. When its client leaves was settled at its start: work that others have done
         since may have changed what presence says now."""
         self._lay_out(flight)
-        for running in flight.running:
-            self._resume_step(flight, running)
+        self._resume_step(flight)
         if flight.departs_at_s is not None:
             self._await_departure(flight, flight.departs_at_s)
 
@@ -187,7 +170,7 @@ class Clock:
         """See `World`."""
         flight.lose("dropped" if cause == CUT else cause)
         flight.away = cause == "dropped"
-        self._stop(flight)
+        self._give_up(flight)
         self._end(flight)
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
@@ -253,85 +236,40 @@ class Clock:
         if flight.task.plan.steps and self._at_wait is None:
             self._announce(flight)
 
-    def _begin(self, flight: Flight) -> None:
-        if flight.left is None:
-            self._begin_next(flight)
-            return
-        start = flight.client, -1
-        for number in [n for n, left in enumerate(flight.left) if not left]:
-            self._begin_step(flight, number, start)
-        if not flight.steps:
-            self._end(flight)
-
     def _begin_next(self, flight: Flight) -> None:
-        """The next step of a chain; after the last one it is over."""
-        if flight.done == len(flight.course.steps):
-            self._end(flight)
-        else:
-            self._begin_step(flight, flight.done)
-
-    def _begin_step(
-        self, flight: Flight, number: int, because: tuple[int, int] | None = None
-    ) -> None:
-        """A step is ready: it begins, or queues for its processor or its stream."""
-        step = flight.course.steps[number]
-        flight.order = order = next(self._numbers)
-        running = Running(number, self.env.now, order, because)
-        flight.running.append(running)
-        if isinstance(step, Do):
-            if flight.left is None:
-                self._work(flight, running, step)
-            else:
-                self._queue(self._processor(flight, step), flight, running)
-        elif isinstance(step, Wait):
-            if self._at_wait is None:
-                self._come(flight, running, step)
-            else:
-                self._at_wait(flight)
-        elif step.stream and any(
-            _find_stream(flight.steps[other.step]) == step.stream for other in flight.running[:-1]
-        ):
-            running.queued, running.ready_at_s = True, self.env.now
-        else:
-            self._transmit(flight, running)
-
-    def _finish(self, flight: Flight, running: Running) -> None:
-        """A step under way is over, and with it, it may be, the flight."""
-        flight.running.remove(running)
-        if self.presence is not None and self._fails(flight, running.step):
-            flight.lose("failed")
-        left = flight.left
-        if flight.lost:
-            if left is not None:
-                left[running.step] = ENDED
-                if isinstance(flight.steps[running.step], Do):
-                    self._pass_on(flight, running)
-            self._stop(flight)
-            self._end(flight)
-        elif left is None:
-            flight.done += 1
-            self._begin_next(flight)
-        else:
-            self._go_on(flight, running, left)
-
-    def _go_on(self, flight: Flight, running: Running, left: list[int]) -> None:
-        """A step is over where steps fork and join."""
-        flight.done += 1
-        left[running.step] = ENDED
-        self._pass_on(flight, running)
-        course, because = flight.course, (flight.client, len(flight.legs) - 1)
-        assert course.follow is not None
-        for number in course.follow[running.step]:
-            left[number] -= 1
-            if not left[number]:
-                self._begin_step(flight, number, because)
+        """The next step is ready; after the last one it is over."""
+        course = flight.course
         if flight.done == len(course.steps):
             self._end(flight)
+            return
+        step = course.steps[flight.done]
+        flight.order = order = next(self._numbers)
+        flight.running = running = Running(self.env.now, order)
+        if isinstance(step, Send):
+            if course.packing and step == UPLOAD:
+                self._pack(flight, running)
+            else:
+                self._transmit(flight, running, step)
+        elif isinstance(step, Wait):
+            if self._at_wait is None:
+                self._come(flight, step)
+            else:
+                self._at_wait(flight)
+        elif step.node == CLIENT:
+            self._work(flight, running, step)
+        else:
+            self._queue(flight, running)
 
-    def _stop(self, flight: Flight) -> None:
-        while flight.running:
-            running = flight.running.pop(0)
-            self._give_up(flight, running)
+    def _finish(self, flight: Flight) -> None:
+        """The step under way is over, and with it, it may be, the flight."""
+        flight.running = None
+        if self.presence is not None and self._fails(flight):
+            flight.lose("failed")
+        if flight.lost:
+            self._end(flight)
+        else:
+            flight.done += 1
+            self._begin_next(flight)
 
     def _end(self, flight: Flight) -> None:
         flight.end(self.env.now)
@@ -345,28 +283,23 @@ class Clock:
             self._working.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
         self._asking.land(flight)
 
-    def _resume_step(self, flight: Flight, running: Running) -> None:
+    def _resume_step(self, flight: Flight) -> None:
         """Go on with a step that a checkpoint left in the middle."""
-        step = flight.steps[running.step]
-        if isinstance(step, Wait) and self._at_wait is not None:
-            pass  # its merges go on by themselves
-        elif isinstance(step, Wait):
-            gate = flight.task.round, step.gate
-            self._waiting.setdefault(gate, []).append((flight, running))
-            self._open_later(gate)  # if all had come; `_open` sees whether somebody is ahead
-        elif isinstance(step, Do) and flight.left is not None:
-            processor = self._processor(flight, step)
-            if running.queued:
-                self._queue(processor, flight, running)
-            else:
-                processor.busy = running
-                self._set_timer(flight, running, at(self.env, running.ends_at_s or 0.0))
-        elif running.queued:
-            return  # its stream's transfer will call it
+        step, running = flight.steps[flight.done], flight.running
+        assert running is not None
+        if isinstance(step, Wait):
+            if self._at_wait is None:  # else its merges go on by themselves
+                gate = flight.task.round, step.gate
+                self._waiting.setdefault(gate, []).append(flight)
+                self._open_later(gate)  # if all had come; `_open` sees whether somebody is ahead
         elif running.ends_at_s is not None:
+            if isinstance(step, Do) and step.node != CLIENT:
+                self._served = running
             self._set_timer(flight, running, at(self.env, running.ends_at_s))
+        elif isinstance(step, Do):
+            self._queue(flight, running)
         else:
-            transfer = self._transfers.pop((flight.client, running.step))
+            transfer = self._transfers.pop((flight.client, flight.done))
             running.transfer = transfer
             transfer.tell = partial(self._arrive, flight, running)
 
@@ -375,23 +308,27 @@ class Clock:
         timer.callbacks.append(partial(self._ring, flight, running))
 
     def _ring(self, flight: Flight, running: Running, _: simpy.Event) -> None:
-        """A unit of work, or a pause, is over."""
+        """A unit of work, the first chunk's compression, or a pause is over."""
         running.timer = None
         if running.work is not None:
             flight.legs.append(running.work)
-            self._finish(flight, running)
+            if running is self._served:
+                self._serve_next()
+            self._finish(flight)
             return
-        messages = self._messages
-        assert messages is not None
-        self._note_pause(flight, running, messages.timeout_s)
-        flight.order = running.order = next(self._numbers)
-        if running.tries < messages.tries:
-            running.started_at_s, running.ends_at_s = self.env.now, None
-            running.ready_at_s = None
-            self._transmit(flight, running)
-        else:
-            flight.lose("failed")
-            self._finish(flight, running)
+        if not running.packing:
+            messages = self._messages
+            assert messages is not None
+            self._note_pause(flight, messages.timeout_s)
+            flight.order = running.order = next(self._numbers)
+            if running.tries == messages.tries:
+                flight.lose("failed")
+                self._finish(flight)
+                return
+        running.started_at_s, running.ends_at_s = self.env.now, None
+        step = flight.steps[flight.done]
+        assert isinstance(step, Send)
+        self._transmit(flight, running, step)
 
     def _await_departure(self, flight: Flight, leaves_at_s: float) -> None:
         flight.departs_at_s = leaves_at_s
@@ -403,26 +340,39 @@ class Clock:
     # ---- work ------------------------------------------------------------------------------------
 
     def _work(self, flight: Flight, running: Running, step: Do) -> None:
-        running.work = leg = self._leg_of(flight, running, step)
+        nth = flight.course.nths[flight.done]
+        running.work = leg = self._leg_of(flight, step, running.started_at_s, nth)
         running.ends_at_s = running.started_at_s + leg.duration_s
         self._set_timer(flight, running, self.env.timeout(leg.duration_s))
 
-    def _leg_of(self, flight: Flight, running: Running, step: Do) -> Leg:
-        """A unit of work that begins now, with the freezes of its device."""
-        work, now_s, nth = step.work, running.started_at_s, flight.course.nths[running.step]
+    def _leg_of(self, flight: Flight, step: Do, at_s: float, nth: int) -> Leg:
+        """A unit of work that begins then, with the freezes of its device."""
+        work, node = step.work, step.node
         frozen: tuple[tuple[float, float], ...] = ()
-        if step.node != CLIENT:
-            duration_s = self._seconds_elsewhere(flight, work, nth, now_s)
+        if node != CLIENT:
+            duration_s = self._seconds_elsewhere(flight, work, nth, at_s)
         else:
             device = self._device_for(flight)
-            duration_s = compute_duration_s(work, device, flight, now_s, nth)
+            duration_s = compute_duration_s(work, device, flight, at_s, nth)
             strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
             if strikes is not None:
-                duration_s, within = strikes.stretch(now_s, duration_s)
+                duration_s, within = strikes.stretch(at_s, duration_s)
                 frozen = tuple(within)
         name, quantity = work.name or step.phase, work.quantity
-        start, place = (now_s, quantity), (running.step, running.because, step.node)
-        return make(Leg, (step.phase, name, duration_s, *start, 0.0, 0, {}, frozen, *place))
+        what = step.phase, name, duration_s, at_s, quantity
+        return make(Leg, (*what, 0.0, 0, {}, frozen, 0.0, 0.0, node))
+
+    def _pack(self, flight: Flight, running: Running) -> None:
+        """Compress an upload that leaves when the first of its chunks is there."""
+        course, at_s = flight.course, running.started_at_s
+        packing, whole_s = [], 0.0
+        for nth, step in enumerate(course.packing):
+            leg = self._leg_of(flight, step, at_s + whole_s, nth)
+            packing.append(leg)
+            whole_s += leg.duration_s
+        running.packing, running.ahead_s = packing, whole_s / course.chunks
+        running.ends_at_s = at_s + running.ahead_s
+        self._set_timer(flight, running, self.env.timeout(running.ahead_s))
 
     def _seconds_elsewhere(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
         """Seconds of a unit of the server's work within a participation; none where its device is
@@ -434,68 +384,42 @@ class Clock:
         nominal_s = work.times * device.work_s(work)
         return device.duration_s(nominal_s, now_s, round=key, phase=work.quantity, nth=nth)
 
-    def _processor(self, flight: Flight, step: Do) -> WorkQueue:
-        """What does this unit: the client's for its own work, one that all share elsewhere."""
-        node = flight.client if step.node == CLIENT else flight.places.get(step.node, step.node)
-        processor = self._processors.get(node)
-        if processor is None:
-            processor = self._processors[node] = WorkQueue(node)
-        return processor
+    def _queue(self, flight: Flight, running: Running) -> None:
+        """A unit of the server's is ready; which one begins is seen when all else has happened at
+        this instant."""
+        place = running.started_at_s, flight.client, running.order
+        heapq.heappush(self._turns, (*place, flight, running))
+        self._look_later()
 
-    def _queue(self, processor: WorkQueue, flight: Flight, running: Running) -> None:
-        """A unit is ready; which one begins is seen when all else has happened at this instant."""
-        if running.ready_at_s is None:
-            running.ready_at_s = self.env.now
-        running.queued = True
-        place = running.ready_at_s, flight.client, running.step, running.order
-        heapq.heappush(processor.ready, (*place, flight, running))
-        self._look_later(processor)
+    def _look_later(self) -> None:
+        if self._served is None and self._turns and not self._looks:
+            self._looks = True
+            end_of_instant(self.env, self._look)
 
-    def _look_later(self, processor: WorkQueue) -> None:
-        if processor.busy is None and processor.ready and not processor.looks:
-            processor.looks = True
-            end_of_instant(self.env, partial(self._look, processor))
-
-    def _look(self, processor: WorkQueue, _: simpy.Event) -> None:
+    def _look(self, _: simpy.Event) -> None:
         """Begin the unit that has been ready for longest."""
-        processor.looks = False
-        while processor.ready and processor.busy is None:
-            first = heapq.heappop(processor.ready)
-            since_s, flight, running = first[0], first[-2], first[-1]
-            if running not in flight.running:
+        self._looks = False
+        now_s = self.env.now
+        while self._turns and self._served is None:
+            flight, running = heapq.heappop(self._turns)[-2:]
+            if running is not flight.running:
                 continue  # given up
-            step = flight.steps[running.step]
+            step = flight.steps[flight.done]
             assert isinstance(step, Do)
-            processor.busy = running
-            running.queued, running.started_at_s = False, self.env.now
-            if running.started_at_s > since_s and processor.last is not None:
-                running.because = processor.last
+            if now_s > running.started_at_s:
+                self._note_turn(flight, step)
+                running.started_at_s = now_s
+            self._served = running
             self._work(flight, running, step)
-        if not processor.ready and processor.busy is None:
-            self._processors.pop(processor.node, None)
 
-    def _pass_on(self, flight: Flight, running: Running) -> None:
-        """Who waited for a step's processor or stream may go on."""
-        step = flight.steps[running.step]
-        if isinstance(step, Do):
-            processor = self._processor(flight, step)
-            if processor.busy is running:
-                processor.busy, processor.last = None, (flight.client, len(flight.legs) - 1)
-            if processor.ready:
-                self._look_later(processor)
-            elif processor.busy is None:
-                self._processors.pop(processor.node, None)
-        elif isinstance(step, Send) and step.stream:
-            for other in flight.running:
-                if other.queued and _find_stream(flight.steps[other.step]) == step.stream:
-                    other.queued, other.started_at_s = False, self.env.now
-                    other.because = flight.client, len(flight.legs) - 1
-                    self._transmit(flight, other)
-                    break
+    def _serve_next(self) -> None:
+        self._served = None
+        self._look_later()
 
-    def _fails(self, flight: Flight, number: int) -> bool:
+    def _fails(self, flight: Flight) -> bool:
         """Whether the step that is over has failed; local work is one phase, however many units it
-        has, and so is what travels on one stream."""
+        has."""
+        number = flight.done
         if flight.lost or number not in flight.course.draws:
             return False
         assert self.presence is not None
@@ -512,16 +436,16 @@ class Clock:
             gate = flight.task.round, name
             self._ahead[gate] = self._ahead.get(gate, 0) + 1
 
-    def _come(self, flight: Flight, running: Running, step: Wait) -> None:
+    def _come(self, flight: Flight, step: Wait) -> None:
         gate = flight.task.round, step.gate
         if self._closes_s.get(gate, math.inf) <= self.env.now:
             flight.lose("failed")  # it opened without this one
             self._pass_by(gate)
-            self._finish(flight, running)
+            self._finish(flight)
             return
         if step.deadline_s < math.inf and gate not in self._closes_s:
             self._close_at(gate, self.env.now + step.deadline_s)
-        self._waiting.setdefault(gate, []).append((flight, running))
+        self._waiting.setdefault(gate, []).append(flight)
         self._pass_by(gate)
 
     def _close_at(self, gate: _Gate, at_s: float) -> None:
@@ -548,134 +472,122 @@ class Clock:
         if not ahead:
             self._ahead.pop(gate, None)
             self._closes_s.pop(gate, None)
-        come = sorted(self._waiting.pop(gate, ()), key=lambda pair: pair[0].client)
-        for flight, running in come:
-            step = flight.steps[running.step]
-            assert isinstance(step, Wait)
-            begun_s = running.started_at_s
-            self._note_leg(flight, running, BARRIER, step.gate, self.env.now - begun_s)
-            if len(come) < step.least:
-                flight.lose("failed")
-            self._finish(flight, running)
+        come = sorted(self._waiting.pop(gate, ()), key=lambda flight: flight.client)
+        for flight in come:
+            assert flight.running is not None
+            self._note_leg(flight, BARRIER, gate[1], self.env.now - flight.running.started_at_s)
+            self._finish(flight)
 
     # ---- messages --------------------------------------------------------------------------------
 
-    def _transmit(self, flight: Flight, running: Running) -> None:
+    def _transmit(self, flight: Flight, running: Running, step: Send) -> None:
         """Start a message on its way, once more or for the first time."""
-        step = flight.course.steps[running.step]
-        assert isinstance(step, Send)
-        down = step.target == CLIENT
+        down = step.phase == "download"
         if step.size_bytes is not None:
             size_bytes = step.size_bytes
         elif down:
             size_bytes = flight.task.downlink_bytes
         else:
-            size_bytes = self._asking.size_of(flight) * step.share
+            size_bytes = self._asking.size_of(flight)
         weight = 1.0
         if self._messages is not None:
             # copies that leave at once are equal flows over one path: one of their weight and bytes
-            weight = float(self._fate(flight, running).copies)
+            weight = float(self._fate(flight, running, step).copies)
             size_bytes *= weight
-        key = flight.client, running.step
-        behind = None
-        if step.stream and step.stream in flight.streams:
-            waited_s = 0.0 if running.ready_at_s is None else self.env.now - running.ready_at_s
-            behind = Behind(flight.streams[step.stream], waited_s)
-        if step.source in _ENDS and step.target in _ENDS and not flight.places:
-            way: Direction = "down" if down else "up"
-            transfer = self.network.send(
-                flight.client, size_bytes, way, weight=weight, key=key, behind=behind
-            )
-        else:
-            ends = self._place(flight, step.source), self._place(flight, step.target)
-            transfer = self.network.send_between(
-                *ends, size_bytes, weight=weight, key=key, behind=behind
-            )
-        running.transfer = transfer
+        pace = None
+        if running.packing:
+            whole_s = sum(leg.duration_s for leg in running.packing)
+            pace = Pace(flight.course.chunks, whole_s - running.ahead_s)
+        running.transfer = transfer = self.network.send(
+            flight.client,
+            size_bytes,
+            "down" if down else "up",
+            weight=weight,
+            key=(flight.client, flight.done),
+            pace=pace,
+        )
         transfer.tell = partial(self._arrive, flight, running)
-
-    def _place(self, flight: Flight, node: Node) -> str:
-        """What a node of a plan is called in the network."""
-        name = flight.places.get(node, node)
-        if name == CLIENT:
-            return f"client-{flight.client}"
-        return self.network.nodes.node_of(flight.client, name)
 
     def _arrive(self, flight: Flight, running: Running, spent_s: float) -> None:
         """The last byte of a transmission is there."""
         transfer, running.transfer = running.transfer, None
         assert transfer is not None
-        step = flight.course.steps[running.step]
+        step = flight.course.steps[flight.done]
         assert isinstance(step, Send)
         phase = name = step.phase
-        copies, lost = 1, False
+        copies, lost, hidden_s, held_s = 1, False, 0.0, 0.0
         if self._messages is not None:
-            copies, lost = self._fate(flight, running)
+            copies, lost = self._fate(flight, running, step)
             name = "lost" if lost else name if copies == 1 else "doubled"
-        moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
-        if step.stream:
-            carried_bytes = flight.streams.get(step.stream, 0.0)
-            flight.streams[step.stream] = carried_bytes + moved_bytes
-        moved, place = (moved_bytes, copies, limited_s), (running.step, running.because, CLIENT)
-        leg = make(Leg, (phase, name, spent_s, running.started_at_s, "", *moved, (), *place))
+        if running.packing:
+            hidden_s = min(_note_packing(flight, running, math.inf), spent_s)
+            held_s = transfer.held_s
+        moved = transfer.size_bytes, copies, transfer.limited_s
+        when = spent_s, running.started_at_s
+        leg = make(Leg, (phase, name, *when, "", *moved, (), hidden_s, held_s, CLIENT))
         flight.legs.append(leg)
         if not lost:
-            self._finish(flight, running)
+            self._finish(flight)
             return
         assert self._messages is not None
         running.tries += 1
         running.started_at_s = now_s = self.env.now
         running.ends_at_s = ends_at_s = now_s + self._messages.timeout_s
-        if running.because is not None:
-            running.because = flight.client, len(flight.legs) - 1
         flight.order = running.order = next(self._numbers)
         self._set_timer(flight, running, at(self.env, ends_at_s))
 
-    def _note_pause(self, flight: Flight, running: Running, spent_s: float) -> None:
-        phase = flight.steps[running.step].phase
-        self._note_leg(flight, running, phase, "timeout", spent_s)
-        if running.because is not None:
-            running.because = flight.client, len(flight.legs) - 1
-
-    def _fate(self, flight: Flight, running: Running) -> Any:
+    def _fate(self, flight: Flight, running: Running, step: Send) -> Any:
         assert self._faults is not None
-        step = flight.steps[running.step]
-        message = step.phase
-        if isinstance(step, Send) and (step.size_bytes is not None or step.share < 1):
-            message = f"{message} {running.step}"
+        message = step.phase if step.size_bytes is None else f"{step.phase} {flight.done}"
         return self._faults.fate(flight.client, flight.task.key, message, running.tries)
 
-    def _give_up(self, flight: Flight, running: Running) -> None:
-        """A step ends before its time: note what it spent and moved until now."""
-        step, spent_s = flight.steps[running.step], self.env.now - running.started_at_s
-        transfer, phase = running.transfer, step.phase
-        if transfer is not None:
-            transfer.tell = None
-            # not the flow's weight: in a cell that is its client's there, times the copies
-            copies = 1 if self._messages is None else self._fate(flight, running).copies
-            name, moved_bytes = phase if copies == 1 else "doubled", transfer.cancel()
-            self._note_leg(flight, running, phase, name, spent_s, moved_bytes, copies)
+    def _give_up(self, flight: Flight) -> None:
+        """The step under way ends before its time: note what it spent and moved until now."""
+        running = flight.running
+        if running is None:
             return
+        step, spent_s = flight.steps[flight.done], self.env.now - running.started_at_s
+        transfer, packing = running.transfer, running.packing
+        hidden_s = _note_packing(flight, running, self.env.now)
         cancel(self.env, running.timer)
         if isinstance(step, Wait):
             gate = flight.task.round, step.gate
-            if (flight, running) in self._waiting.get(gate, ()):
-                self._waiting[gate].remove((flight, running))
-            if flight.left is not None:
-                flight.left[running.step] = ENDED
-            self._note_leg(flight, running, BARRIER, step.gate, spent_s)
-        elif running.queued:
-            return
-        elif running.work is None:
-            self._note_pause(flight, running, spent_s)
-        else:
-            flight.legs.append(running.work.cut(spent_s))
-            self._pass_on(flight, running)
+            if flight in self._waiting.get(gate, ()):
+                self._waiting[gate].remove(flight)
+            self._note_leg(flight, BARRIER, step.gate, spent_s)
+        elif isinstance(step, Do):
+            if running.work is None:
+                self._note_turn(flight, step)
+            else:
+                flight.legs.append(running.work.cut(spent_s))
+            if running is self._served:
+                self._serve_next()
+        elif transfer is not None:
+            transfer.tell = None
+            # not the flow's weight: in a cell that is its client's there, times the copies
+            copies = 1 if self._messages is None else self._fate(flight, running, step).copies
+            name, moved_bytes = step.phase if copies == 1 else "doubled", transfer.cancel()
+            self._note_leg(flight, step.phase, name, spent_s, moved_bytes, copies)
+            if packing:
+                held_s = transfer.held_s
+                flight.legs[-1] = flight.legs[-1]._replace(hidden_s=hidden_s, held_s=held_s)
+        elif not packing:
+            self._note_pause(flight, spent_s)
+        flight.running = None
+
+    def _note_pause(self, flight: Flight, spent_s: float) -> None:
+        self._note_leg(flight, flight.steps[flight.done].phase, "timeout", spent_s)
+
+    def _note_turn(self, flight: Flight, step: Do) -> None:
+        """Note that it waited for the server's processor until now."""
+        assert flight.running is not None
+        since_s = flight.running.started_at_s
+        leg = Leg(BARRIER, "turn", self.env.now - since_s, since_s, node=step.node)
+        flight.legs.append(leg)
 
     @staticmethod
     def _note_leg(
         flight: Flight,
-        running: Running,
         phase: str,
         name: str,
         spent_s: float,
@@ -683,12 +595,23 @@ class Clock:
         copies: int = 0,
     ) -> None:
         """Note what a step spent that is no work and no whole transmission."""
-        leg = Leg(phase, name, spent_s, running.started_at_s, "", moved_bytes, copies)
-        flight.legs.append(leg._replace(step=running.step, because=running.because))
+        assert flight.running is not None
+        since_s = flight.running.started_at_s
+        leg = Leg(phase, name, spent_s, since_s, "", moved_bytes, copies)
+        flight.legs.append(leg)
 
 
-def _find_stream(step: Step) -> str:
-    return step.stream if isinstance(step, Send) else ""
+def _note_packing(flight: Flight, running: Running, until_s: float) -> float:
+    """Note the compression of an upload in chunks as far as it came by then; the seconds of it in
+    which the upload was under way."""
+    spent_s = 0.0
+    for leg in running.packing:
+        if leg.started_at_s < until_s:
+            whole = leg.started_at_s + leg.duration_s <= until_s
+            flight.legs.append(leg if whole else leg.cut(until_s - leg.started_at_s))
+            spent_s += flight.legs[-1].duration_s
+    running.packing = ()
+    return max(spent_s - running.ahead_s, 0.0)
 
 
 def compute_duration_s(

@@ -8,15 +8,11 @@ saved, and started again.
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from simfed.compress.choice import Choice
-from simfed.compress.slices import shares_of
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
 from simfed.ground.method import Node, Plan, Work
@@ -26,7 +22,7 @@ from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
-from simfed.sim.course import NO_COURSE, Course, Slice, Surroundings, plan_course, units
+from simfed.sim.course import NO_COURSE, Course, plan_course, units
 
 _NOWHERE: Mapping[str | None, float] = {}
 
@@ -35,9 +31,6 @@ LaidSteps = dict[tuple[object, ...], tuple[Plan | None, Course]]
 
 _NONE_LAID: tuple[Plan | None, Course] = (None, NO_COURSE)
 _MOST_LAID = 256
-
-ENDED = -1
-"""In place of how many steps one waits for: it is over."""
 
 
 class BusySeconds(NamedTuple):
@@ -70,13 +63,12 @@ class Leg(NamedTuple):
     nothing is known."""
     frozen: tuple[tuple[float, float], ...] = ()
     """When the device stood still at this work: (seconds since it began, seconds)."""
-    step: int = -1
-    """The number of its step; -1: of no plan's."""
-    because: tuple[int, int] | None = None
-    """Where steps overlap, what it had waited for: (client, number of its leg; -1: its start).
-    None: the leg before."""
+    hidden_s: float = 0.0
+    """Of an upload, how long the client went on compressing it."""
+    held_s: float = 0.0
+    """Of an upload, how long it waited for what is compressed."""
     node: Node = CLIENT
-    """Where the work was done."""
+    """Where the work was done, or waited for its turn."""
 
     @property
     def pause(self) -> bool:
@@ -87,6 +79,16 @@ class Leg(NamedTuple):
     def direction(self) -> Direction:
         """Of a download down, of everything else up."""
         return "down" if self.phase == "download" else "up"
+
+    @property
+    def seen_as(self) -> str:
+        """Return its phase, as its client sees it: it waits while the server works."""
+        return self.phase if self.node == CLIENT else BARRIER
+
+    @property
+    def exposed_s(self) -> float:
+        """Return its seconds but for those in which the client does something else."""
+        return self.duration_s - self.hidden_s
 
     def cut(self, spent_s: float) -> Leg:
         """The same work, given up after so long."""
@@ -104,7 +106,7 @@ class Leg(NamedTuple):
         if self.pause:
             yield self.name, self.phase, self.duration_s
         else:
-            yield self.phase, self.name, self.duration_s - done_s
+            yield self.seen_as, self.name, self.exposed_s - done_s
 
     def plain(self) -> list[Plain]:
         """What a checkpoint keeps of it."""
@@ -113,63 +115,19 @@ class Leg(NamedTuple):
     @classmethod
     def of_plain(cls, plain: Sequence[Plain]) -> Leg:
         """Inverse of `plain`."""
-        *first, limited_s, frozen, step, because, node = plain
+        *first, limited_s, frozen, hidden_s, held_s, node = plain
         pieces = tuple((since_s, length_s) for since_s, length_s in frozen)
-        cause = None if because is None else (because[0], because[1])
-        return cls._make([*first, dict(limited_s), pieces, step, cause, node])
-
-
-class Piece(NamedTuple):
-    """A stretch of a leg, as it lies among others."""
-
-    rank: tuple[int, float, int]
-    """The lower, the further up."""
-    since_s: float
-    until_s: float
-    phase: str
-    kind: str
-    name: str
-
-
-def find_uppermost(pieces: Sequence[Piece], since_s: float, until_s: float) -> list[Piece]:
-    """What can be seen of pieces that lie over each other, from left to right; where there is none,
-    one of waiting. In O(n log n)."""
-    pieces = sorted(pieces, key=lambda piece: piece.since_s)
-    borders = sorted({since_s, until_s, *(p.since_s for p in pieces), *(p.until_s for p in pieces)})
-    seen: list[Piece] = []
-    over: list[tuple[tuple[int, float, int], int]] = []
-    begun = 0
-    nothing = (9, 0.0, 0)
-    for left_s, right_s in pairwise(border for border in borders if since_s <= border <= until_s):
-        while begun < len(pieces) and pieces[begun].since_s <= left_s:
-            heapq.heappush(over, (pieces[begun].rank, begun))
-            begun += 1
-        while over and pieces[over[0][1]].until_s <= left_s:
-            heapq.heappop(over)
-        if over:
-            piece = pieces[over[0][1]]._replace(since_s=left_s, until_s=right_s)
-        else:
-            piece = Piece(nothing, left_s, right_s, BARRIER, BARRIER, "turn")
-        last = seen[-1] if seen else None
-        if last is not None and last[0] == piece[0] and last[3:] == piece[3:]:
-            seen[-1] = last._replace(until_s=right_s)
-        else:
-            seen.append(piece)
-    return seen
+        return cls._make([*first, dict(limited_s), pieces, hidden_s, held_s, node])
 
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A step that is under way, or ready."""
+    """The step that is under way, or waits for its turn at the server."""
 
-    step: int
-    """Its number."""
     started_at_s: float
     """Of one that waits for its turn, when it became ready."""
     order: int
     """Counts the beginnings of steps of all clients: at one instant, earlier ones come first."""
-    because: tuple[int, int] | None = None
-    """See `Leg`."""
     ends_at_s: float | None = None
     """When the work or the pause will be done; None: it is a transfer."""
     work: Leg | None = None
@@ -180,28 +138,31 @@ class Running:
     """The clock's."""
     tries: int = 0
     """Of its message, how many transmissions were lost."""
-    queued: bool = False
-    """Its processor, or its stream, has others before it."""
-    ready_at_s: float | None = None
-    """Of what has queued, since when it could have begun."""
+    packing: Sequence[Leg] = ()
+    """Of an upload in chunks, what its compression will have been."""
+    ahead_s: float = 0.0
+    """Of that, what comes before the upload begins."""
 
     def plain(self) -> list[Plain]:
         """What a checkpoint keeps of it."""
         work = None if self.work is None else self.work.plain()
-        return [
-            *(self.step, self.started_at_s, self.order, self.ends_at_s, work),
-            *(self.tries, self.queued, self.ready_at_s, self.because),
-        ]
+        packing = [leg.plain() for leg in self.packing]
+        times = self.started_at_s, self.order, self.ends_at_s, self.tries, self.ahead_s
+        return [*times, work, packing]
 
     @classmethod
     def of_plain(cls, plain: Sequence[Plain]) -> Running:
         """Inverse of `plain`."""
-        step, started_at_s, order, ends_at_s, work, *_ = plain
-        running = cls(step, started_at_s, order, ends_at_s=ends_at_s)
-        running.work = None if work is None else Leg.of_plain(work)
-        running.tries, running.queued, running.ready_at_s, because = plain[5:]
-        running.because = None if because is None else (because[0], because[1])
-        return running
+        started_at_s, order, ends_at_s, tries, ahead_s, work, packing = plain
+        return cls(
+            started_at_s,
+            order,
+            ends_at_s,
+            None if work is None else Leg.of_plain(work),
+            tries=tries,
+            packing=[Leg.of_plain(leg) for leg in packing],
+            ahead_s=ahead_s,
+        )
 
 
 class LostUpload(NamedTuple):
@@ -228,20 +189,12 @@ class Flight:
     started_at_s: float
     shared_loss: Mapping[str, float] = field(default_factory=dict)
     """Of each prototype, as far as known, at the version that it trains on."""
-    places: Mapping[Node, str] = field(default_factory=dict)
-    """What `client` and `server` of its steps are called in the network, where they are not the
-    task's client and the server: an edge server's participation, or one in its name."""
     course: Course = NO_COURSE
     """What it goes through."""
     done: int = 0
     """How many of its steps are."""
-    left: list[int] | None = None
-    """For each step how many it still waits for; `ENDED` once it is over itself. None: its steps
-    are one after another."""
-    running: list[Running] = field(default_factory=list)
-    """What it is doing, in the order in which that became ready."""
-    streams: dict[str, float] = field(default_factory=dict)
-    """Connection of several messages → bytes that it has carried."""
+    running: Running | None = None
+    """What it is doing."""
     departs_at_s: float | None = None
     """When its client goes away, as was known at its start; None: never."""
     departure: Any = None
@@ -297,29 +250,27 @@ class Flight:
         self.contribution = LostUpload(self.task, upload.choice, upload.k)
 
     def end(self, at_s: float) -> None:
-        """It is over now: sum up its legs; where they overlap, what is exposed of them."""
+        """It is over now: sum up its legs."""
         self.over, self.ended_at_s = True, at_s
         down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = up_bytes = 0.0
-        for leg in self.legs if self.left is None else self.exposed():
+        for leg in self.legs:
             phase, duration_s = leg.phase, leg.duration_s
             if phase == "download":
                 down_s += duration_s
                 down_bytes += leg.moved_bytes
             elif phase == "upload":
-                up_s += duration_s
+                up_s += duration_s - leg.hidden_s
                 up_bytes += leg.moved_bytes
             elif phase == "compression":
                 compression_s += duration_s
             elif phase == HOST:
                 host_s += duration_s
-            elif phase == BARRIER:
+            elif phase == BARRIER or leg.node != CLIENT:
                 barrier_s += duration_s
             else:
                 work_s += duration_s
         self.downlink_s, self.training_s = down_s, work_s
         self.compression_s, self.uplink_s = compression_s, up_s
-        if self.left is not None:
-            down_bytes, up_bytes = self._moved_bytes("download"), self._moved_bytes("upload")
         self.downlink_bytes, self.uplink_bytes = down_bytes, up_bytes
         self.barrier_s = barrier_s
         self.elapsed_s = down_s + work_s + compression_s + up_s + host_s + barrier_s
@@ -329,8 +280,7 @@ class Flight:
         """Whether all that travels down to it has arrived, as far as anybody knows; asked when it
         is over. Of a real client that was lost, nobody knows."""
         if DOWNLOAD in self.steps:
-            number = self.steps.index(DOWNLOAD)
-            return number < self.done if self.left is None else self.left[number] == ENDED
+            return self.steps.index(DOWNLOAD) < self.done
         return self.done > 0 or bool(self.steps)
 
     @property
@@ -340,38 +290,24 @@ class Flight:
 
     def gates_ahead(self) -> list[str]:
         """The barriers that it has yet to come to."""
-        steps, left = self.course.steps, self.left
-        if left is None:
-            first = self.done + bool(self.running or self.lost)
-            return [step.gate for step in steps[first:] if isinstance(step, Wait)]
-        come = {running.step for running in self.running}
-        return [
-            step.gate
-            for number, step in enumerate(steps)
-            if isinstance(step, Wait) and left[number] != ENDED and number not in come
-        ]
+        first = self.done + bool(self.running or self.lost)
+        return [step.gate for step in self.steps[first:] if isinstance(step, Wait)]
 
     def tracks(self) -> Iterator[tuple[str, Leg]]:
-        """Legs that the client's own track hides, each with the track it is drawn on: transfers
-        under way while the client worked (`client 3 · link`, one more lane for each at the same
-        time) and work at other nodes."""
-        lanes_of = [leg for leg in self.legs if leg.moved_bytes or leg.node != CLIENT]
-        until_s: list[float] = []
-        for leg in sorted(lanes_of, key=lambda leg: leg.started_at_s):
-            if leg.node != CLIENT:
+        """Legs that the client's own track hides, each with the track it is drawn on: an upload
+        that left while the client compressed, and work on the server."""
+        for leg in self.legs:
+            if leg.node != CLIENT and leg.quantity:
                 yield f"{leg.node}{LANE}steps", leg
-                continue
-            lane = next((k for k, s in enumerate(until_s) if s <= leg.started_at_s), len(until_s))
-            until_s[lane : lane + 1] = [leg.started_at_s + leg.duration_s]
-            number = "" if lane == 0 else f" {lane + 1}"
-            yield f"client {self.client}{LANE}link{number}", leg
+            elif leg.hidden_s:
+                yield f"client {self.client}{LANE}link", leg
 
     def lay_steps(self, handled: bool, laid: LaidSteps) -> None:
         """Lay out its steps; `handled`: its device's profile knows what it takes to handle its
         messages; `laid`: those of participations before it, as most are alike."""
         task, choice = self.task, self.contribution.choice
         if task.unpacking:
-            self._set_course(self._laid_out(handled))
+            self.course = self._laid_out(handled)
             return
         alike = (
             id(task.plan),
@@ -382,41 +318,22 @@ class Flight:
             self.contribution.k,
             self.pull.arm.label,
         )
-        plan, course = laid.get(alike, _NONE_LAID)
+        plan, self.course = laid.get(alike, _NONE_LAID)
         if plan is not task.plan:
-            course = self._laid_out(handled)
+            self.course = self._laid_out(handled)
             if len(laid) >= _MOST_LAID:  # a method may make a plan for each round
                 laid.clear()
-            laid[alike] = task.plan, course
-        self._set_course(course)
-
-    def _set_course(self, course: Course) -> None:
-        self.course = course
-        if course.follow is not None and self.left is None:
-            self.left = list(course.waits)
+            laid[alike] = task.plan, self.course
 
     def _laid_out(self, handled: bool) -> Course:
         task, plan = self.task, self.task.plan
         arrival: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
         if handled:
             arrival.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
-        work = units(task.unpacking if plan.steps else task.work)
-        slices = self._slices()
-        training = work.pop() if any(piece.flops for piece in slices) else None
+        arrival += units(task.unpacking if plan.steps else task.work)
         packing = units(self.codec_work("compression"), "compression")
-        return plan_course(plan, Surroundings([*arrival, *work], packing, slices, training))
-
-    def _slices(self) -> list[Slice]:
-        """Of its upload, in the order in which they are sent: layers from the last."""
-        choice, length = self.contribution.choice, self.task.plan.longest
-        if not length or choice.codec.cuts == 1:
-            return []
-        cuts, whole = choice.codec.cuts, choice.codec.is_dense
-        shares = shares_of(cuts, length, length if whole else min(self.contribution.k, length))
-        if isinstance(cuts, int):
-            return [Slice(share) for share in shares]
-        layers = zip(shares, self.task.who.size.layers, strict=True)
-        return [Slice(share, *layer) for share, layer in layers][::-1]
+        chunks = self.contribution.choice.codec.chunks if packing else 1
+        return plan_course(plan, arrival, packing, chunks)
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""
@@ -445,57 +362,14 @@ class Flight:
             leg for leg in self.legs if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
         ]
 
-    def exposed(self) -> Sequence[Leg]:
-        """Its legs; where they overlap, what is exposed of them: each instant is of the client's
-        work, else of the transfer that began first, else it waits."""
-        if self.left is None:
-            return self.legs
-        pieces = self._layers()
-        return [Leg(one.phase, one.name, one.until_s - one.since_s, one.since_s) for one in pieces]
-
-    def _moved_bytes(self, phase: str) -> float:
-        return sum(leg.moved_bytes for leg in self.legs if leg.phase == phase)
-
-    def under_way_s(self, phase: str) -> float:
-        """Seconds in which at least one transfer of this phase was under way."""
-        of_phase = [leg for leg in self.legs if leg.phase == phase and not leg.pause]
-        until_s, total_s = -math.inf, 0.0
-        for leg in sorted(of_phase, key=lambda leg: leg.started_at_s):
-            end_s = leg.started_at_s + leg.duration_s
-            total_s += max(end_s - max(leg.started_at_s, until_s), 0.0)
-            until_s = max(until_s, end_s)
-        return total_s
-
     def pieces(self) -> Iterator[tuple[str, str, float]]:
         """(kind, name, seconds) of its track, in order: each transmission and pause, and work apart
         from what held it up; of what overlaps, what is exposed."""
-        if self.left is not None:
-            for piece in self._layers():
-                yield piece.kind, piece.name, piece.until_s - piece.since_s
-            return
         for leg in self.legs:
             if leg.frozen or leg.pause:
                 yield from leg.pieces()
             else:
-                yield leg.phase, leg.name, leg.duration_s
-
-    def _layers(self) -> list[Piece]:
-        """From its start to its end, what the client did at each instant."""
-        pieces: list[Piece] = []
-        for number, leg in enumerate(self.legs):
-            rank = 0 if leg.quantity else 1
-            if leg.phase == BARRIER or leg.node != CLIENT:
-                rank = 2
-            phase, at_s = leg.phase if rank < 2 else BARRIER, leg.started_at_s
-            whole_s = at_s + leg.duration_s
-            for kind, name, seconds in leg.pieces():
-                until_s = min(at_s + seconds, whole_s)
-                kind = kind if rank < 2 else BARRIER
-                pieces.append(
-                    Piece((rank, leg.started_at_s, number), at_s, until_s, phase, kind, name)
-                )
-                at_s = until_s
-        return find_uppermost(pieces, self.started_at_s, self.ended_at_s)
+                yield leg.seen_as, leg.name, leg.exposed_s
 
     def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
@@ -504,12 +378,9 @@ class Flight:
             **{name: getattr(self, name) for name in _PLAIN},
             "task": self.task.name,
             "pull": self.pull.plain(),
-            "places": dict(self.places),
             "shared_loss": dict(self.shared_loss),
             "legs": [leg.plain() for leg in self.legs],
-            "running": [running.plain() for running in self.running],
-            "left": self.left,
-            "streams": dict(self.streams),
+            "running": None if self.running is None else self.running.plain(),
             "lost": [upload.choice.label, upload.k] if self.over and self.lost else None,
         }
 
@@ -521,13 +392,11 @@ class Flight:
             contribution,
             Pull.of_plain(plain["pull"]),
             shared_loss=plain["shared_loss"],
-            places=plain["places"],
-            streams=plain["streams"],
             legs=[Leg.of_plain(leg) for leg in plain["legs"]],
             **{name: plain[name] for name in _PLAIN},
         )
-        flight.left = plain["left"]
-        flight.running = [Running.of_plain(running) for running in plain["running"]]
+        if plain["running"] is not None:
+            flight.running = Running.of_plain(plain["running"])
         if flight.over:
             flight.end(flight.ended_at_s)
         return flight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -193,7 +192,8 @@ def list_client_spans(flight: Flight, end: End) -> list[Span]:
             until_s = min(at_s + seconds, free_s)
             spans.append(make(Span, (track, kind, name, round, client, at_s, until_s)))
             at_s = until_s
-    for lane, leg in () if flight.left is None else flight.tracks():
+    beside = flight.task.plan.steps or flight.course.packing
+    for lane, leg in flight.tracks() if beside else ():
         until_s = leg.started_at_s + leg.duration_s
         spans.append(Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s))
     if end.rest_s > 0:
@@ -208,8 +208,6 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     it sends again, is idle; of one that is away nothing is known. Where it does several things at
     once, each counts in full, and what they come to beyond its length is idleness below zero."""
     rest_s = 0.0 if flight.away else rest_s
-    if flight.left is not None:
-        return _compute_powered_at_once_s(flight, flight.elapsed_s + rest_s)
     idle_s = flight.barrier_s + rest_s
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
     stood_s: dict[str, float] = {}
@@ -227,20 +225,11 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     for name, seconds in stood_s.items():
         spent_s[name] = max(spent_s[name] - seconds, 0.0)
         spent_s["idle"] += seconds
+    if flight.course.packing:
+        both_s = sum([leg.hidden_s - leg.held_s for leg in flight.legs])
+        spent_s["uplink"] += both_s
+        spent_s["idle"] -= both_s
     return spent_s
-
-
-def _compute_powered_at_once_s(flight: Flight, whole_s: float) -> dict[str, float]:
-    phases = {"downlink": "download", "uplink": "upload"}
-    spent_s = {name: flight.under_way_s(phase) for name, phase in phases.items()}
-    for leg in flight.legs:
-        if leg.node == CLIENT and leg.quantity:
-            ran_s = leg.duration_s - sum(seconds for _, seconds in leg.frozen)
-            spent_s[leg.quantity] = spent_s.get(leg.quantity, 0.0) + ran_s
-    active_s = sum(spent_s.values())
-    # what rounding leaves is no rest, for which a profile would have to know watts
-    rounded = math.isclose(active_s, whole_s, rel_tol=1e-9)
-    return {**spent_s, "idle": 0.0 if rounded else whole_s - active_s}
 
 
 def list_server_spans(

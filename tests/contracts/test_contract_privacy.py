@@ -104,7 +104,6 @@ MARKOV = {"markov": {"on": "1 h", "off": "1 h"}}
     ("changes", "where"),
     [
         ({"dataset": {"table": "mine.csv", "target": "y", "missing": "mean"}}, "dataset.missing"),
-        ({"clients": [{**GROUP, "overlap": "layers"}]}, "clients[0].overlap"),
         ({"policy": {"arms_from": "runs/learned"}}, "policy.arms_from"),
     ],
 )

@@ -27,10 +27,9 @@ def scenario(group, **changes):
     }
 
 
-@pytest.mark.parametrize("overlap", [{"chunks": 4}, "layers"])
-def test_a_deployment_refuses_them(overlap):
+def test_a_deployment_refuses_them():
     with pytest.raises(InputError, match=r"clients\[0\].overlap: real clients compress and send"):
-        serve(scenario({**GROUP, "overlap": overlap}))
+        serve(scenario(GROUP))
 
 
 def test_a_deployment_refuses_edge_servers():

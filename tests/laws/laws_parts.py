@@ -22,20 +22,15 @@ from simfed.policy import Policy, Pull
 class WithKeys(FedAvg):
     """FedAvg whose clients agree on keys first, and tell something else as they train."""
 
-    least: Annotated[int, "clients without whom nobody goes on"] = 1
     stays_s: Annotated[float, "seconds after which the barrier opens"] = 1e9
 
     def plan(self, setting, who, round):
         plan = super().plan(setting, who, round)
         work = [Do(CLIENT, unit, unit.quantity) for unit in plan.work]
-        gate = Wait("keys", least=self.least, deadline_s=self.stays_s)
+        gate = Wait("keys", deadline_s=self.stays_s)
         keys = message_up(640.0), gate, message_down(64.0 * setting.participants)
         steps = (*keys, DOWNLOAD, *work, message_up(3000.0), UPLOAD)
-        last = len(steps) - 1
-        after = [(at - 1,) if at else () for at in range(last - 1)]
-        return Plan(
-            plan.down, plan.work, plan.up, steps=steps, after=(*after, (3,), (last - 2, last - 1))
-        )
+        return Plan(plan.down, plan.work, plan.up, steps=steps)
 
 
 class Normed(torch.nn.Sequential):

@@ -182,7 +182,7 @@ VALUES: dict[str, Any] = {
     "rollback": [model.Rollback, True, "off"],
     "residuals": [model.ResidualsSpec, "as-sent", {"damped": 0.5}],
     "reference": [model.Reference, {"running-median": 2}],
-    "overlap": [model.Overlap, "layers"],
+    "overlap": [model.Overlap],
     "chunks": [2, 3],
     # what travels
     "k": [20, 200, "1%", "10%"],

@@ -284,13 +284,3 @@ def test_a_model_that_cannot_be_trained_says_why():
 
     with pytest.raises(RuntimeError, match="no way back"):
         count_facts(lambda shape, classes: Model(784, classes), MNIST, 10)
-
-
-@pytest.mark.parametrize("name", ["lenet5-half", "perceptron", "mcmahan-cnn"])
-def test_layers_are_those_of_the_module(name):
-    """Of each the entries and FLOPs, in the order of the flat vector: a model of one's own is cut
-    by its modules as the built-in ones are by arithmetic."""
-    sizes = model_facts(name, (1, 28, 28), 10)
-    assert sizes.layers == count_facts(name, (1, 28, 28), 10).layers
-    assert sum(entries for entries, _ in sizes.layers) == sizes.parameters
-    assert sum(flops for _, flops in sizes.layers) == sizes.forward_flops

@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import partial
 from math import inf
 
+import numpy as np
 import pytest
 import simpy
 
 from simfed.ground.errors import InputError, RunFailed
 from simfed.net import FlowStart, LinkTrace, LinkUse, Network, Star, Tcp, Trace, play
+from simfed.net.driver import Pace
+from simfed.net.topology import Cell
 
 
 def world(star: Star, **options):
@@ -373,3 +376,58 @@ def test_one_timer_for_the_whole_network():
         env.step()
         events += 1
     assert events <= 302 + 300  # wake-ups, and the ends of the transfers
+
+
+def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
+    """Many random compressions, sizes, rates, latencies and chunks, over the slower of two links:
+    the first chunk is there when it starts."""
+    rng = np.random.default_rng(7)
+    longer = 0
+    for _ in range(500):
+        whole_s, latency_s = 10 ** rng.uniform(-4, 3), rng.choice([0.0, 10 ** rng.uniform(-4, 1)])
+        size, rate = 10 ** rng.uniform(2, 9), 10 ** rng.uniform(3, 9)
+        chunks = int(rng.integers(2, 65))
+        env = simpy.Environment(initial_time=float(rng.choice([0.0, 1e6 * rng.random()])))
+        star = Star(1, up_bytes_per_s=rate, receive_bytes_per_s=2 * rate, latency_s=latency_s)
+        network = Network(env, star)
+        pace = Pace(chunks, whole_s * (chunks - 1) / chunks)
+        took_s = env.run(network.send(0, size, pace=pace).done)
+        sent_s = size / rate
+        longer += whole_s > sent_s
+        rest_s = (chunks - 1) / chunks * max(whole_s, sent_s) + sent_s / chunks
+        assert took_s == pytest.approx(latency_s + rest_s, rel=1e-9)
+    assert 100 < longer < 400
+
+
+def test_a_paced_upload_over_an_unlimited_path_ends_with_its_compression():
+    env = simpy.Environment()
+    network = Network(env, Star(1))
+    assert env.run(network.send(0, 100.0, pace=Pace(4, 3.0)).done) == 3.0
+    assert env.run(network.send(0, 100.0, pace=Pace(4, 0.0)).done) == 0.0
+
+
+def test_a_paced_upload_never_ends_before_its_compression():
+    """Its link stands still when it starts, or is many times as fast right afterwards."""
+    for rates in ([0.0, 1e9], [1.0, 1e9]):
+        env = simpy.Environment()
+        trace = LinkTrace(Trace([0.0, 1.0], rates, 2.0, end="hold"))
+        network = Network(env, Star(1, traces={(0, "up"): trace}))
+        assert env.run(network.send(0, 100.0, pace=Pace(4, 6.0)).done) >= 6.0
+
+
+def test_a_paced_upload_in_a_cell_goes_by_what_its_radio_gives():
+    """A byte takes 1 / 50 s of the air, of which half is the cell's: 100 bytes take 4 s."""
+    for traces in ({}, {(0, "up"): LinkTrace(Trace([0.0], [50.0], 1.0, end="hold"))}):
+        env = simpy.Environment()
+        home = Cell("home", [0], [1.0], [1.0], share=0.5)
+        star = Star(1, up_bytes_per_s=50.0, cells=[home], traces=traces)
+        took_s = env.run(Network(env, star).send(0, 100.0, pace=Pace(4, 6.0)).done)
+        assert took_s == pytest.approx(6.0 + 1.0, rel=1e-9)
+
+
+def test_two_paced_uploads_that_share_a_link_are_held_by_it_or_by_their_caps():
+    """Both could send for half a second alone; together they need more than the link has."""
+    env = simpy.Environment()
+    network = Network(env, Star(2, receive_bytes_per_s=100.0))
+    both = [network.send(client, 50.0, pace=Pace(2, 0.1)) for client in (0, 1)]
+    assert [env.run(one.done) for one in both] == [1.0, 1.0]

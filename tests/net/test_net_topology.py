@@ -269,7 +269,7 @@ def test_a_clients_path_is_found_once_until_links_change_and_few_are_kept(monkey
     assert topology.path(0, "up") is path
     assert topology.path(0, "down") != path
     assert path.links == (0,)  # nothing behind it can fill the server's link
-    topology.open_between()
+    topology.vary({8: LinkTrace(Trace([0.0], [2.0], 1.0, "hold"))})
     assert topology.path(0, "up").links == (0, 8)
     for client in range(4):
         topology.path(client, "up")

@@ -74,15 +74,6 @@ def test_the_beginning_of_training_is_in_its_span_once_however_many_its_steps():
     assert seconds(played(scenario(times)), "training") == pytest.approx([0.05] * 10)
 
 
-def test_training_that_is_cut_in_pieces_has_one_beginning():
-    """Where compression overlaps with it, layer by layer."""
-    layers = {"overlap": "layers"}
-    without = played(scenario(TIMES, group=layers))
-    run = played(scenario({**TIMES, "starting": "40 ms"}, group=layers))
-    assert len(seconds(run, "training")) > 10
-    assert sum(seconds(run, "training")) - sum(seconds(without, "training")) == pytest.approx(0.4)
-
-
 def test_compression_waits_for_what_training_has_used_of_a_quota():
     """0.15 of 100 ms: 30 ms of training, 1 of compression."""
     times = {"training": "30 ms", "compression": "1 ms"}

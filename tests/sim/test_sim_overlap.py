@@ -10,9 +10,8 @@ import sim_worlds as sim
 import simfed
 from simfed.compress import RandomK, TopK, codec_from_spec
 from simfed.compress.choice import Choice
-from simfed.compress.slices import Sliced, shares_of, sliced
+from simfed.compress.slices import Sliced, sliced
 from simfed.ground.errors import InputErrors
-from simfed.learn.facts import ModelFacts
 from simfed.net import Star
 from simfed.verify.invariants import verify
 
@@ -23,7 +22,7 @@ def world(chunks, compression_s, rate, latency_s, clients=1, rounds=1, recorder=
     """1,000 bytes of uploads in 125 entries and their indices, over links of their own."""
     group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h", "k": 240}
     if chunks != 1:
-        group["overlap"] = chunks if chunks == "layers" else {"chunks": chunks}
+        group["overlap"] = {"chunks": chunks}
     plain = sim.scenario(rounds=rounds, clients=[group], **changes)
     star = Star(clients, up_bytes_per_s=rate, latency_s=latency_s)
     devices = [sim.Fixed(1.0, compression_s) for _ in range(clients)]
@@ -82,64 +81,6 @@ def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
     assert sum(busy.values()) == pytest.approx(10.0)
 
 
-LAYERS = [(78, 117_600), (608, 120_000), (12_060, 24_000), (2_562, 5_040), (430, 840)]
-"""Entries and FLOPs of lenet5-half on 28 × 28, counted by hand."""
-
-
-def layered(strategy, training_s, compression_s, rate, latency_s):
-    """A client whose every layer is sent as soon as its gradient is there."""
-    plain = sim.scenario(
-        rounds=1,
-        clients=[{"prototype": "small", "device": "rtx3090-ryzen4800h", "overlap": "layers"}],
-        policy={"kind": "uniform", "strategy": strategy},
-    )
-    star = Star(1, up_bytes_per_s=rate, latency_s=latency_s)
-    return sim.build(plain, star=star, devices=[sim.Fixed(training_s, compression_s)]).run()
-
-
-@pytest.mark.parametrize("strategy", ["top-k", "dense"])
-@pytest.mark.parametrize("latency_s", [0.0, 0.3])
-@pytest.mark.parametrize("rate", [3e3, 3e4, 1e6])
-@pytest.mark.parametrize(("training_s", "compression_s"), [(3.0, 0.0), (0.3, 4.0), (2.0, 1.0)])
-def test_layers_take_their_closed_form(strategy, latency_s, rate, training_s, compression_s):
-    """Layer l, from the last, is there after its share of two thirds of the step and of the
-    compression, and is sent when the one before it is: the last byte arrives at
-    L + max over l of (when l is there + what all from l on take to be sent)."""
-    if strategy == "dense":
-        slices = [entries for entries, _ in LAYERS]
-    else:  # one entry each, and of the other 995 their share
-        ends = np.cumsum([entries for entries, _ in LAYERS])
-        done = [n + 995 * (int(end) - n) // (sim.D - 5) for n, end in enumerate(ends, start=1)]
-        slices = np.diff([0, *done]).tolist()
-    played = layered(strategy, training_s, compression_s, rate, latency_s)
-    (row,) = played.rows("participations")
-    there_s, sent_s = training_s / 3, []
-    for (entries, flops), k in zip(LAYERS[::-1], slices[::-1], strict=True):
-        there_s += training_s * 2 / 3 * flops / sum(f for _, f in LAYERS)
-        there_s += compression_s * entries / sim.D
-        sent_s.append((there_s, row["uplink_bytes"] * k / sum(slices) / rate))
-    expected_s = latency_s + max(
-        there_s + sum(s for _, s in sent_s[number:]) for number, (there_s, _) in enumerate(sent_s)
-    )
-    assert played.column("rounds", "duration_s") == [pytest.approx(expected_s, rel=1e-12)]
-    assert row["training_s"] == pytest.approx(training_s, rel=1e-12)
-    assert row["compression_s"] == pytest.approx(compression_s, rel=1e-12)
-    spent_s = sum(row[f"{phase}_s"] for phase in ("training", "compression", "uplink", "waiting"))
-    assert spent_s == pytest.approx(expected_s, rel=1e-12)
-
-
-def test_a_step_in_layers_draws_one_noise():
-    device = {"profile": "x86-2core-vm", "noise": {"kind": "lognormal", "cv": 0.5}}
-    seconds = []
-    for overlap in (None, "layers"):
-        group = {**SCENARIO["clients"][0], "device": device, "overlap": overlap}
-        plain = {**SCENARIO, "clients": [group], "training": {"local_steps": 1}}
-        run = simfed.run(plain, time_only=True, progress=False)
-        seconds.append(run.participations["training_s"].tolist())
-    assert seconds[0] == pytest.approx(seconds[1], rel=1e-12)
-    assert len(set(seconds[0])) > 1
-
-
 def test_slices_of_tcp_share_one_handshake():
     """Beside the whole upload on one connection: no more handshakes, no new slow start."""
     took_s = {}
@@ -153,13 +94,12 @@ def test_slices_of_tcp_share_one_handshake():
     assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
 
 
-@pytest.mark.parametrize("chunks", [4, "layers"])
-def test_slices_keep_every_invariant_and_go_on_from_any_border(tmp_path, chunks):
+def test_slices_keep_every_invariant_and_go_on_from_any_border(tmp_path):
     late = {"mode": "deadline", "deadline": "2.5 s", "late": "merge"}
 
     def made(recorder=None):
         shape = {"clients": 3, "rounds": 6, "aggregation": late}
-        return world(chunks, 1.0, 700.0, 0.1, recorder=recorder, **shape)
+        return world(4, 1.0, 700.0, 0.1, recorder=recorder, **shape)
 
     whole = sim.write(tmp_path / "run", made, made().scenario)
     assert "\n".join(verify(whole.path)) == ""
@@ -184,36 +124,16 @@ def test_each_slice_selects_its_share():
     rng = np.random.default_rng(0)
     update = rng.normal(size=103).astype(np.float32)
     chosen = Sliced(TopK(), 4).select(update, 30)
-    shares = shares_of(4, 103, 30)
     assert len(chosen.indices) == 30
-    assert sum(shares) == pytest.approx(1.0)
-    for number, share in enumerate(shares):
+    for number, share in enumerate((7, 8, 7, 8)):
         begin, end = 103 * number // 4, 103 * (number + 1) // 4
         mine = chosen.indices[(chosen.indices >= begin) & (chosen.indices < end)]
-        assert len(mine) == round(share * 30)
+        assert len(mine) == share
         alone = TopK().select(update[begin:end], len(mine)).indices + begin
         assert np.array_equal(mine, alone)
 
 
-def test_every_layer_selects_its_share_and_one_entry_at_the_least():
-    rng = np.random.default_rng(0)
-    for length in range(3, 20):
-        ends = (1, length // 2 + 1, length)
-        for k in range(3, length + 1):
-            update = rng.normal(size=length).astype(np.float32)
-            chosen = Sliced(TopK(), ends).select(update, k).indices
-            counts = np.diff([0, *np.searchsorted(chosen, ends)])
-            assert len(chosen) == k
-            assert counts.min() >= 1
-            assert counts.tolist() == [round(share * k) for share in shares_of(ends, length, k)]
-            spare = [(k - 3) * (size - 1) / max(length - 3, 1) for size in np.diff([0, *ends])]
-            assert np.abs(counts - 1 - spare).max() < 1
-
-
 def test_a_sliced_codec_is_its_label_and_its_bytes_those_of_the_whole():
-    layers = sliced(Choice("top-k"), (10, 300, 1000)).codec
-    assert codec_from_spec(layers.label).label == layers.label == "slices(10/300/1000=top-k)"
-    assert codec_from_spec(layers.label).cuts == (10, 300, 1000)
     codec = sliced(Choice("top-k"), 8).codec
     assert codec_from_spec(codec.label).label == codec.label == "slices(8=top-k)"
     for code in ("fixed", "ideal", "raw32"):
@@ -255,9 +175,8 @@ def with_overlap(overlap, **changes):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("overlap", [{"chunks": 4}, "layers"])
-def test_whose_work_failed_has_its_processor_again_in_the_next_round(tmp_path, overlap):
-    scenario = with_overlap(overlap, rounds=3, training={"local_steps": 1})
+def test_whose_work_failed_has_its_processor_again_in_the_next_round(tmp_path):
+    scenario = with_overlap({"chunks": 4}, rounds=3, training={"local_steps": 1})
     scenario["clients"][0]["failure"] = {"training": 1}
     run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
     assert run.participations["outcome"].tolist() == ["failed"] * 12
@@ -285,7 +204,7 @@ def test_learning_follows_and_one_chunk_is_none(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"policy": {"kind": "uniform", "strategy": "qsgd"}}, "got 'qsgd.16.', expected a compr"),
+        ({"policy": {"kind": "uniform", "strategy": "qsgd"}}, "got .qsgd.16.., expected a codec"),
         ({"policy": {"kind": "uniform", "strategy": "dense"}}, "a codec that selects entries"),
         ({"compression": {"k": 5}}, "overlap: chunks: got 8, expected at most 5 chunks"),
         ({"method": "fedmd", "compression": {}}, "a method whose uploads are compressed"),
@@ -294,54 +213,3 @@ def test_learning_follows_and_one_chunk_is_none(tmp_path):
 def test_what_cannot_be_cut_is_refused_in_a_sentence(changes, sentence):
     with pytest.raises(InputErrors, match=sentence):
         simfed.run(with_overlap({"chunks": 8}, **changes), time_only=True, progress=False)
-
-
-def test_dense_layers_learn_as_dense_uploads_do(tmp_path):
-    changes = {"training": {"local_steps": 1}, "policy": {"kind": "uniform", "strategy": "dense"}}
-    plain = simfed.run({**SCENARIO, **changes}, progress=False)
-    layers = simfed.run(with_overlap("layers", **changes), tmp_path / "run", progress=False)
-    assert layers.prototypes.equals(plain.prototypes)
-    assert layers.participations["uplink_bytes"].equals(plain.participations["uplink_bytes"])
-    assert set(layers.participations["arm"]) == {"dense"}
-    assert (layers.rounds["duration_s"] < plain.rounds["duration_s"]).all()
-    assert "\n".join(verify(layers.path)) == ""
-    timed = simfed.run(with_overlap("layers", **changes), time_only=True, progress=False)
-    assert timed.rounds["duration_s"].tolist() == layers.rounds["duration_s"].tolist()
-
-
-def test_a_model_of_one_layer_has_nothing_to_overlap():
-    changes = {"prototypes": {"small": {"model": "logistic-regression"}}}
-    changes["training"] = {"local_steps": 1}
-    plain = simfed.run({**SCENARIO, **changes}, time_only=True, progress=False)
-    layers = simfed.run(with_overlap("layers", **changes), time_only=True, progress=False)
-    assert layers.fingerprint == plain.fingerprint
-
-
-def opaque(input_shape, classes):
-    """A model that says what it weighs, and nothing of its layers."""
-
-
-opaque.facts = lambda input_shape, classes: ModelFacts(input_shape, classes, 900, 0, 10, 30)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"training": {}}, "overlap: got 'epochs', expected training.local_steps 1, as later st"),
-        ({"training": {"local_steps": 2}}, "overlap: got 2, expected training.local_steps 1"),
-        ({"method": "scaffold"}, "a method whose upload is the gradient of one local step"),
-        ({"method": "fedgen"}, "a method whose upload is the gradient of one local step"),
-        ({"policy": {"kind": "uniform", "strategy": "qsgd"}}, "such as top-k or dense"),
-        ({"compression": {"k": 4}}, "got 4, expected at least 5 entries of top-k, one for each la"),
-        (
-            {"training": {"local_steps": 1, "clip_norm": 1.0}},
-            "got 'training.clip_norm', expected gradients that nobody clips",
-        ),
-        ({"prototypes": {"small": {"model": "opaque"}}}, "expected a model whose facts have `laye"),
-    ],
-)
-def test_what_has_no_layers_to_send_is_refused_in_a_sentence(changes, sentence, add_part):
-    changes = {"training": {"local_steps": 1}, **changes}
-    add_part("model", "opaque", opaque)
-    with pytest.raises(InputErrors, match=sentence):
-        simfed.run(with_overlap("layers", **changes), time_only=True, progress=False)

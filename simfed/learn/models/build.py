@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
-from simfed.learn.facts import ModelFacts, group_layers
+from simfed.learn.facts import ModelFacts
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """What is registered as a model: called with the shape of one sample and the number of classes."""
@@ -128,22 +128,7 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
         features=last.in_features if last is not None else 0,
         shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
         names=tuple(name for name, p in module.named_parameters() if p.requires_grad),
-        layers=group_layers(_count_modules(module, forward.get_flop_counts())),
     )
-
-
-def _count_modules(
-    module: nn.Module, counts: Mapping[str, Mapping[Any, int]]
-) -> Iterator[tuple[int, int]]:
-    """(trainable entries, FLOPs) of each module, without what lies in others within it."""
-    root, seen = type(module).__name__, set[int]()
-    total = {path: sum(flops.values()) for path, flops in counts.items()}
-    for path, part in module.named_modules():
-        name = f"{root}.{path}" if path else root
-        inner = sum(total.get(f"{name}.{child}", 0) for child, _ in part.named_children())
-        mine = [p for p in part.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
-        seen.update(map(id, mine))
-        yield sum(p.numel() for p in mine), total.get(name, 0) - inner
 
 
 def find_last_linear(module: nn.Module) -> nn.Linear | None:

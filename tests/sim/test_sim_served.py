@@ -1,0 +1,178 @@
+"""Work at the server within participations, and barriers with deadlines: hand-worked instants,
+blame, drop-outs, checkpoints."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+import sim_worlds as sim
+from test_sim_clock import spans
+from test_sim_policies import lose_at
+
+import simfed
+from simfed.ground.method import Field, Method, Plan, Work
+from simfed.ground.registry import register, registry
+from simfed.ground.steps import (
+    CLIENT,
+    SERVER,
+    UPLOAD,
+    Do,
+    Wait,
+    message_up,
+)
+from simfed.net import Star
+from simfed.report.trace import list_events
+from simfed.verify.invariants import verify
+
+MODEL = "lenet5-half"
+TRAINING = Do(CLIENT, Work("training", MODEL, 32), "training")
+UP = {"counts": Field("counts", 250)}
+
+
+@dataclass(frozen=True)
+class Served(Method):
+    """Each client's 1000 bytes are worked on by the server before it goes on."""
+
+    def plan(self, setting, who, round):
+        served = Do(SERVER, Work("training", MODEL, 32), "half")
+        return Plan({}, (), UP, steps=(message_up(1000.0), served, UPLOAD))
+
+
+@dataclass(frozen=True)
+class Gated(Method):
+    """Trains and waits at a barrier with a deadline."""
+
+    def plan(self, setting, who, round):
+        return Plan({}, (), UP, steps=(TRAINING, Wait("sums", deadline_s=1.5), UPLOAD))
+
+
+@pytest.fixture(autouse=True)
+def _registered():
+    kinds = {"served": Served, "gated": Gated}
+    for name, kind in kinds.items():
+        register("method", name, kind, replace=True)
+    yield
+    for name in kinds:
+        registry("method").remove(name)
+
+
+def world(kind, clients=1, rounds=1, recorder=None, **changes):
+    """What travels up takes size / 1000 s, each on its own; client c trains c + 1 s."""
+    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
+    server_device = changes.pop("server_device", None)
+    plain = sim.scenario(rounds=rounds, clients=[group], method=kind, **changes)
+    star = Star(clients, up_bytes_per_s=1000.0)
+    devices = [sim.Fixed(1.0 + c) for c in range(clients)]
+    return sim.build(
+        plain, star=star, devices=devices, recorder=recorder, server_device=server_device
+    )
+
+
+def test_work_on_the_server_queues_for_its_one_processor():
+    played = world("served", clients=3, server_device=sim.Fixed(2.0)).run()
+    # all messages are there at 1; the server needs 2 s for each, in order of the clients
+    assert [span[2:] for span in spans(played, "server · steps")] == [
+        (1.0, 3.0),
+        (3.0, 5.0),
+        (5.0, 7.0),
+    ]
+    rows = played.rows("participations")
+    assert [row["training_s"] for row in rows] == [0.0] * 3
+    assert [row["uplink_s"] for row in rows] == [2.0] * 3
+    assert [row["waiting_s"] for row in rows] == [2.0 + 4.0, 4.0 + 2.0, 6.0]
+    assert played.column("rounds", "duration_s") == [8.0]
+    assert played.column("rounds", "critical_phase") == ["half"]
+
+
+def test_a_barrier_opens_at_its_deadline_and_who_comes_later_fails():
+    played = world("gated", clients=4).run()
+    # the first comes at 1, so it opens at 2.5 with clients 0 and 1
+    rows = played.rows("participations")
+    assert [row["outcome"] for row in rows] == ["aggregated", "aggregated", "failed", "failed"]
+    assert spans(played, "client 0")[1] == ("barrier", "sums", 1.0, 2.5)
+    assert [row["uplink_s"] for row in rows] == [1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("at_s", "spans_of_it"),
+    [
+        (2.0, [("upload", "upload", 0.0, 1.0), ("barrier", "turn", 1.0, 2.0)]),
+        (
+            4.0,
+            [
+                ("upload", "upload", 0.0, 1.0),
+                ("barrier", "turn", 1.0, 3.0),
+                ("barrier", "half", 3.0, 4.0),
+            ],
+        ),
+    ],
+)
+def test_who_leaves_in_the_queue_or_at_the_server_makes_room(at_s, spans_of_it):
+    simulation = world("served", clients=3, server_device=sim.Fixed(2.0))
+    played = lose_at(simulation, at_s, 1, "dropped").run()
+    assert spans(played, "client 1")[: len(spans_of_it)] == spans_of_it
+    rows = played.rows("participations")
+    assert [row["outcome"] for row in rows] == ["aggregated", "dropped", "aggregated"]
+    last = ("half", "half", max(at_s, 3.0), max(at_s, 3.0) + 2.0)
+    assert spans(played, "server · steps")[-1] == last
+    assert rows[1]["uplink_bytes"] == 1000.0
+
+
+@pytest.mark.parametrize("kind", ["served", "gated"])
+def test_a_run_with_server_work_keeps_every_invariant_and_goes_on_from_any_border(kind, tmp_path):
+    late = {"mode": "deadline", "deadline": "2.2 s", "late": "merge"}
+
+    def made(recorder=None):
+        return world(
+            kind, clients=3, rounds=6, recorder=recorder, aggregation=late,
+            server_device=sim.Fixed(0.8),
+        )  # fmt: skip
+
+    whole = sim.write(tmp_path / "run", made, made().scenario)
+    assert "\n".join(verify(whole.path)) == ""
+    slices = [event for event in list_events(whole) if event["ph"] == "X"]
+    for thread in {event["tid"] for event in slices}:
+        mine = sorted((e["ts"], e["dur"]) for e in slices if e["tid"] == thread)
+        assert all(at + lasts <= after + 1e-3 for (at, lasts), (after, _) in pairwise(mine))
+    for number, facts, again in sim.resumptions(made(), made):
+        under_way = any(flight["running"] for flight in facts["simulation"]["flights"])
+        assert number > 1 or under_way
+        sim.assert_ends_alike(again, whole)
+
+
+SCENARIO = {
+    "name": "served", "rounds": 6,
+    "policy": {"kind": "uniform", "strategy": "dense"}, "method": "served",
+    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": MODEL}},
+    "clients": [{"count": 4, "prototype": "small", "device": "x86-2core-vm",
+                 "link": {"up": "1 Mbps", "down": "2 Mbps"},
+                 "availability": {"markov": {"on": "2 s", "off": "1 s"}},
+                 "failure": {"upload": 0.1}}],
+    "faults": {"messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 3},
+               "freezes": {"between": "1 s", "lasts": "0.1 s"}},
+}  # fmt: skip
+
+
+def test_server_work_under_faults_and_absences_is_verified(tmp_path):
+    run = simfed.run(SCENARIO, tmp_path / "run", time_only=True, progress=False)
+    assert {"dropped", "failed"} & set(run.participations["outcome"])
+    assert "\n".join(verify(run.path)) == ""
+
+
+@pytest.mark.parametrize("mode", [{"mode": "asynchronous"}, {"mode": "buffered", "buffer": 2}])
+def test_servers_that_keep_clients_in_flight_take_server_work(mode, tmp_path):
+    made = {**SCENARIO, "method": "served", "aggregation": {**mode, "concurrency": 3}}
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    assert "\n".join(verify(run.path)) == ""
+    assert "aggregated" in set(run.participations["outcome"])
+
+
+def test_a_run_without_any_span_is_told_as_it_is(tmp_path):
+    """Nothing takes time: no track has a span, which no check may stumble over."""
+    device = {"training": "0 s", "compression": "0 s"}
+    group = {"count": 2, "prototype": "small", "device": device}
+    made = {**SCENARIO, "method": "fedavg", "clients": [group]}  # links are unlimited
+    del made["faults"]
+    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    assert len(run.spans) == 0
+    assert "\n".join(verify(run.path)) == ""

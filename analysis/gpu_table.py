@@ -4,20 +4,19 @@
     python analysis/pages.py gpu_table
 
 What the first prints is typed into gpu_rows.csv. The runs of CIFAR-10 are those of
-analysis/paper/runs that a GPU computed; their wall times say how long a round took.
+analysis/paper.parquet that a GPU computed; their wall times say how long a round took.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
 from pages import markdown
 
-ROOT = Path(__file__).resolve().parents[1]
-ROWS, RUNS = Path(__file__).with_name("gpu_rows.csv"), ROOT / "analysis" / "paper" / "runs"
-PAGE = ROOT / "docs" / "learning.md"
+HERE = Path(__file__).resolve().parent
+ROWS, RUNS = HERE / "gpu_rows.csv", HERE / "paper.parquet"
+PAGE = HERE.parent / "docs" / "learning.md"
 
 
 def page_parts() -> dict[str, str]:
@@ -37,9 +36,9 @@ def _span(values: pd.Series[float]) -> str:
 
 
 def _of_runs() -> str:
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RUNS.glob("*.json"))]
-    runs = [one for one in runs if one["made_with"]["device"] == "cuda"]
-    seconds = pd.Series([one["cost"]["wall_s"] / one["setting"]["rounds"] for one in runs])
+    runs = pd.read_parquet(RUNS, columns=["device", "wall_s", "rounds"])
+    runs = runs[runs["device"] == "cuda"]
+    seconds = runs["wall_s"] / runs["rounds"]
     return (
         f"{len(runs)} runs of `scenarios/paper/cifar10-k.yaml` at once, under NVIDIA's MPS, took "
         f"{seconds.min():.2f} to {seconds.max():.2f} s a round each, {(1 / seconds).sum():.1f} "

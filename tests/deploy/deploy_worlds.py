@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from subprocess import TimeoutExpired
 
 from simfed.deploy.joining import join
-from simfed.deploy.peers import Patience
+from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.serving import Listening, serve
 from simfed.ground.registry import registry
 from simfed.learn import apart
@@ -19,7 +19,8 @@ from simfed.scenario import Scenario
 __all__ = ["TimeoutExpired", "serve"]
 
 TIMES = {"training": "12 ms", "compression": "0.3 ms"}
-QUICK = Patience(handshake_s=20.0, silence_s=20.0, beat_s=0.2, answer_s=60.0)
+QUICK = Patience(handshake_s=120.0, silence_s=120.0, beat_s=0.2, answer_s=120.0)
+"""Hearts beat often; a busy machine is waited for."""
 
 
 def scenario(**changes):
@@ -85,21 +86,46 @@ def slowed(**seconds_of):
         apart.client_half = real
 
 
+@contextmanager
+def watched():
+    """Meanwhile the connections of every server that begins to listen are put in this list."""
+    listen, servers = Peers.listen, []
+
+    def noted(peers, *where):
+        servers.append(peers)
+        return listen(peers, *where)
+
+    Peers.listen = noted
+    try:
+        yield servers
+    finally:
+        Peers.listen = listen
+
+
+def wait_for(condition):
+    """However long that takes on a busy machine."""
+    while not condition():
+        time.sleep(0.005)
+
+
 class Crowd:
     """Clients on threads, and what became of them."""
 
     def __init__(self, clients=(0, 1, 2), **options):
-        self._clients, self._options = clients, {"patience_s": 20.0, **options}
+        self._clients, self._options = clients, {"patience_s": 120.0, **options}
         self.errors = {}
         self.threads = []
 
     def begin(self, host, port):
-        self.threads = [
-            threading.Thread(target=self.join, args=(host, port, client), daemon=True)
-            for client in self._clients
-        ]
-        for thread in self.threads:
-            thread.start()
+        self._where = host, port
+        for client in self._clients:
+            self.begin_again(client)
+
+    def begin_again(self, client):
+        """Another process of this client, as far as anybody can tell."""
+        thread = threading.Thread(target=self.join, args=(*self._where, client), daemon=True)
+        self.threads.append(thread)
+        thread.start()
 
     def join(self, host, port, client):
         try:
@@ -109,7 +135,7 @@ class Crowd:
 
     def end(self):
         for thread in self.threads:
-            thread.join(timeout=60)
+            thread.join(timeout=300)
         assert not any(thread.is_alive() for thread in self.threads)
 
 
@@ -136,7 +162,7 @@ def deployed(
         if told is not None:
             told(host, port)
 
-    listening = listening or Listening(patience=QUICK, join_s=60.0)
+    listening = listening or Listening(patience=QUICK, join_s=300.0)
     try:
         with slowed(**(slow or {})):
             return serve(plan, out, listening=listening, progress=progress, told=begin, **options)

@@ -300,8 +300,13 @@ def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
     plan = worlds.scenario(
         rounds=2, aggregation={"mode": "deadline", "deadline": "1.5 s", "late": "drop"}
     )
-    slow = {"client_2": 2.5}
-    real = worlds.deployed(plan, tmp_path / "real", slow=slow)
+    over = threading.Event()
+
+    def progress(round, time_s, accuracy):
+        if round == 2:
+            over.set()
+
+    real = worlds.deployed(plan, tmp_path / "real", slow={"client_2": over}, progress=progress)
     rows = real.participations
     assert set(rows[rows["client"] == 2]["outcome"]) == {"dropped"}
     assert set(rows[rows["client"] != 2]["outcome"]) == {"aggregated"}

@@ -191,7 +191,7 @@ def test_a_handshake_that_was_changed_is_none(kind):
     async def play(server):
         async with Proxy(server.address, meddle) as proxy:
             host, port = proxy.address
-            await asyncio.to_thread(join, host, port, 0, token=TOKEN, patience_s=20.0)
+            await asyncio.to_thread(join, host, port, 0, token=TOKEN, patience_s=120.0)
 
     with talks.Server() as server, pytest.raises(Refused, match="token"):
         asyncio.run(play(server))
@@ -222,7 +222,7 @@ def test_a_server_from_before_digests_is_known_by_its_first_words():
     async def play():
         async with await asyncio.start_server(greet, "127.0.0.1", 0) as old:
             host, port = old.sockets[0].getsockname()
-            await asyncio.to_thread(join, host, port, 0, token=TOKEN, patience_s=20.0)
+            await asyncio.to_thread(join, host, port, 0, token=TOKEN, patience_s=120.0)
 
     with pytest.raises(Refused, match="the server speaks protocol 1, this end 2: both need the"):
         asyncio.run(play())
@@ -237,7 +237,7 @@ def test_a_server_from_before_digests_is_known_by_its_first_words():
 )
 def test_a_token_at_one_end_alone_is_refused_in_a_sentence(ours, theirs, why):
     with talks.Server(token=ours) as server, pytest.raises(Refused, match=why):
-        join(*server.address, 0, token=theirs, patience_s=20.0)
+        join(*server.address, 0, token=theirs, patience_s=120.0)
 
 
 def test_a_token_that_never_ends_is_refused(tmp_path):
@@ -302,8 +302,8 @@ def test_a_run_does_not_learn_what_somebody_on_the_way_made_of_an_upload(tmp_pat
     plan = worlds.scenario(
         rounds=4, method="fedavg", policy={"kind": "uniform", "strategy": "dense"}
     )
-    crowd = Through(turn_over, token=TOKEN, patience_s=20.0)
-    listening = Listening(patience=worlds.QUICK, join_s=60.0, token=TOKEN)
+    crowd = Through(turn_over, token=TOKEN, patience_s=120.0)
+    listening = Listening(patience=worlds.QUICK, join_s=300.0, token=TOKEN)
     real = worlds.deployed(plan, tmp_path / "run", crowd=crowd, listening=listening)
     assert crowd.errors == {}
     outcomes = real.participations["outcome"].value_counts()

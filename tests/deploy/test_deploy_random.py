@@ -84,7 +84,7 @@ def test_a_random_deployment_is_whole(tmp_path, monkeypatch, seed):
     stops, cuts = rng.random() < 0.5, rng.random() < 0.3
     if cuts:
         cut_once(monkeypatch, rng.randrange(3), rng.uniform(0.2, 0.6))
-    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=60.0)
+    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=300.0)
     crowd, stopped = worlds.Crowd(patience_s=4.0), threading.Event()
 
     def stop(round, time_s, accuracy):

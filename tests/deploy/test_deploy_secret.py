@@ -7,7 +7,7 @@ import deploy_worlds as worlds
 import pytest
 
 import simfed
-from simfed.deploy.peers import Patience
+from simfed.deploy import joining
 from simfed.deploy.serving import Listening
 from simfed.deploy.tls import load_client_tls, load_server_tls
 from simfed.ground.errors import InputError
@@ -45,26 +45,27 @@ def certificate(folder, name):
     return paths
 
 
-def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get_in(tmp_path):
+def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get_in(
+    tmp_path, monkeypatch
+):
     ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
     if ours is None or theirs is None:  # what can be said without certificates
         with pytest.raises(InputError, match="a certificate and its key, in PEM"):
             load_server_tls(tmp_path / "none.pem", tmp_path / "none.key")
         return
     plan = worlds.scenario(rounds=2)
-    strangers = worlds.Crowd((0, 1), tls=load_client_tls(theirs[0]), patience_s=3.0)
-    plain = worlds.Crowd((2,), patience_s=3.0)
+    strangers = worlds.Crowd((0, 1), tls=load_client_tls(theirs[0]))
+    plain = worlds.Crowd((2,), patience_s=0.1)
 
     def others_first(host, port):
-        for crowd in (strangers, plain):
-            crowd.begin(host, port)
-            crowd.end()
+        strangers.begin(host, port)
+        strangers.end()
+        with monkeypatch.context() as patch:  # both ends wait for each other
+            patch.setattr(joining, "_HANDSHAKE_S", 0.2)
+            plain.begin(host, port)
+            plain.end()
 
-    listening = Listening(
-        patience=Patience(handshake_s=2.0, silence_s=20.0, beat_s=0.2, answer_s=60.0),
-        join_s=60.0,
-        tls=load_server_tls(*ours),
-    )
+    listening = Listening(patience=worlds.QUICK, join_s=300.0, tls=load_server_tls(*ours))
     crowd = worlds.Crowd(tls=load_client_tls(ours[0]))
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}

@@ -57,13 +57,7 @@ def test_a_name_of_ones_own_is_known_with_its_file_alone(parts, capsys):
 
 
 def test_a_study_s_processes_know_it_as_well(parts, capsys):
-    study = {
-        "name": "s",
-        "base": "own.yaml",
-        "seeds": [0],
-        "grid": {"rounds": [1, 2]},
-        "compare": {"arms": "rounds"},
-    }
+    study = {"name": "s", "base": "own.yaml"}
     path = parts.with_name("study.yaml")
     path.write_text(yaml.safe_dump(study))
     out = str(parts.with_name("out"))
@@ -179,7 +173,7 @@ def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsy
 
 def test_the_processes_of_a_study_find_its_plug_ins(scenario, tmp_path, capsys):
     scenario.write_text(yaml.safe_dump(SCENARIO))  # the study alone names them
-    study = {"name": "s", "base": "own.yaml", "grid": {"rounds": [1, 2]}, "plugins": ["parts.py"]}
+    study = {"name": "s", "base": "own.yaml", "plugins": ["parts.py"]}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     words = ["study", "run", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out")]
     assert main([*words, "--time-only", "--quiet", "--jobs", "1", "--allow-plugins"]) == 0, (

@@ -270,7 +270,7 @@ def test_an_executor_that_does_not_exist(write_study, tmp_path):
 def test_workers_with_other_code_are_refused(write_study, tmp_path, monkeypatch):
     monkeypatch.setattr("simfed.study.address.own_code", lambda: "other")
     with pytest.raises(RunFailed, match="the same version of simfed on every worker"):
-        on_two_processes(write_study(grid=STRATEGIES), tmp_path / "out")
+        study(write_study(grid=STRATEGIES), tmp_path / "out", executor="local", jobs=1)
     assert fakes.begun(tmp_path / "out") == []
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 
 import pytest
+from study_fakes import Inline
 
 from simfed.cli import main
 from simfed.experiment import running as experiment
@@ -89,7 +90,7 @@ def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
     )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    result = run_study(path, tmp_path / "out", jobs=2, time_only=True, progress=False)
+    result = run_study(path, tmp_path / "out", executor=Inline(), time_only=True, progress=False)
     assert len(result.finished) == 2
     for _, run in result.finished:
         assert run.participations["arm"].equals(old.participations["arm"])
@@ -141,7 +142,7 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
         seeds=[0, 1],
         compare={"arms": UP},
     )
-    result = run_study(path, tmp_path / "out", jobs=1, time_only=True, progress=False)
+    result = run_study(path, tmp_path / "out", executor=Inline(), time_only=True, progress=False)
     assert result.verdicts[0].startswith("50 Mbps before 5 Mbps in 2 of 2 seeds, ")
     assert result.verdicts[0].endswith(" sooner in simulated time.")
     with pytest.raises(InputError, match="no accuracy to draw"):
@@ -248,7 +249,7 @@ def stopped(write_study, tmp_path):
 
 def test_what_cannot_go_on_is_kept_and_said(stopped, tmp_path):
     path, partial = stopped
-    options = {"jobs": 1, "progress": False, "trajectories": False}
+    options = {"executor": Inline(), "progress": False, "trajectories": False}
     manifest = partial / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
     with pytest.raises(RunFailed, match=f"it was changed.*once {partial} is deleted, the run"):

@@ -269,11 +269,6 @@ class Codec(ABC):
         """Its short name, of which `codec_from_spec` makes it again: an arm's name in tables."""
         return _label(self)
 
-    @property
-    def spec(self) -> Plain:
-        """As a scenario writes it, in the shortest form."""
-        return _make_spec(self)
-
     # ---- what it does ----------------------------------------------------------------------------
 
     def encode(
@@ -574,8 +569,8 @@ def codec_from_spec(spec: Codec | Plain, *, where: str | None = None) -> Codec:
 
     >>> codec_from_spec({"qsgd": {"levels": 4, "bucket": 64}}).label
     'qsgd(4,bucket=64)'
-    >>> codec_from_spec("top-k+fp16").spec
-    {'chain': ['top-k', 'fp16']}
+    >>> codec_from_spec({"chain": ["top-k", "fp16"]}).label
+    'top-k+fp16'
 
     Raises: `InputError` for unknown names and options and for chains that make no sense.
     """
@@ -709,20 +704,6 @@ def _list_options(part: Part) -> dict[str | None, Plain]:
 def _label(codec: Codec) -> str:
     links = codec.links if isinstance(codec, Chain) else [codec]
     return "+".join(format_link(link.name, _list_options(link)) for link in links)
-
-
-def _make_spec(codec: Codec) -> Plain:
-    links = codec.links if isinstance(codec, Chain) else [codec]
-    specs = [_make_link_spec(link) for link in links]
-    return specs[0] if len(specs) == 1 else {"chain": specs}
-
-
-def _make_link_spec(link: Part) -> Plain:
-    defaults = _list_parameters(link.__class__)
-    options = {
-        o: getattr(link, o) for o, default in defaults.items() if getattr(link, o) != default
-    }
-    return {link.name: options} if options else link.name
 
 
 def _check_layout(layout: Layout | None, length: int) -> Layout | None:

@@ -79,10 +79,6 @@ class PerLayer(Codec):
             _NAME, {pattern: str(choice) for pattern, choice in self.choices.items()}
         )
 
-    @property
-    def spec(self) -> Plain:
-        return {_NAME: {pattern: str(choice) for pattern, choice in self.choices.items()}}
-
     @cached_property
     def shared(self) -> bool:  # type: ignore[override]
         return all(codec.shared for codec in self._codecs.values())

@@ -94,10 +94,6 @@ class Slices(Chain):
         return format_link(_NAME, {str(self.chunks): self.whole.label})
 
     @property
-    def spec(self) -> Plain:
-        return {_NAME: {str(self.chunks): self.whole.label}}
-
-    @property
     def draws(self) -> bool:
         return self.whole.draws
 

@@ -96,11 +96,9 @@ def test_a_spec_has_a_short_label(spec, label):
 
 
 @pytest.mark.parametrize("label", EVERY_KIND)
-def test_label_and_spec_make_the_same_codec_again(label):
+def test_a_label_makes_the_same_codec_again(label):
     codec = codec_from_spec(label)
     assert codec.label == label
-    assert codec_from_spec(codec.spec).label == label
-    assert json.loads(json.dumps(codec.spec)) == codec.spec
     assert codec_from_spec(codec) is codec
 
 
@@ -115,7 +113,6 @@ def test_options_survive_the_way_over_the_label(levels, bucket, scaled, selectio
     spec = {"qsgd": options}
     codec = codec_from_spec({"chain": [selection, spec]} if selection else spec)
     assert codec_from_spec(codec.label).values == codec.values == QSGD(**options)
-    assert codec_from_spec(codec.spec).label == codec.label
 
 
 @pytest.mark.parametrize(

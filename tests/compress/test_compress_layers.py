@@ -1,7 +1,5 @@
 """A codec for each layer: sizes are sums, what is left out stays, and patterns must match."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -71,9 +69,7 @@ def test_what_travels_is_what_is_charged_and_read_back(plain, code):
         with pytest.raises(InputError):
             codec.from_bytes(data + b"x", D, 1, code, layout=SHAPES, state=state)
         state = after
-    again = codec_from_spec(codec.label)
-    assert (again.label, again.spec) == (codec.label, codec.spec)
-    assert codec_from_spec(json.loads(json.dumps(codec.spec))).label == codec.label
+    assert codec_from_spec(codec.label).label == codec.label
 
 
 def test_with_feedback_nothing_is_lost_and_a_lost_upload_comes_back():

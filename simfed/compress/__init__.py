@@ -8,12 +8,12 @@
     codec = codec_from_spec({"chain": ["top-k", {"qsgd": {"levels": 4}}]})   # as in scenarios
     payload, state = codec.encode(update, state, rng, k)               # without a residual
     codec.decode(payload); codec.size_bytes(d, k, "fixed")
+    codec.to_bytes(payload, "fixed"); codec.from_bytes(data, d, k, "fixed")
 
 A strategy of your own is one class with the methods of `Sparsifier`, `ValueCodec` or `Codec`,
 checked by `simfed.testing.check_codec`. Importing this package imports NumPy and no torch.
 """
 
-from simfed.compress import wire
 from simfed.compress.codec import Chain, Codec, Memory, Payload, ValueCodec, codec_from_spec
 from simfed.compress.feedback import (
     ErrorFeedback,
@@ -71,6 +71,5 @@ __all__ = [
     "sliced",
     "top_k_indices",
     "undo",
-    "wire",
     "with_error_feedback",
 ]

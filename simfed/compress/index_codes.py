@@ -1,5 +1,23 @@
-"""How the indices of K of d entries travel: sizes, encoders and decoders. See
-`simfed.compress.wire`."""
+"""How the indices of K of d entries travel: sizes, encoders and decoders.
+
+Values travel first, then their indices. Plain values are 32-bit little-endian floats in
+the order of their indices; a value codec (`qsgd`, `fp16`, …) writes its own, rounded up
+to whole bytes. K, d, the codec, its options and the shapes of the layers are known to
+both sides (they belong to the task), so nothing else is sent. Indices:
+
+| code     | bits for the indices                                               |
+|----------|--------------------------------------------------------------------|
+| `ideal`  | K·log2 d, not rounded: an accounting, without an encoder           |
+| `fixed`  | K·⌈log2 d⌉, bit-packed                                             |
+| `raw32`  | 32·K                                                               |
+| `rice`   | 8 + the Golomb–Rice code of the gaps with the best parameter:      |
+|          | depends on the data                                                |
+| `seeded` | 64: a seed from which the server repeats the choice; strategies    |
+|          | that look at the update (Top-K) use `fixed`                        |
+
+All but `ideal` are rounded up to whole bytes, and an encoded payload has exactly the
+charged size. Codecs that keep all entries (`dense`, a value codec alone) send none.
+"""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ from simfed.compress import (
     Sparsifier,
     codec_from_spec,
     undo,
-    wire,
     with_error_feedback,
 )
 from simfed.compress.codec import Layout, wrap_as_codec
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
+from simfed.ground.vocabulary import INDEX_CODES
 from simfed.testing.common import no_global_randomness, put_through_json, require
 
 _ROUNDS = 6
@@ -134,16 +134,15 @@ def _check_mirror(codec: Sparsifier, payload: Payload, k: int, where: str) -> No
 
 
 def _check_wire(payload: Payload, k: int, where: str) -> None:
-    for code in wire.INDEX_CODES:
+    for code in INDEX_CODES:
         if code == "ideal":
             continue
         data = payload.encoded(code)
         where_code = f"index code {code}; {where}"
         require(len(data) == payload.wire_bytes(code), f"the charged size under {where_code}")
-        indices, values = wire.decode(
-            payload.strategy, data, payload.length, k, code, state=payload.state_before
-        )
-        same = np.array_equal(indices, payload.indices) and np.array_equal(values, payload.values)
+        read = payload.codec.from_bytes(data, payload.length, k, code, state=payload.state_before)
+        same = np.array_equal(read.indices, payload.indices)
+        same = same and np.array_equal(read.values, payload.values)
         require(same, f"the decoder to read the payload back under {where_code}")
 
 
@@ -214,7 +213,7 @@ def _check_name(codec: Codec) -> None:
 def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
     decoded, length, layout = codec.decode(payload), payload.length, payload.layout
     require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
-    for code in wire.INDEX_CODES:
+    for code in INDEX_CODES:
         stated = codec.size_bytes(length, k, code, layout)
         size = codec.payload_bytes(payload, code)
         require(stated in (None, size), f"{stated} bytes as known, got {size}; {code}, {where}")

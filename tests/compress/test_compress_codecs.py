@@ -20,10 +20,10 @@ from simfed.compress import (
     codec_from_spec,
     feedback_for,
     undo,
-    wire,
     with_error_feedback,
 )
 from simfed.ground.errors import InputError
+from simfed.ground.vocabulary import INDEX_CODES
 
 LAYOUT = ((6, 1, 5, 5), (6,), (30, 12), (10, 30), (10,))
 D = sum(math.prod(shape) for shape in LAYOUT)
@@ -212,7 +212,7 @@ def test_what_makes_no_sense_is_one_sentence(spec, sentence):
 def test_sizes_by_hand_with_k_of_1000(label, code, expected):
     layout = [(6, 1, 5, 5), (6,), (10, 6154), (10,)]
     assert sum(map(math.prod, layout)) == 61_706
-    assert wire.uplink_bytes(label, 61_706, 1000, code, layout) == expected
+    assert codec_from_spec(label).size_bytes(61_706, 1000, code, layout) == expected
 
 
 @pytest.mark.parametrize("label", EVERY_KIND)
@@ -225,7 +225,7 @@ def test_bytes_are_those_of_the_encoder_and_decode_to_the_same_bits(label, k, se
         payload, state = codec.encode(
             gradient(round, seed), state, rng_of(round), min(k, D), layout=LAYOUT
         )
-        for code in wire.INDEX_CODES:
+        for code in INDEX_CODES:
             size = payload.wire_bytes(code)
             assert codec.size_bytes(D, k, code, LAYOUT) in (None, size)
             if code == "ideal":
@@ -263,7 +263,7 @@ def test_a_wrong_layout_is_one_sentence():
     ):
         codec_from_spec("terngrad").encode(gradient(0, d=5), None, rng_of(0), layout=[(2, 2)])
     with pytest.raises(InputError, match=r"the shapes of the layers \(layout\) for powersgd"):
-        wire.uplink_bytes("powersgd", 100, 1, "fixed")
+        codec_from_spec("powersgd").size_bytes(100, 1, "fixed")
 
 
 # ---- the error -----------------------------------------------------------------------------------
@@ -456,8 +456,8 @@ def test_tiny_and_huge_numbers_are_no_trouble(label, scale):
 
 def test_neither_torch_nor_scipy_is_imported_for_sizes_of_any_codec():
     code = (
-        "import sys; from simfed.compress import wire;"
-        "[wire.uplink_bytes(c, 100, 10, 'fixed', [(10, 10)]) for c in"
+        "import sys; from simfed.compress import codec_from_spec;"
+        "[codec_from_spec(c).size_bytes(100, 10, 'fixed', [(10, 10)]) for c in"
         " ('top-k+qsgd(4)', 'fp16', 'powersgd(2)', 'ef21', 'dgc', 'terngrad')];"
         "print(sorted({'torch', 'scipy', 'pandas', 'simpy', 'pydantic'} & set(sys.modules)))"
     )

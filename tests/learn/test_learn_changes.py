@@ -18,7 +18,7 @@ import engine_worlds as tiny
 from changes_worlds import D
 
 from simfed.compress.choice import Choice
-from simfed.compress.wire import uplink_bytes
+from simfed.compress.codec import codec_from_spec
 from simfed.experiment.running import run
 from simfed.fleet.contract import Workload
 from simfed.fleet.tasks import Tasks
@@ -172,7 +172,7 @@ def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
     made = worlds.scenario(downlink={"compression": compression})
     facts = {"only": SimpleNamespace(**FACTS)}
     task = Tasks(made, facts, lambda client: 10).task(1, 0, version + missed, held=version)
-    size = uplink_bytes(strategy, D, k, code)
+    size = codec_from_spec(strategy).size_bytes(D, k, code)
     assert task.downlink_bytes == min(missed * size, 4 * D)
     sent_as_changes = 0 < missed * size < 4 * D
     assert [unpacked.times for unpacked in task.unpacking] == [missed] * sent_as_changes

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 from reference_loop import ReferenceLoop, flat, load
 
-from simfed.compress import wire
+from simfed.compress import Payload, codec_from_spec
 from simfed.compress.choice import Choice
 from simfed.ground.errors import RunFailed
 from simfed.ground.registry import registry
@@ -382,7 +382,9 @@ def test_sizes_on_the_wire_with_and_without_statistics():
         task = work.task(1, 0)
         assert (task.parameters, task.downlink_bytes) == (d, down)
         upload = work.execute(task, Choice("top-k", 1000))
-        assert upload.uplink_bytes() == wire.uplink_bytes("top-k", d, 1000, "ideal") + extra
+        assert (
+            upload.uplink_bytes() == codec_from_spec("top-k").size_bytes(d, 1000, "ideal") + extra
+        )
         assert upload.values is None  # a size that does not depend on data costs no work
 
 
@@ -400,7 +402,7 @@ def test_a_size_that_depends_on_data_runs_the_work():
     sent = tiny.sent(work, upload)
     indices, values = sent.indices.numpy(), sent.values.numpy()
     d = upload.task.parameters
-    assert payload_bytes == len(wire.encode("top-k", indices, values, d, "rice"))
+    assert payload_bytes == len(Payload("top-k", d, indices, values).encoded("rice"))
 
 
 def test_k_above_d_keeps_everything():

@@ -88,9 +88,7 @@ def test_k_is_that_of_the_arm_and_of_the_clients_model(runs, name):
     for row in parts.itertuples():
         choice = Choice.of(row.arm)
         assert row.k == choice.level.k(D[row.prototype])
-        assert row.uplink_bytes == simfed.compress.wire.uplink_bytes(
-            choice.strategy, D[row.prototype], row.k, "fixed"
-        )
+        assert row.uplink_bytes == choice.codec.size_bytes(D[row.prototype], row.k, "fixed")
 
 
 def test_compression_takes_as_long_as_the_profile_says_for_this_k(runs):

@@ -1,4 +1,4 @@
-"""What setup.cfg has no words for: the compiled layers of small models.
+"""What setup.cfg has no words for: the compiled layers of LeNets.
 
 Where there is no compiler the package is built without them: layers are PyTorch's then.
 """
@@ -9,16 +9,9 @@ setup(
     ext_modules=[
         Extension(
             "simfed.native._layers",
-            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "linear", "relupool")],
+            ["simfed/native/layers.cpp", "simfed/native/convpool.cpp"],
             depends=[
-                f"simfed/native/{part}.h"
-                for part in (
-                    "both_widths",
-                    "convpool_loops",
-                    "linear_loops",
-                    "relupool_loops",
-                    "vectors",
-                )
+                f"simfed/native/{part}.h" for part in ("both_widths", "convpool_loops", "vectors")
             ],
             extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
             optional=True,

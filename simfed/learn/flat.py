@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from simfed.ground.method import Layers
+from simfed.ground.method import Layers, Values
 
 
 class FlatModel:
@@ -50,6 +50,8 @@ class FlatModel:
         ]
         self.weights = _prepare_storage(weights, self._parameters)
         self.statistics = _prepare_storage(statistics, [b for _, _, b in self._slots])
+        self._holds: tuple[Tensor, int] | None = None
+        """The tensor whose values the weights are, as it was then."""
         self._write_module_values()
         for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
             parameter.data = view
@@ -97,6 +99,27 @@ class FlatModel:
             return
         for parameter, view in zip(self._parameters, self.split(gradient), strict=True):
             parameter.grad = view
+
+    def load(self, model: Values) -> FlatModel:
+        """Take these values, to be looked at; weights that it has are not copied again."""
+        weights = model["weights"]
+        version = -1 if weights.is_inference() else weights._version
+        if self._holds is None or self._holds[0] is not weights or self._holds[1] != version:
+            self.weights.copy_(weights)
+            self._holds = None if version < 0 else (weights, version)
+        self.statistics.copy_(model["buffers"])
+        return self
+
+    def to_change(self, model: Values) -> FlatModel:
+        """Take these values, to be trained."""
+        self.load(model)
+        self._holds = None
+        self.reset_counters()
+        return self
+
+    def values(self) -> dict[str, Tensor]:
+        """Return copies of `weights` and `buffers` as they are."""
+        return {"weights": self.weights.clone(), "buffers": self.statistics.clone()}
 
     def reset_counters(self) -> None:
         """Integer buffers back to their initial values, so that no result hangs on who ran

@@ -27,17 +27,17 @@ from simfed.ground.errors import RunFailed
 from simfed.ground.method import Arrival, Field, Losses, Method, State, Values, Who, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.accelerator import device_of, kit_on
 from simfed.learn.attacks import Attack, poison_data
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import HeldModels
 from simfed.learn.evaluating import Evaluating, Evaluations
 from simfed.learn.federation import Federation, list_prototype_clients, load_federation
 from simfed.learn.hosted_upload import EdgeUpload, HostedUpload, OpenUploads
+from simfed.learn.kit import Kit
 from simfed.learn.memory import Arena
 from simfed.learn.own_losses import OwnLosses, waiting
 from simfed.learn.participations import Assignment, Trained, Worker, check_fields
-from simfed.learn.precision import exact_float32, same_algorithms
+from simfed.learn.precision import device_of, exact_float32, same_algorithms
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.processes import Processes, Units
 from simfed.learn.rules import apply_rule
@@ -123,8 +123,7 @@ class HostedWorkload:
         arena = Arena(shared=workers > 1, device=self.data.device)
         clients = list_prototype_clients(scenario) if workers > 1 else None
         self._residuals = Residuals(arena, self.tasks, clients)
-        kit_class = kit_on(self.data.device)
-        self.kit = kit_class(scenario, streams, self.data, self.tasks.setting, arena)
+        self.kit = Kit(scenario, streams, self.data, self.tasks.setting, arena)
         self._encoder = Encoder(streams, self.tasks, self._residuals)
         self._noisy = self._make_noisy()
         shelf = Shelf(arena, self._rooms(workers))

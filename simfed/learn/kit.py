@@ -42,7 +42,7 @@ from simfed.learn.models import build_model
 from simfed.learn.models.build import find_last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, choose_passes, find_stretch
-from simfed.learn.training import LocalTraining, PrivateSteps, Trainer
+from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Trainer
 from simfed.learn.uploads import Change, Sparse, Sum, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
@@ -134,7 +134,6 @@ class Kit:
         }
         """Of one sample through each prototype."""
         self._bf16 = scenario.precision.public == "bf16"
-        self._one_step = is_one_step(self.training)
         self._arena = arena or Arena(shared=False, device=data.device)
         self._gradients: dict[str, Tensor] = {}
         self._awaited = 0
@@ -280,7 +279,7 @@ class Kit:
         weights → what is added to each step's gradient. rate: in place of the scenario's.
         """
         seat = self._seats[who.prototype]
-        seat.to_change(model).reset_counters()
+        seat.flat.to_change(model)
         batches = self.batches(who, round)
         with self.noise(who, round):
             losses = seat.trainer.descend(
@@ -289,120 +288,39 @@ class Kit:
                 differentiate=None if loss is None else partial(seat.differentiate, loss),
                 corrections=() if correction is None else [correction],
             )
-        return seat.values(), sum(value.item() for value in losses) / len(batches)
+        return seat.flat.values(), sum(value.item() for value in losses) / len(batches)
 
     def trained_each(
         self, participations: Sequence[tuple[Who, int, LocalSteps]]
-    ) -> list[tuple[Model, Tensor]]:
+    ) -> list[TrainedModel]:
         """Local training of several clients of one prototype, (who, round, steps) each: the models
         after it, the mean losses, which are not waited for where an accelerator is at work.
 
         They step together where the prototype's passes can be stacked. What a client gets is what
         it gets alone.
         """
-        after_of: dict[int, tuple[Model, Tensor]] = {}
+        after_of: dict[int, TrainedModel] = {}
         alike: dict[tuple[float, float, bool, bool], list[int]] = {}
         for place, (_, round, steps) in enumerate(participations):
             key = self.rate(round), steps.pull, steps.drift is None, steps.gradient
             alike.setdefault(key, []).append(place)
-        for (rate, pull, free, gradient), places in alike.items():
-            mine = [participations[place] for place in places]
-            alone = gradient and free and not pull and self._one_step
-            after = self._gradients_each(mine) if alone else self._steps_each(mine, rate, pull)
-            after_of |= zip(places, after, strict=True)
-        return [after_of[place] for place in range(len(participations))]
-
-    def _steps_each(
-        self, participations: Sequence[tuple[Who, int, LocalSteps]], rate: float, pull: float
-    ) -> list[tuple[Model, Tensor]]:
-        seat, models = self._seats[participations[0][0].prototype], []
-        seat.moved()
-        courses = [
-            LocalTraining(
-                steps.model["weights"],
-                steps.model["buffers"],
-                self.batches(who, round),
-                steps.drift,
-                partial(self.noise, who, round),
-                self._steps_of(who, round),
-            )
-            for who, round, steps in participations
-        ]
-        trained = seat.trainer.train(courses, rate, pull)
-        for (*_, steps), (weights, statistics, loss) in zip(participations, trained, strict=True):
-            after = {"weights": weights.clone(), "buffers": statistics.clone()}
-            if steps.gradient:
-                after["gradient"] = (steps.model["weights"] - weights) / rate
-            models.append((after, loss))
-        return models
-
-    def _gradients_each(
-        self, participations: Sequence[tuple[Who, int, LocalSteps]]
-    ) -> list[tuple[Model, Tensor]]:
-        """Of one plain step, whose gradient is what is asked for: clients that begin at one model
-        are in one pass as far as that is faster.
-
-        What comes of it does not depend on who is in a pass: a share of 16, 32, … samples lies in
-        memory as it would alone.
-        """
-        after_of: dict[int, tuple[Model, Tensor]] = {}
-        alike: dict[tuple[int, int], list[int]] = {}
-        batches = [self.batches(who, round)[0] for who, round, _ in participations]
-        for place, (*_, steps) in enumerate(participations):
-            key = id(steps.model["weights"]), len(batches[place])
-            alike.setdefault(key, []).append(place)
-        for (_, samples), places in alike.items():
-            most = self.most_in_one_pass(participations[places[0]][0].prototype, samples)
-            for first in range(0, len(places), most):
-                some = places[first : first + most]
-                after = self.gradients_of_some(
-                    [participations[i] for i in some], [batches[i] for i in some]
+        trainer = self._seats[participations[0][0].prototype].trainer
+        for (rate, *_), places in alike.items():
+            courses = [
+                LocalTraining(
+                    steps,
+                    self.batches(who, round),
+                    partial(self.noise, who, round),
+                    self._steps_of(who, round),
                 )
-                after_of |= zip(some, after, strict=True)
+                for who, round, steps in map(participations.__getitem__, places)
+            ]
+            after_of |= zip(places, trainer.train(courses, rate), strict=True)
         return [after_of[place] for place in range(len(participations))]
-
-    def gradients_of_some(
-        self,
-        participations: Sequence[tuple[Who, int, LocalSteps]],
-        batches: Sequence[Positions],
-    ) -> list[tuple[Model, Tensor]]:
-        who, round, steps = participations[0]
-        seat = self._seats[who.prototype]
-        flat = seat.load(steps.model)
-        flat.reset_counters()
-        gradients = [torch.zeros_like(flat.weights) for _ in batches]
-        positions = self._data.places(np.concatenate(batches))
-        samples, labels = self._data.at(positions)
-        shares = [
-            (partial(self._data.objective.loss, targets=targets), into)
-            for targets, into in zip(labels.split(len(batches[0])), gradients, strict=True)
-        ]
-        with self.noise(who, round):
-            losses = seat.passes.gradients(samples, shares, training=True)
-        return [
-            (
-                {
-                    "weights": steps.model["weights"],
-                    "buffers": flat.statistics.clone(),
-                    "gradient": gradient,
-                },
-                loss,
-            )
-            for gradient, loss in zip(gradients, losses, strict=True)
-        ]
-
-    def most_in_one_pass(self, prototype: str, samples: int) -> int:
-        passes = self._seats[prototype].passes
-        return 1 if samples % 16 else max(1, passes.samples_together // samples)
 
     def together(self, prototype: str) -> int:
         """Clients of a prototype that `trained_each` trains in one pass, at most."""
-        seat = self._seats[prototype]
-        if not self._one_step:
-            return seat.trainer.together
-        return max(
-            seat.trainer.together, self.most_in_one_pass(prototype, self.training.batch_size)
-        )
+        return self._seats[prototype].trainer.together
 
     def add(self, vector: Tensor, changes: Iterable[tuple[Change | Sum, float]]) -> Tensor:
         """A vector plus changes times factors, one after another in the order given; a change is a
@@ -430,7 +348,7 @@ class Kit:
     def public_logits(self, changed: Changed, round: int) -> Tensor:
         """(public samples of the round, classes) of one model: see `logits_each`."""
         seat = self._seats[changed.prototype]
-        flat, change = seat.load(changed.model), changed.change
+        flat, change = seat.flat.load(changed.model), changed.change
         if change is None:
             return self._kept(seat.passes.logits(self.public(round), bf16=self._bf16))
         if isinstance(change, Sparse):
@@ -505,7 +423,7 @@ class Kit:
         """The sum of divergences over a part of the samples; the gradient for the mean over all of
         them goes to a row that all processes see."""
         seat, samples, most = self._seats[prototype], self.public(round), len(targets)
-        seat.load(model)
+        seat.flat.load(model)
         gradient = self._gradients_of(prototype)[part].zero_()
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         where = find_stretch(most, seat.passes.parts(most, self.parts), part)
@@ -537,7 +455,7 @@ class Kit:
         """f_n at this model of clients, each with the key of its participation: the mean
         cross-entropy over its probe, all of its samples, or its batches."""
         seat = self._seats[prototype]
-        seat.load(model)
+        seat.flat.load(model)
         losses = []
         for client, key in participations:
             positions = self._data.places(self.own_samples(client, key))
@@ -558,13 +476,13 @@ class Kit:
     def logits(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
         """(n, classes) in evaluation mode."""
         seat = self._seats[prototype]
-        seat.load(model)
+        seat.flat.load(model)
         return seat.passes.logits(samples)
 
     def embeddings(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
         """(n, features) in evaluation mode: what goes into the last linear layer."""
         seat = self._seats[prototype]
-        module = seat.load(model).module.eval()
+        module = seat.flat.load(model).module.eval()
         with torch.no_grad(), seat.listening() as heard:
             parts = []
             for part in seat.passes.chunks(0, len(samples)):
@@ -615,7 +533,7 @@ class Kit:
         after it; where it says True, nothing follows. Running statistics stay as they are.
         """
         seat = self._seats[prototype]
-        flat = seat.to_change(model)
+        flat = seat.flat.to_change(model)
         descent = build_plain_descent(rate, optimizer)
         gradient = torch.zeros_like(flat.weights)
         before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
@@ -633,9 +551,9 @@ class Kit:
 
                 seat.passes.gradient(samples[mine], loss, gradient, training=False)
             descent.step(flat.weights, gradient)
-            if watch is not None and step % watch_every == 0 and watch(step, seat.values()):
+            if watch is not None and step % watch_every == 0 and watch(step, seat.flat.values()):
                 break
-        return seat.values(), before
+        return seat.flat.values(), before
 
     def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
         """Mean cross-entropy of a model on training samples, in evaluation mode."""
@@ -666,7 +584,7 @@ class Kit:
         taken for it once they are marked."""
         backdoor = self._scenario.backdoor
         seat, others = self._seats[prototype], self._data.test_labels != backdoor.target
-        seat.load(model)
+        seat.flat.load(model)
         marked = self._data.marked_tests(backdoor.mark)[others]
         taken = seat.passes.logits(marked).argmax(1) == backdoor.target
         return torch.stack([others.sum(), taken.sum()])
@@ -691,34 +609,8 @@ class _Seat:
         self.passes = choose_passes(self.flat, data.input_shape)
         self.trainer = Trainer(self.flat, self.passes, data, training, private=private)
         self.may_draw = registry("model").origin(model) != "built in"
-        self._holds: tuple[Tensor, int] | None = None
-        """The tensor whose values the weights are, as it was then."""
-        self.first = self.values()
+        self.first = self.flat.values()
         self._name = model
-
-    def load(self, model: Values) -> FlatModel:
-        """The module with these values, to be looked at; weights that it has are not copied
-        again."""
-        weights = model["weights"]
-        version = -1 if weights.is_inference() else weights._version
-        if self._holds is None or self._holds[0] is not weights or self._holds[1] != version:
-            self.flat.weights.copy_(weights)
-            self._holds = None if version < 0 else (weights, version)
-        self.flat.statistics.copy_(model["buffers"])
-        return self.flat
-
-    def to_change(self, model: Values) -> FlatModel:
-        """The module with these values, to be trained."""
-        flat = self.load(model)
-        self.moved()
-        return flat
-
-    def moved(self) -> None:
-        """Its weights are, or will be, others than were loaded."""
-        self._holds = None
-
-    def values(self) -> Model:
-        return {"weights": self.flat.weights.clone(), "buffers": self.flat.statistics.clone()}
 
     def differentiate(
         self, loss: Loss, samples: Tensor, labels: Tensor, step: int, gradient: Tensor
@@ -805,8 +697,3 @@ def add_change(total: Tensor | None, change: Change | Sum, share: float) -> Tens
     if total is None:
         total = change.values.new_zeros(change.length)
     return total.index_add_(0, change.indices, share * change.values)
-
-
-def is_one_step(training: Training) -> bool:
-    """Whether local training is one plain step."""
-    return training.local_steps == 1 and training.plain_sgd

@@ -28,7 +28,6 @@ __all__ = ["Assignment", "Trained", "Unit", "Worker", "check_fields"]
 _ACTIVITIES = {
     "train": "training",
     "public_logits": "logits",
-    "logits_of_some": "logits",
     "distil_part": "distillation",
     "own_losses": "local_losses",
     "test": "evaluation",

@@ -6,7 +6,7 @@ pass by hand needs no autograd tape and one by autograd starts from the same num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -25,10 +25,6 @@ Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 Called without a tape, maybe in inference mode: no autograd inside, and the value is only to be
 read.
 """
-
-Share = tuple[Loss, Tensor]
-"""A loss of some of the samples, and the flat vector to which its gradient is added."""
-
 
 _LINEAR = "simfed.learn.models.linear_passes:LinearPasses"
 """Of chains of linear layers and activations, which need declare nothing."""
@@ -54,20 +50,19 @@ def find_stretch(total: int, parts: int, part: int) -> slice:
 
 
 def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
-    """The fastest passes there are for this model on samples of this shape.
+    """Return the fastest passes there are for this model on samples of this shape.
 
-    A model may declare passes of its own: a class attribute `passes`, a class like `Passes` (or
-    where it is, `"module:class"`; or several of these, the fastest first) whose `suit(model,
-    input_shape)` says whether they are this model's. They must compute what the module does, with
-    gradients equal up to float32 rounding.
+    A model may declare passes of its own for a processor: a class attribute `passes`, a class
+    like `Passes` (or where it is, `"module:class"`) whose `suit(model, input_shape)` says whether
+    they are this model's. They must compute what the module does, with gradients equal up to
+    float32 rounding. On an accelerator each model takes its module's.
     """
-    names = getattr(type(model.module), "passes", None)
-    for declared in (*(names if isinstance(names, tuple) else (names,)), _LINEAR):
+    if model.weights.device.type != "cpu":
+        return Passes(model, DEVICE_CHUNK)
+    for declared in (getattr(type(model.module), "passes", None), _LINEAR):
         passes: Any = import_part(declared) if isinstance(declared, str) else declared
         if passes is not None and passes.suit(model, input_shape):
             return passes(model)  # type: ignore[no-any-return]
-    if model.weights.device.type != "cpu":
-        return Passes(model, DEVICE_CHUNK)
     deep = sum(isinstance(layer, nn.Conv2d) for layer in model.module.modules()) > 4
     return Passes(model, DEEP_CHUNK if deep else SMALL_CHUNK)
 
@@ -75,8 +70,6 @@ def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
 class Passes:
     """The passes of any module, by autograd."""
 
-    samples_together = 1
-    """Up to so many, `gradients` is faster for several shares at once than one by one."""
     stacks = False
     """Whether there is `gradients_of_rows`: models of one architecture in one pass."""
     stacked_together = 1
@@ -134,17 +127,6 @@ class Passes:
     def _autocast(self, bf16: bool) -> torch.autocast:
         return torch.autocast(self.model.weights.device.type, torch.bfloat16, enabled=bf16)
 
-    def gradients(
-        self, samples: Tensor, shares: Sequence[Share], *, training: bool
-    ) -> list[Tensor]:
-        """The losses of equal shares of the samples, one after the other; as `gradient` for
-        each."""
-        parts = samples.split(len(samples) // len(shares))
-        return [
-            self.gradient(part, loss, into, training=training)
-            for part, (loss, into) in zip(parts, shares, strict=True)
-        ]
-
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
     ) -> Tensor:
@@ -156,14 +138,6 @@ class Passes:
         mode, and only where `stacks`.
         """
         raise NotImplementedError
-
-    def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
-        """The losses of `gradients_of_rows`; `weights` take a plain step along its gradients, in
-        place."""
-        gradient = torch.empty_like(weights)
-        values = self.gradients_of_rows(weights, samples, labels, gradient)
-        weights.sub_(gradient, alpha=rate)
-        return values
 
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False

@@ -1,4 +1,5 @@
-"""float32 that is float32, and the same algorithms every time, whatever the caller has set."""
+"""Where to learn; float32 that is float32, and the same algorithms every time, whatever the caller
+has set."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from simfed.ground.errors import InputError
 
 
 @contextmanager
@@ -51,3 +54,14 @@ def same_algorithms() -> Iterator[None]:
         yield
     finally:
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic = before
+
+
+def device_of(name: str) -> torch.device:
+    """Where to learn. Raises: `InputError` for what is not here."""
+    if name == "cpu":
+        return torch.device("cpu")
+    if name != "cuda":
+        raise InputError("a device: cpu or cuda", where="--device", got=name)
+    if not torch.cuda.is_available():
+        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
+    return torch.device("cuda", torch.cuda.current_device())

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from simfed.ground.method import LocalSteps
 from simfed.learn.descent import Descent
 from simfed.learn.federation import Federation, Positions
 from simfed.learn.flat import FlatModel
@@ -29,14 +30,10 @@ Thing = TypeVar("Thing")
 class LocalTraining(NamedTuple):
     """The local training of one client."""
 
-    weights: Tensor
-    """(d,) that it begins from."""
-    statistics: Tensor
-    """(b,) of its model, as it begins."""
+    steps: LocalSteps
+    """The model that it begins from, and what is added to its gradients."""
     batches: Sequence[Positions]
     """Where the samples of each step are."""
-    drift: Tensor | None = None
-    """(d,) added to every step's gradient."""
     noise: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while a model that may draw random numbers trains."""
     private: PrivateSteps | None = None
@@ -56,8 +53,8 @@ class PrivateSteps(NamedTuple):
 class TrainedModel(NamedTuple):
     """What came of a course."""
 
-    weights: Tensor
-    statistics: Tensor
+    model: dict[str, Tensor]
+    """`weights` and `buffers`; with `gradient`, where it was asked for."""
     loss: Tensor
     """The mean over its batches of their losses before their steps."""
 
@@ -81,6 +78,7 @@ class Trainer:
         self._passes = passes
         self._data = data
         self._training = training
+        self._one_step = training.local_steps == 1 and training.plain_sgd
 
     @cached_property
     def stacks(self) -> bool:
@@ -98,20 +96,23 @@ class Trainer:
         """Clients in one pass, at most."""
         return self._passes.stacked_together if self.stacks else 1
 
-    def train(
-        self, courses: Sequence[LocalTraining], rate: float, pull: float = 0.0
-    ) -> Iterator[TrainedModel]:
-        """Each course at this learning rate, in the order given; every step's gradient also has
-        `pull` × (weights − those at the beginning).
+    def train(self, courses: Sequence[LocalTraining], rate: float) -> Iterator[TrainedModel]:
+        """Return what comes of each course at this learning rate, in the order given.
 
-        What comes of a course hangs on no other. Values are the caller's only until the next.
+        Courses differ neither in `pull` nor in whether they have a drift or are asked for their
+        gradient. What comes of one hangs on no other. Where the gradient of one plain step is
+        asked for, the weights stay as they are.
         """
         if not self.stacks:
             for course in courses:
-                yield self._train_alone(course, rate, pull)
+                yield self._train_alone(course, rate)
             return
         for first in range(0, len(courses), self.together):
-            yield from self._train_together(courses[first : first + self.together], rate, pull)
+            yield from self._train_together(courses[first : first + self.together], rate)
+
+    def _asks_gradient(self, steps: LocalSteps) -> bool:
+        """Whether all that is asked for is the gradient of one plain step."""
+        return steps.gradient and self._one_step and steps.drift is None and not steps.pull
 
     def descend(
         self,
@@ -135,17 +136,23 @@ class Trainer:
         for step, positions in enumerate(batches):
             samples, labels = self._data.at(positions)
             gradient.zero_()
-            if private is not None:
-                losses.append(self.privately(private, samples, labels, gradient))
-            elif differentiate is None:
-                share = (partial(self._data.objective.loss, targets=labels), gradient)
-                losses += self._passes.gradients(samples, [share], training=True)
+            if differentiate is None:
+                losses.append(self._differentiate(samples, labels, gradient, private))
             else:
                 losses.append(differentiate(samples, labels, step, gradient))
             for correction in corrections:
                 gradient += correction(weights)
             descent.step(weights, gradient)
         return losses
+
+    def _differentiate(
+        self, samples: Tensor, labels: Tensor, gradient: Tensor, private: PrivateSteps | None
+    ) -> Tensor:
+        """Add the gradient of a batch's mean loss to `gradient`; return the loss."""
+        if private is not None:
+            return self.privately(private, samples, labels, gradient)
+        loss = partial(self._data.objective.loss, targets=labels)
+        return self._passes.gradient(samples, loss, gradient, training=True)
 
     def privately(
         self, private: PrivateSteps, samples: Tensor, labels: Tensor, gradient: Tensor
@@ -161,34 +168,39 @@ class Trainer:
         gradient.add_(noise, alpha=private.deviation).div_(private.expected)
         return total.float() / max(1, len(samples))
 
-    def _train_alone(self, course: LocalTraining, rate: float, pull: float) -> TrainedModel:
+    def _train_alone(self, course: LocalTraining, rate: float) -> TrainedModel:
+        steps, model, private = course.steps, self._model, course.private
+        before, pull, drift, _ = steps
+        if self._asks_gradient(steps):
+            model.load(before).reset_counters()
+            gradient = torch.zeros_like(model.weights)
+            samples, labels = self._data.at(course.batches[0])
+            with course.noise():
+                loss = self._differentiate(samples, labels, gradient, private)
+            buffers = model.statistics.clone()
+            return TrainedModel({**before, "buffers": buffers, "gradient": gradient}, loss)
         corrections: list[Callable[[Tensor], Tensor]] = []
-        if (drift := course.drift) is not None:
+        if drift is not None:
             corrections.append(lambda _: drift)
         if pull:
-            corrections.append(lambda weights: pull * (weights - course.weights))
-        model = self._model
-        model.weights.copy_(course.weights)
-        model.statistics.copy_(course.statistics)
-        model.reset_counters()
+            corrections.append(lambda weights: pull * (weights - before["weights"]))
+        model.to_change(before)
         with course.noise():
-            losses = self.descend(
-                course.batches, rate, corrections=corrections, private=course.private
-            )
-        return TrainedModel(model.weights, model.statistics, torch.stack(losses).double().mean())
+            losses = self.descend(course.batches, rate, corrections=corrections, private=private)
+        after = _with_change(steps, model.values(), rate)
+        return TrainedModel(after, torch.stack(losses).double().mean())
 
     @torch.inference_mode()  # views and versions need no account
-    def _train_together(
-        self, courses: Sequence[LocalTraining], rate: float, pull: float
-    ) -> list[TrainedModel]:
+    def _train_together(self, courses: Sequence[LocalTraining], rate: float) -> list[TrainedModel]:
         order = sorted(range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches])
         queues = [courses[i].batches for i in order]
-        weights = _stack_rows([courses[i].weights for i in order])
+        steps = [courses[i].steps for i in order]
+        weights = _stack_rows([one.model["weights"] for one in steps])
+        pull, drifts = steps[0].pull, [one.drift for one in steps]
         begun = weights.clone() if pull else weights
-        drifts = [courses[i].drift for i in order]
         drift = None if drifts[0] is None else _stack_rows(cast(list[Tensor], drifts))
-        plain = self._training.plain_sgd and drift is None and not pull
-        gradient = weights if plain else _make_rows(weights, *weights.shape)
+        asked = self._asks_gradient(steps[0])
+        gradient = _make_rows(weights, *weights.shape)
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
         waves = list(_plan_waves(queues))
@@ -200,22 +212,32 @@ class Trainer:
             here = slice(start, start := start + shape[0] * shape[1])
             samples, labels = self._data.samples(where[here]), every_label[here].view(shape)
             samples = samples.view(*shape, *samples.shape[1:])
-            if plain:
-                total[rows].add_(self._passes.step_rows(some_weights, samples, labels, rate))
-                continue
             total[rows].add_(self._passes.gradients_of_rows(some_weights, samples, labels, slopes))
+            if asked:
+                continue
             if drift is not None:
                 slopes += drift[rows]
             if pull:
                 slopes += pull * (some_weights - begun[rows])
             descent.step(some_weights, slopes, rows)
         means = total / torch.tensor([len(queue) for queue in queues], device=total.device)
-        trained = zip(order, weights.unbind(), means.unbind(), strict=True)
-        found_of = {
-            place: TrainedModel(after, courses[place].statistics, mean)
-            for place, after, mean in trained
-        }
-        return [found_of[place] for place in range(len(courses))]
+        found: list[TrainedModel] = []
+        for at in sorted(range(len(courses)), key=order.__getitem__):
+            after = {**steps[at].model, "weights": weights[at].clone()}
+            if asked:
+                after["gradient"] = gradient[at].clone()
+            else:
+                after = _with_change(steps[at], after, rate)
+            found.append(TrainedModel(after, means[at]))
+        return found
+
+
+def _with_change(steps: LocalSteps, after: dict[str, Tensor], rate: float) -> dict[str, Tensor]:
+    """Return the model after the steps; where it is asked for, with what they changed over the
+    rate."""
+    if steps.gradient:
+        after["gradient"] = (steps.model["weights"] - after["weights"]) / rate
+    return after
 
 
 def split_evenly(things: Sequence[Thing], most: int, least_parts: int) -> list[list[Thing]]:

@@ -19,8 +19,8 @@ clone built is not used."""
 
 @cache
 def layers() -> tuple[ctypes.CDLL, int] | None:
-    """The library of convolutions, linear layers and pooling (layers.cpp, convpool.cpp, linear.cpp,
-    relupool.cpp), and how many numbers this processor's vectors hold.
+    """The library of convolutions with pooling (layers.cpp, convpool.cpp), and how many numbers
+    this processor's vectors hold.
 
     None where it was not built, was built for another machine or from earlier sources, or is of no
     use to the processor (x86 without AVX2 and FMA).
@@ -44,6 +44,5 @@ def _load_layers() -> ctypes.CDLL | None:
 
 
 def who_computes_layers() -> str:
-    """Who computes the convolutions and linear layers of small models; it decides their last
-    bits."""
+    """Who computes the convolutions of LeNets; it decides their last bits."""
     return "compiled" if layers() is not None else "PyTorch"

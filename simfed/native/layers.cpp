@@ -1,5 +1,4 @@
-// What is asked of the compiled layers as a whole; convpool.cpp, linear.cpp and relupool.cpp are
-// their parts.
+// What is asked of the compiled layers as a whole; convpool.cpp has them.
 
 #include "vectors.h"
 

@@ -17,8 +17,8 @@ from simfed.learn.losses import cross_entropy
 from simfed.learn.models import lenet_passes
 from simfed.learn.models.build import build_model
 from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair, compiled
-from simfed.learn.models.lenet_passes import CompiledLeNetPasses, TorchLeNetPasses
-from simfed.learn.passes import choose_passes
+from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.passes import Passes, choose_passes
 
 needs_loops = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"
@@ -230,7 +230,7 @@ def test_what_is_no_number_comes_out_as_from_pytorch(value):
 def test_room_is_used_again():
     flat = FlatModel(build_model("lenet5-half", (1, 12, 12), 10, seed=0))
     passes = choose_passes(flat, (1, 12, 12))
-    assert type(passes) is CompiledLeNetPasses
+    assert type(passes) is LeNetPasses
     ConvpoolPair._room.clear()
     loss = partial(cross_entropy, labels=torch.arange(20) % 10)
     for _ in range(5):
@@ -244,7 +244,7 @@ def test_room_is_used_again():
 def test_without_the_loops_pytorch_s_convolutions_are_used(monkeypatch):
     monkeypatch.setattr(lenet_passes, "compiled", lambda: None)
     flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
-    assert type(choose_passes(flat, (1, 28, 28))) is TorchLeNetPasses
+    assert type(choose_passes(flat, (1, 28, 28))) is Passes
 
 
 @pytest.mark.parametrize(("convolutions", "samples"), [(4, 128), (5, 32)])

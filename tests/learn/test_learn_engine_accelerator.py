@@ -1,8 +1,4 @@
-"""The accelerator's kit: the same numbers as the CPU's, on a GPU where there is one.
-
-Its code runs on any PyTorch device, so most of it is tested on the CPU; the tests marked `gpu` play
-the same rounds on a GPU, and look for waits.
-"""
+"""Learning on a GPU, where there is one: the same numbers as the CPU's, and few waits."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ import engine_worlds as tiny
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
-from simfed.learn import accelerator
-from simfed.learn.accelerator import AcceleratorKit
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
 from simfed.learn.precision import same_algorithms
@@ -73,52 +67,6 @@ def assert_same(one, other, rel=1e-5):
             assert evaluation.accuracy == pytest.approx(right.evaluation[name].accuracy, abs=0.02)
     for name, weights in one[2].items():
         torch.testing.assert_close(weights, other[2][name], rtol=1e-3, atol=1e-5)
-
-
-@pytest.fixture
-def on_cpu(monkeypatch):
-    """The accelerator's kit in place of the processor's."""
-    monkeypatch.setattr("simfed.learn.hosted.kit_on", lambda device: AcceleratorKit)
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_rounds_are_those_of_the_processes(name, request):
-    scenario = tiny.scenario(**SCENARIOS[name])
-    expected = played(scenario)
-    request.getfixturevalue("on_cpu")
-    assert_same(played(scenario), expected)
-
-
-@pytest.mark.parametrize("bf16", [False, True], ids=["together", "one by one"])
-def test_what_time_goes_into_is_told_apart(on_cpu, bf16):
-    precision = {"public": "bf16" if bf16 else "fp32"}
-    work = HostedWorkload(tiny.scenario(precision=precision), Streams(0))
-    work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)])
-    spent = work.timings()
-    assert min(spent[name] for name in ("training", "logits", "distillation")) > 0
-    work.close()
-
-
-def test_deep_models_with_statistics_run_one_after_another(on_cpu):
-    scenario = tiny.scenario(**DEEP)
-    data = tiny.federation(scenario, side=12, channels=3, train=120, test=12)
-    work = HostedWorkload(scenario, Streams(0), data=data)
-    assert work.kit.small == {"small"}
-    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)])
-    assert set(outcome.shared_loss) == {"small", "large"}
-    assert tiny.state_of(work).server["large"]["buffers"].std() > 0
-
-
-def test_clients_are_computed_together_in_slices(on_cpu, monkeypatch):
-    scenario = tiny.scenario(
-        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
-    )
-    expected = played(scenario)
-    work = HostedWorkload(scenario, Streams(0))
-    assert tiny.trained_together(work, range(0, 10, 2)) == [(0, 2, 4, 6, 8)]
-    monkeypatch.setattr(accelerator, "_TOGETHER", 2)
-    assert tiny.trained_together(work, range(0, 10, 2)) == [(0, 6), (2, 8), (4,)]
-    assert_same(played(scenario), expected)
 
 
 def test_precision_is_float32_whatever_the_caller_has_set():

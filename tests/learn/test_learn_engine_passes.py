@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from functools import partial
 
 import pytest
 import torch
@@ -13,9 +12,13 @@ import torch.nn.functional as F
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.models import LeNet5, build_model, plain
-from simfed.learn.models.lenet_passes import CompiledLeNetPasses, LeNetPasses, TorchLeNetPasses
+from simfed.learn.models.convpool import compiled
+from simfed.learn.models.lenet_passes import LeNetPasses
 from simfed.learn.passes import Passes, choose_passes
 
+needs_loops = pytest.mark.skipif(
+    compiled() is None, reason="the package was built without a C++ compiler"
+)
 SHAPES = [
     ("lenet5", (1, 28, 28)),
     ("lenet5-half", (1, 28, 28)),
@@ -32,31 +35,23 @@ def images(shape, count=9, seed=0):
     return made
 
 
-def passes_by_hand(flat, shape):
-    """All that are of this model, whichever is the fastest."""
-    made = [
-        kind(flat) for kind in (CompiledLeNetPasses, TorchLeNetPasses) if kind.suit(flat, shape)
-    ]
-    assert made
-    return made
-
-
 def labels(count=9):
     return torch.arange(count) % 10
 
 
+@needs_loops
 @pytest.mark.parametrize(("name", "shape"), SHAPES)
 def test_logits_by_hand_are_those_of_the_ordinary_layers(name, shape):
     model = build_model(name, shape, 10, seed=1)
     expected = plain(model).eval()(images(shape)).detach()
     flat = FlatModel(model)
-    assert isinstance(choose_passes(flat, shape), LeNetPasses)
-    for passes in passes_by_hand(flat, shape):
-        passes.chunk = 4
-        logits = passes.logits(images(shape))
-        torch.testing.assert_close(logits, expected, rtol=1e-6, atol=1e-6)
+    passes = LeNetPasses(flat)
+    passes.chunk = 4
+    logits = passes.logits(images(shape))
+    torch.testing.assert_close(logits, expected, rtol=1e-6, atol=1e-6)
 
 
+@needs_loops
 @pytest.mark.parametrize(("name", "shape"), SHAPES)
 def test_gradients_by_hand_are_those_of_autograd(name, shape):
     model = build_model(name, shape, 10, seed=1)
@@ -64,7 +59,7 @@ def test_gradients_by_hand_are_those_of_autograd(name, shape):
     F.cross_entropy(ordinary(images(shape)), labels()).backward()
     expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
     flat = FlatModel(model)
-    for passes in (*passes_by_hand(flat, shape), Passes(flat)):
+    for passes in (LeNetPasses(flat), Passes(flat)):
         gradient = torch.zeros_like(flat.weights)
         value = passes.gradient(
             images(shape), lambda z: cross_entropy(z, labels()), gradient, training=True
@@ -77,9 +72,10 @@ def test_gradients_by_hand_are_those_of_autograd(name, shape):
         )
 
 
+@needs_loops
 def test_a_gradient_is_added_to_what_is_there():
     flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
-    for passes in (*passes_by_hand(flat, (1, 28, 28)), Passes(flat)):
+    for passes in (LeNetPasses(flat), Passes(flat)):
         alone = torch.zeros_like(flat.weights)
         passes.gradient(
             images((1, 28, 28)), lambda z: cross_entropy(z, labels()), alone, training=True
@@ -90,30 +86,6 @@ def test_a_gradient_is_added_to_what_is_there():
             images((1, 28, 28)), lambda z: cross_entropy(z, labels()), total, training=True
         )
         assert torch.equal(total, residual + alone)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"), [*SHAPES, ("logistic-regression", (1, 12, 12)), ("perceptron", (1, 6, 6))]
-)
-def test_clients_in_one_pass_get_bit_for_bit_what_each_gets_alone(name, shape):
-    flat = FlatModel(build_model(name, shape, 10, seed=1))
-    x = images(shape, 48)
-    for passes in passes_by_hand(flat, shape) if "lenet" in name else [choose_passes(flat, shape)]:
-        check_together(passes, flat, x)
-
-
-def check_together(passes, flat, x):
-    residuals = torch.randn(3, flat.parameters, generator=torch.Generator().manual_seed(2))
-    alone, together = residuals.clone(), residuals.clone()
-    losses = [partial(cross_entropy, labels=(torch.arange(16) * i) % 10) for i in (1, 3, 7)]
-    batches = x.split(16)
-    values = [
-        passes.gradient(*given, training=True) for given in zip(batches, losses, alone, strict=True)
-    ]
-    gradients = passes.gradients(x, list(zip(losses, together, strict=True)), training=True)
-    assert torch.equal(torch.stack(gradients), torch.stack(values))
-    assert torch.equal(together, alone)
-    assert not torch.equal(together[0] - residuals[0], together[1] - residuals[1])
 
 
 def test_images_whose_windows_do_not_fit_take_the_module():
@@ -142,9 +114,11 @@ def test_other_layers_in_a_lenet_s_places_take_the_module():
     reflecting = LeNet5(shape, 10)
     reflecting.conv1 = torch.nn.Conv2d(1, 6, 5, padding=2, dilation=1, padding_mode="reflect")
     assert type(choose_passes(FlatModel(reflecting), shape)) is Passes
-    assert isinstance(choose_passes(FlatModel(Wider(shape, 10)), shape), LeNetPasses)
+    wider = choose_passes(FlatModel(Wider(shape, 10)), shape)
+    assert isinstance(wider, LeNetPasses) == (compiled() is not None)
 
 
+@needs_loops
 def test_ties_go_to_the_first_maximum():
     # one channel in, a kernel that copies its input: pooling windows with equal maxima
     shape = (1, 12, 12)
@@ -158,10 +132,9 @@ def test_ties_go_to_the_first_maximum():
     F.cross_entropy(ordinary(tied), labels(6)).backward()
     flat = FlatModel(model)
     expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
-    for passes in passes_by_hand(flat, shape):
-        gradient = torch.zeros_like(flat.weights)
-        passes.gradient(tied, lambda z: cross_entropy(z, labels(6)), gradient, training=True)
-        torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
+    gradient = torch.zeros_like(flat.weights)
+    LeNetPasses(flat).gradient(tied, lambda z: cross_entropy(z, labels(6)), gradient, training=True)
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_cross_entropy_is_pytorch_s_bit_for_bit():

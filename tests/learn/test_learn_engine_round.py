@@ -23,12 +23,12 @@ from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import kl_sum, mean_logits, soft_targets
-from simfed.learn.models import LeNet5, build_model, lenet_passes, linear_passes, plain
-from simfed.learn.models.lenet_passes import TorchLeNetPasses
+from simfed.learn.models import LeNet5, build_model, plain
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes
 from simfed.learn.plain import plain_rounds
 from simfed.learn.safeguard import Safeguard
+from simfed.learn.training import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -131,9 +131,8 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop():
         torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones(monkeypatch):
+def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
     # where the arithmetic is the same: modules whose passes are autograd's, or make its products
-    monkeypatch.setattr(linear_passes, "compiled", lambda: None)
     scenario = tiny.scenario(
         prototypes={"small": {"model": "logistic-regression"}, "large": {"model": "by-autograd"}},
         policy={"kind": "uniform", "strategy": "top-k"},
@@ -467,15 +466,14 @@ def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
 
 def test_who_trains_together_decides_no_bit(monkeypatch):
     scenario = tiny.scenario(
-        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")]
+        prototypes={p: {"model": "logistic-regression"} for p in ("small", "large")},
+        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")],
     )
-    monkeypatch.setattr(lenet_passes, "compiled", lambda: None)  # they train nobody together
     work, rounds = played(scenario)
-    # eight batches of 16 fill a pass
     assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
-    monkeypatch.setattr(TorchLeNetPasses, "samples_together", 32)
-    assert trained_together(work, range(10)) == [(0, 6), (2, 8), (4,), (1, 7), (3, 9), (5,)]
+    monkeypatch.setattr(Trainer, "together", 2)
     other, again = played(scenario)
+    assert trained_together(other, range(10)) == [(0, 6), (2, 8), (4,), (1, 7), (3, 9), (5,)]
     assert [r.outcome for r in again] == [r.outcome for r in rounds]
     for name, vector in weights(work).items():
         assert torch.equal(weights(other)[name], vector)
@@ -531,8 +529,7 @@ def test_no_more_units_of_distillation_than_chunks(public, parts):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"training": {"batch_size": 10}},  # a share of it would lie otherwise in memory
-        {"training": {"batch_size": 16, "local_steps": 2}},
+        {},
         {"prototypes": {"small": {"model": "by-autograd"}, "large": {"model": "by-autograd"}}},
     ],
 )

@@ -17,11 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
 
 import simfed
+from simfed.ground.method import LocalSteps
 from simfed.ground.seeding import Streams
 from simfed.learn.flat import FlatModel
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import cross_entropies, cross_entropy
-from simfed.learn.models import LogisticRegression, linear_passes
+from simfed.learn.models import LogisticRegression
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.plain import plain_rounds
@@ -30,6 +31,15 @@ from simfed.scenario.model import Training
 
 SHAPE, CLASSES = (1, 12, 12), 4
 DATA = tiny.federation(tiny.scenario())
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As in a run: a library deals large products out to several, by their shapes."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def perceptron(input_shape=SHAPE, classes=CLASSES):
@@ -68,7 +78,7 @@ def trainer(model, options, passes=None):
     return Trainer(flat, choose_passes(flat, SHAPE) if passes is None else passes(flat), DATA, made)
 
 
-def courses(model, sizes, *, drift=False, seed=1):
+def courses(model, sizes, *, drift=False, seed=1, **steps):
     """Of clients that begin with weights of their own, on batches of these sizes."""
     rng, flat = np.random.default_rng(seed), built(model)
     made = []
@@ -76,7 +86,8 @@ def courses(model, sizes, *, drift=False, seed=1):
         start = flat.weights + 0.01 * client
         batches = [rng.integers(0, len(DATA.labels), size) for size in samples]
         shift = torch.from_numpy(rng.normal(size=len(start))).float() if drift else None
-        made.append(LocalTraining(start, flat.statistics, batches, shift))
+        begin = {"weights": start, "buffers": flat.statistics}
+        made.append(LocalTraining(LocalSteps(begin, drift=shift, **steps), batches))
     return made
 
 
@@ -89,27 +100,54 @@ UNEQUAL = [[5, 5, 2], [5, 5, 5, 5], [3], [5, 5, 2, 5, 5, 2], [1, 1], [5, 5, 2]]
 def test_everybody_gets_the_bits_that_it_gets_alone(model, options, pull):
     together = trainer(model, TRAININGS[options])
     assert together.stacks
-    made = courses(model, UNEQUAL, drift=pull > 0)
-    weights = list(together.train(made, 0.1, pull))
-    for course, after in zip(made, weights, strict=True):
-        [alone] = trainer(model, TRAININGS[options]).train([course], 0.1, pull)
-        assert torch.equal(after.weights, alone.weights)
+    made = courses(model, UNEQUAL, drift=pull > 0, pull=pull)
+    for course, after in zip(made, together.train(made, 0.1), strict=True):
+        [alone] = trainer(model, TRAININGS[options]).train([course], 0.1)
+        assert torch.equal(after.model["weights"], alone.model["weights"])
         assert after.loss.item() == pytest.approx(alone.loss.item(), rel=1e-6)
-        assert not torch.equal(after.weights, course.weights)
+        assert not torch.equal(after.model["weights"], course.steps.model["weights"])
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("options", TRAININGS)
 def test_it_is_the_training_of_the_module_by_autograd(model, options):
-    made = courses(model, UNEQUAL, drift=True)
-    weights = list(trainer(model, TRAININGS[options]).train(made, 0.1, 0.1))
+    made = courses(model, UNEQUAL, drift=True, pull=0.1)
+    trained = trainer(model, TRAININGS[options]).train(made, 0.1)
     one_by_one = trainer(model, TRAININGS[options], Passes)
     assert not one_by_one.stacks
-    for course, after in zip(made, weights, strict=True):
-        [expected] = one_by_one.train([course], 0.1, 0.1)
+    for course, after in zip(made, trained, strict=True):
+        [expected] = one_by_one.train([course], 0.1)
         # Adam divides by roots of what may be rounding
-        torch.testing.assert_close(after.weights, expected.weights, rtol=1e-5, atol=2e-6)
+        torch.testing.assert_close(
+            after.model["weights"], expected.model["weights"], rtol=1e-5, atol=2e-6
+        )
         assert after.loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("passes", [None, Passes], ids=["together", "alone"])
+def test_the_gradient_of_one_plain_step_is_told_as_it_is(model, passes):
+    made = courses(model, [[5], [5], [2]], gradient=True)
+    trained = trainer(model, {"local_steps": 1}, passes).train(made, 0.1)
+    for course, after in zip(made, trained, strict=True):
+        ordinary = MODELS[model]()
+        flat = FlatModel(ordinary)
+        flat.weights.copy_(course.steps.model["weights"])
+        samples, labels = DATA.at(course.batches[0])
+        loss = F.cross_entropy(ordinary(samples), labels)
+        loss.backward()
+        expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
+        torch.testing.assert_close(after.model["gradient"], expected, rtol=1e-4, atol=1e-6)
+        assert torch.equal(after.model["weights"], course.steps.model["weights"])
+        assert after.loss.item() == pytest.approx(loss.item(), rel=1e-6)
+
+
+def test_of_several_steps_their_change_over_the_rate_is_told():
+    [course] = courses("logistic", [[5, 5]], gradient=True)
+    [after] = trainer("logistic", {"local_steps": 2}).train([course], 0.1)
+    changed = course.steps.model["weights"] - after.model["weights"]
+    assert torch.equal(after.model["gradient"], changed / 0.1)
+    assert changed.any()
 
 
 @settings(max_examples=20, deadline=None)
@@ -121,13 +159,13 @@ def test_it_is_the_training_of_the_module_by_autograd(model, options):
 def test_results_hang_on_nobody_else(sizes, most, order):
     made = courses("logistic", sizes)
     together = trainer("logistic", TRAININGS["momentum"])
-    expected = [course.weights.clone() for course in together.train(made, 0.1)]
+    expected = [course.model["weights"] for course in together.train(made, 0.1)]
     places = list(range(len(made)))
     order.shuffle(places)
     together.together = most
     shuffled = list(together.train([made[place] for place in places], 0.1))
     for place, after in zip(places, shuffled, strict=True):
-        assert torch.equal(after.weights, expected[place])
+        assert torch.equal(after.model["weights"], expected[place])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -145,7 +183,7 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     torch.testing.assert_close(by_hand - 1, expected, rtol=1e-4, atol=1e-6)
 
     def of_rows(logits):
-        [value], [gradient] = passes._cross_entropies(logits[None], labels[None])
+        [value], [gradient] = cross_entropies(logits[None], labels[None])
         return value, gradient
 
     by_hand = begun.clone()
@@ -252,28 +290,21 @@ def test_a_cohort_learns_what_its_clients_learn_one_by_one(method, monkeypatch):
     made = averaging(method)
     together = weights_after(made)
     asked = []
-    plain = LinearPasses.step_rows, LinearPasses.gradients_of_rows
+    of_rows = LinearPasses.gradients_of_rows
 
-    def counted(function):
-        def call(self, weights, *rest):
-            asked.append(len(weights))
-            return function(self, weights, *rest)
+    def counted(self, weights, *rest):
+        asked.append(len(weights))
+        return of_rows(self, weights, *rest)
 
-        return call
-
-    monkeypatch.setattr(LinearPasses, "step_rows", counted(plain[0]))
-    monkeypatch.setattr(LinearPasses, "gradients_of_rows", counted(plain[1]))
+    monkeypatch.setattr(LinearPasses, "gradients_of_rows", counted)
     assert torch.equal(weights_after(made), together)
     assert max(asked) == 6  # the whole cohort in one pass
     monkeypatch.setattr(Trainer, "together", 1)
     asked.clear()
     assert torch.equal(weights_after(made), together)
     assert max(asked) == 1
-    monkeypatch.setattr(linear_passes, "compiled", lambda: None)  # and by PyTorch's products
-    by_products = weights_after(made)
-    torch.testing.assert_close(by_products, together, rtol=1e-4, atol=1e-6)
     monkeypatch.setattr(LinearPasses, "stacks", False)
-    assert torch.equal(weights_after(made), by_products)
+    assert torch.equal(weights_after(made), together)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox"])

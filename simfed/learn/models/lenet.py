@@ -18,11 +18,8 @@ class LeNet5(nn.Module):
     """
 
     name = "lenet5"
-    passes = (
-        "simfed.learn.models.lenet_passes:CompiledLeNetPasses",
-        "simfed.learn.models.lenet_passes:TorchLeNetPasses",
-    )
-    """By hand, in a fraction of autograd's time; a subclass that computes something else does not
+    passes = "simfed.learn.models.lenet_passes:LeNetPasses"
+    """By compiled loops, where there are any; a subclass that computes something else does not
     suit them."""
     widths = (6, 16, 120, 84)
 

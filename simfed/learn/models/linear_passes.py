@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropies
 from simfed.learn.models.linear import LogisticRegression, Perceptron
-from simfed.learn.models.linear_loops import LinearLoops, compiled
 from simfed.learn.objective import Objective
-from simfed.learn.passes import DEVICE_CHUNK, SMALL_CHUNK, Loss, Passes
+from simfed.learn.passes import Loss, Passes
 
 _STACKED_VALUES = 1 << 21
 """Weights that go through a pass together, in all: measured, with 8,000 to 200,000 per model.
@@ -31,8 +30,6 @@ class _Linear:
     biased: bool
     activation: str
     """Of its outputs: `relu`, `tanh`, `sigmoid`, or empty."""
-    loops: LinearLoops | None
-    """The compiled ones; None: PyTorch's products."""
 
     def weight(self, rows: Tensor) -> Tensor:
         """(m, outputs, inputs): a view of rows (m, d)."""
@@ -46,34 +43,20 @@ class _Linear:
 
     def forward(self, rows: Tensor, x: Tensor) -> Tensor:
         """(m, n, inputs) → (m, n, outputs), before the activation."""
-        if self.loops is not None:
-            return self.loops.forward(rows, self.start, self.outputs, self.biased, x)
         weight = self.weight(rows).transpose(1, 2)
         return torch.baddbmm(self.bias(rows), x, weight) if self.biased else x.bmm(weight)
 
-    def give_gradients(
-        self, outer: Tensor, x: Tensor, into: Tensor, rate: float | None = None
-    ) -> None:
-        """The parameters' gradients, from that in the outputs, to their places in the rows of
-        `into`; with a `rate`, these move by −rate times them."""
-        if self.loops is not None:
-            self.loops.weight_gradient(outer, x, into, self.start, self.biased, rate)
-            return
+    def give_gradients(self, outer: Tensor, x: Tensor, into: Tensor) -> None:
+        """Write the parameters' gradients, from that in the outputs, to their places in the rows
+        of `into`."""
         # a product of its own: where rows are not neighbours, one into them would be made row by
         # row
-        gradients = [(self.weight(into), outer.transpose(1, 2).bmm(x))]
+        self.weight(into).copy_(outer.transpose(1, 2).bmm(x))
         if self.biased:
-            gradients.append((self.bias(into), outer.sum(1, keepdim=True)))
-        for place, value in gradients:
-            if rate is None:
-                place.copy_(value)
-            else:
-                place.sub_(value, alpha=rate)
+            self.bias(into).copy_(outer.sum(1, keepdim=True))
 
     def input_gradient(self, outer: Tensor, rows: Tensor) -> Tensor:
         """Gradient in its inputs, (models, samples, inputs), of that in its outputs."""
-        if self.loops is not None:
-            return self.loops.input_gradient(outer, rows, self.start, self.inputs)
         return outer.bmm(self.weight(rows))
 
 
@@ -82,21 +65,17 @@ class LinearPasses(Passes):
     `Linear`, `ReLU`, `Tanh`, `Sigmoid` and `Identity`.
 
     The tape costs several times the arithmetic at these sizes. And models of one shape go through
-    a pass together, each with its own weights and samples: on a processor by compiled loops, where
-    the package was built with them, elsewhere by PyTorch's products of stacks of matrices. Both
-    give every model the bits that it gets alone (tested): a product of a stack is a product of
-    each pair, and all else is done value by value or sum by sum.
+    a pass together, each with its own weights and samples, by products of stacks of matrices. Every
+    model gets the bits that it gets alone (tested): a product of a stack is a product of each pair,
+    and all else is done value by value or sum by sum.
     """
 
     stacks = True
 
     def __init__(self, model: FlatModel) -> None:
-        on_cpu = model.weights.device.type == "cpu"
-        super().__init__(model, SMALL_CHUNK if on_cpu else DEVICE_CHUNK)
-        loops = compiled() if on_cpu else None
-        self._layers = _find_layers(model.module, loops) or []
-        self._cross_entropies = cross_entropies if loops is None else loops.cross_entropies
-        self.stacked_together = max(1, _STACKED_VALUES // model.parameters) if on_cpu else 1 << 10
+        super().__init__(model)
+        self._layers = _find_layers(model.module) or []
+        self.stacked_together = max(1, _STACKED_VALUES // model.parameters)
 
     @staticmethod
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
@@ -158,14 +137,8 @@ class LinearPasses(Passes):
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
     ) -> Tensor:
         inputs, logits = self._forward_rows(weights, samples.flatten(2))
-        values, gradient = self._cross_entropies(logits, labels)
+        values, gradient = cross_entropies(logits, labels)
         self._backward_rows(weights, inputs, gradient, into)
-        return values
-
-    def step_rows(self, weights: Tensor, samples: Tensor, labels: Tensor, rate: float) -> Tensor:
-        inputs, logits = self._forward_rows(weights, samples.flatten(2))
-        values, gradient = self._cross_entropies(logits, labels)
-        self._backward_rows(weights, inputs, gradient, weights, rate)
         return values
 
     def _forward_rows(self, rows: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -187,17 +160,12 @@ class LinearPasses(Passes):
         return inputs, x
 
     def _backward_rows(
-        self,
-        rows: Tensor,
-        inputs: Sequence[Tensor],
-        gradient: Tensor,
-        into: Tensor,
-        rate: float | None = None,
+        self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor, into: Tensor
     ) -> None:
-        """The gradients of all parameters, from that in the logits, into the rows of `into`; with
-        a `rate`, `into` moves by −rate times them."""
+        """Write the gradients of all parameters, from that in the logits, to the rows of
+        `into`."""
         for layer, x, outer in self._output_gradients(rows, inputs, gradient):
-            layer.give_gradients(outer, x, into, rate)
+            layer.give_gradients(outer, x, into)
 
     def _output_gradients(
         self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor
@@ -225,7 +193,7 @@ def _backpropagate_through(activation: str, gradient: Tensor, output: Tensor) ->
 _ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
 
 
-def _find_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[_Linear] | None:
+def _find_layers(module: nn.Module) -> list[_Linear] | None:
     """The linear layers of a chain that these passes know; None for any other module."""
     if isinstance(module, nn.Sequential) and type(module) in (nn.Sequential, Perceptron):
         children = list(module)
@@ -238,7 +206,7 @@ def _find_layers(module: nn.Module, loops: LinearLoops | None = None) -> list[_L
         start = sum((one.inputs + one.biased) * one.outputs for one in layers)
         biased = layer.bias is not None
         size = layer.in_features, layer.out_features
-        layers.append(_Linear(start, *size, biased, activation, loops))
+        layers.append(_Linear(start, *size, biased, activation))
     counted = sum((one.inputs + one.biased) * one.outputs for one in layers)
     owned = sum(p.numel() for p in module.parameters())
     return layers if layers and counted == owned and not _is_hooked(module) else None

@@ -1,4 +1,4 @@
-"""Profiles of devices from what others published, and the tables of docs/published-devices.md.
+"""Profiles of devices from what others published, and the tables of docs/calibration.md.
 
     python analysis/published_devices.py           # writes both
     python analysis/published_devices.py --check   # says whether they are as the numbers make them
@@ -23,7 +23,7 @@ from pages import markdown, put_between
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = Path(__file__).with_suffix(".yaml")
-PAGE = ROOT / "docs" / "published-devices.md"
+PAGE = ROOT / "docs" / "calibration.md"
 MEASURED = ROOT / "calibration" / "x86-2core-vm.yaml"
 
 LEAST_FACTOR = 2.0
@@ -197,7 +197,7 @@ def profile_text(name: str, numbers: dict[str, Any]) -> str:
     )
     return f"""\
 # Made of what others published, by `python analysis/published_devices.py`. Not measured by
-# simfed: see docs/published-devices.md, and measure the device if it matters.
+# simfed: see docs/calibration.md, and measure the device if it matters.
 kind: published
 name: {name}
 description: {device["description"]}

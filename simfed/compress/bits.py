@@ -1,5 +1,4 @@
-"""Numbers as bits: fixed width, base three and Rice codes, all without a loop over
-entries."""
+"""Numbers as bits: fixed width and Rice codes, all without a loop over entries."""
 
 from __future__ import annotations
 
@@ -17,9 +16,6 @@ Whole = NDArray[np.integer]
 """Whole numbers of any width."""
 
 _BLOCK = 2**15  # numbers; a multiple of 8, so that a block of any width fills whole bytes
-_TRITS = 5
-"""Digits of base three in a byte: 3^5 = 243."""
-_POWERS = 3 ** np.arange(_TRITS)
 
 
 def pack(numbers: Whole, width: int) -> bytes:
@@ -96,26 +92,6 @@ def decode_rice(data: bytes, count: int) -> Numbers:
     rest = _join_bits(bits[ends[-1] + 1 :], count, parameter)
     quotients = np.diff(ends, prepend=-1) - 1
     return (quotients << parameter) | rest
-
-
-def join_trits(digits: Whole) -> bytes:
-    """Digits 0, 1, 2 as bytes of five.
-
-    >>> join_trits(np.array([2, 2, 2, 2, 2, 1])).hex()
-    'f201'
-    """
-    padded = np.zeros(-(-len(digits) // _TRITS) * _TRITS, np.uint8)
-    padded[: len(digits)] = digits
-    return (padded.reshape(-1, _TRITS) @ _POWERS.astype(np.uint8)).tobytes()
-
-
-def split_trits(data: bytes, count: int) -> NDArray[np.uint8]:
-    """The inverse of `join_trits`. Raises: `InputError` for bytes that it did not write."""
-    joined = np.frombuffer(data, np.uint8)
-    if (joined >= 3**_TRITS).any():
-        raise InputError("bytes of five base-3 digits", got=int(joined.max()))
-    digits = joined[:, None] // _POWERS.astype(np.uint8) % 3
-    return digits.reshape(-1)[:count]
 
 
 def _encode_unary(numbers: Numbers) -> Bits:

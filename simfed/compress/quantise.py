@@ -16,13 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.bits import (
-    join_trits,
-    pack,
-    split_trits,
-    unpack,
-    unpack_bits,
-)
+from simfed.compress.bits import pack, unpack, unpack_bits
 from simfed.compress.codec import Feedback, Layout, Symbols
 from simfed.compress.options import check_choice, check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
@@ -168,8 +162,8 @@ class TernGrad:
     """±the layer's maximum, or zero, at random (Wen et al., 2017).
 
     Per layer: values are clipped at `clip` standard deviations, then each becomes sign·m with
-    probability |x|/m, m being the largest magnitude left. Unbiased for the clipped values. Five
-    ternary digits travel in a byte, and m as a 32-bit float.
+    probability |x|/m, m being the largest magnitude left. Unbiased for the clipped values. Each
+    travels in 2 bits, and m as a 32-bit float.
 
     Left open by the paper: the standard deviation is around the layer's mean; values behind a
     selection, or without a layout, are one layer. Without error feedback, as in the paper: with it
@@ -234,17 +228,18 @@ class TernGrad:
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
         scales = 32 * len(list_layers(count, layout))
-        return scales + (count * math.log2(3) if ideal else 8 * -(-count // 5))
+        return scales + count * (math.log2(3) if ideal else 2)
 
     def write(self, symbols: Scaled) -> bytes:
-        return symbols.scales.astype("<f4").tobytes() + join_trits(symbols.levels + 1)
+        return symbols.scales.astype("<f4").tobytes() + pack(symbols.levels + 1, 2)
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
         layers = list_layers(count, layout)
         scales, head = _read_scales(data, len(layers))
-        used = head + -(-count // 5)
+        used = head + -(-count // 4)
         _check_long_enough(data, used)
-        levels = split_trits(data[head:used], count).astype(np.int8) - 1
+        levels = unpack(data[head:used], count, 2) - 1
+        _check_levels(levels, 1)
         return Scaled(scales, levels.astype(np.int8), _ends(layers)), used
 
 

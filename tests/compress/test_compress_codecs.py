@@ -195,7 +195,7 @@ def test_what_makes_no_sense_is_one_sentence(spec, sentence):
         ("top-k+qsgd(4)", "fixed", 4 * 2 + 1000 * 4 / 8 + 1000 * 16 / 8),
         ("top-k+qsgd(4)", "ideal", (64 + 1000 * math.log2(9) + 1000 * math.log2(61_706)) / 8),
         ("random-k+fp16", "seeded", 2000 + 8),
-        ("terngrad(2.5)", "fixed", 4 * 4 + math.ceil(61_706 / 5)),
+        ("terngrad(2.5)", "fixed", 4 * 4 + math.ceil(61_706 * 2 / 8)),
         ("terngrad(2.5)", "ideal", (32 * 4 + 61_706 * math.log2(3)) / 8),
         ("ef-sign", "raw32", 4 + math.ceil(61_706 / 8)),
         ("fp16", "raw32", 2 * 61_706),

@@ -63,15 +63,6 @@ def test_packing_goes_on_over_blocks():
     assert np.array_equal(bits.unpack(data, len(numbers), 11), numbers)
 
 
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
-def test_five_ternary_digits_in_a_byte(digits):
-    data = bits.join_trits(np.array(digits))
-    padded = [*digits, *[0] * (-len(digits) % 5)]
-    groups = [padded[i : i + 5] for i in range(0, len(padded), 5)]
-    assert list(data) == [sum(d * 3**i for i, d in enumerate(group)) for group in groups]
-    assert bits.split_trits(data, len(digits)).tolist() == digits
-
-
 # ---- value codecs --------------------------------------------------------------------------------
 
 

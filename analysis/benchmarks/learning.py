@@ -4,7 +4,7 @@
     python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (an hour)
     python analysis/benchmarks/learning.py cifar --quarter --rounds 5     # of the samples: minutes
     python analysis/benchmarks/learning.py cifar --device cuda   # the same on a GPU; mnist as well
-    python analysis/benchmarks/learning.py options   # what public_batch and bf16 do to accuracy
+    python analysis/benchmarks/learning.py options   # what public_batch does to accuracy
     python analysis/benchmarks/learning.py accuracy  # of both after 1,000 rounds, five seeds
     python analysis/benchmarks/learning.py memory    # 1,000 clients, 50 per round, 500 rounds
     python analysis/benchmarks/learning.py fedavg    # logistic regression, 1,000 clients
@@ -162,12 +162,10 @@ def timed_on_gpu(play: Callable[[], object], times: int = 1) -> float:
     return timed(until_done)
 
 
-def on_cpu(
-    case: str, rounds: int, cores: int, *, bf16: bool = False, quarter: bool = False
-) -> None:
+def on_cpu(case: str, rounds: int, cores: int, *, quarter: bool = False) -> None:
     """Loop and engines in turn; see the module's docstring."""
     changes = a_quarter(case) if quarter else {}
-    made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"}, **changes)
+    made = scenario(case, **changes)
     streams = Streams(made.seed)
     data = federation(made)
     engines = {
@@ -232,11 +230,10 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
 
 
 def options(rounds: int, cores: int, dataset: str) -> None:
-    """Accuracy and time with a public subset per round and with bfloat16, over three seeds."""
+    """Accuracy and time with a public subset per round, over three seeds."""
     variants: dict[str, dict[str, Any]] = {
         "256 public images": {},
         "64 of them per round": {"dataset": {"name": dataset, "public": 256, "public_batch": 64}},
-        "bf16": {"precision": {"public": "bf16"}},
     }
     for name, changes in variants.items():
         reached, spent = [], []
@@ -266,11 +263,11 @@ def options(rounds: int, cores: int, dataset: str) -> None:
         )
 
 
-def on_gpu(case: str, rounds: int, *, bf16: bool = False) -> None:
+def on_gpu(case: str, rounds: int) -> None:
     """The textbook loop and the engine on one CUDA device, in turn."""
     if not torch.cuda.is_available():
         raise SystemExit("PyTorch finds no CUDA device here")
-    made = scenario(case, precision={"public": "bf16" if bf16 else "fp32"})
+    made = scenario(case)
     streams = Streams(made.seed)
     data = federation(made, "cuda")
     work = HostedWorkload(made, streams, device="cuda", data=data)
@@ -525,9 +522,6 @@ def main() -> None:
         "--dataset", default="mnist", help="for options and accuracy: mnist or mnist-mini"
     )
     parser.add_argument(
-        "--bf16", action="store_true", help="the engine's public passes in bfloat16"
-    )
-    parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="for mnist and cifar"
     )
     parser.add_argument(
@@ -559,13 +553,12 @@ def main() -> None:
             arguments.seeds,
         )
     elif arguments.device == "cuda":
-        on_gpu(arguments.case, arguments.rounds or 20, bf16=arguments.bf16)
+        on_gpu(arguments.case, arguments.rounds or 20)
     else:
         on_cpu(
             arguments.case,
             arguments.rounds or 20,
             arguments.cores,
-            bf16=arguments.bf16,
             quarter=arguments.quarter,
         )
 

@@ -133,7 +133,6 @@ class Kit:
             for name, prototype in scenario.prototypes.items()
         }
         """Of one sample through each prototype."""
-        self._bf16 = scenario.precision.public == "bf16"
         self._arena = arena or Arena(shared=False, device=data.device)
         self._gradients: dict[str, Tensor] = {}
         self._awaited = 0
@@ -334,8 +333,8 @@ class Kit:
         return total
 
     def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
-        """(public samples of the round, classes) of each model, in evaluation mode, in the number
-        format of the scenario's `precision.public`; over all processes."""
+        """(public samples of the round, classes) of each model, in evaluation mode;
+        over all processes."""
         calls = [(changed, round) for changed in models]
         costs = [self._of_public(model.prototype) for model in models]
         self._awaited = len(models)
@@ -350,7 +349,7 @@ class Kit:
         seat = self._seats[changed.prototype]
         flat, change = seat.flat.load(changed.model), changed.change
         if change is None:
-            return self._kept(seat.passes.logits(self.public(round), bf16=self._bf16))
+            return self._kept(seat.passes.logits(self.public(round)))
         if isinstance(change, Sparse):
             before = flat.weights.index_select(0, change.indices)
             after = before + changed.factor * change.values
@@ -358,7 +357,7 @@ class Kit:
         else:
             before = flat.weights.clone()
             flat.weights.add_(changed.factor * change)
-        logits = seat.passes.logits(self.public(round), bf16=self._bf16)
+        logits = seat.passes.logits(self.public(round))
         if isinstance(change, Sparse):
             flat.weights.index_copy_(0, change.indices, before)
         else:
@@ -433,9 +432,7 @@ class Kit:
                 value, slope = DIVERGENCES[divergence](targets[some], logits, temperature)
                 return value, slope.div_(most)
 
-            total += seat.passes.gradient(
-                samples[some], loss, gradient, training=False, bf16=self._bf16
-            )
+            total += seat.passes.gradient(samples[some], loss, gradient, training=False)
         return total
 
     def _gradients_of(self, prototype: str) -> Tensor:

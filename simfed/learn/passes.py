@@ -95,26 +95,17 @@ class Passes:
         """In how many units so many samples are worked through: no more than there are chunks."""
         return max(1, min(most, -(-samples // self.chunk)))
 
-    def logits(
-        self,
-        samples: Tensor,
-        look_up: Callable[[Tensor], Tensor] | None = None,
-        *,
-        bf16: bool = False,
-    ) -> Tensor:
+    def logits(self, samples: Tensor, look_up: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """The logits of the samples, in evaluation mode, a chunk at a time, float32.
 
         With `look_up`, `samples` are positions, and `look_up` gets the samples of a chunk of them.
-        With `bf16`, convolutions and matrix products are made in bfloat16.
         """
         parts = [samples[part] for part in self.chunks(0, len(samples))] or [samples]
-        with torch.no_grad(), self._autocast(bf16):
-            forward = self.evaluating_forward(bf16)
-            return torch.cat(
-                [forward(look_up(part) if look_up else part) for part in parts]
-            ).float()
+        with torch.no_grad():
+            forward = self.evaluating_forward()
+            return torch.cat([forward(look_up(part) if look_up else part) for part in parts])
 
-    def evaluating_forward(self, bf16: bool) -> Callable[[Tensor], Tensor]:
+    def evaluating_forward(self) -> Callable[[Tensor], Tensor]:
         """Samples → logits in evaluation mode, at the weights as they are now."""
         self.model.module.eval()
         return self._forward
@@ -123,9 +114,6 @@ class Passes:
         if self._channels_last and samples.dim() == 4:
             samples = samples.contiguous(memory_format=torch.channels_last)
         return self.model.module(samples)  # type: ignore[no-any-return]
-
-    def _autocast(self, bf16: bool) -> torch.autocast:
-        return torch.autocast(self.model.weights.device.type, torch.bfloat16, enabled=bf16)
 
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
@@ -139,18 +127,15 @@ class Passes:
         """
         raise NotImplementedError
 
-    def gradient(
-        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
-    ) -> Tensor:
+    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
         """The loss; its gradient is added to the flat vector `into`.
 
         In training mode, batch norm uses the batch's statistics and moves the running ones.
         """
         self.model.module.train(training)
         self.model.accumulate_into(into)
-        with self._autocast(bf16):
-            logits = self._forward(samples)
-        value, gradient = loss(logits.detach().float())
+        logits = self._forward(samples)
+        value, gradient = loss(logits.detach())
         # the backward pass of a number: that of a tensor, the first time, imports 487 modules
         (logits * gradient.to(logits.dtype)).sum().backward()
         self.model.accumulate_into(None)

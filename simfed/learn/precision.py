@@ -19,17 +19,7 @@ def exact_float32() -> Iterator[None]:
     By default PyTorch computes a GPU's convolutions in TF32. What autocast asks for is not touched.
     """
     backends: Any = torch.backends
-    if not hasattr(backends.cuda.matmul, "fp32_precision"):  # PyTorch before 2.9
-        settings = torch.get_float32_matmul_precision(), backends.cudnn.allow_tf32
-        torch.set_float32_matmul_precision("highest")
-        backends.cudnn.allow_tf32 = False
-        try:
-            yield
-        finally:
-            torch.set_float32_matmul_precision(settings[0])
-            backends.cudnn.allow_tf32 = settings[1]
-        return
-    # here the older switches raise once somebody has used these
+    # PyTorch's older switches raise once somebody has used these
     operations: list[Any] = [
         backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn,
         backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn,

@@ -434,17 +434,6 @@ class EvaluationSpec(Section):
         return round % self.every == 0 or round == rounds
 
 
-class Precision(Section):
-    """Number format of the passes over the public set (the clients' logits, distillation).
-
-    `bf16` is faster where the processor knows it, and coarser: three significant digits.
-    """
-
-    public: Annotated[Literal["fp32", "bf16"], _DISTILS] = Field(
-        default="fp32", description="bf16: faster where the processor knows it"
-    )
-
-
 class CheckpointSpec(Section):
     """Save a state to resume from every so many rounds; 0: only when interrupted."""
 
@@ -568,7 +557,6 @@ class Scenario(Section):
     charge: ChargeSpec = Field(default=ChargeSpec(), description="which transfers take time")
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="on the test set")
-    precision: Precision = Field(default=Precision(), description="of passes over the public set")
     faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
     privacy: Privacy | None = Field(
         default=None, description="differential privacy of what is learned; null: none"

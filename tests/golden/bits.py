@@ -78,7 +78,6 @@ def _plays(strategy, **compression):
 
 SCENARIOS = {
     "fedkd of LeNets": _scenario(_LENETS, rounds=4),
-    "fedkd in bfloat16": _scenario(_LENETS, rounds=4, precision={"public": "bf16"}),
     "fedkd with rollbacks": _scenario(
         _LOGISTIC,
         training={"batch_size": 8, "learning_rate": 5.0},

@@ -210,7 +210,7 @@ EXCUSED = {
 
 ALWAYS = {
     "Scenario": "name seed method rounds dataset clients training compression safeguard network "
-    "aggregation participation server charge downlink evaluation precision faults privacy "
+    "aggregation participation server charge downlink evaluation faults privacy "
     "checkpoint plugins extends",
     "AdaptiveClip": "start rate count_noise",
     "Aggregation": "mode",

@@ -50,8 +50,8 @@ class LeNetPasses(Passes):
             and all(side % 4 == 0 for side in input_shape[1:])
         )
 
-    def evaluating_forward(self, bf16: bool) -> Callable[[Tensor], Tensor]:
-        return super().evaluating_forward(bf16) if bf16 else self._logits
+    def evaluating_forward(self) -> Callable[[Tensor], Tensor]:
+        return self._logits
 
     @torch.inference_mode()  # views and versions need no account
     def _logits(self, samples: Tensor) -> Tensor:
@@ -60,15 +60,8 @@ class LeNetPasses(Passes):
         layers.give_back(room)
         return self._classify(features)[-1]
 
-    def gradient(
-        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
-    ) -> Tensor:
-        if bf16:
-            return super().gradient(samples, loss, into, training=training, bf16=True)
-        return self._by_hand(samples, loss, into)
-
     @torch.inference_mode()
-    def _by_hand(self, samples: Tensor, loss: Loss, into: Tensor) -> Tensor:
+    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
         layers, gradients = self._layers_for(samples), list(self.model.split(into))
         features, room = layers.forward(samples, keep=True)
         value, gradient = self._classified(features, loss, gradients[4:])

@@ -88,15 +88,8 @@ class LinearPasses(Passes):
             layers is not None and flat and all(p.requires_grad for p in model.module.parameters())
         )
 
-    def gradient(
-        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool, bf16: bool = False
-    ) -> Tensor:
-        if bf16:
-            return super().gradient(samples, loss, into, training=training, bf16=True)
-        return self._by_hand(samples, loss, into)
-
     @torch.inference_mode()
-    def _by_hand(self, samples: Tensor, loss: Loss, into: Tensor) -> Tensor:
+    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
         rows = self.model.weights[None]
         inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
         value, gradient = loss(logits[0])

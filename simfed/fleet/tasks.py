@@ -240,7 +240,9 @@ class Tasks:
         `as_sent`."""
         if not self._charge.downlink:
             return 0.0
-        return sum(self._count_dense_bytes(name, field, sent) for name, field in plan.down.items())
+        return sum(
+            [self._count_dense_bytes(name, field, sent) for name, field in plan.down.items()]
+        )
 
     def _count_dense_bytes(self, name: str, field: Field, sent: Mapping[str, int] | None) -> float:
         if field.kind == "buffers" and not self._charge.buffers:

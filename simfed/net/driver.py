@@ -265,7 +265,7 @@ class Network:
 
     def _local_s(self) -> float:
         # An event's instant was rounded twice, by SimPy and by the subtraction: never go back.
-        now_s, engine_s = float(self.env.now) - self._epoch_at_s, self._engine.now_s
+        now_s, engine_s = float(self.env.now) - self._epoch_at_s, self._engine.sharing.now_s
         return now_s if now_s > engine_s else engine_s
 
     def _wake_in_time(self, now_s: float) -> None:

@@ -73,7 +73,7 @@ class Engine:
     def start(self, flow: Flow, at_s: float | None = None) -> None:
         """Start `flow` at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
-        self._join_at((self.now_s if at_s is None else at_s) + flow.latency_s, flow)
+        self._join_at((self.sharing.now_s if at_s is None else at_s) + flow.latency_s, flow)
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
@@ -103,7 +103,7 @@ class Engine:
         while (at_s := self.next_at_s()) <= until_s and heap:
             self._play_instant(at_s, ended)
         if until_s < inf:
-            self.sharing.now_s = max(self.now_s, until_s)
+            self.sharing.now_s = max(self.sharing.now_s, until_s)
         return ended
 
     def cancel(self, flow: Flow) -> None:
@@ -203,7 +203,7 @@ class Engine:
         if self._traces:
             self._follow_path(flow)
         if flow.remaining_bytes <= 0 or (not flow.links and flow.cap_bytes_per_s == inf):
-            flow.since_s = self.now_s
+            flow.since_s = self.sharing.now_s
             self._end_burst(flow, 0.0, ended)
             return
         self.sharing.join(flow)
@@ -216,17 +216,17 @@ class Engine:
         if first is None:
             return
         # Rounding may have stopped the clock just short of the end that this event stands for.
-        link.progress = max(link.progress_at(self.now_s), first.end)
-        link.since_s = self.now_s
+        link.progress = max(link.progress_at(self.sharing.now_s), first.end)
+        link.since_s = self.sharing.now_s
         while first is not None and first.end <= link.progress:
-            self._end_burst(first, self.now_s - first.since_s, ended)
+            self._end_burst(first, self.sharing.now_s - first.since_s, ended)
             first = link.next_end()
 
     def _end_burst(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
         """`flow` has nothing left to send for now; `took_s` is exact where `now_s - since_s` is
         rounded."""
         flow.spend(took_s)
-        flow.since_s = self.now_s
+        flow.since_s = self.sharing.now_s
         flow.remaining_bytes = 0.0
         if flow.joined:
             self.sharing.leave(flow)
@@ -238,7 +238,7 @@ class Engine:
             wait_s, flow.remaining_bytes = flow.program.next_burst(flow)
             flow.unsent_bytes -= flow.remaining_bytes
             flow.spent_s += wait_s
-            self._join_at(self.now_s + wait_s, flow)
+            self._join_at(self.sharing.now_s + wait_s, flow)
         else:
             ended.append(flow)
 
@@ -285,7 +285,7 @@ class Engine:
     def _follow(self, id: int) -> None:
         """Begin to follow a link with a trace, as the first flow comes to it."""
         trace = self._traces[id]
-        moment = trace.trace.moment(self.epoch_s + self.now_s + trace.offset_s)
+        moment = trace.trace.moment(self.epoch_s + self.sharing.now_s + trace.offset_s)
         varying = self._varying[id] = Varying(id, trace, moment)
         self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
         self._follow_on(varying)
@@ -319,7 +319,7 @@ class Engine:
         _, next_s = varying.trace.trace.next_moment(varying.moment)
         if next_s < inf:
             at_s = next_s - varying.trace.offset_s - self.epoch_s
-            self._push(max(at_s, self.now_s), CAPACITY_CHANGES, varying)
+            self._push(max(at_s, self.sharing.now_s), CAPACITY_CHANGES, varying)
 
     def _check_alive(self, varying: Varying) -> None:
         trace, moment = varying.trace.trace, varying.moment
@@ -328,7 +328,9 @@ class Engine:
             ended = trace.next_moment(moment) == (None, inf)
         if ended:
             id = varying.link
-            raise DeadLink(id, self._list_users(id), self.epoch_s + self.now_s, moment is None)
+            raise DeadLink(
+                id, self._list_users(id), self.epoch_s + self.sharing.now_s, moment is None
+            )
 
     def _schedule(self) -> None:
         sharing = self.sharing

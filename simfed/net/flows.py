@@ -129,23 +129,19 @@ class Tally:
         """The sum so far, with what rounding took put back."""
         return self.total + self.error
 
-    def add(self, number: float) -> None:
-        """Counts the number in; its rounding error is carried along."""
-        self.count += 1
+    def add(self, number: float, count: int = 1) -> None:
+        """Count so many numbers in, or out (-1, with the number's negative), that sum up to this;
+        the rounding error is carried along. The sum of none is exactly 0."""
+        self.count += count
+        if not self.count:
+            self.total = self.error = 0.0
+            return
         before = self.total
         self.total = total = before + number
         if abs(before) >= abs(number):
             self.error += (before - total) + number
         else:
             self.error += (number - total) + before
-
-    def remove(self, number: float) -> None:
-        """Takes away a number that was added; of none left the sum is exactly 0."""
-        self.count -= 2  # one goes, and `add` counts the negative as one
-        if self.count >= 0:
-            self.add(-number)
-        else:
-            self.count, self.total, self.error = 0, 0.0, 0.0
 
 
 @dataclass(slots=True, eq=False)

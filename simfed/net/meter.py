@@ -68,7 +68,8 @@ class Meter:
             piece = self._pieces[link] = MeteredStretch(now_s, now_s)
         if owner is None:
             duration_s = now_s - piece.load_from_s
-            piece.carried += link.load.value * duration_s
+            load = link.load
+            piece.carried += (load.total + load.error) * duration_s
             if None in piece.sending:
                 piece.bytes += piece.sending[None].value * duration_s
             piece.load_from_s = now_s
@@ -76,7 +77,7 @@ class Meter:
         total = owner.turned + owner.progress_at(now_s)
         tally = link.loads.get(owner)
         if tally is not None:
-            piece.carried += tally.value * (total - piece.seen[owner])
+            piece.carried += (tally.total + tally.error) * (total - piece.seen[owner])
             if owner in piece.sending:
                 piece.bytes += piece.sending[owner].value * (total - piece.seen[owner])
         piece.seen[owner] = total
@@ -91,7 +92,7 @@ class Meter:
     def end_sending(self, link: Link, owner: Link | None, number: float) -> None:
         """Inverse of `begin_sending`."""
         sending = self._pieces[link].sending
-        sending[owner].remove(number)
+        sending[owner].add(-number, -1)
         if not sending[owner].count:
             del sending[owner]
 

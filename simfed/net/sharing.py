@@ -286,8 +286,9 @@ class Sharing:
             self._remove(flow, link)
         if flow.owner is not None:
             self.changed_links[flow.owner] = None
-        flow.spend(self.now_s - flow.since_s)
-        flow.since_s = max(flow.since_s, self.now_s)
+        if self.now_s > flow.since_s:
+            flow.spend(self.now_s - flow.since_s)
+            flow.since_s = self.now_s
         flow.stamp += 1
 
     def _add(self, flow: Flow, link: Link) -> None:
@@ -322,13 +323,13 @@ class Sharing:
             rate = flow.limit_bytes_per_s
             if flow.costs is not None:
                 rate *= self._end_cost(flow, link, rate)
-            link.load.remove(rate)
+            link.load.add(-rate, -1)
             return
         tally = link.loads[owner]
         weight = flow.weight
         if flow.costs is not None:
             weight *= self._end_cost(flow, link, weight)
-        tally.remove(weight)
+        tally.add(-weight, -1)
         if not tally.count:
             del link.loads[owner]
             owner.watchers.pop(link, None)
@@ -391,7 +392,7 @@ class Sharing:
         while True:
             weights, slack = link.loads.get(link), link.slack()
             if weights is not None:
-                level = slack / weights.value
+                level = slack / (weights.total + weights.error)
             else:
                 level = inf if slack >= -_TIE * link.capacity_bytes_per_s else -1.0
             if not self._pull(link, level) and not self._push(link, level):
@@ -438,7 +439,7 @@ class Sharing:
     def _mark_others(self, flow: Flow, solving: Link | None) -> None:
         """Mark the links that a flow shares, but for the one that is being solved."""
         for link in flow.shared:
-            if link is not solving:
+            if link is not solving and not link.dirty:
                 self._mark(link)
 
     def _set_level(self, link: Link, slack: float) -> None:

@@ -147,7 +147,9 @@ class Clock:
 
     def _device_for(self, flight: Flight) -> Device:
         """What works for it: its client's device, or what `device_of` says."""
-        return self.device(flight.client) if self._device_of is None else self._device_of(flight)
+        if self._device_of is not None:
+            return self._device_of(flight)
+        return self._devices.get(flight.client) or self.device(flight.client)
 
     def carry(self, flight: Flight) -> None:
         """See `World`. What arrives at the very instant at which its client leaves has arrived."""

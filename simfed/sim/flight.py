@@ -362,15 +362,6 @@ class Flight:
             leg for leg in self.legs if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
         ]
 
-    def pieces(self) -> Iterator[tuple[str, str, float]]:
-        """(kind, name, seconds) of its track, in order: each transmission and pause, and work apart
-        from what held it up; of what overlaps, what is exposed."""
-        for leg in self.legs:
-            if leg.frozen or leg.pause:
-                yield from leg.pieces()
-            else:
-                yield leg.seen_as, leg.name, leg.exposed_s
-
     def plain(self) -> dict[str, Plain]:
         """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
         upload = self.contribution

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from simfed.scenario import Scenario
 from simfed.scenario.aggregation import Aggregation, EdgeServers, Staleness
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Mode:
     """The choices that a server mode is made of."""
 
@@ -34,7 +35,7 @@ class Mode:
     bound: int | None
     """Beyond this staleness an upload is dropped."""
 
-    @property
+    @cached_property
     def filled(self) -> bool:
         """Clients are kept in flight, not started in cohorts."""
         return self.concurrency is not None

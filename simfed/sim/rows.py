@@ -15,6 +15,7 @@ from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record.schema import (
+    BARRIER,
     ClientResult,
     Participation,
     ProcessorUse,
@@ -92,10 +93,10 @@ def make_round_row(
         started_at_s=played.started_at_s,
         finished_at_s=played.finished_at_s,
         participants=len(flights),
-        late=sum(flight.outcome == "late" for flight in flights),
-        dropped=sum(flight.lost for flight in flights),
-        uplink_bytes=sum(flight.uplink_bytes for flight in flights),
-        downlink_bytes=sum(flight.downlink_bytes for flight in flights),
+        late=sum([flight.outcome == "late" for flight in flights]),
+        dropped=sum([flight.lost for flight in flights]),
+        uplink_bytes=sum([flight.uplink_bytes for flight in flights]),
+        downlink_bytes=sum([flight.downlink_bytes for flight in flights]),
         rolled_back=outcome.rolled_back,
         critical_client=blame.client,
         critical_phase=blame.phase,
@@ -187,11 +188,17 @@ def list_client_spans(flight: Flight, end: End) -> list[Span]:
     round, client = flight.task.round, flight.client
     track, at_s, free_s = f"client {client}", flight.started_at_s, end.free_at_s
     spans = []
-    for kind, name, seconds in flight.pieces():
-        if seconds > 0:
-            until_s = min(at_s + seconds, free_s)
-            spans.append(make(Span, (track, kind, name, round, client, at_s, until_s)))
-            at_s = until_s
+    for leg in flight.legs:
+        if leg.frozen or leg.name == "timeout":
+            pieces = [*leg.pieces()]
+        else:  # what nearly all are, without a call
+            kind = leg.phase if leg.node == CLIENT else BARRIER
+            pieces = [(kind, leg.name, leg.duration_s - leg.hidden_s)]
+        for kind, name, seconds in pieces:
+            if seconds > 0:
+                until_s = min(at_s + seconds, free_s)
+                spans.append(make(Span, (track, kind, name, round, client, at_s, until_s)))
+                at_s = until_s
     beside = flight.task.plan.steps or flight.course.packing
     for lane, leg in flight.tracks() if beside else ():
         until_s = leg.started_at_s + leg.duration_s

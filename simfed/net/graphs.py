@@ -267,7 +267,7 @@ def _add_shortest(
     for k, line in enumerate(lines):
         near, far = (line.head, line.tail) if way == "up" else (line.tail, line.head)
         touching.setdefault(near, []).append((far, k))
-    tree = _Tree(server)
+    parent_of = {server: server}
     steps = {server: end}
     best: dict[str, tuple[tuple[float, int], str, int]] = {}
     heap = [((0.0, 0), server)]
@@ -277,7 +277,7 @@ def _add_shortest(
             continue
         if node in best:
             _, parent, line_index = best.pop(node)
-            tree.add(node, parent)
+            parent_of[node] = parent
             steps[node] = routes.step(line_index, steps[parent])
         for far, k in touching.get(node, ()):
             if far in steps:
@@ -287,39 +287,16 @@ def _add_shortest(
             if rival is None or cost < rival[0]:
                 best[far] = (cost, node, k)
                 heapq.heappush(heap, (cost, far))
-            elif cost == rival[0] and tree.comes_first(node, rival[1]):
+            elif cost == rival[0] and _comes_first(node, rival[1], parent_of):
                 best[far] = (cost, node, k)
     return steps
 
 
-class _Tree:
-    """Ways from a root by each node's predecessor; compares the names along two of equal length.
-
-    Every node also knows one far ancestor, chosen by its depth alone so that jumps get longer
-    towards the root (Myers' skew-binary numbers): a comparison takes logarithmically many steps.
-    """
-
-    def __init__(self, root: str) -> None:
-        self._parent = {root: root}
-        self._jump = {root: root}
-        self._depth = {root: 0}
-
-    def add(self, node: str, parent: str) -> None:
-        """Add a node one step behind `parent`."""
-        jump, depth = self._jump, self._depth
-        near, far = jump[parent], jump[jump[parent]]
-        even = depth[parent] - depth[near] == depth[near] - depth[far]
-        self._parent[node], depth[node] = parent, depth[parent] + 1
-        jump[node] = far if even else parent
-
-    def comes_first(self, a: str, b: str) -> bool:
-        """Whether the names from the root to `a` stand before those to `b`, which is as deep."""
-        parent, jump = self._parent, self._jump
-        if a == b:
-            return False
-        while parent[a] != parent[b]:
-            a, b = (jump[a], jump[b]) if jump[a] != jump[b] else (parent[a], parent[b])
-        return a < b
+def _comes_first(a: str, b: str, parent_of: Mapping[str, str]) -> bool:
+    """Return whether the names on the way to `a` stand before those to `b`, which is as long."""
+    while parent_of[a] != parent_of[b]:
+        a, b = parent_of[a], parent_of[b]
+    return a < b
 
 
 # ---- files -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace
-
-if TYPE_CHECKING:
-    import networkx
 
 __all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Topology", "Way"]
 
@@ -121,7 +118,8 @@ class Line:
 
 
 MOST_LINES = 500_000
-"""Lines of a network, each direction counted: ten seconds to load, and half a GB."""
+"""Lines of a network, each direction counted: ten seconds to load (twice that where nearly all ways
+are as short as others), and half a GB."""
 NO_STEP = -1
 """In place of a step: the server is reached."""
 
@@ -516,35 +514,6 @@ class Topology:
         return (
             self.lines[line].name if line < len(self.lines) else self._airs[line - len(self.lines)]
         )
-
-    def graph(self) -> networkx.DiGraph:
-        """As a networkx graph: nodes `client-i`, the routes' nodes and the server; one edge per
-        direction with `name`, `capacity_bytes_per_s` (a varying link's highest), `latency_s`,
-        `loss`."""
-        import networkx
-
-        graph = networkx.DiGraph()
-        rates = self.capacities_bytes_per_s.tolist()
-        for k, line in enumerate(self.lines):
-            graph.add_edge(
-                line.tail,
-                line.head,
-                name=line.name,
-                capacity_bytes_per_s=rates[2 * self.clients + k],
-                latency_s=line.latency_s,
-                loss=line.loss,
-            )
-        for client in range(self.clients):
-            node = self.routes.nodes[self._nodes[client]]
-            for k, ends in enumerate(((f"client-{client}", node), (node, f"client-{client}"))):
-                graph.add_edge(
-                    *ends,
-                    name=self.link_name(2 * client + k),
-                    capacity_bytes_per_s=rates[2 * client + k],
-                    latency_s=float(self._latencies_s[k, client]),
-                    loss=float(self._losses[client]),
-                )
-        return graph
 
 
 class Star(Topology):

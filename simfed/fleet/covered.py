@@ -30,7 +30,7 @@ _BOTH: tuple[Coverage, ...] = ("client", "sample")
 _UNTIMED_KEYS = (
     "name seed rounds dataset.name dataset.file dataset.table dataset.folder dataset.leaf "
     "dataset.torchvision dataset.huggingface dataset.root dataset.target dataset.owner "
-    "dataset.features dataset.categories dataset.test dataset.pixels dataset.task "
+    "dataset.features dataset.test dataset.pixels dataset.task "
     "dataset.partition prototypes client_order clients.count clients.prototype clients.device "
     "clients.link clients.k clients.devices clients.failure clients.attack.from "
     "clients.overlap.chunks training.batch_size training.learning_rate training.local_steps "

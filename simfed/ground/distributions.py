@@ -136,35 +136,6 @@ class Lognormal:
 
 
 @dataclass(frozen=True)
-class Pareto:
-    """P(X > x) = (low/x)^shape from `low` on; the smaller the shape, the heavier the tail.
-
-    >>> Pareto(1.0, shape=2.0).quantile(np.array([0.75]))
-    array([2.])
-    """
-
-    low: float
-    shape: float
-    high: float = math.inf
-    attains_low = True
-
-    def __post_init__(self) -> None:
-        _check_positive(self.low, "minimum")
-        if not 0.1 <= self.shape <= 1000:
-            raise InputError("a number from 0.1 to 1000", where="shape", got=self.shape)
-        truncate_law(self.cdf, self.low, self.high)
-
-    def cdf(self, x: float) -> float:
-        """The share of the law below `x`, before truncation."""
-        return -math.expm1(-self.shape * math.log(x / self.low)) if x > self.low else 0.0
-
-    def quantile(self, u: Floats) -> Floats:
-        _, inside = truncate_law(self.cdf, self.low, self.high)
-        values: Floats = self.low * np.exp(-np.log1p(-inside * u) / self.shape)
-        return np.clip(values, self.low, self.high)
-
-
-@dataclass(frozen=True)
 class Discrete:
     """One of `values`, with probabilities in proportion to `weights` (alike without)."""
 

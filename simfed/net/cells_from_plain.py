@@ -121,9 +121,8 @@ def _make_wifi(spec: Mapping[str, Any]) -> Wifi:
         spec["standard"],
         round(spec.get("width", 20e6) / 1e6),
         spec.get("streams", 1),
-        round(1e9 * spec.get("guard_interval", 800e-9)),
-        spec.get("aggregation", True),
-        spec.get("fair", "packets"),
+        aggregation=spec.get("aggregation", True),
+        fair=spec.get("fair", "packets"),
     )
 
 

@@ -74,8 +74,7 @@ def build_model(network: Spec) -> Model:
     options = network.get("tcp") or {}
     if network.get("model", "fluid") != "tcp":
         return make_model("fluid", where="network.model")
-    names = {"mss": "mss_bytes", "header": "header_bytes"}
-    renamed = {names.get(key, key): value for key, value in options.items()}
+    renamed = {{"header": "header_bytes"}.get(key, key): value for key, value in options.items()}
     return make_model({"kind": "tcp", **renamed}, where="network.tcp")
 
 
@@ -259,8 +258,6 @@ class _Builder:
             up_s, down_s = _read_latencies_s(edge)
             ways = (("up", first, second, up_s), ("down", second, first, down_s))
             for way, tail, head, latency_s in ways:
-                if way == "down" and edge.get("one_way"):
-                    continue
                 name = f"{tail}>{head}"
                 rate = self._rate(edge.get(way), f"{where}.{way}", name)
                 lines.append(Line(name, tail, head, rate, latency_s, loss))

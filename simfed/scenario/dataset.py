@@ -129,13 +129,10 @@ class DatasetSpec(Section):
     features: tuple[str, ...] | None = Field(
         default=None, description="columns that are learned from; omitted: all others"
     )
-    categories: Literal["one-hot", "codes"] = Field(
-        default="one-hot", description="columns of text: one input per value, or one number each"
-    )
     missing: Literal["refuse", "mean", "median"] = Field(
         default="refuse",
         description="rows without a value; else numbers become the training rows' mean or "
-        "median, categories the most frequent one",
+        "median, texts the most frequent one",
     )
     test: Annotated[DataPath | None, Only("table")] = Field(
         default=None, description="a second table with the test rows"
@@ -185,7 +182,7 @@ class DatasetSpec(Section):
             raise BadValue("one of them", got=f"{' and '.join(sources)}")
         if self.table is not None and self.target is None:
             raise BadValue(where="target", problem="the key 'target' is missing beside table")
-        for key in ("target", "owner", "features", "categories", "missing"):
+        for key in ("target", "owner", "features", "missing"):
             if self.kind not in ("table", "huggingface") and self._says(key):
                 hint = f"{key} belongs to table or huggingface"
                 raise BadValue(problem=f"{self.kind} has no columns", where=key, hint=hint)

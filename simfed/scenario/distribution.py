@@ -187,14 +187,6 @@ class NormalSpec(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
 
-class ParetoSpec(_Brief):
-    """P(X > x) = (minimum/x)^shape."""
-
-    minimum: Amount = Field(description="the smallest value")
-    shape: Positive = Field(description="the smaller, the heavier the tail; 0.1 to 1000")
-    high: Amount | None = Field(default=None, description=_HIGH)
-
-
 class ChoiceSpec(_Brief):
     """One of a few values."""
 
@@ -207,7 +199,7 @@ class ChoiceSpec(_Brief):
 class Distribution(_Brief):
     """A value drawn for every client, from the run's seed, in place of one value for the group.
 
-    One of the laws `lognormal`, `uniform`, `normal`, `pareto`, `choice`, or a `column` of a CSV or
+    One of the laws `lognormal`, `uniform`, `normal`, `choice`, or a `column` of a CSV or
     Parquet `table`: each client gets the value of a row drawn at random, or, without `table`, of
     the row of the group's table `devices` that was drawn for it. See fleets.
     """
@@ -215,7 +207,6 @@ class Distribution(_Brief):
     lognormal: LognormalSpec | None = Field(default=None, description="median or mean, and cv")
     uniform: UniformBetween | None = Field(default=None, description="low and high")
     normal: NormalSpec | None = Field(default=None, description="mean and sd, truncated at 0")
-    pareto: ParetoSpec | None = Field(default=None, description="minimum and shape")
     choice: ChoiceSpec | None = Field(default=None, description="values and their weights")
     column: str | None = Field(default=None, description="of `table`, or of the group's `devices`")
     table: Annotated[FoundFile | None, Only("column")] = Field(
@@ -253,7 +244,7 @@ class Distribution(_Brief):
         return law
 
 
-KINDS = ("lognormal", "uniform", "normal", "pareto", "choice", "column")
+KINDS = ("lognormal", "uniform", "normal", "choice", "column")
 
 
 def _lognormal(part: LognormalSpec, quantity: FieldQuantity) -> Law:
@@ -272,11 +263,6 @@ def _normal(part: NormalSpec, quantity: FieldQuantity) -> Law:
     return laws.Normal(mean, sd, *_read_bounds(part, quantity))
 
 
-def _pareto(part: ParetoSpec, quantity: FieldQuantity) -> Law:
-    high = math.inf if part.high is None else _read_value(part, "high", quantity)
-    return laws.Pareto(_read_value(part, "minimum", quantity), part.shape, high)
-
-
 def _choice(part: ChoiceSpec, quantity: FieldQuantity) -> Law:
     values = tuple(_parse_value(value, "values", quantity) for value in part.values)
     return laws.Discrete(values, part.weights or ())
@@ -286,7 +272,6 @@ _LAWS: dict[str, Callable[[Any, FieldQuantity], Law]] = {
     "lognormal": _lognormal,
     "uniform": _uniform,
     "normal": _normal,
-    "pareto": _pareto,
     "choice": _choice,
 }
 

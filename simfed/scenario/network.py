@@ -42,12 +42,6 @@ def _check_rate(rate: float) -> float:
     return rate
 
 
-def _check_size(size: float) -> float:
-    if size <= 0:
-        raise BadValue("a size above 0 such as 1448 B", got=f"{size:g} B")
-    return size
-
-
 SomeRate = Annotated[Rate, AfterValidator(_check_rate)]
 
 
@@ -270,33 +264,21 @@ class TierSpec(Section):
     loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
 
 
-_TWO_WAYS = Only("one_way", False)
-
-
 class EdgeSpec(Section):
     """A link between two nodes of a graph. Rates omitted are unlimited."""
 
     between: tuple[str, str] = Field(description="two nodes")
     up: LinkRate | None = Field(default=None, description="capacity from the first to the second")
-    down: Annotated[LinkRate | None, _TWO_WAYS] = Field(
-        default=None, description="capacity the other way"
-    )
+    down: LinkRate | None = Field(default=None, description="capacity the other way")
     latency: Duration = Field(default=0.0, description="one-way delay")
-    down_latency: Annotated[Duration | None, _TWO_WAYS] = Field(
-        default=None, description=_DOWN_LATENCY
-    )
+    down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
-    one_way: bool = Field(default=False, description="there is no way back")
 
 
 class TcpOptions(Section):
     """Keys that go with `model: tcp`."""
 
     handshake: bool = Field(default=True, description="false: connections are kept open")
-    initial_window: PositiveInt = Field(default=10, description="segments of the first burst")
-    mss: Annotated[Size, AfterValidator(_check_size)] = Field(
-        default=1448.0, description="payload of a full segment"
-    )
     header: Size = Field(default=54.0, description="bytes that every segment carries besides")
 
 
@@ -306,7 +288,6 @@ class WifiSpec(Section):
     standard: Literal["n", "ac", "ax"] = Field(description="802.11n, ac or ax (Wi-Fi 4, 5, 6)")
     width: Frequency = Field(default=20e6, description="of the channel")
     streams: PositiveInt = Field(default=1, description="spatial streams")
-    guard_interval: Duration = Field(default=800e-9, description="between symbols")
     aggregation: bool = Field(default=True, description="several frames go in one turn")
     fair: Literal["packets", "airtime"] = Field(
         default="packets", description="packets: equally many turns; airtime: equally much time"

@@ -13,7 +13,6 @@ from simfed.ground.distributions import (
     Discrete,
     Lognormal,
     Normal,
-    Pareto,
     UniformLaw,
     pick_positions,
 )
@@ -29,8 +28,6 @@ LAWS = [
     Normal(1.0, 1.0, low=0.5, high=1.5),
     Lognormal(0.3, 0.5),
     Lognormal(0.3, 0.5, low=0.2, high=0.4),
-    Pareto(1.0, 2.5),
-    Pareto(1.0, 2.5, high=3.0),
 ]
 
 
@@ -54,7 +51,6 @@ def test_moments_of_the_laws():
     assert Lognormal.of_mean(0.3, 0.5, 0.0, math.inf).quantile(GRID).mean() == pytest.approx(
         0.3, rel=1e-5
     )
-    assert Pareto(2.0, 3.0).quantile(GRID).mean() == pytest.approx(3.0, rel=1e-3)  # a·m/(a − 1)
 
 
 def test_the_normal_law_is_truncated_at_0_not_clipped():
@@ -93,8 +89,6 @@ def test_a_pick_is_always_something_with_weight(weights, u):
         (lambda: Lognormal(0.0, 1.0), "median: got 0.0, expected a value above 0"),
         (lambda: Lognormal(1.0, 500.0), "cv: got 500.0, expected a number above 0, at most 100"),
         (lambda: Lognormal(1.0, 1.0, high=1e-9), "bounds between which some"),
-        (lambda: Pareto(1.0, 0.01), "shape: got 0.01, expected a number from 0.1 to 1000"),
-        (lambda: Pareto(1.0, 1.0, high=0.5), "low below high"),
         (lambda: Discrete(()), "values: got [], expected at least one value"),
         (
             lambda: Discrete((1.0, 2.0), (1.0,)),

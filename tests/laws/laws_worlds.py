@@ -290,7 +290,6 @@ VALUES: dict[str, Any] = {
     "CellSpec.share": [0.5, network.ShareTrace],
     "width": ["20 MHz", "40 MHz"],
     "streams": [1, 2],
-    "guard_interval": ["800 ns"],
     "tiers": lambda drawing: [
         drawing.section(network.TierSpec, name=name)
         for name in drawing.rng.choice((("edge",), ("edge", "core")))
@@ -302,8 +301,6 @@ VALUES: dict[str, Any] = {
     "NetworkSpec.file": ["lines.graphml", "lines.gml"],
     "routes": [[["b", "a", "server"]]],
     "node": ["server"],
-    "initial_window": [2, 10],
-    "mss": ["1448 B", "500 B"],
     "header": ["54 B", "0 B"],
     # traces
     "file": ["up.csv"],
@@ -337,14 +334,13 @@ VALUES: dict[str, Any] = {
     "weights": ["likely"],
     **{
         key: partial(_draw_amount, place)
-        for place, keys in enumerate((("low", "minimum", "sd"), ("median", "mean"), ("high",)))
+        for place, keys in enumerate((("low", "sd"), ("median", "mean"), ("high",)))
         for key in keys
     },
     "Distribution.column": ["taken from COLUMNS"],
     "unit": ["taken from COLUMNS"],
     "ChoiceSpec.values": lambda drawing: list(TRIPLES[drawing.quantity]),
     "ChoiceSpec.weights": [[1, 2, 1]],
-    "shape": [2.0],
     "Distribution.table": ["devices.csv"],
     # apps
     "node_config": [{"shard": "{node}-{nth}"}],
@@ -576,7 +572,7 @@ class Drawing:
         fixed = dict(source)
         kind = next(key for key in data.SOURCES if key in fixed)
         drawn = self.section(data.DatasetSpec, only=kind, **fixed)
-        columns = ("target", "owner", "features", "categories", "missing")
+        columns = ("target", "owner", "features", "missing")
         if kind != "table":
             drawn = {key: value for key, value in drawn.items() if key not in columns}
             drawn |= fixed

@@ -211,8 +211,6 @@ def test_columns_become_standardised_numbers_and_categories(tmp_path, kind):
     numbers = data.normalise(data.train_images)
     assert np.allclose(numbers[:, [0, 4]].mean(axis=0), 0, atol=1e-6)
     assert np.allclose(numbers[:, [0, 4]].std(axis=0), 1, atol=1e-6)
-    codes = one.model_copy(update={"categories": "codes"})
-    assert load_data(codes).facts.input_shape == (3,)
 
 
 @pytest.mark.parametrize(("missing", "age"), [("mean", 43.2), ("median", 45.0)])
@@ -232,15 +230,14 @@ def test_missing_values_are_refused_or_imputed_as_the_scenario_says(tmp_path, mi
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.null(), pa.float64()])
 @pytest.mark.parametrize("missing", ["mean", "median"])
-@pytest.mark.parametrize("categories", ["one-hot", "codes"])
 def test_a_column_without_a_value_is_refused_and_leaves_its_neighbours_alone(
-    tmp_path, kind, missing, categories
+    tmp_path, kind, missing
 ):
     table = pa.table(
         {"empty": pa.nulls(20, kind), "next": np.arange(20) + 5, "ill": np.arange(20) % 2}
     )
     parquet.write_table(table, tmp_path / "t.parquet")
-    keys = {"table": "t.parquet", "target": "ill", "missing": missing, "categories": categories}
+    keys = {"table": "t.parquet", "target": "ill", "missing": missing}
     with pytest.raises(InputError) as error:
         load_data(spec(tmp_path, **keys))
     assert str(error.value).endswith(

@@ -181,7 +181,6 @@ def _build_table_reader(data: DatasetSpec) -> TableReader:
         target=data.target or "label",
         owner=data.owner,
         features=data.features,
-        categories=data.categories,
         missing=data.missing,
         layout=data.layout,
     )

@@ -157,8 +157,8 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
 
 class TableReader:
     """Columns of numbers become one input each, standardised by the training rows; columns of
-    texts one input per value (`one-hot`) or one number (`codes`, standardised too); columns of
-    equally long lists keep their shape; pictures become bytes.
+    texts one input per value; columns of equally long lists keep their shape; pictures become
+    bytes.
 
     A row without a value is refused, or gets the mean or median of its column (the most frequent
     text, the first in the alphabet at a tie).
@@ -172,13 +172,12 @@ class TableReader:
         target: str,
         owner: str | None = None,
         features: Sequence[str] | None = None,
-        categories: str = "one-hot",
         missing: str = "refuse",
         layout: str | None = None,
     ) -> None:
         self._tables = [table for table in (train, test) if table is not None]
         self._target, self._owner = target, owner
-        self._codes, self._missing, self._asked = categories == "codes", missing, layout
+        self._missing, self._asked = missing, layout
         names = list(train.schema.names)
         for name in (target, *([owner] if owner else ()), *(features or names)):
             for table in self._tables:
@@ -298,11 +297,10 @@ class TableReader:
         if self._single is not None:
             shape = put_channels_first(self._row_shape, self._layout)
             return (1, *shape) if len(shape) == 2 else shape
-        widths = [len(self._values[name]) if self._is_split(name) else 1 for name in self._features]
-        return (sum(widths),)
+        return (sum(map(self._width, self._features)),)
 
-    def _is_split(self, name: str) -> bool:
-        return self._kinds[name] == "text" and not self._codes
+    def _width(self, name: str) -> int:
+        return len(self._values[name]) if self._kinds[name] == "text" else 1
 
     @cached_property
     def _values(self) -> dict[str, list[str]]:
@@ -315,12 +313,12 @@ class TableReader:
             for table in self._tables:
                 column = _cast_to_texts(table.read([name])[name])
                 values |= {value for value in column.unique().to_pylist() if value is not None}
-            if not self._codes and len(values) > MOST_VALUES:
+            if len(values) > MOST_VALUES:
                 raise InputError(
                     f"at most {MOST_VALUES:,} different texts",
                     where=f"{self._tables[0].place}: column {name}",
                     got=len(values),
-                    hint="categories: codes, or leave the column out: features",
+                    hint="leave the column out: features",
                 )
             values_of[name] = sorted(values)
         return values_of
@@ -372,13 +370,10 @@ class TableReader:
                 where = f"{table.place}: column {name}"
                 if self._kinds[name] == "text":
                     codes, fill = self._coded(column, name, where, fill)
-                    if self._is_split(name):
-                        into[np.arange(len(codes)), at + codes] = 1
-                    else:
-                        into[:, at] = codes
+                    into[np.arange(len(codes)), at + codes] = 1
                 else:
                     into[:, at], fill = self._filled(column, where, fill)
-            at += len(self._values[name]) if self._is_split(name) else 1
+            at += self._width(name)
         return samples
 
     def _coded(
@@ -469,8 +464,8 @@ class TableReader:
         mean, sd = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
         at = 0
         for name in self._features:
-            width = len(self._values[name]) if self._is_split(name) else 1
-            if self._is_split(name):
+            width = self._width(name)
+            if self._kinds[name] == "text":
                 mean[at : at + width], sd[at : at + width] = 0, 1
             at += width
         return tuple(mean.tolist()), tuple(np.where(sd > 0, sd, 1).tolist())

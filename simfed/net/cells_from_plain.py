@@ -18,7 +18,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.topology import Access, Cell, Direction
-from simfed.net.traces import LinkTrace, Trace, TraceColumn
+from simfed.net.traces import LinkTrace, Trace, make_column
 
 Spec = Mapping[str, Plain]
 Technologies = Mapping[str, Wifi | Cellular]
@@ -172,5 +172,5 @@ def _convert_trace(
         alone, weights = technology.alone(rates), technology.weights(rates, mean_share)[way]
     else:
         alone, weights = rates, technology.weights(rates, mean_share)
-    heard = replace(trace, rates_bytes_per_s=TraceColumn(alone), radio_weights=TraceColumn(weights))
+    heard = replace(trace, rates_bytes_per_s=make_column(alone), radio_weights=make_column(weights))
     return LinkTrace(heard, varying.offset_s)

@@ -8,11 +8,12 @@ change with its capacity. No trace is shipped with simfed; `simfed.net.trace_fil
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
-from typing import Literal, NamedTuple, Protocol, get_args, overload
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
@@ -25,59 +26,13 @@ MOST_PIECES = 1_000_000
 """Pieces of a trace in equal steps, or made up: more would take minutes and gigabytes."""
 
 
-class TraceColumn(Sequence[float]):
-    """Numbers that do not change, of eight bytes each where a tuple's take 32.
-
-    >>> TraceColumn([0.0, 2.5])[1], TraceColumn([0.0, 2.5]) == (0, 2.5)
-    (2.5, True)
-    """
-
-    __slots__ = ("array", "view")
-
-    def __init__(self, numbers: Iterable[float] | Floats) -> None:
-        """An array is not copied, and cannot be changed from now on."""
-        self.array: Floats = (
-            numbers
-            if isinstance(numbers, np.ndarray)
-            else np.array([float(x) for x in numbers], dtype=np.float64)
-        )
-        self.array.flags.writeable = False
-        self.view = self.array.data
-        """The numbers of `array`; an item is Python's own, and costs no call of a method."""
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    @overload
-    def __getitem__(self, index: int) -> float: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[float, ...]: ...
-    def __getitem__(self, index: int | slice) -> float | tuple[float, ...]:
-        if isinstance(index, slice):
-            return tuple(self.view[index])
-        return self.view[index]
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(self.view)
-
-    def __array__(self, dtype: type | None = None, copy: bool | None = None) -> Floats:
-        return self.array.astype(dtype) if copy or dtype else self.array
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, TraceColumn):
-            return np.array_equal(self.array, other.array)
-        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        if len(self) <= 100:
-            return repr(tuple(self))
-        return f"({self[0]}, {self[1]}, … {len(self):,} numbers)"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return TraceColumn, (self.array,)
+def make_column(numbers: Iterable[float] | Floats) -> array[float]:
+    """Return the numbers in eight bytes each, where a tuple's take 32; nobody changes them."""
+    if not isinstance(numbers, np.ndarray):
+        return array("d", numbers)
+    column = array("d")
+    column.frombytes(np.ascontiguousarray(numbers, np.float64).data.cast("B"))
+    return column
 
 
 class Moment(NamedTuple):
@@ -110,8 +65,8 @@ class Trace:
 
     def __post_init__(self) -> None:
         for name in ("starts_s", "rates_bytes_per_s", "radio_weights"):
-            if not isinstance(getattr(self, name), TraceColumn | None):
-                object.__setattr__(self, name, TraceColumn(getattr(self, name)))
+            if not isinstance(getattr(self, name), array | None):
+                object.__setattr__(self, name, make_column(getattr(self, name)))
 
     @classmethod
     def of(
@@ -159,7 +114,7 @@ class Trace:
         changes = np.concatenate([[True], rates[1:] != rates[:-1]])
         if not changes.all():
             starts, rates = starts[changes], rates[changes]
-        return cls(TraceColumn(starts), TraceColumn(rates), float(duration_s), end)
+        return cls(make_column(starts), make_column(rates), float(duration_s), end)
 
     @property
     def peak_bytes_per_s(self) -> float:
@@ -208,8 +163,8 @@ class Trace:
         """The same trace with every capacity times `factor`."""
         if factor == 1:
             return self
-        rates = TraceColumn(np.asarray(self.rates_bytes_per_s) * factor)
-        return replace(self, rates_bytes_per_s=rates)
+        rates = np.asarray(self.rates_bytes_per_s) * factor
+        return replace(self, rates_bytes_per_s=make_column(rates))
 
 
 class Varies(Protocol):

@@ -769,9 +769,10 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
     method, server = scenario.method, scenario.aggregation
     option, edges = method.made.weighs_staleness, server.edge_servers
     weighs = any(_has(getattr(scenario, name), key) for name, key in _BUSY.items())
-    nodes = [("aggregation", server, weighs)]
+    nodes: list[tuple[str, Aggregation | EdgeServers, bool]] = [("aggregation", server, weighs)]
     if edges is not None:
-        nodes.append(("aggregation.edge_servers", edges, edges.device or edges.restarts))
+        weighs = _has(edges, "device") or _has(edges, "restarts")
+        nodes.append(("aggregation.edge_servers", edges, weighs))
     for where, node, weighs in nodes:
         staleness = node.staleness
         if staleness is None or staleness.kind == "constant":

@@ -14,7 +14,7 @@ import io
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -46,7 +46,9 @@ def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float
     (times_ms,) = _read_lines(path, 1, lambda line, where: [_parse_number(line, where)])
     _check_order(times_ms, path, strictly=False)
     if times_ms[0] < 0 or times_ms[-1] <= 0:
-        raise InputError("times in ms above 0", where=str(path), got=float(times_ms[-1]))
+        wrong = 0 if times_ms[0] < 0 else len(times_ms) - 1
+        where, written = _find_entry(path, wrong, len(times_ms))
+        raise InputError("times in ms above 0", where=where, got=written)
     duration_s = float(times_ms[-1]) / 1e3
     edges = compute_bin_edges(duration_s, bin_s, str(path))
     packets = np.zeros(len(edges) - 1, dtype=np.int64)
@@ -67,12 +69,13 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     times, rates = _read_lines(path, 2, lambda line, where: _parse_numbers(line, 2, where))
     _check_order(times, path)
     rates[0] = 0.0  # whatever it says
+    with np.errstate(over="ignore"):
+        rates *= 1e6
+        rates /= 8
     _check_rates(rates, path)
     if len(times) < 2:
         raise InputError("a trace of at least two lines", where=str(path), got=len(times))
     rates = rates[1:]
-    rates *= 1e6
-    rates /= 8
     times -= float(times[0])
     return Trace.of_arrays(times[:-1], rates, float(times[-1]), end, where=str(path))
 
@@ -109,6 +112,10 @@ def read_csv(
         times -= float(times[0])
         if duration_s is None:
             duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
+        elif duration_s <= times[-1]:
+            where, written = _find_entry(path, len(times) - 1, len(times))
+            allowed = f"a last time before the trace's end, {duration_s:g} s after its first"
+            raise InputError(allowed, where=where, got=written)
     return Trace.of_arrays(times, rates, duration_s, end, where=str(path))
 
 
@@ -346,6 +353,9 @@ def _parse_numbers(line: str, count: int, where: str) -> list[float]:
 
 
 def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> None:
+    if not np.isfinite(times).all():
+        where, written = _find_entry(path, int(np.argmin(np.isfinite(times))), len(times))
+        raise InputError("a time that is a number of seconds", where=where, got=written)
     good = times[1:] > times[:-1] if strictly else times[1:] >= times[:-1]
     if not good.all():
         k = int(np.argmin(good))
@@ -356,9 +366,10 @@ def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> 
 
 
 def _check_rates(rates: Floats, path: str | FilePath) -> None:
-    if rates.min(initial=0.0) < 0:
-        where, written = _find_entry(path, int(np.argmax(rates < 0)), len(rates))
-        raise InputError("a capacity of at least 0", where=where, got=written)
+    good = (rates >= 0) & (rates < inf)
+    if not good.all():
+        where, written = _find_entry(path, int(np.argmin(good)), len(rates))
+        raise InputError("a capacity of at least 0, and finite", where=where, got=written)
 
 
 def _find_entry(path: str | FilePath, entry: int, count: int) -> tuple[str, str]:

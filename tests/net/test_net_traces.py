@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import pickle
+from functools import partial
 from math import inf, isfinite, nan
 
 import numpy as np
@@ -223,6 +224,23 @@ def test_columns_are_numbered_from_0(tmp_path, columns):
             r"line 6: got '4.50,1', expected a time after",
         ),
         (read_csv, "t,r\n0,1\n1,-0.50\n", r"line 3: got '1,-0.50', expected a capacity of at"),
+        (
+            read_csv,
+            "0,1\n1,1e305\n",
+            "line 2: got '1,1e305', expected a capacity of at least 0, and",
+        ),
+        (read_pensieve, "0 1\n1 1e305\n", "line 2: got '1 1e305', expected a capacity of at least"),
+        (
+            partial(read_csv, time_unit="h"),
+            "0,1\n\n1e308,1\n",
+            "line 3: got '1e308,1', expected a time that is a number of seconds",
+        ),
+        (
+            partial(read_csv, duration_s=5.0),
+            "t,r\n1,1\n6.0,1\n",
+            "line 3: got '6.0,1', expected a last time before the trace's end, 5 s after its first",
+        ),
+        (read_mahimahi, "-5\n3\n", "line 1: got '-5', expected times in ms above 0"),
         (read_csv, "nan,1\nnan,1\n", "line 1: got 'nan', expected a number"),
         (read_csv, "0,1\n1,inf\n", "line 2: got 'inf', expected a number"),
         (read_csv, "0,1\n1\n", "line 2: got 1, expected at least 2 columns"),

@@ -69,7 +69,7 @@ from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
 from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.objective import Classification
-from simfed.learn.passes import PARTS, choose_passes, find_stretch
+from simfed.learn.passes import choose_passes
 from simfed.learn.precision import exact_float32, same_algorithms
 from simfed.learn.rehearsal import Rehearsal, rehearsals
 
@@ -673,15 +673,11 @@ class Bench:
 
     def _distillation(self, case: MeasuredCase) -> Callable[[], object]:
         """One student step on the public set: loss, gradient, new weights."""
-        most = 1 if self._plan.device == "cuda" else PARTS
-        parts = self._server_passes.parts(case.size, most)  # as in a run
 
         def call() -> None:
             self._gradient.zero_()
-            for number in range(parts):
-                where = find_stretch(case.size, parts, number)
-                for part in self._server_passes.chunks(where.start, where.stop):
-                    self._distil(part)
+            for part in self._server_passes.chunks(0, case.size):
+                self._distil(part)
             self.server.weights.sub_(self._gradient, alpha=0.0)
 
         return call

@@ -123,7 +123,7 @@ class HostedWorkload:
         arena = Arena(shared=workers > 1, device=self.data.device)
         clients = list_prototype_clients(scenario) if workers > 1 else None
         self._residuals = Residuals(arena, self.tasks, clients)
-        self.kit = Kit(scenario, streams, self.data, self.tasks.setting, arena)
+        self.kit = Kit(scenario, streams, self.data, self.tasks.setting)
         self._encoder = Encoder(streams, self.tasks, self._residuals)
         self._noisy = self._make_noisy()
         shelf = Shelf(arena, self._rooms(workers))

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -35,8 +34,7 @@ from simfed.learn.federation import (
     draw_public,
 )
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import DIVERGENCES, kl_sum
-from simfed.learn.memory import Arena
+from simfed.learn.losses import DIVERGENCES
 from simfed.learn.mixes import label_counts, sum_by_group
 from simfed.learn.models import build_model
 from simfed.learn.models.build import find_last_linear
@@ -105,9 +103,7 @@ class Kit:
         streams: Streams,
         data: Federation,
         setting: Setting,
-        arena: Arena | None = None,
     ) -> None:
-        """arena: memory that processes forked later share."""
         self.setting = setting
         self.training: Training = scenario.training
         self.distillation: Distillation = scenario.distillation
@@ -126,21 +122,13 @@ class Kit:
         }  # fmt: skip
         self._private = self._find_private() if setting.private else None
         self.parts = PARTS if self.device.type == "cpu" else 1
-        """A public or test set is worked through in so many parts at most."""
+        """A test set is worked through in so many parts at most."""
         self.each: Each = self._one_after_another
         self.flops = {
             name: model_facts(prototype.model, data.input_shape, data.classes).forward_flops
             for name, prototype in scenario.prototypes.items()
         }
         """Of one sample through each prototype."""
-        self._arena = arena or Arena(shared=False, device=data.device)
-        self._gradients: dict[str, Tensor] = {}
-        self._awaited = 0
-        """Results that `logits_each` waits for, and rows for those to come."""
-        self._rows: list[Tensor] = []
-        if self._arena.shared and setting.public:
-            for name in self.prototypes:
-                self._gradients_of(name)
         self._probes: dict[int, Positions] = {}
         policies = [scenario.policy_of_group(group) for group in scenario.clients]
         self._local_losses = [policy.reward.local_loss for policy in policies]
@@ -333,23 +321,18 @@ class Kit:
         return total
 
     def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
-        """(public samples of the round, classes) of each model, in evaluation mode;
-        over all processes."""
+        """(public samples of the round, classes) of each model, in evaluation mode; over all
+        processes."""
         calls = [(changed, round) for changed in models]
         costs = [self._of_public(model.prototype) for model in models]
-        self._awaited = len(models)
-        try:
-            return self.each("public_logits", calls, costs)
-        finally:
-            self._awaited = 0
-            self._rows.clear()
+        return self.each("public_logits", calls, costs)
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
         """(public samples of the round, classes) of one model: see `logits_each`."""
         seat = self._seats[changed.prototype]
         flat, change = seat.flat.load(changed.model), changed.change
         if change is None:
-            return self._kept(seat.passes.logits(self.public(round)))
+            return seat.passes.logits(self.public(round))
         if isinstance(change, Sparse):
             before = flat.weights.index_select(0, change.indices)
             after = before + changed.factor * change.values
@@ -362,85 +345,27 @@ class Kit:
             flat.weights.index_copy_(0, change.indices, before)
         else:
             flat.weights.copy_(before)
-        return self._kept(logits)
-
-    def _kept(self, logits: Tensor) -> Tensor:
-        """`logits`; in `logits_each` of this process copied beside the heap, where what stays from
-        one pass to the next would keep apart the holes that the passes leave."""
-        if not self._awaited:
-            return logits
-        if not self._rows:
-            rows = Arena(shared=False).zeros(self._awaited, *logits.shape)
-            self._rows += reversed(rows.unbind())
-        return self._rows.pop().copy_(logits)
+        return logits
 
     def distil_each(
-        self,
-        models: dict[str, Model],
-        round: int,
-        targets: Tensor,
-        *,
-        rate: float,
-        steps: int = 1,
-        temperature: float = 1.0,
-        divergence: str = "teacher-student",
+        self, models: dict[str, Model], round: int, targets: Tensor, **options: Any
     ) -> tuple[dict[str, Model], dict[str, float]]:
-        """Fit one model per prototype to soft `targets` (float64 probabilities) for all public
-        samples of the round, in plain steps on all of them: the models after it, the losses before.
+        """Fit one model per prototype to soft `targets` for all public samples of the round, with
+        the options of `distil`: the models after it, the losses before. Over all processes, a unit
+        per prototype."""
+        calls = [(name, model, round, targets, options) for name, model in models.items()]
+        costs = [3 * self._of_public(name) for name in models]
+        found = dict(zip(models, self.each("distil_public", calls, costs), strict=True))
+        return (
+            {name: model for name, (model, _) in found.items()},
+            {name: loss for name, (_, loss) in found.items()},
+        )
 
-        divergence: KL(targets ‖ model), or `student-teacher` for KL(model ‖ targets); the mean over
-        samples of the sum over classes. Running statistics stay as they are. Over all processes.
-        """
-        models = {
-            name: {"weights": state["weights"].clone(), "buffers": state["buffers"]}
-            for name, state in models.items()
-        }
-        first: dict[str, float] = {}
-        samples = len(targets)
-        parts = {name: self._seats[name].passes.parts(samples, self.parts) for name in models}
-        for _ in range(steps):
-            calls = [
-                (name, model, round, targets, part, temperature, divergence)
-                for name, model in models.items()
-                for part in range(parts[name])
-            ]
-            costs = [3 * self._of_public(name) / parts[name] for name, *_ in calls]
-            losses = dict.fromkeys(models, 0.0)
-            sums = torch.stack(self.each("distil_part", calls, costs)).tolist()
-            for (name, *_), value in zip(calls, sums, strict=True):
-                losses[name] += value
-            first = first or losses
-            for name, model in models.items():
-                for gradient in self._gradients_of(name)[: parts[name]]:
-                    model["weights"].sub_(gradient, alpha=rate)
-        return models, {name: total / samples for name, total in first.items()}
-
-    def distil_part(
-        self, prototype: str, model: Values, round: int, targets: Tensor, part: int,
-        temperature: float, divergence: str,
-    ) -> Tensor:  # fmt: skip
-        """The sum of divergences over a part of the samples; the gradient for the mean over all of
-        them goes to a row that all processes see."""
-        seat, samples, most = self._seats[prototype], self.public(round), len(targets)
-        seat.flat.load(model)
-        gradient = self._gradients_of(prototype)[part].zero_()
-        total = torch.zeros((), dtype=torch.float64, device=self.device)
-        where = find_stretch(most, seat.passes.parts(most, self.parts), part)
-        for some in seat.passes.chunks(where.start, where.stop):
-
-            def loss(logits: Tensor, some: slice = some) -> tuple[Tensor, Tensor]:
-                value, slope = DIVERGENCES[divergence](targets[some], logits, temperature)
-                return value, slope.div_(most)
-
-            total += seat.passes.gradient(samples[some], loss, gradient, training=False)
-        return total
-
-    def _gradients_of(self, prototype: str) -> Tensor:
-        if prototype not in self._gradients:
-            seat = self._seats[prototype]
-            parts = seat.passes.parts(self.setting.public, self.parts)
-            self._gradients[prototype] = self._arena.zeros(parts, seat.flat.parameters)
-        return self._gradients[prototype]
+    def distil_public(
+        self, prototype: str, model: Values, round: int, targets: Tensor, options: dict[str, Any]
+    ) -> tuple[Model, float]:
+        """Call `distil` on the public samples of a round: see `distil_each`."""
+        return self.distil(prototype, model, self.public(round), targets, **options)
 
     def _of_public(self, prototype: str) -> float:
         """FLOPs of a forward pass of the public samples of a round."""
@@ -516,6 +441,7 @@ class Kit:
         epochs: int = 1,
         batch_size: int | None = None,
         temperature: float = 1.0,
+        divergence: str = "teacher-student",
         optimizer: str = "sgd",
         order: np.random.Generator | None = None,
         steps: int | None = None,
@@ -523,39 +449,60 @@ class Kit:
         watch_every: int = 1,
     ) -> tuple[Model, float]:
         """Fit a model to soft `targets` (n, classes; float64 probabilities): KL(targets ‖ model),
-        the mean over samples of the sum over classes. The model after it, the loss before it.
+        or `student-teacher` for KL(model ‖ targets), the mean over samples of the sum over classes.
+        The model after it, the loss before it.
 
         epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`; or so
         many `steps` in place of epochs. `watch` is shown every `watch_every`-th step and the model
         after it; where it says True, nothing follows. Running statistics stay as they are.
         """
-        seat = self._seats[prototype]
+        seat, apart = self._seats[prototype], DIVERGENCES[divergence]
         flat = seat.flat.to_change(model)
         descent = build_plain_descent(rate, optimizer)
         gradient = torch.zeros_like(flat.weights)
-        before = kl_sum(targets, seat.passes.logits(samples), temperature)[0].item() / len(samples)
+        before: float | None = None
         size = batch_size or len(samples)
+        if size < len(samples):
+            logits = seat.passes.logits(samples)
+            before = apart(targets, logits, temperature)[0].item() / len(samples)
         most = epochs * -(-len(samples) // size) if steps is None else steps
         for step, places in enumerate(islice(_draw_batches(len(samples), size, order), most), 1):
             at = torch.from_numpy(places).to(self.device)
             gradient.zero_()
+            total = torch.zeros((), dtype=torch.float64, device=self.device)
             for part in seat.passes.chunks(0, len(at)):
                 mine = at[part]
 
                 def loss(logits: Tensor, mine: Tensor = mine, n: int = len(at)) -> Any:
-                    value, slope = kl_sum(targets[mine], logits, temperature)
+                    value, slope = apart(targets[mine], logits, temperature)
                     return value, slope.div_(n)
 
-                seat.passes.gradient(samples[mine], loss, gradient, training=False)
+                total += seat.passes.gradient(samples[mine], loss, gradient, training=False)
+            before = total.item() / len(at) if before is None else before
             descent.step(flat.weights, gradient)
-            if watch is not None and step % watch_every == 0 and watch(step, seat.flat.values()):
+            if watch is not None and step % watch_every == 0 and watch(step, flat.values()):
                 break
-        return seat.flat.values(), before
+        assert before is not None
+        return flat.values(), before
 
-    def cross_entropy(self, prototype: str, model: Values, positions: Positions | Tensor) -> float:
-        """Mean cross-entropy of a model on training samples, in evaluation mode."""
-        samples, labels = self._data.at(positions)
-        return F.cross_entropy(self.logits(prototype, model, samples), labels).item()
+    def minimise(
+        self,
+        weights: Tensor,
+        loss: Callable[[Tensor, Any], Tensor],
+        batches: Iterable[Any],
+        rate: float,
+        optimizer: str = "sgd",
+    ) -> tuple[Tensor, list[float]]:
+        """Take a step of a plain optimiser along the gradient of `loss(weights, batch)` for each
+        batch: the weights after them, the losses before each."""
+        weights, descent, values = weights.clone(), build_plain_descent(rate, optimizer), []
+        for batch in batches:
+            leaf = weights.clone().requires_grad_()
+            value = loss(leaf, batch)
+            [slope] = torch.autograd.grad(value, leaf)
+            descent.step(weights, slope)
+            values.append(value.item())
+        return weights, values
 
     def variances(self, prototype: str) -> Tensor:
         """(s,) which of a prototype's running statistics are variances, as booleans."""

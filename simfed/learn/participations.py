@@ -28,7 +28,7 @@ __all__ = ["Assignment", "Trained", "Unit", "Worker", "check_fields"]
 _ACTIVITIES = {
     "train": "training",
     "public_logits": "logits",
-    "distil_part": "distillation",
+    "distil_public": "distillation",
     "own_losses": "local_losses",
     "test": "evaluation",
     "attack_success": "evaluation",

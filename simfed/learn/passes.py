@@ -36,7 +36,7 @@ SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
 """Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
 
 PARTS = 4
-"""A public or test set is worked through in so many parts at most, whatever the number of
+"""A test set is worked through in so many parts at most, whatever the number of
 processes."""
 
 
@@ -90,10 +90,6 @@ class Passes:
         """The slices from `start` to `stop` in which samples go through the model."""
         for first in range(start, stop, self.chunk):
             yield slice(first, min(first + self.chunk, stop))
-
-    def parts(self, samples: int, most: int) -> int:
-        """In how many units so many samples are worked through: no more than there are chunks."""
-        return max(1, min(most, -(-samples // self.chunk)))
 
     def logits(self, samples: Tensor, look_up: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """The logits of the samples, in evaluation mode, a chunk at a time, float32.

@@ -520,12 +520,6 @@ def test_clients_of_two_rounds_train_as_each_would_alone():
         assert torch.equal(*residuals)
 
 
-@pytest.mark.parametrize(("public", "parts"), [(48, 1), (129, 2), (1000, 4)])
-def test_no_more_units_of_distillation_than_chunks(public, parts):
-    work = workload(tiny.scenario(dataset={"name": "mnist-mini", "public": public}))
-    assert {len(work.kit._gradients_of(name)) for name in work.kit.prototypes} == {parts}
-
-
 @pytest.mark.parametrize(
     "changes",
     [

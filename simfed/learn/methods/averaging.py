@@ -4,7 +4,7 @@ weights."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from simfed.ground.method import (
@@ -98,6 +98,14 @@ def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
     for arrival in arrivals:
         groups.setdefault(arrival.who.prototype, []).append(arrival)
     return groups
+
+
+def mean_by_prototype(arrivals: Sequence[Arrival], values: Iterable[float]) -> dict[str, float]:
+    """Return the mean of the arrivals' values by prototype."""
+    of: dict[str, list[float]] = {}
+    for arrival, value in zip(arrivals, values, strict=True):
+        of.setdefault(arrival.who.prototype, []).append(value)
+    return {name: sum(each) / len(each) for name, each in of.items()}
 
 
 def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:

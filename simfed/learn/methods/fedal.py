@@ -20,6 +20,7 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
+from simfed.learn.methods.averaging import mean_by_prototype
 from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
@@ -191,24 +192,28 @@ class FedAL(Method):
         """The model after it has learned from the others."""
         import torch
 
-        from simfed.learn.descent import build_plain_descent
-
         samples = kit.public(int(down["of_round"]))
         before = kit.logits(who.prototype, model, samples) if self.forgetting else None
-        weights, descent = model["weights"].clone(), build_plain_descent(kit.rate(round))
         rng = kit.rng("public order", who.client, who.key(round))
-        for _ in range(self.public_epochs):
-            order = torch.from_numpy(rng.permutation(len(samples))).to(kit.device)
-            for at in order.split(kit.setting.batch_size):
-                leaf = weights.clone().requires_grad_()
-                at_leaf = {"weights": leaf, "buffers": model["buffers"]}
-                logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
-                value = _divergence(down["mean"][at], logits)
-                value = value + self.adversarial * (down["feedback"][at] * logits).sum() / len(at)
-                if before is not None:
-                    value = value + self.forgetting * _divergence(before[at], logits)
-                [slope] = torch.autograd.grad(value, leaf)
-                descent.step(weights, slope)
+        orders = (rng.permutation(len(samples)) for _ in range(self.public_epochs))
+
+        def loss(leaf: Any, at: Any) -> Any:
+            at_leaf = {"weights": leaf, "buffers": model["buffers"]}
+            logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
+            value = _divergence(down["mean"][at], logits)
+            value = value + self.adversarial * (down["feedback"][at] * logits).sum() / len(at)
+            return (
+                value
+                if before is None
+                else (value + self.forgetting * _divergence(before[at], logits))
+            )
+
+        batches = (
+            at
+            for order in orders
+            for at in torch.from_numpy(order).to(kit.device).split(kit.setting.batch_size)
+        )
+        weights, _ = kit.minimise(model["weights"], loss, batches, kit.rate(round))
         return {"weights": weights, "buffers": model["buffers"]}
 
     def merge(
@@ -234,12 +239,10 @@ class FedAL(Method):
             "discriminator": net,
             "feedback": feedback,
         }
-        losses_of: dict[str, list[float]] = {}
-        for a, z in zip(arrivals, logits, strict=True):
-            losses_of.setdefault(a.who.prototype, []).append(_divergence(mean, z).item())
+        distances = mean_by_prototype(arrivals, [_divergence(mean, z).item() for z in logits])
         return state, {
-            name: {"distance": sum(each) / len(each), "discriminator_loss": loss}
-            for name, each in losses_of.items()
+            name: {"distance": distance, "discriminator_loss": loss}
+            for name, distance in distances.items()
         }
 
     def _trained(
@@ -248,22 +251,21 @@ class FedAL(Method):
         """The discriminator after its steps, and the mean of their losses."""
         import torch
 
-        from simfed.learn.descent import build_plain_descent
-
         outputs = torch.cat([a.values["logits"] for a in arrivals])
         public = len(outputs) // len(arrivals)
         whose = torch.tensor([a.who.client for a in arrivals], device=kit.device)
         whose = whose.repeat_interleave(public)
-        net, descent, total = net.clone(), build_plain_descent(self.server_rate, "adam"), 0.0
         rng, size = kit.rng("discriminator steps", round), min(self.server_batch, len(outputs))
-        for _ in range(self.server_steps):
-            at = torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(kit.device)
-            leaf = net.clone().requires_grad_()
-            loss = self._told_apart(kit.setting, leaf, outputs[at], whose[at])
-            [slope] = torch.autograd.grad(loss, leaf)
-            descent.step(net, slope)
-            total += loss.item()
-        return net, total / self.server_steps
+        batches = (
+            torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(kit.device)
+            for _ in range(self.server_steps)
+        )
+
+        def loss(leaf: Any, at: Any) -> Any:
+            return self._told_apart(kit.setting, leaf, outputs[at], whose[at])
+
+        net, losses = kit.minimise(net, loss, batches, self.server_rate, "adam")
+        return net, sum(losses) / self.server_steps
 
     def _told_apart(self, setting: Setting, net: Any, logits: Any, whose: Any) -> Any:
         """Cross-entropy of the discriminator's guesses, differentiable in it and in the logits."""

@@ -283,10 +283,6 @@ class FedGen(Method):
         import torch
         import torch.nn.functional as F
 
-        from simfed.learn.descent import build_plain_descent
-
-        generator, total = server["generator"].clone(), 0.0
-        descent = build_plain_descent(self.server_rate, "adam")
         drawn = kit.generator("generator steps", round)
         share = counts / counts.sum(0).clamp(min=1e-12)
         classes, net = kit.setting.classes, self.generator(kit.setting)
@@ -295,17 +291,17 @@ class FedGen(Method):
             heads[:, : classes * width].view(-1, classes, width),
             heads[:, classes * width :],
         )
-        for _ in range(self.server_steps):
-            leaf = generator.clone().requires_grad_()
+
+        def loss(leaf: Any, step: int) -> Any:
             labels, embeddings = self._made(
                 classes, leaf, server["shares"], self.server_batch, drawn, net
             )
             each = torch.einsum("ncw,sw->nsc", weight, embeddings) + bias[:, None]
-            loss = F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
-            [slope] = torch.autograd.grad(loss, leaf)
-            descent.step(generator, slope)
-            total += loss.item()
-        return generator, total / self.server_steps
+            return F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
+
+        steps = range(self.server_steps)
+        generator, losses = kit.minimise(server["generator"], loss, steps, self.server_rate, "adam")
+        return generator, sum(losses) / self.server_steps
 
     def model(self, server: State, own: State, who: Who) -> Values:
         model: Values = own if self.share == "head" else server["models"][who.prototype]

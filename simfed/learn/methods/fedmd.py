@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from simfed.ground.method import Arrival, Losses, State, Who
 from simfed.learn.methods.answering import Answering
+from simfed.learn.methods.averaging import mean_by_prototype
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -58,10 +59,10 @@ class FedMD(Answering):
             total[places] += arrival.weight * logits
             weight[places] += arrival.weight
         consensus = torch.where(weight > 0, total / weight.clamp(min=1e-30), consensus)
-        apart: dict[str, list[float]] = {}
-        for arrival, places, logits in self.answers(kit, arrivals, round):
+        apart = []
+        for _, places, logits in self.answers(kit, arrivals, round):
             targets = soft_targets(consensus[places], self.temperature)
-            value = kl_sum(targets, logits, self.temperature)[0].item() / len(places)
-            apart.setdefault(arrival.who.prototype, []).append(value)
-        losses = {name: {"disagreement": sum(each) / len(each)} for name, each in apart.items()}
+            apart.append(kl_sum(targets, logits, self.temperature)[0].item() / len(places))
+        means = mean_by_prototype(arrivals, apart)
+        losses = {name: {"disagreement": mean} for name, mean in means.items()}
         return {**server, "consensus": consensus}, losses

@@ -20,6 +20,7 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
+from simfed.learn.methods.averaging import mean_by_prototype
 from simfed.learn.methods.options import require_at_least
 
 if TYPE_CHECKING:
@@ -286,9 +287,8 @@ def compute_class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tup
 def measure_distances(means: Tensor, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
     """Per prototype, the mean over its arrivals of the mean square difference of their class
     means."""
-    distances_of: dict[str, list[float]] = {}
+    apart = []
     for arrival in arrivals:
         here = arrival.values["counts"] > 0
-        apart = (arrival.values["means"][here] - means[here]).square().mean()
-        distances_of.setdefault(arrival.who.prototype, []).append(float(apart))
-    return {name: {"distance": sum(each) / len(each)} for name, each in distances_of.items()}
+        apart.append(float((arrival.values["means"][here] - means[here]).square().mean()))
+    return {name: {"distance": mean} for name, mean in mean_by_prototype(arrivals, apart).items()}

@@ -156,19 +156,23 @@ class FedTGP(FedProto):
         epoch."""
         import torch
 
-        from simfed.learn.descent import build_plain_descent
+        rng = kit.rng("prototypes", round)
+        batches = [
+            at
+            for _ in range(self.server_epochs)
+            for at in torch.from_numpy(rng.permutation(len(means)))
+            .to(means.device)
+            .split(self.server_batch)
+        ]
 
-        net, descent = net.clone(), build_plain_descent(self.server_rate)
-        rng, total = kit.rng("prototypes", round), 0.0
-        for _ in range(self.server_epochs):
-            order = torch.from_numpy(rng.permutation(len(means))).to(means.device)
-            total = 0.0
-            for at in order.split(self.server_batch):
-                leaf = net.clone().requires_grad_()
-                value = self.contrast(kit.setting, leaf, means[at], labels[at], weights[at], margin)
-                [slope] = torch.autograd.grad(value, leaf)
-                descent.step(net, slope)
-                total += value.item() * len(at)
+        def loss(leaf: Tensor, at: Tensor) -> Tensor:
+            rows = means[at], labels[at], weights[at]
+            value: Tensor = self.contrast(kit.setting, leaf, *rows, margin)
+            return value
+
+        net, losses = kit.minimise(net, loss, batches, self.server_rate)
+        last = len(batches) // self.server_epochs
+        total = sum(x * len(at) for x, at in zip(losses[-last:], batches[-last:], strict=True))
         return net, total / len(means)
 
     def contrast(

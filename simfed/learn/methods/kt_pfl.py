@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.methods.answering import Answering
+from simfed.learn.methods.averaging import mean_by_prototype
 from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
@@ -107,14 +108,15 @@ class KtPfl(Answering):
         filled = _fill_missing(answers, answered)
         coefficients = server["coefficients"].clone()
         samples = sum(arrival.who.samples for arrival in arrivals)
-        lists: dict[str, list[float]] = {}
+        apart = []
         for arrival, places, _ in self.answers(kit, arrivals, round):
             client = arrival.who.client
             share = arrival.weight * arrival.who.samples / samples
             row, loss = self._learned(coefficients[client], filled[:, places], client, share)
             coefficients[client] = row
-            lists.setdefault(arrival.who.prototype, []).append(loss)
-        losses = {name: {"transfer_loss": sum(each) / len(each)} for name, each in lists.items()}
+            apart.append(loss)
+        means = mean_by_prototype(arrivals, apart)
+        losses = {name: {"transfer_loss": mean} for name, mean in means.items()}
         state = {"coefficients": coefficients, "answers": answers, "answered": answered}
         return {**server, **state}, losses
 

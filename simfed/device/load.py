@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork, Profile, name_codec
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.inputs import make_missing_file_error, read_bytes, read_text
+from simfed.ground.memo import Memo
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import registry
@@ -54,11 +56,9 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     folder. Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
     """
     path = find_profile(name_or_path, search)
-    data = _parse_once(read_text(path), where=str(path))
-    try:
-        return _read_profile(data, path)
-    except InputError as error:
-        raise error.within(str(path)) from None
+    read = _read_once(read_text(path), path)
+    own = {"models": {}, "warnings": [], "provenance": dict(read.provenance)}
+    return replace(read, **own, _memo_s=Memo(), _warned=set())
 
 
 def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Path:
@@ -122,10 +122,14 @@ def _is_profile(path: Path) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _parse_once(text: str, *, where: str) -> Plain:
-    """What a profile's YAML says, not to be changed: a study of 300 runs asks 300 times for one
-    file."""
-    return parse_yaml(text, where=where)
+def _read_once(text: str, path: Path) -> Profile:
+    """Return the profile that a file's text is, not to be changed: a study of 300 runs asks
+    300 times for one file. Raises: `InputError`."""
+    data = parse_yaml(text, where=str(path))
+    try:
+        return _read_profile(data, path)
+    except InputError as error:
+        raise error.within(str(path)) from None
 
 
 def _read_profile(data: Plain, path: Path) -> Profile:

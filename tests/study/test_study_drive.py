@@ -200,7 +200,7 @@ def test_sizes_that_depend_on_data_are_refused_where_nothing_is_learned(write_st
     assert not (tmp_path / "out").exists()
 
 
-def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
+def test_a_profile_is_read_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
     from simfed.device import find_profile, load
     from simfed.ground import reading
 
@@ -217,6 +217,7 @@ def test_a_profile_is_parsed_once_however_many_runs_use_it(write_study, tmp_path
     assert len(parsed) == before + 1
     # what a profile is told of one run is not known to another
     one, other = load.load_profile(mine), load.load_profile(mine)
+    assert one.curves is other.curves
     one.models["m"], one.provenance["by"] = None, "me"
     one.warnings.append("extrapolated")
     assert not other.models

@@ -21,6 +21,8 @@ settings.load_profile("repeat")
 # each of some hundred processes would compile all of simfed anew
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+if "PYTEST_XDIST_WORKER" in os.environ:  # processes share the cores, threads would only wait
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 HAS_FLOWER = find_spec("flwr") is not None
 NEED_FLOWER = (

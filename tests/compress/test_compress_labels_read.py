@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 import simfed
 from simfed.compress.choice import Choice
 
@@ -28,26 +30,30 @@ MODEL_AT_SIZE = ("cli/calibrate.py", "@")
 """`lenet5@mnist`, which is no label."""
 
 
-def modules():
-    for path in sorted(ROOT.rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def nodes():
+    """(module, node) of every import from somewhere and every call in simfed."""
+    return [
+        (path.relative_to(ROOT).as_posix(), node)
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.ImportFrom, ast.Call))
+    ]
 
 
-def test_only_choices_and_codecs_know_how_labels_are_written():
+def test_only_choices_and_codecs_know_how_labels_are_written(nodes):
     importers = {
         name
-        for name, tree in modules()
-        for node in ast.walk(tree)
+        for name, node in nodes
         if isinstance(node, ast.ImportFrom) and node.module == "simfed.compress.labels"
     }
     assert importers <= READERS
 
 
-def test_nobody_else_takes_a_label_apart():
+def test_nobody_else_takes_a_label_apart(nodes):
     apart = {
         (name, text)
-        for name, tree in modules()
-        for node in ast.walk(tree)
+        for name, node in nodes
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in SPLITS

@@ -89,12 +89,15 @@ def test_the_forger_agrees_with_himself(run, shipped, tmp_path):
         assert verified(one, Forgery("nothing", lambda draft: None), tmp_path / "copy") == []
 
 
-def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, shipped, tmp_path):
-    """At least 125, each sealed again: no traceback, and at most five pass."""
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, shipped, tmp_path, every):
+    """At least 125, each sealed again: no traceback, and at most five pass. A quarter of the
+    others stands for all of them, but where there are minutes."""
     cases = [(run, forgery) for forgery in FORGERIES]
     cases += [(shipped, forgery) for forgery in OF_SHIPPED]
     cases = [(one, forgery) for one, forgery in cases if forgery.name not in UNTOLD]
     assert len(cases) >= 125
+    cases = [case for i, case in enumerate(cases) if i % every == 0 or case[1].name in ONLY_LEARNED]
     passed = [
         forgery.name for one, forgery in cases if not verified(one, forgery, tmp_path / "copy")
     ]

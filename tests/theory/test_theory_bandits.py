@@ -40,7 +40,7 @@ FALLS = [name for name in STILL if name != "exp3, mixing 0.1"]
 
 
 def with_slow_ones_long(names):
-    slow = ("thompson", "thompson, no discount")
+    slow = ("thompson", "thompson, no discount", "ucb, window")
     return [pytest.param(n, marks=pytest.mark.long) if n in slow else n for n in names]
 
 

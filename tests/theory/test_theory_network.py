@@ -77,7 +77,10 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize(
+    "sizes",
+    ["two-point", *(pytest.param(s, marks=pytest.mark.long) for s in SIZES if s != "two-point")],
+)
 def test_mean_sojourn_is_insensitive_to_the_size_distribution(sizes):
     """M/G/1 processor sharing: E[T] = E[S]/(1 − ρ) whatever the distribution (Kleinrock 1976, 4.4).
 

@@ -1,8 +1,7 @@
-"""Measure what real Linux TCP takes over emulated links, as a case file for `simfed network
-replay`.
+"""Measure what real Linux TCP takes over emulated links, as a case file for `simfed.net.replay`.
 
     sudo python analysis/linux_tcp.py CASES.json [--kind singles|stars] [--congestion cubic] [--out
-    measured.json] simfed network replay measured.json --model tcp
+    measured.json]
 
 Needs Linux, root (network namespaces, TUN devices) and iproute2; nothing outside the namespaces is
 touched, and they are gone when the script ends. Every client and the server have a namespace with

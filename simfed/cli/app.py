@@ -15,7 +15,6 @@ from simfed.cli import (
     export,
     flower,
     inspect,
-    network,
     new,
     regret,
     report,
@@ -74,6 +73,5 @@ app.add_typer(study.app, name="study")
 app.add_typer(cache.app, name="cache")
 app.add_typer(data.app, name="data")
 app.add_typer(calibrate.app, name="calibrate")
-app.add_typer(network.app, name="network")
 app.command("help")(new.show_page)
 app.add_typer(flower.app, name="flower")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -78,16 +76,7 @@ def show_page(
     if page not in pages:
         hint = did_you_mean(page, pages)
         raise InputError(f"a page: {listed(pages)}", where="help", got=page, hint=hint)
-    text = pages[page].read_text(encoding="utf-8")
-    if not sys.stdout.isatty():
-        typer.echo(text, nl=False)
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    console = Console(width=min(Console().width, 100))
-    with console.pager(styles=True):
-        console.print(Markdown(_replace_links(text, pages)))
+    typer.echo(pages[page].read_text(encoding="utf-8"), nl=False)
 
 
 def _list_pages() -> dict[str, Path]:
@@ -106,15 +95,3 @@ def _list_pages() -> dict[str, Path]:
 def _read_title(path: Path) -> str:
     with path.open(encoding="utf-8") as lines:
         return next((line.strip("# \n") for line in lines if line.startswith("# ")), "")
-
-
-def _replace_links(text: str, pages: dict[str, Path]) -> str:
-    """The page with the commands that show other pages in place of links to them, and without
-    pictures."""
-
-    def name_command(link: re.Match[str]) -> str:
-        page = Path(link[2].partition("#")[0]).stem
-        return f"{link[1]} (`simfed help {page}`)" if page in pages else link[1]
-
-    text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\s*$", "", text, flags=re.MULTILINE)
-    return re.sub(r"(?<!!)\[([^\]]+)\]\(((?!https?:)[^)]+)\)", name_command, text)

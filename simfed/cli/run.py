@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
@@ -34,8 +32,7 @@ from simfed.cli.inspect import (
 )
 from simfed.cli.notes import shorten_warnings
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
-from simfed.ground.children import make_python_command
-from simfed.ground.cores import available_cores, most_processes
+from simfed.ground.cores import most_processes
 from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.ground.units import counted, format_duration
 
@@ -125,11 +122,10 @@ def make_run(
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(folder_for(out, loaded.name, overwrite))
         stack.enter_context(sigterm_is_ctrl_c())
-        pictures = stack.enter_context(drawing_beside()) if figures else None
         title = f"{loaded.name}: {clients}, {length} → {folder}"
         progress = RunProgress(loaded.rounds, quiet=quiet, title=title, seconds=seconds)
         result = play(folder, progress=progress, resume=resume, overwrite=overwrite)
-        drawn = pictures(result, folder) if pictures is not None else []
+        drawn = draw(result, folder) if figures else []
     if not quiet:
         print_summary(result, drawn)
     return result
@@ -209,46 +205,6 @@ def draw(result: RunResult, folder: Path) -> list[str]:
     from simfed.report.run_pictures import draw_run
 
     return [path.name for path in draw_run(result, folder)]
-
-
-@contextlib.contextmanager
-def drawing_beside() -> Iterator[Callable[[RunResult, Path], list[str]]]:
-    """`draw`, by a process that gets ready meanwhile, where there is a core for it and matplotlib
-    is not loaded yet; should that process fail, here."""
-    if "matplotlib" in sys.modules or available_cores() < 2:
-        yield draw
-        return
-    command = make_python_command("from simfed.report.beside import main; main()")
-    path = os.pathsep.join(filter(None, sys.path))
-    beside = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-
-    def ask(result: RunResult, folder: Path) -> list[str]:
-        assert beside.stdin is not None
-        assert beside.stdout is not None
-        try:
-            print(folder.resolve(), file=beside.stdin, flush=True)
-        except OSError:  # it has ended
-            return draw(result, folder)
-        names: list[str] = []
-        for line in beside.stdout:
-            if line == "\n":  # all are drawn; the process takes a moment more to end
-                return names
-            names.append(line.rstrip("\n"))
-        return draw(result, folder)
-
-    try:
-        yield ask
-    finally:
-        beside.kill()
-        beside.communicate()
 
 
 def _make_file_name(name: str) -> str:

@@ -113,7 +113,6 @@ COMMANDS = {
     "profile": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
     "measured": lambda path: ["calibrate", "fit", str(path), "--name", "x", "--out", os.devnull],
     "csv trace": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
-    "cases": lambda path: ["network", "replay", str(path)],
     "run": lambda path: ["verify", str(path)],
 }
 

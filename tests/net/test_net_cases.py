@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from simfed import net
-from simfed.cli.network import app
 from simfed.ground.errors import InputError
 
 
@@ -219,86 +216,3 @@ def test_a_finish_before_its_start_is_refused():
         r"an instant after start_s",
     ):
         net.error_table([case(**flow(start_s=9.0, finish_s=9.0))], [[1.0]])
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
-
-
-def test_the_command_prints_the_error_table(tmp_path):
-    path, out = tmp_path / "cases.json", tmp_path / "out.json"
-    path.write_text(json.dumps({"cases": [case(), case(name="late", **flow(finish_s=4.0))]}))
-    result = run(path, "--out", out)
-    assert result.exit_code == 0
-    lines = result.output.splitlines()
-    assert " ".join(lines[0].split()) == "relative error of flows mean median 90 % worst makespan"
-    assert " ".join(lines[1].split()) == "two 2 0.00% 0.00% 0.00% 0.00% 0.00%"
-    assert " ".join(lines[2].split()) == "late 1 25.00% 25.00% 25.00% 25.00% -25.00%"
-    assert lines[3].split()[0] == "all"
-    written = json.loads(out.read_text())
-    assert written["cases"] == [
-        {"name": "two", "finish_s": [5.0, 5.0]},
-        {"name": "late", "finish_s": [3.0]},
-    ]
-    assert written["errors"][1]["makespan"] == -0.25
-
-
-def test_the_command_prints_finish_times_where_nothing_is_known(tmp_path):
-    path = tmp_path / "cases.json"
-    path.write_text(
-        json.dumps(case(flows=[{"start_s": k, "size_bytes": 4, "path": [0]} for k in range(30)]))
-    )
-    result = run(path)
-    assert result.output.splitlines()[1].split() == ["two", "0", "0.000000", "2.000000"]
-    assert "… and 10 more; --out FILE writes them all" in result.output
-
-
-def test_the_command_knows_tcp_and_its_options(tmp_path):
-    path = tmp_path / "cases.json"
-    path.write_text(json.dumps(case(**flow(size_bytes=1448.0))))
-    shown = [
-        run(path, "--model", "tcp", *more).output
-        for more in ([], ["--persistent"], ["--header-bytes", "66"])
-    ]
-    assert len(set(shown)) == 3
-    assert run(path, "--model", "udp").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "options", "sentence"),
-    [
-        ({}, ["--persistent"], "--persistent: without --model tcp this says nothing"),
-        ({}, ["--header-bytes", "0"], "--header-bytes: without --model tcp this says nothing"),
-        (
-            link(loss=0.1),
-            [],
-            r"cases.json: cases\[0\]: links\[0\].loss: model fluid ignores losses",
-        ),
-        (
-            flow(finish_s=0.0),
-            [],
-            r"cases.json: two: flows\[0\].finish_s: got 0\.0, "
-            r"expected an instant after start_s",
-        ),
-    ],
-)
-def test_what_the_command_would_ignore_is_refused(tmp_path, changes, options, sentence):
-    path = tmp_path / "cases.json"
-    path.write_text(json.dumps(case(**changes)))
-    result = run(path, *options)
-    assert isinstance(result.exception, InputError)
-    assert re.search(sentence, str(result.exception))
-
-
-@pytest.mark.parametrize("out", ["", "none/out.json"])
-def test_an_output_that_cannot_be_is_refused_before_anything_is_computed(tmp_path, out):
-    result = run(tmp_path / "cases.json", "--out", tmp_path / out)
-    assert isinstance(result.exception, InputError)
-    assert str(result.exception).startswith(
-        "--out: its folder does not exist, or it is one, expected "
-    )
-
-
-def test_the_command_passes_errors_on_to_who_maps_them_to_exit_codes(tmp_path):
-    result = run(tmp_path / "none.json")
-    assert isinstance(result.exception, InputError)

@@ -1,0 +1,80 @@
+"""Pages and code name the same: every part has its page, every key on a page exists."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from simfed.device.load import PHASES
+from simfed.flower.workfile import WorkFile
+from simfed.ground.registry import registry
+from simfed.scenario.fleet_file import FleetFile
+from simfed.scenario.reference import build_scenario_schema
+from simfed.scenario.study import Study
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE_OF = {
+    "method": "methods",
+    "codec": "compression",
+    "policy": "policies",
+    "selection": "fleets",
+    "availability": "fleets",
+    "rule": "robustness",
+    "attack": "robustness",
+    "model": "learning",
+    "dataset": "data",
+}
+"""Kind → the page that CONTRIBUTING.md names."""
+PAGES = [
+    *(page for page in sorted(DOCS.glob("*.md")) if page.stem != "from-flgo"),
+    DOCS.parent / "README.md",
+    DOCS.parent / "scenarios" / "README.md",
+]
+FILES = (".parquet", ".py", ".md", ".json", ".yaml")
+OTHERS = {"repeatable", "energy", "damped", "chain", "layers", "quantiles"}
+"""Keys of a manifest, of levels, of rules, of codes and of profiles."""
+
+
+def list_properties(schema):
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+    for inner in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(inner, (dict, list)):
+            yield from list_properties(inner)
+
+
+def list_options(codec):
+    return inspect.signature(registry("codec").get(codec)).parameters
+
+
+SCENARIO = build_scenario_schema()
+OF_FILES = [model.model_json_schema() for model in (Study, FleetFile, WorkFile)]
+PARTS = {kind: registry(kind).names() for kind in PAGE_OF}
+KEYS = {
+    *list_properties([SCENARIO, *OF_FILES]),
+    *(option for name in PARTS["codec"] for option in list_options(name)),
+    *(name for names in PARTS.values() for name in names),
+    *PHASES,
+    *OTHERS,
+}
+
+
+@pytest.mark.parametrize("kind", PAGE_OF)
+def test_every_part_stands_on_the_page_of_its_kind(kind):
+    text = (DOCS / f"{PAGE_OF[kind]}.md").read_text()
+    parts = [name for name in PARTS[kind] if registry(kind).origin(name) == "built in"]
+    assert [name for name in parts if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_every_key_that_a_page_names_exists(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    named = set()
+    for code in re.findall(r"`([^`\n]+)`", text):
+        top = re.match(r"[a-z_]+(?=[.\[])", code)
+        if top and top[0] in SCENARIO["properties"] and not code.endswith(FILES):
+            named |= {(code, step) for step in re.findall(r"[a-z_]{2,}", code.partition("=")[0])}
+        elif re.match(r"\{?[a-z_]+: (?!ClassVar)", code):
+            named |= {(code, key) for key in re.findall(r"(?:^|[{,]\s*)\{?([a-z_]{2,}):", code)}
+    assert {pair for pair in named if pair[1] not in KEYS} == set()

@@ -16,6 +16,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_json
 from simfed.record import files
 from simfed.record.checkpoint import CheckpointFolder
+from simfed.record.lock import LOCK
 from simfed.record.schema import TABLES
 
 _ASIDE = ".replaced"
@@ -39,6 +40,19 @@ def list_written(folder: Path) -> list[Path]:
     """What simfed wrote for the run that is in `folder`, the manifest last."""
     names = {path.name for path in folder.iterdir()}
     return [folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))]
+
+
+def find_link(folder: Path) -> Path | None:
+    """Return a link among what simfed writes in a run's folder, by which it would write or delete
+    elsewhere; simfed makes none."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        hidden = path.name in (_MANIFEST, LOCK, _ASIDE, _DOOMED) or files.is_partial(path)
+        if hidden or path.name in _OURS:
+            inside = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
+            link = next((inner for inner in (path, *inside) if inner.is_symlink()), None)
+            if link is not None:
+                return link
+    return None
 
 
 def set_aside(folder: Path) -> None:

@@ -333,7 +333,12 @@ def _is_left_over(path: Path) -> bool:
 
 
 def _refuse_others(path: Path, allowed: bool) -> None:
-    """Refuse a folder of something else, and it holds a run unless that is `allowed`."""
+    """Refuse a folder of something else, links in it by which something else would be written, and
+    a run in it unless that is `allowed`."""
+    link = aside.find_link(path)
+    if link is not None:
+        allowed_here = "files and folders of the run's own"
+        raise InputError(allowed_here, where=str(link), problem="a link", hint="delete it")
     if _look_into(path) != "nothing" and not allowed:
         raise InputError(
             "a new or empty folder",

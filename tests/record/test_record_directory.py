@@ -11,6 +11,7 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, read_manifest
 from simfed.record.digest import fingerprint
 from simfed.record.directory import reserve
+from simfed.record.lock import lock_folder
 from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span
 
 SCENARIO = "name: tiny\nrounds: 3\n"
@@ -615,6 +616,36 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
             raise AssertionError
     assert names(tmp_path) == ["run", "thesis"]
     assert names(tmp_path / "thesis") == ["text"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".lock", ".partial-manifest.json", ".replaced", "checkpoint", "rounds.parquet",
+     "calibration/device.yaml", "checkpoint/.partial-state.json"],
+)  # fmt: skip
+@pytest.mark.parametrize("how", ["resume", "overwrite"])
+def test_a_link_in_a_run_folder_is_refused_and_not_followed(tmp_path, name, how):
+    """It came with somebody else's run: what it leads to is nobody's to write or delete."""
+    mine, link = tmp_path / "mine", tmp_path / "run" / name
+    mine.write_text("precious")
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(mine)
+    with (
+        pytest.raises(InputError, match=f"{name}: got 'a link'|{name}: a link") as error,
+        reserve(tmp_path / "run", **{how: True}),
+    ):
+        pass
+    assert "\n" not in str(error.value)
+    assert mine.read_text() == "precious"
+    assert link.is_symlink()
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / ".lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(InputError, match="a link"), lock_folder(tmp_path, "study"):
+        pass
+    assert (tmp_path / "mine").read_text() == "precious"
 
 
 @pytest.mark.parametrize("stub", ["lock", "torn manifest", "manifest", "profile"])

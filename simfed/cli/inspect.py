@@ -107,7 +107,7 @@ Imports = Annotated[
 
 
 def validate(
-    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO...")],
+    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO|STUDY...")],
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Print the scenario with every default.")
     ] = False,
@@ -121,17 +121,21 @@ def validate(
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
-    """Check scenario files, or fleets of apps: every error of every file, one line each."""
+    """Check scenarios, studies or fleets of apps: every error of every file, one line each."""
     from simfed.experiment.checks import Checks, check_parts
     from simfed.scenario import dump_scenario
-    from simfed.scenario.load import is_fleet, read_yaml
+    from simfed.scenario.load import is_fleet, is_study, read_yaml
 
     errors: list[InputError] = []
     more = 0
     for path in scenarios:
         try:
-            if is_fleet(read_yaml(path)):
+            data = read_yaml(path)
+            if is_fleet(data):
                 _validate_fleet(path, set_, resolved=resolved)
+                continue
+            if is_study(data) and not resolved:
+                _validate_study(path, set_, allow_plugins, time_only)
                 continue
             scenario = load(path, set_, allow_plugins)
             parts = check_parts(scenario, path, time_only)
@@ -158,6 +162,17 @@ def validate(
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
         raise InputErrors(errors, more)
+
+
+def _validate_study(
+    path: Path, set_: list[str] | None, allow_plugins: bool, time_only: bool
+) -> None:
+    from simfed.study.drive import make_states
+    from simfed.study.plan import plan_study
+
+    plan = plan_study(path, allow_plugins=allow_plugins, overrides=read_overrides(set_))
+    make_states(plan, str(path), "cpu", time_only, replays=False)
+    typer.echo(f"{path}: valid (a study of {counted(len(plan.runs), 'run')})")
 
 
 def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> None:

@@ -51,7 +51,7 @@ def load_scenario(
     """
     path = Path(path)
     data = read_yaml(path)
-    if "base" in data and "clients" not in data:
+    if is_study(data):
         raise InputError(
             "a scenario", where=str(path), problem="this is a study", hint="simfed study run"
         )
@@ -67,6 +67,11 @@ def load_scenario(
 
 
 _OF_LEARNING = ("dataset", "prototypes", "rounds", "method", "policy", "compression", "training")
+
+
+def is_study(data: Mapping[str, Plain]) -> bool:
+    """Return whether a file's keys are those of a study."""
+    return "base" in data and "clients" not in data
 
 
 def is_fleet(data: Mapping[str, Plain]) -> bool:

@@ -182,6 +182,19 @@ def test_validate_reports_every_error_of_every_file(tiny, tmp_path, capsys):
     assert starts == ["bad.yaml", "worse.yaml", "unknown.yaml"]
 
 
+def test_validate_checks_every_run_of_a_study(tiny, tmp_path, capsys):
+    study = "name: two\nbase: tiny.yaml\nseeds: [0, 1]\ngrid: {rounds: [1, 2]}\n"
+    (tmp_path / "two.yaml").write_text(study)
+    (tmp_path / "bad.yaml").write_text(study.replace("[1, 2]", "[1, 0]"))
+    (tmp_path / "gone.yaml").write_text(study + "set: {clients[*].device: nobody}\n")
+    assert main(["validate", "two.yaml", tiny]) == 0
+    assert "two.yaml: valid (a study of 4 runs)" in capsys.readouterr().out
+    assert main(["validate", "bad.yaml", "gone.yaml"]) == 2
+    starts = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert starts == ["bad.yaml", "gone.yaml"]
+    assert main(["validate", "two.yaml", "--resolved"]) == 2
+
+
 def test_validate_resolved_is_a_scenario_again(tiny, tmp_path, capsys):
     assert main(["validate", tiny, "--resolved"]) == 0
     (tmp_path / "resolved.yaml").write_text(capsys.readouterr().out)

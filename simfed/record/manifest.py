@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib import metadata
 
 from simfed.ground.plain import Plain
@@ -33,13 +34,21 @@ def versions() -> dict[str, str]:
     """simfed's version, Python's, those of the packages a run rests on, the platform, and who
     computes layers."""
     installed = {"simfed": VERSION, "python": platform.python_version()}
+    built = {"platform": f"{sys.platform} {platform.machine()}", "layers": who_computes_layers()}
+    return {**installed, **_read_packages(), **built}
+
+
+@lru_cache
+def _read_packages() -> Mapping[str, str]:
+    """Return the versions of packages, which a process reads once: it takes a sixth of the
+    time of a small run."""
+    installed = {}
     for package in _PACKAGES:
         try:
             installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:  # torch may be left out for time-only runs
             continue
-    built = {"platform": f"{sys.platform} {platform.machine()}", "layers": who_computes_layers()}
-    return {**installed, **built}
+    return installed
 
 
 def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

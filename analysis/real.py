@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
+from orders import compare_orders
 from scipy import stats
 
 import simfed
@@ -48,7 +49,6 @@ from simfed.ground.cores import available_cores, find_cpu_groups, find_home_grou
 from simfed.ground.units import counted
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
-from simfed.study.orders import compare_orders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,9 +10,8 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from ledger import FITTED, HELD_OUT, PAGE, STATED, Row, median_error, read_rows
+from orders import Orders, compare_orders
 from pages import markdown
-
-from simfed.study.orders import Orders, compare_orders
 
 _SHOWN_ROWS = 24
 

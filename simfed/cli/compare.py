@@ -8,19 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.calibrate import parse_share
-from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.ground.errors import BrokenInvariant
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def compare(
-    simulated: Annotated[
-        Path, typer.Argument(metavar="SIMULATED", help="Run directory, or a folder of them.")
-    ],
-    real: Annotated[
-        Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`, or a folder.")
-    ],
+    simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="Run directory.")],
+    real: Annotated[Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`.")],
     bound: Annotated[
         str | None,
         typer.Option(
@@ -34,19 +30,11 @@ def compare(
     """How far a simulation is from reality: per phase, client and round, and why.
 
     Two simulations, or two deployments, are called by the names of their folders.
-
-    Of two folders with a folder per configuration, whether their orders are the same.
     """
     from simfed.deploy.fidelity import fidelity
     from simfed.record.read import open_run
 
     most = None if bound is None else parse_share(bound, "--bound")
-    if _has_runs(simulated) and _has_runs(real):
-        if most is not None or out is not None:
-            option = "--bound" if most is not None else "--out"
-            raise InputError(where=option, problem="of two runs alone, not of folders of them")
-        _compare_orders(simulated, real)
-        return
     ours, theirs = open_run(simulated), open_run(real)
     comparison = fidelity(ours, theirs, _name_sides(simulated, real))
     _print_frames(comparison.heads, comparison.phases, comparison.clients)
@@ -60,32 +48,8 @@ def compare(
         raise BrokenInvariant("\n".join(f"{simulated}: {sentence}" for sentence in beyond))
 
 
-def _has_runs(folder: Path) -> bool:
-    """Whether run directories lie in the folder, itself none."""
-    if not folder.is_dir() or (folder / "manifest.json").is_file():
-        return False
-    return any(folder.glob("*/manifest.json")) or any(folder.glob("*/*/manifest.json"))
-
-
-def _compare_orders(simulated: Path, real: Path) -> None:
-    from simfed.study.orders import compare_orders, read_configurations
-
-    try:
-        orders = compare_orders(read_configurations(simulated), read_configurations(real))
-    except InputError as error:
-        raise error if error.where else error.within(f"{simulated} and {real}") from None
-    table, names = orders.table, _name_sides(simulated, real)
-    if names is not None:
-        heads = [f"{name}_{what}" for what in ("s", "rank") for name in names]
-        table = table.set_axis(["configuration", *heads], axis="columns")
-    print(table.to_string(index=False, float_format=lambda number: f"{number:.4g}"))
-    print()
-    for sentence in orders.sentences("reality" if names is None else names[1]):
-        print(sentence)
-
-
 def _name_sides(first: Path, second: Path) -> tuple[str, str] | None:
-    """What two runs, or folders of runs, are called; None for simulations and deployments."""
+    """Return what two runs are called; None for a simulation and a deployment."""
     if not _are_deployed(first) and _are_deployed(second):
         return None
     names = first.resolve().name, second.resolve().name
@@ -95,8 +59,7 @@ def _name_sides(first: Path, second: Path) -> tuple[str, str] | None:
 def _are_deployed(folder: Path) -> bool:
     from simfed.record.read import read_manifest
 
-    manifests = (m for depth in ("", "*/", "*/*/") for m in folder.glob(f"{depth}manifest.json"))
-    return read_manifest(next(manifests).parent).get("mode") == "deployed"
+    return read_manifest(folder).get("mode") == "deployed"
 
 
 def _print_frames(heads: tuple[str, str], *frames: pd.DataFrame) -> None:

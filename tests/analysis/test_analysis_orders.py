@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
+from orders import compare_orders
 from scipy import stats
 
-import simfed
-from simfed.cli import main
 from simfed.ground.errors import InputError
-from simfed.study.orders import compare_orders
 
 
 def measured(*means, sd=0.0, count=5):
@@ -46,35 +44,3 @@ def test_single_measurements_separate_nothing():
 def test_two_configurations_are_no_order():
     with pytest.raises(InputError, match="3 configurations or more"):
         compare_orders(measured(1, 2), measured(1, 2))
-
-
-def test_compare_prints_the_orders_of_two_folders(tmp_path, capsys):
-    def play(folder, training):
-        scenario = {
-            "name": "order",
-            "rounds": 4,
-            "method": "fedavg",
-            "dataset": {"name": "mnist-mini"},
-            "prototypes": {"one": {"model": "logistic-regression"}},
-            "clients": [
-                {"count": 2, "prototype": "one", "device": {"training": training}, "link": {}}
-            ],
-            "training": {"local_steps": 1},
-            "compression": {"strategies": ["dense"]},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-        }
-        simfed.run(scenario, out=folder, time_only=True, progress=False)
-
-    for name, seconds in (("slow", 3), ("medium", 2), ("fast", 1)):
-        play(tmp_path / "simulated" / name, f"{seconds} s")
-        for repetition in (1, 2):
-            play(tmp_path / "other" / name / str(repetition), f"{seconds + repetition / 100} s")
-    folders = [str(tmp_path / "simulated"), str(tmp_path / "other")]
-    assert main(["compare", *folders]) == 0
-    told = capsys.readouterr().out
-    assert "3 configurations: Kendall's τ 1.00 (95 %: 1.00 to 1.00)" in told
-    assert "other separates 3 of 3 pairs; 3 of them are in order" in told
-    assert main(["compare", *folders, "--bound", "5%"]) == 2
-    (tmp_path / "other" / "odd").mkdir()
-    assert main(["compare", *folders]) == 2
-    assert "odd: neither a run directory nor a folder of them" in capsys.readouterr().err

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from scipy import stats
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, listed
 from simfed.ground.seeding import Streams
-from simfed.record.read import open_run
 from simfed.report.statistics import holm
 
 _LEAST = 3
@@ -92,34 +90,6 @@ def compare_orders(
     table = table.sort_values("real_s", ignore_index=True)
     tau = float(_compute_taus(*(side[None, :] for side in means))[0])
     return Orders(table, tau, float(low), float(high), len(separated), swapped)
-
-
-def read_configurations(folder: Path) -> dict[str, list[float]]:
-    """Configuration → measurements, of a folder with a folder per configuration.
-
-    Each is a run directory, whose rounds' lengths count but the first one's, or a folder of run
-    directories, repetitions, whose median rounds count. Raises: `InputError` where one is neither.
-    """
-    configurations: dict[str, list[float]] = {}
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-        if _is_run(inner):
-            lengths_s = open_run(inner).rounds["duration_s"]
-            configurations[inner.name] = list(
-                lengths_s.iloc[1:] if len(lengths_s) > 1 else lengths_s
-            )
-            continue
-        runs = sorted(path for path in inner.iterdir() if path.is_dir() and _is_run(path))
-        if not runs:
-            problem = "neither a run directory nor a folder of them"
-            raise InputError("a run per configuration", where=str(inner), problem=problem)
-        configurations[inner.name] = [
-            float(open_run(run).rounds["duration_s"].median()) for run in runs
-        ]
-    return configurations
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "manifest.json").is_file()
 
 
 def _compute_taus(simulated: Floats, real: Floats) -> Floats:

@@ -190,22 +190,23 @@ class Checks:
         return times
 
     def _client_work(self, index: int, time_only: bool) -> Iterator[Work]:
-        """A group's work in the first round, with each arm at both ends of its K."""
-        task = self._parts.task_of_group(index)
-        yield from task.plan.work
-        arms = self._arms_and_forced(index, time_only)
-        for choice in self._at_both_ends(index, arms, task.plan):
-            yield from self._codec_work("compression", task, choice)
+        """A group's work in the first round and in a later one, as some methods have nothing to
+        send down at first, with each arm at both ends of its K."""
+        arms, client = self._arms_and_forced(index, time_only), self.fleet.first(index)
+        for round in dict.fromkeys((1, min(2, self.scenario.rounds))):
+            task = self.tasks.task(round, client, 0)
+            yield from task.plan.work
+            for choice in self._at_both_ends(index, arms, task.plan):
+                yield from self._codec_work("compression", task, choice)
 
     def _try_device(self, index: int, time_only: bool) -> None:
         group = self.scenario.clients[index]
         processor = self._parts.build_processor(group.device)
         model = self.scenario.prototypes[group.prototype].model
-        task = self._parts.task_of_group(index)
-        for work in self._client_work(index, time_only):
+        all_work = list(self._client_work(index, time_only))
+        for work in all_work:
             processor.work_s(work)
-        phases = {work.quantity for work in task.plan.work}
-        phases |= {"compression"} if task.plan.compressed else set()
+        phases = {work.quantity for work in all_work}
         phases |= {"handling"} if processor.charges("handling", model) else set()
         for work in self._unpacking(index):
             with suppress(InputError):  # a warning says that it is not known

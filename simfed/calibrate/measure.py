@@ -40,7 +40,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from multiprocessing.synchronize import Semaphore
@@ -71,7 +71,6 @@ from simfed.learn.models import build_model
 from simfed.learn.objective import Classification
 from simfed.learn.passes import choose_passes
 from simfed.learn.precision import exact_float32, same_algorithms
-from simfed.learn.rehearsal import Rehearsal, rehearsals
 
 _CALL_COLUMNS = ("k", "samples", "steps", "seconds", "clock", "preempted")
 COLUMNS = (*WORK_COLUMNS, *_CALL_COLUMNS, *MACHINE_COLUMNS)
@@ -91,6 +90,8 @@ _SLICE_S = 0.01
 _OTHER_THINGS = 48 * 2**20
 """Bytes that caches hold when a round begins: more than most have."""
 
+MEASURED = tuple(name for name in QUANTITIES if name != "auxiliary")
+"""What is timed; methods' own work goes by its FLOPs."""
 _OF_CLIENTS = ("starting", "handling")
 """What only a real client shows."""
 _STEPS_TIMED = 9
@@ -110,8 +111,6 @@ class MeasuredCase:
     quantity: str
     strategy: str
     size: int
-    work: str = ""
-    """The name of a method's auxiliary work; the table has it in place of the model."""
 
 
 class TakePart(Protocol):
@@ -144,8 +143,8 @@ class MeasurementPlan:
     ks: tuple[int, ...] = (500, 1000, 2000, 5000, 10_000)
     batches: tuple[int, ...] = (8, 16, 32, 64)
     samples: tuple[int, ...] = (64, 128, 256, 512)
-    """Of public sets: inference and distillation; and of methods' auxiliary work."""
-    quantities: tuple[str, ...] = tuple(QUANTITIES)
+    """Of public sets: inference and distillation."""
+    quantities: tuple[str, ...] = MEASURED
     repeat: int = 20
     threads: int = 1
     device: str = "cpu"
@@ -191,21 +190,12 @@ class MeasurementPlan:
             plain = [("", size) for size in sorted(set(sizes.get(quantity, ())))]
             pairs = per_strategy if QUANTITIES[quantity].per_strategy else plain
             cases += [MeasuredCase(quantity, strategy, size) for strategy, size in pairs]
-        return cases + (self._auxiliary(model, dataset) if "auxiliary" in self.quantities else [])
+        return cases
 
     @property
     def has_clients(self) -> bool:
         """Whether real clients show what they take."""
         return self.take_part is not None and _is_alone_on_a_cpu(self)
-
-    def _auxiliary(self, model: str, dataset: str) -> list[MeasuredCase]:
-        """The work of methods beside this model; some of it has no samples, and the size 1."""
-        return [
-            MeasuredCase("auxiliary", "", size, name)
-            for name, rehearsal in rehearsals(model, dataset).items()
-            for size in sorted({1, *self.samples})
-            if rehearsal.prepare(size) is not None
-        ]
 
     def left_out(self) -> list[str]:
         """A sentence for each model that has fewer entries than some K."""
@@ -254,7 +244,7 @@ def measure(
     wanted: dict[_CaseKey, tuple[str, str, MeasuredCase]] = {}
     for model, dataset in plan.models:
         for case in plan.cases(model, dataset):
-            key = case.work or model, _find_shape(dataset), replace(case, work="")
+            key = model, _find_shape(dataset), case
             wanted.setdefault(key, (model, dataset, case))  # work may be alike
     todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
     for key, (model, dataset, case) in wanted.items():
@@ -277,7 +267,7 @@ def measure(
                 writer.writeheader()
             for (model, dataset), times in todo.items():
                 for case, seconds, preempted, last in _time_cases(plan, model, dataset, times):
-                    name, quantity = case.work or model, case.quantity
+                    name, quantity = model, case.quantity
                     row = {
                         **common,
                         "quantity": quantity,
@@ -322,7 +312,7 @@ def describe_machine(device: str, threads: int) -> dict[str, str]:
 
 _Shape = tuple[tuple[int, ...], int]
 _CaseKey = tuple[str, _Shape, MeasuredCase]
-"""The name of a model or an auxiliary work, the shape of samples and classes, what is timed."""
+"""The name of a model, the shape of samples and classes, what is timed."""
 
 
 def _find_shape(dataset: str) -> _Shape:
@@ -351,8 +341,8 @@ def _check_plan(plan: MeasurementPlan) -> None:
     if not 0 <= plan.beside <= 1000:
         raise InputError("a whole number from 0 to 1000", where="--beside", got=plan.beside)
     for quantity in plan.quantities:
-        if quantity not in QUANTITIES:
-            raise InputError(f"kinds of work: {listed(QUANTITIES)}", where="--only", got=quantity)
+        if quantity not in MEASURED:
+            raise InputError(f"kinds of work: {listed(MEASURED)}", where="--only", got=quantity)
     for strategy in plan.strategies:
         codec_from_spec(strategy, where="--strategies")
     shapes: dict[str, _Shape] = {}
@@ -510,7 +500,7 @@ def _time_cases(
     turns."""
     if not times:
         return
-    bench = Bench(model, facts(model, dataset), plan, rehearsals(model, dataset))
+    bench = Bench(model, facts(model, dataset), plan)
     real = {case: repeats for case, repeats in times.items() if case.quantity in _OF_CLIENTS}
     calls = {case: repeats for case, repeats in times.items() if case not in real}
     for case in calls:
@@ -561,7 +551,6 @@ class Bench:
         model: str,
         facts: ModelFacts,
         plan: MeasurementPlan,
-        rehearsals: Mapping[str, Rehearsal] | None = None,
     ) -> None:
         self._plan = plan
         self.clock = time.process_time if _is_alone_on_a_cpu(plan) else time.perf_counter
@@ -584,7 +573,6 @@ class Bench:
             name_codec(name): feedback_for(codec_from_spec(name)) for name in plan.strategies
         }
         self._states: dict[str, Memory | None] = {}
-        self._rehearsals = rehearsals or {}
         self.other_things = np.zeros(_OTHER_THINGS if plan.pace_s else 0, np.uint8)
 
     def time(self, case: MeasuredCase) -> tuple[float, int]:
@@ -691,12 +679,6 @@ class Bench:
                 logits = self._server_passes.logits(self._public[part])
                 (logits.argmax(1) == labels[part]).sum(), cross_entropy(logits, labels[part])
 
-        return call
-
-    def _auxiliary(self, case: MeasuredCase) -> Callable[[], object]:
-        """One step of a method's own, as it says it is done."""
-        call = self._rehearsals[case.work].prepare(case.size)
-        assert call is not None
         return call
 
     # ---- inside ----------------------------------------------------------------------------------

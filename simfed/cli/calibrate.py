@@ -83,10 +83,9 @@ def measure(
     Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds some in a new
     session, which tells the fit how much processes differ.
     """
-    from simfed.calibrate.measure import MeasurementPlan
+    from simfed.calibrate.measure import MEASURED, MeasurementPlan
     from simfed.calibrate.measure import measure as run
     from simfed.deploy.alone import participations
-    from simfed.device.profile import QUANTITIES
 
     plan = MeasurementPlan(
         models=tuple(_parse_model(name) for name in _split_names(models, "--models")),
@@ -94,7 +93,7 @@ def measure(
         ks=_parse_numbers(k, "--k"),
         batches=_parse_numbers(batch, "--batch"),
         samples=_parse_numbers(samples, "--samples"),
-        quantities=tuple(_split_names(only, "--only")) if only else tuple(QUANTITIES),
+        quantities=tuple(_split_names(only, "--only")) if only else MEASURED,
         repeat=repeat,
         threads=threads,
         device=device,
@@ -382,13 +381,13 @@ def _find_auxiliary_works(dataset: str) -> dict[str, ModelWork]:
     """The FLOPs of methods' own work beside any registered model on this data set."""
     from simfed.device.profile import ModelWork
     from simfed.ground.registry import registry
-    from simfed.learn.rehearsal import rehearsals
+    from simfed.learn.catalogue import list_auxiliary
 
     works = {}
     for model in registry("model").names():
         with contextlib.suppress(InputError):
-            for name, rehearsal in rehearsals(model, dataset).items():
-                works[name] = ModelWork(0, rehearsal.flops, rehearsal.flops)
+            for name, flops in list_auxiliary(model, dataset).items():
+                works[name] = ModelWork(0, flops, flops)
     return works
 
 

@@ -475,8 +475,8 @@ class Profile:
             part, _, _ = model.partition("/")
             allowed, got = f"seconds for this step of {part}'s own", model
             hint = (
-                "measure it with `calibrate measure --only auxiliary`, write `auxiliary: "
-                f"{{{model}: …}}` in the profile, or `assume: {{auxiliary: 0 s}}` beside it"
+                f"write `auxiliary: {{{model}: …}}` in the profile, or "
+                "`assume: {auxiliary: 0 s}` beside it"
             )
         elif not of_quantity:
             allowed, got = "seconds for this work, which this profile lacks", f"model {model}"

@@ -431,12 +431,6 @@ class Method:
         """Name → FLOPs per sample of its `auxiliary` work."""
         return {}
 
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        """One call of that auxiliary work on so many made-up samples, by the functions that a
-        run calls, for `simfed calibrate measure`; None: it is never done on so many, or cannot
-        be timed by itself."""
-        return None
-
     # ---- learning --------------------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:

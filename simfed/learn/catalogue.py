@@ -9,11 +9,13 @@ for its static `facts`, and built once if it has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import prod
 
 from simfed.ground.errors import InputError
+from simfed.ground.method import Method, Setting, Size
 from simfed.ground.registry import registry
 from simfed.learn.facts import (
     PUBLISHED_DATASETS,
@@ -24,7 +26,15 @@ from simfed.learn.facts import (
 )
 from simfed.scenario.dataset import DatasetSpec
 
-__all__ = ["DatasetFacts", "ModelFacts", "dataset_facts", "facts", "model_facts", "of_text"]
+__all__ = [
+    "DatasetFacts",
+    "ModelFacts",
+    "dataset_facts",
+    "facts",
+    "list_auxiliary",
+    "model_facts",
+    "of_text",
+]
 
 
 def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
@@ -356,3 +366,27 @@ _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
 }
 
 _OF_TEXT = ("char-lstm", "causal-transformer")
+
+
+def list_auxiliary(model: str, dataset: str) -> dict[str, float]:
+    """Return the FLOPs per sample of the auxiliary work of every registered method and merging
+    rule at its default options, in a run of ten clients in which everybody has this model.
+
+    >>> sorted(list_auxiliary("lenet5-half", "mnist-mini"))[:2]
+    ['bulyan/lenet5-half', 'fedal/discriminator-10-64-10']
+    """
+    sizes = facts(model, dataset)
+    size = Size(model, sizes.parameters, sizes.buffers, sizes.features, 10, sizes.shapes)
+    setting = Setting(1, 10, 10, sizes.classes, 256, 32, None, 1, {model: size})
+    flops_of: dict[str, float] = {}
+    for name in registry("method").names():
+        # a method with options that are required, one that cannot take this model, a broken package
+        with suppress(TypeError, InputError, ImportError):
+            method: Method = registry("method").get(name)()
+            method.check(setting)
+            flops_of |= method.auxiliary(setting)
+    for name in registry("rule").names():
+        with suppress(TypeError, InputError, ImportError, AttributeError):
+            rule = registry("rule").get(name)
+            flops_of |= rule(**rule.example).auxiliary(name, size)
+    return flops_of

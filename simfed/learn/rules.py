@@ -26,11 +26,10 @@ Fields = Mapping[str, "Tensor"]
 _SORT_FLOPS = 4000.0
 _DISTANCE_FLOPS = 80.0
 """FLOPs of large layers that take as long as one entry of an upload: 13 to 33 ns and 0.3 to 0.6 ns
-on the core of x86-2core-vm, with 11 to 100 uploads of a LeNet-5. `calibrate measure` knows
-better."""
+on the core of x86-2core-vm, with 11 to 100 uploads of a LeNet-5."""
 
-_BLOCK_ENTRIES, _MOST_ENTRIES = 1 << 22, 1 << 26
-"""Entries of all uploads that are sorted at a time, and that are made up for a rehearsal."""
+_BLOCK_ENTRIES = 1 << 22
+"""Entries of all uploads that are sorted at a time."""
 
 
 class Rule:
@@ -46,7 +45,7 @@ class Rule:
     """Levels of the scenario's `privacy` that a theorem covers with it, declared by its own class:
     `client` where it is the plain sum; `sample` whatever it makes of uploads."""
     example: ClassVar[Mapping[str, float]] = {}
-    """Options with which it is checked and rehearsed, where some are required."""
+    """Options with which it is checked, where some are required."""
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         """What stands for the uploads: per field one vector for all of them, (entries,), or one
@@ -72,20 +71,6 @@ class Rule:
     def auxiliary(self, kind: str, size: Size) -> dict[str, float]:
         """Name of that work → FLOPs of going through one upload once."""
         return {f"{kind}/{size.model}": self.flops * size.parameters} if self.flops else {}
-
-    def rehearse(self, size: Size, rows: int) -> Callable[[], object] | None:
-        """One merge of made-up uploads that goes through so many, for `simfed calibrate measure`;
-        None: fewer than it needs, or more than fit in memory."""
-        import torch
-
-        uploads = self.least
-        while uploads * self.passes(uploads) < rows:
-            uploads += 1
-        if uploads * self.passes(uploads) > 1.1 * rows or uploads * size.parameters > _MOST_ENTRIES:
-            return None
-        rng = torch.Generator().manual_seed(0)
-        fields = {"update": torch.randn(uploads, size.parameters, generator=rng)}
-        return lambda: self.merge(fields)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,12 @@ from simfed.calibrate.profiles import fit_profile
 from simfed.cli import main
 from simfed.compress import ErrorFeedback
 from simfed.device.load import load_profile
-from simfed.device.profile import ModelWork
 from simfed.device.table import read_table
 from simfed.ground.cores import find_cpu_groups, find_home_group
 from simfed.ground.errors import InputError, Interrupted
 from simfed.learn.catalogue import facts
 from simfed.learn.models import build_model, plain
 from simfed.learn.models.lenet_passes import LeNetPasses
-from simfed.learn.rehearsal import rehearsals
 
 SMALL = {
     "models": (("lenet5-half", "mnist-mini"),),
@@ -201,41 +199,10 @@ def test_a_cuda_device_is_measured_too(tmp_path):
     }
 
 
-AUXILIARY = {**SMALL, "quantities": ("auxiliary",)}
-
-
-def test_methods_own_work_is_measured_under_its_name_and_fitted_with_a_law_for_others(tmp_path):
-    both = {**AUXILIARY, "models": (*SMALL["models"], ("lenet5", "mnist-mini"))}
-    out = tmp_path / "table.csv"
-    measure(MeasurementPlan(**both, repeat=1), out)
-    assert {row["quantity"] for row in rows_of(out)} == {"auxiliary"}
-    names = {row["model"] for row in rows_of(out)}
-    # one discriminator whatever the model, and a generator for each width of embeddings
-    assert {n for n in names if "discriminator" in n} == {"fedal/discriminator-10-64-10"}
-    assert {n for n in names if "generator" in n} == {
-        "fedgen/generator-42-128-42",
-        "fedgen/generator-42-128-84",
-    }
-    svd = [row for row in rows_of(out) if row["model"] == "fedkd-mutual/svd-lenet5"]
-    assert {row["samples"] for row in svd} == {"1"}
-    assert measure(MeasurementPlan(**both, repeat=1), out) == 0
-    profile = tmp_path / "made.yaml"
-    assert main(["calibrate", "fit", str(out), "--out", str(profile)]) == 0
-    made = load_profile(profile)
-    assert made.seconds("auxiliary", model="fedal/discriminator-10-64-10", samples=12) > 0
-    with pytest.raises(InputError, match="the size of model other/net"):
-        made.seconds("auxiliary", model="other/net", samples=8)
-    made.models["other/net"] = ModelWork(0, 1e6, 1e6)
-    assert made.seconds("auxiliary", model="other/net", samples=8) > 0
-
-
-def test_every_rehearsed_step_can_be_called_twice(capsys):
-    plan, model = MeasurementPlan(**AUXILIARY), SMALL["models"][0]
-    bench = measuring.Bench(model[0], facts(*model), plan, rehearsals(*model))
-    cases = plan.cases(*model)
-    assert {case.size for case in cases} == {1, 8, 16}
-    for case in cases:
-        assert min(bench.time(case)[0], bench.time(case)[0]) > 0
+def test_methods_own_work_is_not_measured(tmp_path):
+    plan = MeasurementPlan(**{**SMALL, "quantities": ("auxiliary",)})
+    with pytest.raises(InputError, match="--only: got 'auxiliary', expected kinds of work: train"):
+        measure(plan, tmp_path / "table.csv")
 
 
 def test_a_profile_without_a_methods_own_work_names_method_and_entry():
@@ -244,8 +211,7 @@ def test_a_profile_without_a_methods_own_work_names_method_and_entry():
         profile.seconds("auxiliary", model="fedtgp/prototypes-42-42-42x10", samples=32)
     assert str(refused.value) == (
         "rtx3090-ryzen4800h: auxiliary: got 'fedtgp/prototypes-42-42-42x10', "
-        "expected seconds for this step of fedtgp's own (measure it with "
-        "`calibrate measure --only auxiliary`, write `auxiliary: "
+        "expected seconds for this step of fedtgp's own (write `auxiliary: "
         "{fedtgp/prototypes-42-42-42x10: …}` in the profile, or `assume: {auxiliary: "
         "0 s}` beside it)"
     )

@@ -3,7 +3,7 @@ server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -121,20 +121,6 @@ class FedAL(Method):
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         """Forward, and backward to the weights and to the outputs."""
         return {self._name(setting): 3 * self.discriminator(setting).forward_flops}
-
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        import torch
-
-        net = torch.randn(self.discriminator(setting).parameters)
-        outputs = torch.randn(samples, setting.classes)
-        whose = torch.arange(samples) % setting.clients
-
-        def step() -> None:
-            leaf = net.clone().requires_grad_()
-            loss = self._told_apart(setting, leaf, outputs, whose)
-            net.sub_(torch.autograd.grad(loss, leaf)[0], alpha=0.0)
-
-        return step
 
     # ---- learning --------------------------------------------------------------------------------
 

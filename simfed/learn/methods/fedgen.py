@@ -3,7 +3,7 @@ class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -143,35 +143,6 @@ class FedGen(Method):
             self._train(setting): net.train_flops,
             self._heads(setting): 2 * head,
         }
-
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        import torch
-        import torch.nn.functional as F
-
-        net, classes = self.generator(setting), setting.classes
-        drawn = torch.Generator().manual_seed(0)
-        generator, shares = net.initial(drawn), torch.ones(classes)
-        head = torch.randn(classes, net.widths[-1], generator=drawn)
-        labels, embeddings = self._made(classes, generator, shares, samples, drawn, net)
-        slope = torch.randn(embeddings.shape, generator=drawn)
-
-        def train() -> None:
-            leaf = generator.clone().requires_grad_()
-            _, embeddings = self._made(classes, leaf, shares, samples, drawn, net)
-            generator.sub_(torch.autograd.grad((embeddings * slope).sum(), leaf)[0], alpha=0.0)
-
-        def answer() -> None:
-            leaf = embeddings.clone().requires_grad_()
-            torch.autograd.grad(F.cross_entropy(F.linear(leaf, head), labels), leaf)
-
-        def generate() -> None:
-            last = head.clone().requires_grad_()
-            labels, embeddings = self._made(classes, generator, shares, samples, drawn, net)
-            loss = F.cross_entropy(F.linear(embeddings, last), labels)
-            head.sub_(torch.autograd.grad(loss, last)[0], alpha=0.0)
-
-        steps = {self._train(setting): train, self._heads(setting): answer}
-        return steps.get(name, generate)
 
     # ---- learning --------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -132,15 +132,6 @@ class FedKDMutual(Method):
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         student = self.size(setting)
         return {self._svd(student).model: count_svd_flops(student.shapes)}
-
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        import torch
-
-        student = self.size(setting)
-        if samples != 1:
-            return None
-        update = torch.randn(student.parameters)
-        return lambda: encode(update, student.shapes, self.energy_end)
 
     # ---- learning --------------------------------------------------------------------------------
 

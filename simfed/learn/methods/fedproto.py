@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -135,23 +135,6 @@ class FedProto(Method):
             return {}
         adapters = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
         return {self.adapter_work(a): a.train_flops for a in adapters if a is not None}
-
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        import torch
-
-        nets = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
-        net = next((n for n in nets if n is not None and self.adapter_work(n) == name), None)
-        if net is None:
-            return None
-        weights = torch.randn(net.parameters)
-        embeddings = torch.randn(samples, net.widths[0])
-
-        def step() -> None:
-            leaf = weights.clone().requires_grad_()
-            [slope] = torch.autograd.grad(net.forward(leaf, embeddings).square().mean(), leaf)
-            weights.sub_(slope, alpha=0.0)
-
-        return step
 
     # ---- learning --------------------------------------------------------------------------------
 

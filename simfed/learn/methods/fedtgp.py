@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -81,23 +81,6 @@ class FedTGP(FedProto):
         net_flops = 3 * setting.classes * self.net(setting).forward_flops
         per_mean = 2 * distances_flops + net_flops / self.server_batch
         return {**super().auxiliary(setting), self.server_step(setting): per_mean}
-
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        import torch
-
-        if name != self.server_step(setting):
-            return super().rehearse(setting, name, samples)
-        width = self.width_of(setting)
-        net = torch.randn(setting.classes * width + self.net(setting).parameters)
-        means = torch.randn(samples, width)
-        labels = torch.arange(samples) % setting.classes
-
-        def step() -> None:
-            leaf = net.clone().requires_grad_()
-            loss = self.contrast(setting, leaf, means, labels, torch.ones(samples), 1.0)
-            net.sub_(torch.autograd.grad(loss, leaf)[0], alpha=0.0)
-
-        return step
 
     # ---- learning --------------------------------------------------------------------------------
 

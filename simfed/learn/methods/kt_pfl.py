@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
@@ -66,17 +65,6 @@ class KtPfl(Answering):
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         """A client's target and its slope: two products with everybody's logits."""
         return {self._coefficients(setting): 4.0 * setting.classes}
-
-    def rehearse(self, setting: Setting, name: str, samples: int) -> Callable[[], object] | None:
-        import torch
-
-        clients = math.gcd(samples, 8)
-        table = clients, samples // clients, setting.classes
-        drawn = torch.Generator().manual_seed(0)
-        answers = torch.randn(table, generator=drawn, dtype=torch.float64)
-        row = torch.full((clients,), 1 / clients, dtype=torch.float64)
-        once = replace(self, coefficient_steps=1)
-        return lambda: once._learned(row, answers, 0, 1 / clients)
 
     def first(self, kit: Kit) -> State:
         import torch

@@ -1,9 +1,9 @@
-"""Files of measured capacities, read in blocks: Mahimahi, Pensieve and CSV.
+"""Files of measured capacities: Mahimahi, Pensieve and CSV.
 
-pyarrow parses the blocks that are plain numbers in columns. A block with anything else in it
-(comments, quotes, empty cells, what is no number) is read line by line in Python, which decides
-what it means and what is wrong with it; both give the same numbers, bit for bit. So a file costs
-the eight bytes of each of its numbers, and a few MB.
+Python reads them line by line, and says what is wrong with a line. What follows the first row is
+given to pyarrow, which is many times as fast, if it is plain numbers in columns to the end; both
+give the same numbers, bit for bit. So a file costs the eight bytes of each of its numbers, and a
+few MB.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import codecs
 import csv
 import io
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf, isfinite, nan
 from pathlib import Path as FilePath
+from typing import BinaryIO
 
 import numpy as np
 
@@ -31,10 +31,6 @@ MOST_ROWS = 20_000_000
 MOST_FILE_BYTES = 2_000_000_000
 MOST_LINE_BYTES = 1_000_000
 
-FIRST_BLOCK_BYTES = 1 << 16
-"""Small, because it often begins with a header or comments, which cost time."""
-BLOCK_BYTES = 1 << 22
-
 
 def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float = 0.1) -> Trace:
     """A Mahimahi packet-delivery trace: one line per 1500-byte packet, its time in milliseconds.
@@ -43,7 +39,7 @@ def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float
     line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends
     there.
     """
-    (times_ms,) = _read_lines(path, 1, lambda line, where: [_parse_number(line, where)])
+    (times_ms,) = _read_lines(path, 1)
     _check_order(times_ms, path, strictly=False)
     if times_ms[0] < 0 or times_ms[-1] <= 0:
         wrong = 0 if times_ms[0] < 0 else len(times_ms) - 1
@@ -66,7 +62,7 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     As in Pensieve's simulator, the rate of a line holds until the line's time, from the time of the
     line before; so the first line only says when the trace begins, and its rate is never used.
     """
-    times, rates = _read_lines(path, 2, lambda line, where: _parse_numbers(line, 2, where))
+    times, rates = _read_lines(path, 2)
     _check_order(times, path)
     rates[0] = 0.0  # whatever it says
     with np.errstate(over="ignore"):
@@ -103,7 +99,7 @@ def read_csv(
     second = units.parse_duration(f"1 {time_unit}", where="time_unit")
     byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
     asked = {"time_column": time_column, "rate_column": rate_column}
-    times, rates = _Table(path, asked).read()
+    times, rates = _read_table(path, asked)
     with np.errstate(over="ignore"):  # what is too large for a number is infinite, and refused
         times *= second
         rates *= byte_per_s
@@ -122,11 +118,41 @@ def read_csv(
 # ---- columns of numbers ------------------------------------------------------------------------
 
 
+class _Lines(Iterator[str]):
+    """The lines of a file as text, however they end there, without a byte order mark."""
+
+    def __init__(self, file: BinaryIO, path: str | FilePath) -> None:
+        self.file, self.path = file, path
+        self.number = 0
+        """Of the line that came last, from 1."""
+        self.pending: list[str] = []
+
+    def __next__(self) -> str:
+        if not self.pending:
+            line = self.file.readline(MOST_LINE_BYTES + 1)
+            if not line:
+                raise StopIteration
+            if len(line) > MOST_LINE_BYTES:
+                allowed = f"lines of at most {MOST_LINE_BYTES:,} bytes"
+                raise InputError(allowed, where=str(self.path), got="a longer one")
+            if not self.number:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            with named_in_errors(self.path):
+                self.pending = [*io.StringIO(line.decode(), newline=None)] or [""]
+        self.number += 1
+        return self.pending.pop(0)
+
+    @property
+    def where(self) -> str:
+        """What errors call the line that came last."""
+        return f"{self.path}: line {self.number}"
+
+
 class _Columns:
     """Columns of numbers that grow, of rows that are all full."""
 
-    def __init__(self, count: int, path: str | FilePath) -> None:
-        self.path = path
+    def __init__(self, count: int, lines: _Lines) -> None:
+        self.lines = lines
         self._columns = [array("d") for _ in range(count)]
 
     def __len__(self) -> int:
@@ -138,193 +164,130 @@ class _Columns:
             column.append(number)
         self._check()
 
-    def extend(self, columns: Sequence[Floats]) -> None:
-        """Add rows, as columns of equal length."""
-        for column, numbers in zip(self._columns, columns, strict=True):
-            column.frombytes(np.ascontiguousarray(numbers).data.cast("B"))
-        self._check()
+    def add_rest(self, chosen: Sequence[int], width: int, delimiter: str) -> bool:
+        """Add what is left of the file, if that is columns of this width with a finite number in
+        each cell of the chosen ones; else nothing."""
+        from pyarrow import ArrowException, csv
+
+        file, before = self.lines.file, len(self)
+        if self.lines.pending or 0 not in chosen:  # a line's first cell may make it a comment
+            return False
+        begun, names = file.tell(), [f"f{k}" for k in chosen]
+        try:
+            reader = csv.open_csv(
+                _PlainBytes(file),
+                # threads of older versions may wait for each other for ever
+                csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
+                csv.ParseOptions(delimiter=delimiter, quote_char=False),
+                csv.ConvertOptions(column_types=dict.fromkeys(names, "float64"), null_values=[]),
+            )
+            if len(reader.schema) != width:
+                raise _NotPlain
+            for batch in reader:
+                for column, name in zip(self._columns, names, strict=True):
+                    numbers = batch.column(name).to_numpy()
+                    if not np.isfinite(numbers).all():
+                        raise _NotPlain
+                    column.frombytes(numbers.data.cast("B"))
+                self._check()
+        except (ArrowException, _NotPlain):
+            file.seek(begun)
+            for column in self._columns:
+                del column[before:]
+            return False
+        return True
 
     def _check(self) -> None:
         if len(self) > MOST_ROWS:
             allowed = f"a trace of at most {MOST_ROWS:,} lines"
-            raise InputError(allowed, where=str(self.path), got="more")
+            raise InputError(allowed, where=str(self.lines.path), got="more")
 
     def arrays(self) -> list[Floats]:
         """The columns, in the same memory: no row can be added from now on."""
         return [np.frombuffer(column, dtype=np.float64) for column in self._columns]
 
 
-def _read_lines(
-    path: str | FilePath, count: int, parse: Callable[[str, str], Sequence[float]]
-) -> list[Floats]:
-    """The `count` columns of a file with that many numbers in each line; `parse(line, where)` is
-    the law."""
-    columns = _Columns(count, path)
-    lines_before = 0
-    for block in _read_blocks(path):
-        first = block[: block.find(b"\n") + 1]
-        delimiter = next((x for x in "\t," if x.encode() in first), " ")
-        numbers = _parse_block(block, range(count), delimiter, exactly=True)
-        if numbers is not None:
-            columns.extend(numbers)
-            lines_before += _count_lines(block)
-            continue
-        lines = _decode_block(block, path).splitlines()
-        for number, line in enumerate(lines, lines_before + 1):
-            if line.strip() and line.lstrip()[0] != "#":
-                columns.add(parse(line, f"{path}: line {number}"))
-        lines_before += len(lines)
+class _NotPlain(Exception):
+    """What is left of a file is not only numbers."""
+
+
+class _PlainBytes:
+    """A file that nobody closes, as long as it has no quotes, comments and foreign letters."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if not data.isascii() or b'"' in data or b"#" in data:
+            raise _NotPlain
+        return data
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+def _read_lines(path: str | FilePath, count: int) -> list[Floats]:
+    """Return the `count` columns of a file with that many numbers in each line."""
+    with open_file(path, MOST_FILE_BYTES) as file:
+        lines = _Lines(file, path)
+        columns = _Columns(count, lines)
+        for line in lines:
+            if not line.strip() or line.lstrip()[0] == "#":
+                continue
+            columns.add(_parse_numbers(line, count, lines.where))
+            delimiter = next((x for x in "\t," if x in line), " ")
+            if len(columns) == 1 and columns.add_rest(range(count), count, delimiter):
+                break
     if not len(columns):
         allowed = "a trace with at least one line"
         raise InputError(allowed, where=str(path), problem="the file is empty")
     return columns.arrays()
 
 
-class _Table:
-    """A CSV file, of which two columns are wanted."""
-
-    def __init__(self, path: str | FilePath, asked: Mapping[str, str | int]) -> None:
-        self.path = path
-        self.asked = asked
-        self._numbers = _Columns(len(asked), path)
-        self._chosen: list[int] = []
-        """Which columns of the file; known when its first row has been seen."""
-        self._width = 0
-        """Cells of the first row."""
-        self._lines_before = 0
-
-    def read(self) -> list[Floats]:
-        """The columns that are asked for, as numbers."""
-        blocks = _read_blocks(self.path)
-        for block in blocks:
-            numbers = None
-            if block.partition(b"\n")[0].count(b",") + 1 == self._width:
-                numbers = _parse_block(block, self._chosen, ",")
-            if numbers is None:
-                self._read_rows(block, blocks)
-            else:
-                self._numbers.extend(numbers)
-                self._lines_before += _count_lines(block)
-        if not self._chosen:
-            allowed = "a trace with at least one line"
-            raise InputError(allowed, where=str(self.path), got="an empty file")
-        if not len(self._numbers):
-            allowed = "a trace with at least one row"
-            raise InputError(allowed, where=str(self.path), problem="it has no row")
-        return self._numbers.arrays()
-
-    def _read_rows(self, block: bytes, blocks: Iterator[bytes]) -> None:
-        """The rows of a block, and of as many more as a row needs that a quoted cell leads into."""
-        lines_given = lines_done = 0
-
-        def lines() -> Iterator[str]:
-            nonlocal lines_given
-            for piece in chain([block], blocks):
-                for line in io.StringIO(_decode_block(piece, self.path)):
-                    lines_given += 1
-                    yield line
-                if lines_done == lines_given:
-                    return
-
-        reader = csv.reader(lines())
-        try:
-            for row in reader:
-                lines_done = reader.line_num
-                cells = [cell.strip() for cell in row]
-                if any(cells) and not cells[0].startswith("#"):
-                    self._add_row(cells, f"{self.path}: line {self._lines_before + lines_done}")
-        except csv.Error as error:
-            where = f"{self.path}: line {self._lines_before + reader.line_num}"
-            raise InputError("a row in CSV", where=where, got=str(error)) from None
-        self._lines_before += lines_given
-
-    def _add_row(self, cells: list[str], where: str) -> None:
-        """Add the numbers of a row, unless it is the file's first and so may be its header."""
-        is_first = not self._chosen
-        if is_first:
-            self._width = len(cells)
-            named = any(isinstance(x, str) for x in self.asked.values())
-            header = cells if named else []
-            self._chosen = [
-                _find_column(x, header, f"{self.path}: {key}") for key, x in self.asked.items()
-            ]
-            if named:
-                return
-        if len(cells) <= max(self._chosen):
-            allowed = f"at least {max(self._chosen) + 1} columns"
-            raise InputError(allowed, where=where, got=len(cells))
-        if any(cells[self._width :]):  # a decimal comma, say
-            allowed = f"{self._width} columns, as the first row has"
-            raise InputError(allowed, where=where, got=len(cells))
-        chosen = [cells[k] for k in self._chosen]
-        if not is_first or any(_is_number(cell) for cell in chosen):
-            self._numbers.add([_parse_number(cell, where) for cell in chosen])
-
-
-# ---- blocks ------------------------------------------------------------------------------------
-
-
-def _read_blocks(path: str | FilePath) -> Iterator[bytes]:
-    """The file in pieces that end where a line ends, without a byte order mark."""
+def _read_table(path: str | FilePath, asked: Mapping[str, str | int]) -> list[Floats]:
+    """Return the columns of a CSV file that are asked for, by the keys that ask."""
+    chosen: list[int] = []
+    width = 0
     with open_file(path, MOST_FILE_BYTES) as file:
-        begun = file.read(len(codecs.BOM_UTF8)).removeprefix(codecs.BOM_UTF8)
-        wanted = FIRST_BLOCK_BYTES
-        while more := file.read(wanted):
-            block = begun + more
-            end = max(block.rfind(b"\n"), block.rfind(b"\r", 0, -1)) + 1
-            if len(block) - end > MOST_LINE_BYTES:
-                allowed = f"lines of at most {MOST_LINE_BYTES:,} bytes"
-                raise InputError(allowed, where=str(path), got="a longer one")
-            begun = block[end:]
-            if end:
-                wanted = BLOCK_BYTES
-                yield block[:end]
-        if begun:
-            yield begun
+        lines = _Lines(file, path)
+        columns = _Columns(len(asked), lines)
+        try:
+            for row in csv.reader(lines):
+                cells = [cell.strip() for cell in row]
+                if not any(cells) or cells[0].startswith("#"):
+                    continue
+                first, header = not chosen, False
+                if first:
+                    width = len(cells)
+                    header = any(isinstance(x, str) for x in asked.values())
+                    names = cells if header else []
+                    chosen = [_find_column(x, names, f"{path}: {k}") for k, x in asked.items()]
+                if not header:
+                    numbers = _choose_cells(cells, chosen, width, lines.where)
+                    if not first or any(map(_is_number, numbers)):
+                        columns.add([_parse_number(cell, lines.where) for cell in numbers])
+                if first and columns.add_rest(chosen, width, ","):
+                    break
+        except csv.Error as error:
+            raise InputError("a row in CSV", where=lines.where, got=str(error)) from None
+    if not len(columns):
+        allowed = f"a trace with at least one {'row' if chosen else 'line'}"
+        empty = {"problem": "it has no row"} if chosen else {"got": "an empty file"}
+        raise InputError(allowed, where=str(path), **empty)
+    return columns.arrays()
 
 
-def _parse_block(
-    block: bytes, chosen: Sequence[int], delimiter: str, *, exactly: bool = False
-) -> list[Floats] | None:
-    """The chosen columns if every cell in them is a finite number and nothing in the block is
-    special.
-
-    `exactly`: there must be no other columns.
-    """
-    if b'"' in block or b"#" in block or not block.isascii():
-        return None
-    if block.count(b"\r") != block.count(b"\r\n"):
-        return None
-    from pyarrow import ArrowInvalid, ArrowKeyError, BufferReader, csv
-
-    names = [f"f{k}" for k in chosen]
-    try:
-        table = csv.read_csv(
-            BufferReader(block),
-            # a block is small, and threads of older versions may wait for each other for ever
-            csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
-            csv.ParseOptions(delimiter=delimiter, quote_char=False),
-            csv.ConvertOptions(
-                column_types=dict.fromkeys(names, "float64"),
-                include_columns=[] if exactly else list(dict.fromkeys(names)),
-                null_values=[],
-            ),
-        )
-    except (ArrowInvalid, ArrowKeyError):
-        return None
-    if exactly and table.column_names != names:
-        return None
-    columns = [table.column(name).to_numpy() for name in names]
-    return columns if all(np.isfinite(column).all() for column in columns) else None
-
-
-def _decode_block(block: bytes, path: str | FilePath) -> str:
-    with named_in_errors(path):
-        return block.decode().replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _count_lines(block: bytes) -> int:
-    return block.count(b"\n") + (not block.endswith(b"\n"))
+def _choose_cells(cells: list[str], chosen: list[int], width: int, where: str) -> list[str]:
+    """Return the chosen cells of a row. Raises: `InputError` where it has too few or too many."""
+    if len(cells) <= max(chosen):
+        raise InputError(f"at least {max(chosen) + 1} columns", where=where, got=len(cells))
+    if any(cells[width:]):  # a decimal comma, say
+        allowed = f"{width} columns, as the first row has"
+        raise InputError(allowed, where=where, got=len(cells))
+    return [cells[k] for k in chosen]
 
 
 # ---- numbers -----------------------------------------------------------------------------------
@@ -346,6 +309,8 @@ def _parse_number(text: str, where: str) -> float:
 
 
 def _parse_numbers(line: str, count: int, where: str) -> list[float]:
+    if count == 1:
+        return [_parse_number(line, where)]
     cells = line.replace(",", " ").split()
     if len(cells) != count:
         raise InputError(f"{count} numbers", where=where, got=line.strip())
@@ -375,11 +340,9 @@ def _check_rates(rates: Floats, path: str | FilePath) -> None:
 def _find_entry(path: str | FilePath, entry: int, count: int) -> tuple[str, str]:
     """Return where an entry stands of the `count` that were read, and its line as written; the
     file is read once more, as nobody keeps lines for an error that seldom comes."""
-    lines: list[tuple[int, str]] = []
-    for block in _read_blocks(path):
-        begin = lines[-1][0] if lines else 0
-        lines += enumerate(_decode_block(block, path).splitlines(), begin + 1)
-    filled = [(n, line) for n, line in lines if line.strip() and line.lstrip()[0] != "#"]
+    with open_file(path, MOST_FILE_BYTES) as file:
+        lines = enumerate(_Lines(file, path), 1)
+        filled = [(n, line) for n, line in lines if line.strip() and line.lstrip()[0] != "#"]
     header = len(filled) - count
     if header not in (0, 1):  # cells of several lines
         return f"{path}: entry {entry + 1}", "another order"

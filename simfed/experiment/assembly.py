@@ -371,10 +371,19 @@ def _make_law(spec: float | Distribution, of_number: Callable[[float], Law]) -> 
 
 
 def check_data(scenario: Scenario) -> None:
-    """Every client owns a sample, and no shard is empty. Raises: `InputError`."""
+    """Every client owns a sample, and no shard is empty; tables have a value in every cell, and a
+    public set of its own fits. Raises: `InputError`."""
     data, clients = scenario.dataset, scenario.client_count
     sizes = dataset_facts(data)
     method = scenario.method
+    if data.table is not None:
+        from simfed.learn.data import load_data
+
+        load_data(data)
+    if data.public_file is not None and method.made.needs_public:
+        from simfed.learn.data.own import check_public_file
+
+        check_public_file(data, sizes.input_shape)
     if sizes.task != "classification" and method.made.needs_classes:
         allowed = f"a method without classes for a {sizes.task} task, such as fedavg"
         problem = f"{method.kind} compares classes"

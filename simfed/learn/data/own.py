@@ -90,28 +90,55 @@ def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.nd
     layout: of images in the files, where the scenario says it. Without it the training set's shape
     tells: an axis of one channel may lack, nothing else is guessed.
     """
-    arrays = Arrays(locate_path(path))
-    if "x" not in arrays.names:
-        raise InputError("the array x", where=path, got=", ".join(arrays.names) or "no array")
-    values = arrays.read("x")
-    shape = like.train_images.shape[1:]
-    if like.train_images.dtype != np.uint8 and values.dtype.kind in "uif":
-        values = values.astype(like.train_images.dtype)
-    if values.ndim == 4 and (layout == "channels-last" or values.shape[1:] != shape):
-        moved = np.moveaxis(values, -1, 1)
-        values = np.ascontiguousarray(moved) if moved.shape[1:] == shape else values
-    if shape[0] == 1 and values.shape[1:] in (shape[1:], (int(np.prod(shape)),)):
-        values = values.reshape(len(values), *shape)
-    if values.shape[1:] != shape or values.dtype != like.train_images.dtype:
-        raise InputError(
-            f"{like.train_images.dtype} samples of shape (n, {', '.join(map(str, shape))}), as "
-            "the training set has",
-            where=f"{path}: x",
-            got=f"{values.dtype} of {values.shape}",
-        )
+    values = _open_public(path).read("x")
+    dtype = like.train_images.dtype
+    if dtype != np.uint8 and values.dtype.kind in "uif":
+        values = values.astype(dtype)
+    values = _arrange_public(values, like.train_images.shape[1:], path, layout)
+    if values.dtype != dtype:
+        allowed = f"{dtype} samples, as the training set has"
+        raise InputError(allowed, where=f"{path}: x", got=str(values.dtype))
     if values.dtype == np.float32 and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
         raise InputError("finite numbers", where=f"{path}: x, row {row + 1}", got="NaN or infinity")
+    return values
+
+
+def check_public_file(data: DatasetSpec, shape: tuple[int, ...]) -> None:
+    """Check a public set's file by its header, beside training samples of this shape.
+
+    Raises: `InputError` for another shape, or fewer samples than `public`.
+    """
+    path = str(data.public_file)
+    (count, *rest), dtype = _open_public(path).header("x")
+    _arrange_public(np.empty((0, *rest), dtype), shape, path, data.layout)
+    if count < data.public:
+        allowed = f"at most the {count} samples of {path}"
+        raise InputError(allowed, where="dataset.public", got=data.public)
+
+
+def _open_public(path: str) -> Arrays:
+    arrays = Arrays(locate_path(path))
+    if "x" not in arrays.names:
+        raise InputError("the array x", where=path, got=", ".join(arrays.names) or "no array")
+    if not arrays.header("x")[0]:
+        raise InputError("an array of samples", where=f"{path}: x", got="a single number")
+    return arrays
+
+
+def _arrange_public(
+    values: np.ndarray, shape: tuple[int, ...], path: str, layout: str | None
+) -> np.ndarray:
+    """Return samples of a public set in the shape of the training set's."""
+    came = values.shape[1:]
+    if values.ndim == 4 and (layout == "channels-last" or came != shape):
+        moved = np.moveaxis(values, -1, 1)
+        values = np.ascontiguousarray(moved) if moved.shape[1:] == shape else values
+    if shape[0] == 1 and came in (shape[1:], (int(np.prod(shape)),)):
+        values = values.reshape(len(values), *shape)
+    if values.shape[1:] != shape:
+        allowed = f"samples of shape (n, {', '.join(map(str, shape))}), as the training set has"
+        raise InputError(allowed, where=f"{path}: x", got=f"(n, {', '.join(map(str, came))})")
     return values
 
 

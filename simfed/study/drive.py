@@ -91,8 +91,8 @@ def run_study(
             overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
         )
         display = make_display(plan, progress)
-        if len(plan.runs) >= _MANY:
-            display.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
+        if plan.count >= _MANY:
+            display.say(f"{plan.study.name}: checking {counted(plan.count, 'run')}")
         states, addresses = make_states(
             plan, str(path), device, time_only, replays=store is not None
         )
@@ -172,7 +172,7 @@ def make_states(
         raise InputErrors(merge_errors(errors, len(plan.settings), study_file), more)
     measures = (kind.measure(setting.scenario) for setting in plan.settings)
     find_common_measure(measures, where=study_file)
-    addresses = [""] * len(plan.runs)
+    addresses = [""] * plan.count
     for first, setting in enumerate(plan.settings):
         facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)
         addresses[first :: len(plan.settings)] = compute_addresses(facts, plan.seeds)

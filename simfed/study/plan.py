@@ -9,10 +9,9 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar, overload
 
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.ground.plain import Plain
@@ -24,8 +23,6 @@ from simfed.scenario.load import (
 )
 from simfed.scenario.study import Compare, Study, load_study_file
 from simfed.study.kinds import AnyKind, Studied, find_kind
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +84,6 @@ class PlannedRun:
         return describe_point(self.point, self.point, self.seed)
 
 
-class SeedBySeed(Sequence[_T]):
-    """Something for every setting under every seed, each made when it is asked for.
-
-    Seed by seed, so that a study that is stopped early has whole comparisons.
-    """
-
-    def __init__(self, settings: int, seeds: int, make: Callable[[int, int], _T]) -> None:
-        """`settings`, `seeds`: how many; `make(setting, seed)` takes their places."""
-        self._settings = settings
-        self._seeds = seeds
-        self._make = make
-
-    def __len__(self) -> int:
-        return self._settings * self._seeds
-
-    @overload
-    def __getitem__(self, at: int) -> _T: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[_T]: ...
-
-    def __getitem__(self, at: int | slice) -> _T | list[_T]:
-        if isinstance(at, slice):
-            return [self[number] for number in range(len(self))[at]]
-        seed, setting = divmod(range(len(self))[at], self._settings)
-        return self._make(setting, seed)
-
-
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
     """A study with its axes, settings and seeds written out."""
@@ -125,13 +95,15 @@ class StudyPlan:
     kind: AnyKind
 
     @property
-    def runs(self) -> SeedBySeed[PlannedRun]:
-        """Every setting with every seed, all settings of a seed first."""
-        return SeedBySeed(
-            len(self.settings),
-            len(self.seeds),
-            lambda setting, seed: PlannedRun(self.settings[setting], self.seeds[seed]),
-        )
+    def count(self) -> int:
+        """How many runs there are."""
+        return len(self.settings) * len(self.seeds)
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """Every setting with every seed, all settings of a seed first, so that a study that is
+        stopped early has whole comparisons."""
+        return [PlannedRun(setting, seed) for seed in self.seeds for setting in self.settings]
 
     @property
     def arms_axis(self) -> Axis | None:

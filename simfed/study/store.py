@@ -27,7 +27,7 @@ from simfed.ground.writing import writing
 from simfed.record import files
 from simfed.record.lock import is_held, lock_folder
 from simfed.record.read import read_manifest
-from simfed.study.plan import SeedBySeed, StudyPlan
+from simfed.study.plan import StudyPlan
 
 FORMAT = 2
 """Of `study.json`; the first listed every run for itself."""
@@ -289,7 +289,7 @@ class StudyFolder:
             (self.partial / f"{address}.json").unlink(missing_ok=True)
 
 
-def _make_entries(settings: Sequence[Any], seeds: Sequence[int]) -> SeedBySeed[PlanEntry]:
+def _make_entries(settings: Sequence[Any], seeds: Sequence[int]) -> list[PlanEntry]:
     """The runs of a stored plan's settings.
 
     Raises: `KeyError`, `TypeError`, `ValueError` for what is no whole plan.
@@ -297,19 +297,17 @@ def _make_entries(settings: Sequence[Any], seeds: Sequence[int]) -> SeedBySeed[P
     for setting in settings:
         if len(setting["addresses"]) != len(seeds):
             raise ValueError("a setting without an address for every seed")
-        setting["point"], setting["values"], setting["rounds"]
-
-    def make_entry(number: int, seed: int) -> PlanEntry:
-        setting = settings[number]
-        return PlanEntry(
-            address=setting["addresses"][seed],
-            seed=seeds[seed],
+    return [
+        PlanEntry(
+            address=setting["addresses"][number],
+            seed=seed,
             point=setting["point"],
             values=setting["values"],
             rounds=setting["rounds"],
         )
-
-    return SeedBySeed(len(settings), len(seeds), make_entry)
+        for number, seed in enumerate(seeds)
+        for setting in settings
+    ]
 
 
 def _make_plain(plan: StudyPlan, addresses: list[str]) -> dict[str, Any]:

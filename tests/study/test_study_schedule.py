@@ -1,7 +1,5 @@
 """Which run is next, and how long the rest will take."""
 
-from dataclasses import replace
-
 import pytest
 
 from simfed.study.address import compute_path_key
@@ -166,12 +164,3 @@ def test_time_left_counted_as_runs_go_is_what_it_is_counted_anew():
         assert standing.left_s(slots) == Standing(runs).left_s(slots)
         assert standing.count == 6
     assert standing.ended == {"finished": 5, "failed": 1}
-
-
-def test_a_million_runs_are_planned_without_making_them(write_study):
-    few = plan_study(write_study(grid={"clients[*].link.up": ["5 Mbps", "50 Mbps"]}))
-    plan = replace(few, seeds=tuple(range(500_000)))
-    assert len(plan.runs) == 1_000_000
-    assert plan.runs[-1].scenario.seed == 499_999
-    assert plan.runs[-1].named == "up 50 Mbps, seed 499999"
-    assert [run.seed for run in plan.runs[1:4]] == [0, 1, 1]

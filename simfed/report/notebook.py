@@ -22,7 +22,12 @@ def run_html(run: Run) -> str:
     """HTML of one piece, without scripts: text as on a terminal, and a drawing where the run
     learned."""
     console = Console(
-        record=True, file=io.StringIO(), width=WIDTH, force_terminal=True, color_system="truecolor"
+        record=True,
+        file=io.StringIO(),
+        width=WIDTH,
+        force_terminal=True,
+        force_jupyter=False,  # else what is printed is shown at once, and then returned
+        color_system="truecolor",
     )
     console.print(build_summary_table(run))
     html = console.export_html(inline_styles=True, code_format=_FORMAT)

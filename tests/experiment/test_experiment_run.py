@@ -84,6 +84,17 @@ def test_a_notebook_shows_a_run(tiny):
     assert "<script" not in learned
 
 
+def test_a_notebook_shows_a_run_once(tiny, monkeypatch, capsys):
+    uniform = {"policy": {"kind": "uniform", "strategy": "top-k"}}
+    run = play(tiny, overrides=uniform, time_only=True)
+    outside = run._repr_html_()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    shown = []
+    monkeypatch.setattr("rich.jupyter.display", lambda *what: shown.append(what))
+    assert run._repr_html_() == outside
+    assert shown == []
+
+
 def test_a_run_directory_is_whole_and_sound(tiny, tmp_path):
     result = play(tiny, tmp_path / "run")
     assert {f.name for f in (tmp_path / "run").iterdir()} == FILES

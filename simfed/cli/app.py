@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+import typer.core
 
 from simfed.cli import (
     cache,
@@ -23,6 +24,10 @@ from simfed.cli import (
     study,
     twin,
 )
+
+# Help is plain, and brackets stand in it as they are: typer before 0.21, which Flower asks for,
+# writes `\[default: 10]` wherever rich is installed.
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     name="simfed",

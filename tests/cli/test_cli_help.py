@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer.core
+
 from simfed.cli import main
 from simfed.ground.version import VERSION
 
@@ -14,6 +16,14 @@ def test_version(capsys):
 def test_help_names_the_switch_for_tracebacks(capsys):
     assert main(["--help"]) == 0
     assert "--debug" in capsys.readouterr().out
+
+
+def test_help_has_no_escaped_brackets(capsys):
+    assert main(["timeline", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "[default: 7pt]" in said
+    assert "\\[" not in said
+    assert not typer.core.HAS_RICH  # what makes the typer that Flower asks for write them
 
 
 def test_data_sets_are_told_apart(capsys):

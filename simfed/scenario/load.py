@@ -422,10 +422,13 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
             or did_you_mean(key, keys)
             or _suggest_kind(key),
         )
+    if kind == "missing" and isinstance(loc[-1], int):  # of a list of so many
+        where, kind = _format_location(model, loc[:-1]), "too_short"
     if kind == "missing":
         return InputError(where=where, problem="this key is missing")
     allowed = {
         "string_type": "text",
+        "invalid_key": "keys that are text",
         "bool_type": "true or false",
         "bool_parsing": "true or false",
         "dict_type": "a mapping of keys to values",

@@ -854,6 +854,8 @@ def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:
+    if not scenario.prototypes:
+        return  # said once
     for i, group in enumerate(scenario.clients):
         if group.prototype not in scenario.prototypes:
             yield InputError(

@@ -315,10 +315,8 @@ def numbers() -> dict[str, list[str]]:
         f"leaves {left_by_holm(top).count('stays')}.",
     ]
     wrong = [ratio(*two) for arm in FIXED[1:] for two in pairs(arm)]
-    sides, middle = (
-        Counter(one.clear for one in wrong),
-        [one.ratio.least for one in wrong],
-    )
+    sides = Counter(one.clear for one in wrong)
+    middle = [one.ratio.least for one in wrong]
     said["What it does is"] = [
         f"in {sides[1]} and clearly later in {sides[-1]} of {len(wrong)} comparisons",
         f"{np.median(middle):.1f} times as soon",
@@ -418,10 +416,8 @@ PRINTED = next(iter(FACTORS))
 
 def usual_safeguard(run: Any) -> bool:
     """Return whether a run's safeguard is as taken, whatever else is set."""
-    changed = [words for variant in SAFEGUARDS.values() for words in variant.split(", ")]
-    return run.policy == "ascend" and not {*changed, "safeguard off"} & {
-        *run.variant.split(", ")
-    } - {""}
+    changed = {words for variant in SAFEGUARDS.values() for words in variant.split(", ")} - {""}
+    return run.policy == "ascend" and changed.isdisjoint(run.variant.split(", "))
 
 
 def again(of: Sequence[Any]) -> str:
@@ -443,19 +439,16 @@ def facts() -> dict[str, list[str]]:
     runs = [run for each in ks.values() for run in each]
     undone = [100 * run.rollbacks / run.rounds for run in runs]
     plays = sum(10 * run.rounds for run in runs)
-    lengths = [
-        (
-            k,
-            np.mean([r.simulated_s / r.rounds for a in FIXED for r in of(a, k=k).values()]),
-        )
+    lengths = {
+        k: np.mean([r.simulated_s / r.rounds for arm in FIXED for r in of(arm, k=k).values()])
         for k in ks
-    ]
+    }
     top = [r.larger_chose[0] / r.larger_chose.sum() for r in of("ascend").values()]
     larger = partial(end, curve="larger")
     higher = [gap(of("top-k"), of(arm), larger) for arm in FIXED[1:]]
     apart = [first_apart(r) for a in POLICIES for r in of(a, **CIFAR10).values()]
     return {
-        "A round lasts": [f"{1000 * s:.2f} ms at K = {k:,}" for k, s in lengths],
+        "A round lasts": [f"{1000 * s:.2f} ms at K = {k:,}" for k, s in lengths.items()],
         "Rewards that hit": [
             f"{100 * sum(r.clipped for r in each) / sum(r.rewards for r in each):.0f} % at "
             f"K = {k:,}"

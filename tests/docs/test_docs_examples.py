@@ -35,14 +35,44 @@ RUN = [
 ]
 
 
+FORKS = """
+import os, runpy, sys
+import pandas, torch, simfed.experiment.running, simfed.learn.federation
+for line in sys.stdin:
+    script = line.strip()
+    if os.fork() == 0:
+        for number, file in enumerate((os.devnull, script + ".out", script + ".err")):
+            os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
+        sys.argv, sys.path[0] = [script], os.path.dirname(script)
+        runpy.run_path(script, run_name="__main__")
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
+"""Runs each script that it reads of in a process that has imported the heavy libraries."""
+
+
+@pytest.fixture(scope="module")
+def forks():
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS],
+        cwd=DOCS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.parametrize("page", RUN)
-def test_examples_run(page, tmp_path):
+def test_examples_run(page, tmp_path, forks):
     """In one process per page, from the repository, with a folder `runs` that is thrown away."""
     script = tmp_path / "example.py"
     code = examples(page).replace('"runs/', f'"{tmp_path}/runs/')
     script.write_text(code)
-    done = subprocess.run([sys.executable, script], cwd=DOCS, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    forks.stdin.write(f"{script}\n")
+    forks.stdin.flush()
+    assert forks.stdout.readline() == "0\n", script.with_suffix(".py.err").read_text()
 
 
 @pytest.mark.parametrize("page", LINKED, ids=lambda p: f"{p.parent.name}-{p.stem}")

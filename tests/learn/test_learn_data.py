@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import lzma
 import os
 import pickle
@@ -24,7 +23,6 @@ from simfed.learn.catalogue import dataset_facts, facts
 from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, Dataset, load_dataset
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
-    convert_cifar_png,
     join_cifar_rows,
     read_cifar,
     read_idx,
@@ -282,21 +280,6 @@ def test_the_binary_version_of_cifar_reads_in_the_order_of_its_batches():
     assert join_cifar_rows(test[0], test[1].reshape(2, -1)) == test[2]
 
 
-def test_cifar_as_pictures_becomes_the_binary_version():
-    from PIL import Image
-
-    labels, images, rows = cifar_batch(4)
-    picture = io.BytesIO()
-    Image.fromarray(images.reshape(4, 3, 1024).transpose(0, 2, 1)).save(picture, "PNG")
-    assert convert_cifar_png(picture.getvalue(), labels.tolist()) == rows
-    with pytest.raises(InputError, match="5 rows of pixels"):
-        convert_cifar_png(picture.getvalue(), [0] * 5)
-    with pytest.raises(InputError, match="a damaged PNG picture"):
-        convert_cifar_png(picture.getvalue()[:-3000], labels.tolist())
-    with pytest.raises(InputError, match="a damaged PNG picture"):
-        convert_cifar_png(b"no picture", labels.tolist())
-
-
 def python2_batch(
     labels,
     images,
@@ -493,13 +476,3 @@ def test_a_folder_view_reads_no_more_than_asked(tmp_path):
     assert Folder(tmp_path).read("file", 4) == b"01234"
     assert Folder(tmp_path).read("none", 4) is None
     assert Folder(tmp_path).read("file/deeper", 4) is None
-
-
-def test_labels_in_json_are_checked():
-    from simfed.learn.data.formats import read_labels_json
-
-    assert read_labels_json(json.dumps([1, 2]).encode()) == [1, 2]
-    for wrong in (b"", b"{}", b'["1"]', b"[1, " * 20):
-        with pytest.raises(InputError, match="a JSON list of labels") as refusal:
-            read_labels_json(wrong)
-        assert refusal.value.got == wrong[:20]

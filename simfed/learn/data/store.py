@@ -1,7 +1,7 @@
 """Where data sets are kept, and reading a published one from the files somebody already has.
 
 A published data set is a fixed list of files with known SHA-256 digests. They are found in several
-*layouts* (as published, gzipped, torchvision's folders, archives, packages of other languages);
+*layouts* (as published, gzipped, torchvision's folders, archives);
 whatever the layout, the content of the published files is what is checked, whenever it is read.
 """
 
@@ -82,20 +82,12 @@ class View(Protocol):
         """At most `limit_bytes` + 1 bytes of the file at `path`; None if there is none."""
         ...
 
-    def names(self) -> list[str]:
-        """The paths of all files."""
-        ...
-
 
 class Folder:
     """The files below a folder."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
-
-    def names(self) -> list[str]:
-        below = (path for path in self.place.rglob("*") if path.is_file())
-        return sorted(path.relative_to(self.place).as_posix() for path in below)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         if not (self.place / path).is_file():
@@ -113,9 +105,6 @@ class Archive:
         with self._readable():
             self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
             self._members = {m.name.removeprefix("./"): m for m in self._tar if m.isfile()}
-
-    def names(self) -> list[str]:
-        return sorted(self._members)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         if path not in self._members:
@@ -173,8 +162,7 @@ class Published:
     archives: tuple[str, ...] = ()
     """Names of archives to look into, in a data folder."""
     origins: tuple[Origin, ...] = ()
-    """Where it can be fetched from (`simfed.learn.data.fetch`), best first; empty: it comes with
-    simfed."""
+    """Where it can be fetched from (`simfed.learn.data.fetch`), best first."""
     home: Path | None = None
     """The one folder it is in, if it comes with simfed."""
 

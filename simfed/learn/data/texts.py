@@ -22,25 +22,6 @@ LENGTH = 80
 
 _TEST_SHARE = 0.1
 
-_LIKE = {
-    "‘": "'", "’": "'", "“": '"', "”": '"', "–": "-", "—": "-", "―": "-", "…": "...",
-    "\xa0": " ", "\t": " ", "\r": "",
-}  # fmt: skip
-
-
-def convert_to_ascii(text: str) -> str:
-    """The text in characters of `ALPHABET`: quotation marks and dashes as typewriters have them,
-    others left out.
-
-    >>> convert_to_ascii("“Café – 5 ¢”")
-    '"Caf - 5 "'
-    """
-    text = "".join(_LIKE.get(character, character) for character in text)
-    return "".join(character for character in text if character in _KNOWN)
-
-
-_KNOWN = frozenset(ALPHABET)
-
 
 def number_characters(text: str, where: str) -> NDArray[np.int16]:
     """The numbers of a text's characters. Raises: `InputError` for another than `ALPHABET` has."""

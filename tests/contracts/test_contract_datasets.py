@@ -32,7 +32,7 @@ def test_registered_data_set_keeps_the_contract(name, tmp_path, monkeypatch):
 
 def made_up(published, root):
     """The same data set with other samples: random pixels, labels in turn."""
-    folder = root / published.folder
+    folder = root / published.folders[0]
     folder.mkdir(parents=True)
     files = {}
     for name, file in published.files.items():

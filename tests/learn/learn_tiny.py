@@ -11,7 +11,7 @@ import numpy as np
 
 from simfed.learn.catalogue import DatasetFacts
 from simfed.learn.data.formats import read_mnist
-from simfed.learn.data.store import Published, PublishedFile, plain_files
+from simfed.learn.data.store import Published, PublishedFile
 
 
 def _idx(array: np.ndarray) -> bytes:
@@ -34,11 +34,9 @@ TINY = Published(
     sd=(0.5,),
     licence="none",
     citation="none",
-    folder="Tiny/raw",
+    folders=("Tiny/raw", "tiny"),
     files={n: PublishedFile(hashlib.sha256(c).hexdigest(), len(c)) for n, c in TINY_FILES.items()},
     decode=read_mnist,
-    layouts=(plain_files("Tiny/raw"), plain_files("tiny")),
-    loose_layouts=(plain_files(""), plain_files("package/data"), plain_files("usr/share/tiny")),
     archives=("tiny.tar.gz",),
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -21,6 +23,7 @@ from learn_tiny import TINY, TINY_FILES, write_tiny
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import dataset_facts, facts
 from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, Dataset, load_dataset
+from simfed.learn.data.fetch import get
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
     join_cifar_rows,
@@ -28,7 +31,13 @@ from simfed.learn.data.formats import (
     read_idx,
     read_mnist,
 )
-from simfed.learn.data.store import Archive, Folder, find_cache_folder, list_data_folders
+from simfed.learn.data.store import (
+    Archive,
+    Folder,
+    PublishedFile,
+    find_cache_folder,
+    list_data_folders,
+)
 from simfed.learn.facts import PUBLISHED_DATASETS
 
 rng = np.random.default_rng(0)
@@ -327,6 +336,20 @@ def test_cifar_as_pickles_becomes_the_binary_version():
     ordinary = pickle.loads(content, encoding="bytes")
     assert np.array_equal(ordinary[b"data"], images.reshape(4, -1))
     assert convert_cifar_pickle(content) == rows
+
+
+@pytest.mark.parametrize("folder", ["data/cifar-10-batches-py", "elsewhere"])
+def test_the_python_version_is_found_in_its_folder_and_where_the_user_says(folders, folder):
+    files, place = {}, folders[0].parent / folder
+    place.mkdir(parents=True)
+    for batch in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        labels, images, rows = cifar_batch(2)
+        (place / batch).write_bytes(python2_batch(labels, images))
+        files[f"{batch}.bin"] = PublishedFile(hashlib.sha256(rows).hexdigest(), len(rows))
+    small = dataclasses.replace(CIFAR10, files=files)
+    if folder == "elsewhere":
+        get(small, source=place)
+    assert sorted(small.located()) == sorted(files)
 
 
 def test_a_pickle_cannot_run_code(tmp_path):

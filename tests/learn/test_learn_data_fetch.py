@@ -167,6 +167,14 @@ def test_a_folder_that_the_user_names(place, folder, packed):
     assert files_in(place) == INSTALLED
 
 
+def test_of_files_with_one_name_the_digest_decides(place):
+    write_tiny(place / "mine/z/deep/below", packed=True)
+    (place / "mine/another").mkdir()
+    (place / "mine/another/t10k-labels-idx1-ubyte").write_bytes(b"of another set")
+    get(tiny(), source=place / "mine")
+    assert files_in(place / "data") == {f"Tiny/raw/{name}" for name in TINY_FILES}
+
+
 def test_an_archive_that_the_user_names(place):
     source = archive(place, "package/data/")
     get(tiny(), source=source)
@@ -200,9 +208,11 @@ def test_a_set_without_an_address_says_which_files_go_where(place):
 
 
 def test_an_archive_without_the_files_is_refused(place, server):
-    server.files = {"/tiny.tar.gz": gzip.compress(archive(place, "elsewhere/").read_bytes())}
+    with tarfile.open(place / "content.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("readme"), io.BytesIO())
+    server.files = {"/tiny.tar": (place / "content.tar").read_bytes()}
     with pytest.raises(SimfedError, match="its files are not in it"):
-        get(tiny(Web((f"{server.base}/tiny.tar.gz",))))
+        get(tiny(Web((f"{server.base}/tiny.tar",))))
 
 
 # ---- what goes wrong on the way ----------------------------------------------------------------

@@ -74,7 +74,7 @@ def _read_source(published: Published, source: Path) -> dict[str, bytes]:
         raise make_missing_file_error(source).within("--from")
     try:
         for view in published.views(source):
-            files = published.read(view, loose=True)
+            files = published.read(view, anywhere=True)
             if files is not None:
                 return files
     except InputError as error:
@@ -108,7 +108,7 @@ def _fetch_from_origins(published: Published, root: Path, progress: Progress) ->
     reason = f"could not be fetched ({'; '.join(failures)})" if failures else "has no address"
     raise SimfedError(
         f"{published.title} {reason}; "
-        f"put {', '.join(published.files)} into {root / published.folder}, "
+        f"put {', '.join(published.files)} into {root / published.folders[0]}, "
         "or name a folder or archive that holds them with --from"
     )
 
@@ -133,7 +133,7 @@ def _alone(published: Published, partial_folder: Path) -> Iterator[Path]:
 
 def _read_fetched(published: Published, place: Path) -> dict[str, bytes]:
     for view in published.views(place):
-        files = published.read(view, loose=True)
+        files = published.read(view, anywhere=True)
         if files is not None:
             return files
     raise Unavailable("its files are not in it")

@@ -14,13 +14,7 @@ from simfed.learn.data.formats import (
     read_cifar,
     read_mnist,
 )
-from simfed.learn.data.store import (
-    Layout,
-    Published,
-    PublishedFile,
-    converted,
-    plain_files,
-)
+from simfed.learn.data.store import Published, PublishedFile
 from simfed.learn.data.texts import PublishedTexts
 from simfed.learn.facts import PUBLISHED_DATASETS
 
@@ -61,7 +55,7 @@ MNIST_MINI = Published(
     sd=_MNIST_SD,
     licence=_MNIST_LICENCE,
     citation=_MNIST_CITATION,
-    folder="",
+    folders=("",),
     files=_list_idx_files(
         10_000,
         2_000,
@@ -73,7 +67,6 @@ MNIST_MINI = Published(
         ),
     ),
     decode=read_mnist,
-    layouts=(plain_files(""),),
     home=Path(__file__).parent / "mnist_mini",
 )
 """12,000 digits of MNIST, balanced, chosen by `analysis/make_mnist_mini.py`; part of the
@@ -87,7 +80,7 @@ MNIST = Published(
     sd=_MNIST_SD,
     licence=_MNIST_LICENCE,
     citation=_MNIST_CITATION,
-    folder="MNIST/raw",
+    folders=("MNIST/raw", "mnist"),
     files=_list_idx_files(
         60_000,
         10_000,
@@ -99,13 +92,6 @@ MNIST = Published(
         ),
     ),
     decode=read_mnist,
-    layouts=(plain_files("MNIST/raw"), plain_files("mnist")),
-    loose_layouts=(
-        plain_files(""),
-        plain_files("raw"),
-        plain_files("data"),
-        plain_files("package/data"),
-    ),
     origins=(
         _gzipped("https://ossci-datasets.s3.amazonaws.com/mnist"),
         _gzipped("http://yann.lecun.com/exdb/mnist"),
@@ -123,7 +109,7 @@ FASHION_MNIST = Published(
         "H. Xiao, K. Rasul, R. Vollgraf, Fashion-MNIST: a novel image dataset for "
         "benchmarking machine learning algorithms, arXiv:1708.07747, 2017"
     ),
-    folder="FashionMNIST/raw",
+    folders=("FashionMNIST/raw", "fashion-mnist"),
     files=_list_idx_files(
         60_000,
         10_000,
@@ -135,22 +121,10 @@ FASHION_MNIST = Published(
         ),
     ),
     decode=read_mnist,
-    layouts=(plain_files("FashionMNIST/raw"), plain_files("fashion-mnist")),
-    loose_layouts=(
-        plain_files(""),
-        plain_files("raw"),
-        plain_files("data/fashion"),
-        plain_files("usr/share/datasets/fashion-mnist"),
-    ),
     origins=(_gzipped("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),),
 )
 
 _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
-
-
-def _cifar_pickles(folder: str) -> Layout:
-    sources = {f"{batch}.bin": (f"{folder}{batch}",) for batch in _CIFAR_BATCHES}
-    return converted(sources, lambda name, content: convert_cifar_pickle(content))
 
 
 CIFAR10 = Published(
@@ -164,7 +138,11 @@ CIFAR10 = Published(
         "A. Krizhevsky, Learning multiple layers of features from tiny images, technical "
         "report, University of Toronto, 2009"
     ),
-    folder="cifar-10-batches-bin",
+    folders=("cifar-10-batches-bin",),
+    made_of={
+        f"{batch}.bin": (f"cifar-10-batches-py/{batch}", convert_cifar_pickle)
+        for batch in _CIFAR_BATCHES
+    },
     files={
         f"{batch}.bin": PublishedFile(digest, 30_730_000)
         for batch, digest in zip(
@@ -181,11 +159,6 @@ CIFAR10 = Published(
         )
     },
     decode=read_cifar,
-    layouts=(plain_files("cifar-10-batches-bin"), _cifar_pickles("cifar-10-batches-py/")),
-    loose_layouts=(
-        plain_files(""),
-        _cifar_pickles(""),
-    ),
     archives=("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
     origins=(Web(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),),
 )
@@ -207,14 +180,13 @@ TEXT_MINI = PublishedTexts(
     sd=(),
     licence=_SOTU_LICENCE,
     citation=_SOTU_CITATION,
-    folder="",
+    folders=("",),
     files={
         "texts.json": PublishedFile(
             "7aae1507012f10cc5d5d34aa1e385378a6c32e447d8853866e1c4862b8136d69", 861_155
         )
     },
     decode=read_mnist,
-    layouts=(plain_files(""),),
     home=Path(__file__).parent / "text_mini",
 )
 """The first 20,000 characters of 43 presidents, chosen by `analysis/make_text_mini.py`; part of the
@@ -228,14 +200,12 @@ SOTU = PublishedTexts(
     sd=(),
     licence=_SOTU_LICENCE,
     citation=_SOTU_CITATION,
-    folder="SOTU",
+    folders=("SOTU",),
     files={
         "texts.json": PublishedFile(
             "9f12d8c32209164e0135bcb84e980abf56b2fe363a1c2448cbc431f71f44d37c", 10_763_623
         )
     },
     decode=read_mnist,
-    layouts=(plain_files("SOTU"),),
-    loose_layouts=(plain_files(""),),
 )
 """All addresses of 43 presidents, which `analysis/dataset_packages.py` brings."""

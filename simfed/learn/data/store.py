@@ -1,8 +1,8 @@
 """Where data sets are kept, and reading a published one from the files somebody already has.
 
-A published data set is a fixed list of files with known SHA-256 digests. They are found in several
-*layouts* (as published, gzipped, torchvision's folders, archives);
-whatever the layout, the content of the published files is what is checked, whenever it is read.
+A published data set is a fixed list of files with known SHA-256 digests. They are found by their
+names: in torchvision's folders of a data folder, anywhere below a place that the user names, as
+published or gzipped, in folders and archives. The digest of their content decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -82,12 +82,20 @@ class View(Protocol):
         """At most `limit_bytes` + 1 bytes of the file at `path`; None if there is none."""
         ...
 
+    def names(self) -> list[str]:
+        """The paths of all files."""
+        ...
+
 
 class Folder:
     """The files below a folder."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
+
+    def names(self) -> list[str]:
+        below = (path for path in self.place.rglob("*") if path.is_file())
+        return sorted(path.relative_to(self.place).as_posix() for path in below)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         if not (self.place / path).is_file():
@@ -105,6 +113,9 @@ class Archive:
         with self._readable():
             self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
             self._members = {m.name.removeprefix("./"): m for m in self._tar if m.isfile()}
+
+    def names(self) -> list[str]:
+        return sorted(self._members)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         if path not in self._members:
@@ -133,11 +144,6 @@ class PublishedFile:
     size_bytes: int
 
 
-Layout = Callable[[View, "Published"], "dict[str, bytes] | None"]
-"""Reads the content of a data set's files from a view; None if they are not there in this
-layout."""
-
-
 @dataclass(frozen=True)
 class Published:
     """A data set that others published: what it is, its files, and how to read them.
@@ -152,13 +158,13 @@ class Published:
     sd: tuple[float, ...]
     licence: str
     citation: str
-    folder: str
-    """Where its files are kept below a data folder (torchvision's names)."""
+    folders: tuple[str, ...]
+    """Where its files are looked for below a data folder (torchvision's names); they are kept in
+    the first."""
     files: Mapping[str, PublishedFile]
     decode: Callable[[Mapping[str, bytes]], tuple[Arrays, Arrays]]
-    layouts: tuple[Layout, ...]
-    loose_layouts: tuple[Layout, ...] = ()
-    """Layouts to be expected only in a folder or archive that the user names for this data set."""
+    made_of: Mapping[str, tuple[str, Callable[[bytes], bytes]]] = field(default_factory=dict)
+    """File → path of another below a data folder, and how it is made of that."""
     archives: tuple[str, ...] = ()
     """Names of archives to look into, in a data folder."""
     origins: tuple[Origin, ...] = ()
@@ -240,18 +246,60 @@ class Published:
         yield Folder(place)
         yield from (Archive(place / name) for name in self.archives if (place / name).is_file())
 
-    def read(self, view: View, *, loose: bool = False) -> dict[str, bytes] | None:
-        """The checked content of the files in `view`, in whatever layout; None if they are not
-        there.
+    def read(self, view: View, *, anywhere: bool = False) -> dict[str, bytes] | None:
+        """Return the checked content of the files in `view`; None if none is there.
 
-        Raises: `InputError` that names a missing, truncated or altered file.
+        anywhere: not in its folders alone. Raises: `InputError` that names a missing, truncated or
+        altered file.
         """
-        for layout in self.layouts + (self.loose_layouts if loose else ()):
-            files = layout(view, self)
-            if files is not None:
-                for name, content in files.items():
-                    self.check(name, content, view.place)
-                return files
+        paths: dict[str, list[str]] | None = None
+        if anywhere:
+            paths = {}
+            for path in view.names():
+                paths.setdefault(path.rpartition("/")[2], []).append(path)
+        contents = {name: self._find(view, name, paths) for name in self.files}
+        found = {name: content for name, content in contents.items() if content is not None}
+        missing = [name for name in self.files if name not in found]
+        if found and missing:
+            raise InputError(
+                f"all files of {self.title}",
+                where=str(view.place if anywhere else view.place / self.folders[0]),
+                problem=f"{listed(missing)} is missing",
+            )
+        return found or None
+
+    def _find(self, view: View, name: str, paths: Mapping[str, list[str]] | None) -> bytes | None:
+        """Return the content of one file, under whatever of the paths it has its digest."""
+        size, trouble = self.files[name].size_bytes, None
+        other, convert = self.made_of.get(name, ("", bytes))
+
+        def unpack(packed: bytes) -> bytes:
+            return gunzip_bytes(packed, size, f"{view.place}: {name}.gz")
+
+        kinds: list[tuple[str, int, Callable[[bytes], bytes]]] = [
+            (name, size, bytes),
+            (f"{name}.gz", 2 * size + 1024, unpack),
+            (other, LARGEST_SOURCE_BYTES, convert),
+        ]
+        for file, most, make in kinds:
+            if paths is not None:
+                places = paths.get(file.rpartition("/")[2], [])
+            elif file == other:
+                places = [other]
+            else:
+                places = [f"{folder}/{file}" if folder else file for folder in self.folders]
+            for path in places:
+                if not path or (content := view.read(path, most)) is None:
+                    continue
+                try:
+                    made = make(content)
+                    self.check(name, made, view.place)
+                except InputError as error:
+                    trouble = trouble or error
+                else:
+                    return made
+        if trouble is not None:
+            raise trouble
         return None
 
     def check(self, name: str, content: bytes, place: Path) -> None:
@@ -273,7 +321,7 @@ class Published:
     def install(self, files: Mapping[str, bytes], root: Path) -> Path:
         """Write the published files below `root`; each appears whole or not at all."""
         root.mkdir(parents=True, exist_ok=True)
-        folder = root / self.folder
+        folder = root / self.folders[0]
         with tempfile.TemporaryDirectory(prefix=".incoming-", dir=root) as incoming:
             for name, content in files.items():
                 (Path(incoming) / name).write_bytes(content)
@@ -281,59 +329,6 @@ class Published:
             for name in files:
                 os.replace(Path(incoming) / name, folder / name)
         return folder
-
-
-def plain_files(folder: str) -> Layout:
-    """The published files themselves, or gzipped with `.gz` behind the name."""
-
-    def layout(view: View, published: Published) -> dict[str, bytes] | None:
-        contents = {}
-        for name, file in published.files.items():
-            path = f"{folder}/{name}" if folder else name
-            content = view.read(path, file.size_bytes)
-            if content is None:
-                packed = view.read(f"{path}.gz", 2 * file.size_bytes + 1024)
-                if packed is not None:
-                    content = gunzip_bytes(packed, file.size_bytes, f"{view.place / path}.gz")
-            if content is not None:
-                contents[name] = content
-        missing = [name for name in published.files if name not in contents]
-        if contents and missing:
-            raise InputError(
-                f"all files of {published.title}",
-                where=str(view.place / folder),
-                problem=f"{listed(missing)} is missing",
-            )
-        return contents or None
-
-    return layout
-
-
-def converted(sources: Mapping[str, tuple[str, ...]], convert: Callable[..., bytes]) -> Layout:
-    """Files in another format: per published file the paths to read, and what makes its content of
-    them."""
-
-    def layout(view: View, published: Published) -> dict[str, bytes] | None:
-        paths = {path for parts in sources.values() for path in parts}
-        contents = {path: view.read(path, LARGEST_SOURCE_BYTES) for path in sorted(paths)}
-        missing = [path for path, content in contents.items() if content is None]
-        if len(missing) == len(contents):
-            return None
-        if missing:
-            raise InputError(
-                f"all files of {published.title}",
-                where=str(view.place),
-                problem=f"{listed(missing)} is missing",
-            )
-        arrays = {}
-        for name, parts in sources.items():
-            try:
-                arrays[name] = convert(name, *(contents[path] for path in parts))
-            except InputError as error:
-                raise error.within(str(view.place / parts[0])) from None
-        return arrays
-
-    return layout
 
 
 def gunzip_bytes(packed: bytes, limit_bytes: int, where: str) -> bytes:

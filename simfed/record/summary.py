@@ -103,11 +103,13 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
 
     `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase in the
     round's length; a link is named where the phase is a transfer, `shared` where several transfers
-    were on it at once during the round.
+    were on it at once during the round. Where it took longer until anybody began, as nobody was
+    there, that comes first.
     """
     facts = _read_columns(table("rounds"))
     seconds = _sum_phase_seconds(table)
     shared = _find_shared_intervals(table)
+    began_at_s = _find_first_starts(table("participations"), facts["started_at_s"])
     sentences = {}
     for i, number in enumerate(facts["round"]):
         client, phase = facts["critical_client"][i], facts["critical_phase"][i]
@@ -118,6 +120,10 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
         spent_s = by_kind.get(phase, 0.0)
         share = spent_s / length_s if length_s > 0 else 0.0
         text = f"round {number}: client {client}, {100 * share:.0f} % {phase}"
+        idle_s = began_at_s[i] - facts["started_at_s"][i]
+        if idle_s > spent_s:
+            idle = f"{100 * idle_s / length_s:.0f} % until anybody began"
+            text = f"round {number}: {idle}, then client {client}, {100 * share:.0f} % {phase}"
         link = facts["critical_link"][i]
         if link is not None:
             starts, ends = shared.get(link, (np.empty(0), np.empty(0)))
@@ -126,6 +132,17 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
             text += f", {'shared ' if is_shared else ''}link {link}"
         sentences[int(number)] = text
     return sentences
+
+
+def _find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.ndarray:
+    """Return for each start of a round when the first participation began that had not ended."""
+    starts, ends = (
+        _read_values(participations.column(name)).astype(float)
+        for name in ("started_at_s", "finished_at_s")
+    )
+    order = np.argsort(ends)
+    first = np.minimum.accumulate(starts[order][::-1])[::-1]
+    return np.append(first, -np.inf)[np.searchsorted(ends[order], rounds_at_s, side="right")]
 
 
 def _read_columns(table: pa.Table) -> Columns:

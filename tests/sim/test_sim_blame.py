@@ -7,6 +7,7 @@ import sim_worlds as sim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simfed
 from simfed.net import Star
 from simfed.record.summary import explain_rounds, rank_stragglers
 
@@ -136,3 +137,35 @@ def test_the_straggler_table_counts_rounds_phases_links_and_savings():
         }
     ]
     assert list(explain_rounds(world.recorder.table, {2, 4})) == [2, 4]
+
+
+def test_a_round_that_waits_for_anybody_to_come_does_not_read_as_a_client_s_work():
+    device = {"training": "3 s", "compression": "0 s"}
+    away = {"markov": {"on": "20 s", "off": "10 min"}}
+    run = simfed.run(
+        {
+            "name": "empty",
+            "rounds": 2,
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"a": {"model": "lenet5-half"}},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+            "clients": [
+                {
+                    "count": 2,
+                    "prototype": "a",
+                    "device": device,
+                    "link": {"up": "1 Mbps"},
+                    "availability": away,
+                }
+            ],
+        },
+        time_only=True,
+        progress=False,
+    )
+    waited_s, length_s = run.participations.started_at_s[0], run.rounds.duration_s[0]
+    assert waited_s > 90
+    assert explain_rounds(run.table) == {
+        1: f"round 1: {100 * waited_s / length_s:.0f} % until anybody began, then client 1, "
+        "3 % training",
+        2: "round 2: client 1, 86 % training",
+    }

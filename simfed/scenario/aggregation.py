@@ -126,7 +126,11 @@ class _Mode(Section):
     @model_validator(mode="after")
     def _check_staleness(self) -> _Mode:
         if self.staleness is not None and self.late == "drop":
-            raise BadValue("staleness only where the late are merged", where="late", got=self.late)
+            raise BadValue(
+                where="staleness",
+                problem=f"mode {self.mode} drops who is late, so nothing weighs late uploads",
+                hint="late: merge",
+            )
         return self
 
     @property

@@ -147,7 +147,10 @@ def test_wrong_modes_are_one_sentence_each(tmp_path):
         "{mode: deadline}": "the key 'deadline' is missing beside mode deadline",
         "{mode: buffered, buffer: 2, concurrency: 9}": "at most the 4 clients",
         "{mode: synchronous, deadline: 3 s}": "deadline belongs to mode deadline",
-        "{mode: first, staleness: {kind: constant}}": "staleness only where the late are merged",
+        "{mode: first, staleness: {kind: constant}}": (
+            "aggregation.staleness: mode first drops who is late, so nothing weighs late uploads "
+            "(late: merge)"
+        ),
         "{mode: frist}": "first",
         "{mode: first}": (
             "clients_per_round: got None, expected fewer than the 4 clients with "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
     field_validator,
@@ -22,16 +23,19 @@ from simfed.scenario.fields import (
     BelowOne,
     Duration,
     Fraction,
-    NonNegative,
     Positive,
     PositiveDuration,
     PositiveInt,
+    WithinOne,
+    check_number,
     dump_base_units,
 )
 from simfed.scenario.section import BadValue, Section, refusing, short_for
 
-_WILDEST = 100.0
-"""A coefficient of variation above this is a percentage without its sign, or worse."""
+# A coefficient of variation above 100 is a percentage without its sign, or worse.
+_Variation = Annotated[
+    float, BeforeValidator(check_number("a number from 0 to 100", lambda x: 0 <= x <= 100))
+]
 
 
 class NoiseSpec(Section):
@@ -44,15 +48,9 @@ class NoiseSpec(Section):
     kind: Literal["lognormal", "measured"] = Field(
         default="lognormal", description="measured: as in the profile"
     )
-    cv: Annotated[NonNegative | None, Only("kind", "lognormal", needed=True)] = Field(
+    cv: Annotated[_Variation | None, Only("kind", "lognormal", needed=True)] = Field(
         default=None, description="coefficient of variation, at most 100"
     )
-
-    @model_validator(mode="after")
-    def _check_cv(self) -> NoiseSpec:
-        if self.cv is not None and self.cv > _WILDEST:
-            raise BadValue(f"a number from 0 to {_WILDEST:g}", where="cv", got=self.cv)
-        return self
 
 
 class CoresSpec(Section):
@@ -116,15 +114,8 @@ class QuotaSpec(Section):
     """A limit on processor time, as containers have: so much of every period, then a halt. A
     number alone is the share."""
 
-    share: BelowOne = Field(description="of the processor: 0.15 is 15 ms of every 100 ms")
+    share: WithinOne = Field(description="of the processor: 0.15 is 15 ms of every 100 ms")
     period: PositiveDuration = Field(default=0.1, description="between fillings of the allowance")
-
-    @field_validator("share")
-    @classmethod
-    def _check_share(cls, share: float) -> float:
-        if share == 0:
-            raise BadValue("a number above 0 and below 1", got=share)
-        return share
 
 
 class Assumed(Section):

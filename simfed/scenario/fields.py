@@ -26,6 +26,7 @@ from pydantic import (
 
 from simfed.compress.choice import Choice
 from simfed.ground import units
+from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
@@ -54,10 +55,20 @@ def _check_integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any]
     return validate
 
 
-def _parse_quantity(parse: Callable[[object], float]) -> BeforeValidator:
+def _parse_quantity(parse: Callable[[object], float], above_zero: str = "") -> BeforeValidator:
+    """Return a validator of text with a unit; `above_zero`: the sentence where 0 is refused."""
+
     def validate(value: Any) -> float:
         with refusing():
-            return parse(value)
+            try:
+                amount = parse(value)
+            except InputError:
+                if not above_zero or not str(value).startswith("-"):
+                    raise
+                amount = -1.0
+            if above_zero and amount <= 0:
+                raise InputError(above_zero, got=value)
+            return amount
 
     return BeforeValidator(validate, json_schema_input_type=str | int)
 
@@ -86,6 +97,9 @@ Fraction = Annotated[
 ]
 BelowOne = Annotated[
     float, BeforeValidator(check_number("a number from 0 to below 1", lambda x: 0 <= x < 1))
+]
+WithinOne = Annotated[
+    float, BeforeValidator(check_number("a number above 0 and below 1", lambda x: 0 < x < 1))
 ]
 Share = Annotated[
     float, BeforeValidator(check_number("a number above 0, at most 1", lambda x: 0 < x <= 1))
@@ -128,8 +142,20 @@ WholeNumber = Annotated[
 Duration = Annotated[
     float, _parse_quantity(units.parse_duration), _serialize_in("s"), Field(examples=["20 ms"])
 ]
+PositiveDuration = Annotated[
+    float,
+    _parse_quantity(units.parse_duration, "a duration above 0 such as 1 s"),
+    _serialize_in("s"),
+    Field(examples=["20 ms"]),
+]
 Rate = Annotated[
     float, _parse_quantity(units.parse_rate), _serialize_in("B/s"), Field(examples=["50 Mbps"])
+]
+PositiveRate = Annotated[
+    float,
+    _parse_quantity(units.parse_rate, "a rate above 0 such as 20 Mbps"),
+    _serialize_in("B/s"),
+    Field(examples=["50 Mbps"]),
 ]
 Size = Annotated[
     float, _parse_quantity(units.parse_size), _serialize_in("B"), Field(examples=["10 MB"])
@@ -154,15 +180,6 @@ _FILE_MARK = get_args(File)[1]
 
 # The resolved scenario stands in the run directory, elsewhere than the file it came from.
 FoundFile = Annotated[File, AfterValidator(os.path.realpath)]
-
-
-def _check_above_zero(seconds: float) -> float:
-    if seconds <= 0:
-        raise BadValue("a duration above 0 such as 1 s", got=f"{seconds:g} s")
-    return seconds
-
-
-PositiveDuration = Annotated[Duration, AfterValidator(_check_above_zero)]
 
 
 def dump_base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:

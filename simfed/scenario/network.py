@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -28,22 +27,13 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
     PositiveInt,
+    PositiveRate,
     Rate,
     Share,
     Size,
     dump_base_units,
 )
 from simfed.scenario.section import BadValue, Section
-
-
-def _check_rate(rate: float) -> float:
-    if rate <= 0:
-        raise BadValue("a rate above 0 such as 20 Mbps", got=f"{rate:g} B/s")
-    return rate
-
-
-SomeRate = Annotated[Rate, AfterValidator(_check_rate)]
-
 
 _ON_OFF = Only("kind", "markov-on-off", needed=True)
 _AR1 = Only("kind", "lognormal-ar1", needed=True)
@@ -60,7 +50,9 @@ class Generator(Section):
     length: PositiveDuration = Field(
         default=600.0, description="of the made-up trace, before `end` applies"
     )
-    high: Annotated[SomeRate | None, _ON_OFF] = Field(default=None, description="the rate while on")
+    high: Annotated[PositiveRate | None, _ON_OFF] = Field(
+        default=None, description="the rate while on"
+    )
     low: Annotated[Rate | None, _ON_OFF] = Field(
         default=None, description="the rate while off; 0 pauses transfers"
     )
@@ -70,7 +62,7 @@ class Generator(Section):
     mean_low: Annotated[PositiveDuration | None, _ON_OFF] = Field(
         default=None, description="mean stay in `low`"
     )
-    mean: Annotated[SomeRate | None, _AR1] = Field(default=None, description="mean rate")
+    mean: Annotated[PositiveRate | None, _AR1] = Field(default=None, description="mean rate")
     cv: Annotated[NonNegative | None, _AR1] = Field(default=None, description="sd over mean")
     correlation: Annotated[BelowOne | None, _AR1] = Field(
         default=None, description="of neighbours' logs"
@@ -174,7 +166,7 @@ def _tell_trace(value: Any) -> str:
 
 # The brackets keep a tag out of the key paths in error messages.
 LinkRate = Annotated[
-    Annotated[SomeRate, Tag("rate[]")] | Annotated[TraceSpec, Tag("trace[]")],
+    Annotated[PositiveRate, Tag("rate[]")] | Annotated[TraceSpec, Tag("trace[]")],
     Discriminator(_tell_trace),
 ]
 
@@ -191,7 +183,7 @@ def _tell_trace_or_draw(value: Any) -> str:
 
 
 AccessRate = Annotated[
-    Annotated[SomeRate, Tag("rate[]")]
+    Annotated[PositiveRate, Tag("rate[]")]
     | Annotated[TraceSpec, Tag("trace[]")]
     | Annotated[Distribution, drawn_as("rate"), Tag("distribution[]")],
     Discriminator(_tell_trace_or_draw),
@@ -331,7 +323,7 @@ _GRAPH = Only("topology", "graph")
 
 
 MissingRate = Annotated[
-    Annotated[Literal["unlimited"], Tag("unlimited[]")] | Annotated[SomeRate, Tag("rate[]")],
+    Annotated[Literal["unlimited"], Tag("unlimited[]")] | Annotated[PositiveRate, Tag("rate[]")],
     Discriminator(lambda value: "unlimited[]" if value == "unlimited" else "rate[]"),
 ]
 

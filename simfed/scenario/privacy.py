@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from simfed.scenario.fields import Fraction, Positive, check_number
+from simfed.scenario.fields import Fraction, Positive, WithinOne, check_number
 from simfed.scenario.section import BadValue, Section
 
 MOST_NOISE = 1e4
@@ -17,9 +17,6 @@ MOST_NOISE = 1e4
 _LEAST_NOISE = 1e-3
 """Below it ε is in the millions, and soon no number."""
 
-Delta = Annotated[
-    float, BeforeValidator(check_number("a number above 0 and below 1", lambda x: 0 < x < 1))
-]
 NoiseMultiplier = Annotated[
     float,
     BeforeValidator(
@@ -67,7 +64,7 @@ class PrivacyTarget(Section):
     """What is to be spent in all rounds, in place of a noise."""
 
     epsilon: Positive = Field(description="of (ε, δ), after the last round")
-    delta: Delta = Field(default=_DELTA, description="of (ε, δ)")
+    delta: WithinOne = Field(default=_DELTA, description="of (ε, δ)")
 
 
 class Privacy(Section):
@@ -90,7 +87,7 @@ class Privacy(Section):
     target: PrivacyTarget | None = Field(
         default=None, description="the noise that spends so much in all rounds"
     )
-    delta: Delta | None = Field(default=None, description="of (ε, δ), beside noise; 1e-5")
+    delta: WithinOne | None = Field(default=None, description="of (ε, δ), beside noise; 1e-5")
 
     @model_validator(mode="after")
     def _check_together(self) -> Privacy:

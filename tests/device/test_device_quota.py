@@ -108,7 +108,7 @@ def test_a_resumed_run_knows_what_was_used(profile):
     ("device", "sentence"),
     [
         ({"quota": 0}, r"quota.share: got 0.*, expected a number above 0 and below 1"),
-        ({"quota": 1}, r"quota.share: got 1.*, expected a number from 0 to below 1"),
+        ({"quota": 1}, r"quota.share: got 1.*, expected a number above 0 and below 1"),
         ({"quota": {"share": 0.5, "period": "0 s"}}, "a duration above 0"),
         ({"quota": 0.5, "background": 0.2}, "quota: expected no background beside it"),
     ],

@@ -271,3 +271,20 @@ def test_a_range_with_an_open_end_is_said_as_it_is(momentum):
     scenario = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
     with pytest.raises(InputErrors, match="expected a number from 0 to below 1"):
         simfed.load_scenario(scenario, {"training.momentum": momentum})
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "range_"),
+    [
+        ("network.server.receive", ["-5 Mbps", "0 Mbps", -5, 0], "a rate above 0 such as 20 Mbps"),
+        ("clients[*].device.quota.period", ["-1 s", "0 s", -1, 0], "a duration above 0"),
+        ("clients[*].device.quota.share", [-0.5, 0, 1, 2], "a number above 0 and below 1"),
+        ("clients[*].device.noise.cv", [-1, 101], "a number from 0 to 100"),
+    ],
+)
+def test_a_range_is_told_whole_at_once(key, values, range_):
+    scenario = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
+    for value in values:
+        more = {"clients[*].device.quota.share": 0.5} if key.endswith("period") else {}
+        with pytest.raises(InputErrors, match=f"expected {range_}"):
+            simfed.load_scenario(scenario, {**more, key: value})

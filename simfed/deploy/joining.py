@@ -159,7 +159,7 @@ class _Client:
                 folder=folder,
                 allow=self.allow_plugins,
             )
-            scenario = validate_scenario(plain, source=source, folder=folder, recorded=True)
+            scenario = validate_scenario(plain, source=source, folder=folder)
             self._half = client_half(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
             self._dataset = scenario.dataset

@@ -424,9 +424,7 @@ def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:
     Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
     """
     where = Path(path) / "scenario.yaml"
-    return Parts(
-        validate_scenario(run.scenario, source=where.name, folder=Path(path), recorded=True), where
-    )
+    return Parts(validate_scenario(run.scenario, source=where.name, folder=Path(path)), where)
 
 
 def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:

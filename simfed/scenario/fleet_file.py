@@ -267,7 +267,7 @@ class FleetFile(Section):
                 "server": {"device": self.server.device},
                 "faults": self.faults,
             },
-            context={"recorded": True},  # each part was validated as what it is
+            context={"of_fleet": True},  # each part was validated as what it is
         )
 
 

@@ -85,16 +85,14 @@ def validate_scenario(
     *,
     source: str,
     folder: Path,
-    recorded: bool = False,
     allow_plugins: bool = False,
 ) -> Scenario:
     """A scenario from a mapping; `folder` is where its relative paths start.
 
-    `recorded`: it is a resolved one, of whatever version, so keys that say nothing are passed over.
     `allow_plugins`: see `load_scenario`.
     """
     import_plugins(data, source=source, folder=folder, allow=allow_plugins)
-    return validate_as(Scenario, data, source=source, folder=folder, recorded=recorded)
+    return validate_as(Scenario, data, source=source, folder=folder)
 
 
 def import_plugins(data: Mapping[str, Plain], *, source: str, folder: Path, allow: bool) -> None:
@@ -168,12 +166,10 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Pl
     return _merge_mappings(below, data)
 
 
-def validate_as(
-    model: type[M], data: Plain, *, source: str, folder: Path, recorded: bool = False
-) -> M:
+def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:
     """`data` as a `model`; every error becomes a sentence that starts with `source: key.path`."""
     try:
-        return model.model_validate(data, context={"folder": folder, "recorded": recorded})
+        return model.model_validate(data, context={"folder": folder})
     except ValidationError as error:
         errors: dict[str, InputError] = {}
         details = error.errors(include_url=False)[::-1]

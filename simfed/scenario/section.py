@@ -110,14 +110,14 @@ class OnlyWith:
 
 Mark = Only | OnlyWith
 Context: TypeAlias = Mapping[str, object] | None
-"""Of a validation: `folder`, where relative paths start, and whether the text is `recorded`."""
+"""Of a validation: `folder`, where relative paths start, and whether it is `of_fleet`."""
 
 
 class Section(BaseModel):
     """A mapping in a scenario file: unknown keys are errors, values never change after loading.
 
-    With `recorded` in the validation's context, keys that say nothing are passed over: earlier
-    versions wrote them into the resolved scenarios of their runs.
+    With `of_fleet` in the validation's context, keys that say nothing are passed over: a fleet's
+    parts have them, whatever stands beside them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
@@ -228,7 +228,7 @@ def _find_misuse(
             beside = f"{only.key} {format_value(only.chosen(decides))}" if only.values else only.key
             return InputError(problem=f"the key {name!r} is missing beside {beside}")
         return None
-    if not is_set or (context or {}).get("recorded"):
+    if not is_set or (context or {}).get("of_fleet"):
         return None
     if isinstance(only, OnlyWith) and getattr(section, name) == only.nothing:
         return None

@@ -55,9 +55,9 @@ WORLDS = {
 }
 
 
-def load(overrides=None, **how):
+def load(overrides=None):
     data = apply_overrides(yaml.safe_load(STAR), (overrides or {}).items(), Scenario)
-    return validate_scenario(data, source="used.yaml", folder=Path(), **how)
+    return validate_scenario(data, source="used.yaml", folder=Path())
 
 
 def sections(section=Section):
@@ -240,16 +240,6 @@ def test_no_public_images_may_be_said_where_there_is_no_use_for_any():
         ),
     ):
         load({"method": "fedavg", "dataset.public": 1})
-
-
-def test_the_scenarios_of_recorded_runs_may_say_what_earlier_versions_wrote():
-    written = {
-        "dataset.partition": {"kind": "iid", "alpha": 0.5, "shards_per_client": 2},
-        "training.schedule": {"kind": "constant", "every": 100, "factor": 0.5},
-    }
-    scenario = load(written, recorded=True)
-    assert scenario.dataset.partition.kind == "iid"
-    assert "alpha" not in dump_scenario(scenario)
 
 
 def test_every_error_of_the_kind_is_said_at_once():

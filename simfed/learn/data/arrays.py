@@ -16,6 +16,7 @@ from simfed.ground.inputs import MOST_FILE_BYTES, open_file
 from simfed.learn.data.outline import (
     MOST_CLASSES,
     Outline,
+    check_finite,
     check_targets,
     find_layout,
     put_channels_first,
@@ -205,13 +206,7 @@ class NpzReader:
         if values.dtype == np.uint8:
             return values
         numbers = values.astype(np.float32)
-        wrong = np.flatnonzero(~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1))
-        if wrong.size:
-            raise InputError(
-                "finite numbers",
-                got="NaN or infinity",
-                where=f"{self.arrays.path}: x_{part}, row {int(wrong[0]) + 1}",
-            )
+        check_finite(numbers, f"{self.arrays.path}: x_{part}")
         return numbers
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, make_missing_file_error, read_json
-from simfed.learn.data.outline import Outline
+from simfed.learn.data.outline import Outline, find_first_row
 
 _IMAGES = {784: (1, 28, 28)}
 """Numbers of a sample that are the pixels of an image, white 1 (FEMNIST)."""
@@ -113,13 +113,9 @@ class LeafReader:
             samples = np.array(rows, np.float32).reshape(len(rows), *shape)
         except (TypeError, ValueError):
             raise InputError("lists of numbers", where=f"{self._place}: x", got="others") from None
-        bad = np.flatnonzero(~np.isfinite(samples).reshape(len(samples), -1).all(axis=1))
-        if bad.size:
-            raise InputError(
-                "finite numbers",
-                got="NaN or infinity",
-                where=f"{self._place}: user {owners[int(bad[0])]}, row {int(bad[0]) + 1}",
-            )
+        if (bad := find_first_row(~np.isfinite(samples))) is not None:
+            where = f"{self._place}: user {owners[bad]}, row {bad + 1}"
+            raise InputError("finite numbers", got="NaN or infinity", where=where)
         return samples
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -195,7 +195,7 @@ def check_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.i
         got = "texts" if targets.dtype.kind in "US" else str(targets.dtype)
         raise InputError(allowed, where=where, got=got)
     beyond = (targets < 0) | (targets >= classes)
-    if (row := _find_first_row(beyond)) is not None:
+    if (row := find_first_row(beyond)) is not None:
         wrong = np.atleast_1d(targets[row])[np.atleast_1d(beyond[row])]
         raise InputError(allowed, where=f"{where}, row {row + 1}", got=int(wrong[0]))
     return targets.astype(np.int64)
@@ -211,15 +211,21 @@ def _convert_numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
             got=str(targets[0])[:40],
             hint="task: classification",
         ) from None
-    if (row := _find_first_row(~np.isfinite(values))) is not None:
+    if (row := find_first_row(~np.isfinite(values))) is not None:
         raise InputError("a finite number", where=f"{where}, row {row + 1}", got=str(targets[row]))
     return values
 
 
-def _find_first_row(wrong: NDArray[np.bool_]) -> int | None:
-    """The first row with a true value; None: there is none.
+def check_finite(rows: np.ndarray, where: str) -> None:
+    """Raises: `InputError` that names the first row with a number that is not finite."""
+    if (row := find_first_row(~np.isfinite(rows))) is not None:
+        raise InputError("finite numbers", where=f"{where}, row {row + 1}", got="NaN or infinity")
 
-    >>> _find_first_row(np.array([[False, False], [False, True]]))
+
+def find_first_row(wrong: NDArray[np.bool_]) -> int | None:
+    """Return the first row with a true value; None: there is none.
+
+    >>> find_first_row(np.array([[False, False], [False, True]]))
     1
     """
     rows = np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim))))
@@ -258,7 +264,7 @@ def _convert_floats(targets: np.ndarray, where: str) -> np.ndarray:
         return targets
     with np.errstate(invalid="ignore"):  # NaN, infinity and what is too large differ below
         whole = targets.astype(np.int64)
-    if (row := _find_first_row(whole != targets)) is not None:
+    if (row := find_first_row(whole != targets)) is not None:
         raise InputError(
             "whole numbers or texts as classes",
             where=f"{where}, row {row + 1}",

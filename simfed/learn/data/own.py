@@ -19,7 +19,7 @@ from simfed.learn.data.arrays import Arrays, NpzReader
 from simfed.learn.data.dataset import Dataset, load_dataset
 from simfed.learn.data.hub import TorchvisionReader, locate_hub_set, open_huggingface_tables
 from simfed.learn.data.leaf import LeafReader
-from simfed.learn.data.outline import Labels, Reader, build_labels
+from simfed.learn.data.outline import Labels, Reader, build_labels, check_finite
 from simfed.learn.data.partition import Split, deal
 from simfed.learn.data.pictures import FolderReader
 from simfed.learn.data.store import list_data_folders
@@ -98,9 +98,8 @@ def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.nd
     if values.dtype != dtype:
         allowed = f"{dtype} samples, as the training set has"
         raise InputError(allowed, where=f"{path}: x", got=str(values.dtype))
-    if values.dtype == np.float32 and not np.isfinite(values).all():
-        row = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
-        raise InputError("finite numbers", where=f"{path}: x, row {row + 1}", got="NaN or infinity")
+    if values.dtype == np.float32:
+        check_finite(values, f"{path}: x")
     return values
 
 

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, open_file
 from simfed.ground.tables import check_unpacked, count_unpacked_bytes, open_parquet
-from simfed.learn.data.outline import Outline, find_layout, put_channels_first
+from simfed.learn.data.outline import (
+    Outline,
+    check_finite,
+    find_first_row,
+    find_layout,
+    put_channels_first,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -330,11 +336,11 @@ class TableReader:
         if _classify_type(column.type) == "text":
             column = _cast_to_texts(column)
         _refuse_other_text(table, name)
-        nulls = np.flatnonzero(np.asarray(column.is_null(nan_is_null=True)))
-        if nulls.size:
+        nulls = np.asarray(column.is_null(nan_is_null=True), bool)
+        if (row := find_first_row(nulls)) is not None:
             raise InputError(
                 "a value in every row",
-                where=f"{table.place}: column {name}, row {int(nulls[0]) + 1}",
+                where=f"{table.place}: column {name}, row {row + 1}",
                 got="nothing",
             )
         if _classify_type(column.type) not in ("number", "text"):
@@ -403,9 +409,7 @@ class TableReader:
         import pyarrow as pa
 
         values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-        endless = np.flatnonzero(np.isinf(values))
-        if endless.size:
-            row = int(endless[0])
+        if (row := find_first_row(np.isinf(values))) is not None:
             raise InputError(
                 "a finite number", where=f"{where}, row {row + 1}", got=float(values[row])
             )
@@ -449,11 +453,7 @@ class TableReader:
                 got="another one",
             ) from None
         stacked = np.stack(rows)
-        bad = np.flatnonzero(~np.isfinite(stacked).reshape(len(stacked), -1).all(axis=1))
-        if bad.size:
-            raise InputError(
-                "finite numbers", where=f"{where}, row {int(bad[0]) + 1}", got="NaN or infinity"
-            )
+        check_finite(stacked, where)
         return stacked
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:

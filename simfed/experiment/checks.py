@@ -373,13 +373,20 @@ class Checks:
             attack.made.check(dataset_facts(self.scenario.dataset))
 
     def _check_single_samples(self, index: int) -> None:
-        """Nobody of a group trains on a batch of one where its model's batch norm cannot."""
-        name = self.scenario.clients[index].prototype
-        model, training = self.scenario.prototypes[name].model, self.scenario.training
-        facts, data = self._parts.facts[name], dataset_facts(self.scenario.dataset)
-        built_in = registry("model").origin(model) == "built in"
+        """Nobody of a group trains a model, its own or a method's student, on a batch of one where
+        its batch norm cannot."""
+        training, data = self.scenario.training, dataset_facts(self.scenario.dataset)
+        work = self._parts.task_of_group(index).plan.work
+        trained = {piece.model for piece in work if piece.quantity == "training"}
         pixels = max(data.input_shape[1:], default=1)
-        if not facts.buffers or (built_in and pixels > _ALL_HALVED):
+        normed = {
+            name: prototype.model
+            for name, prototype in self.scenario.prototypes.items()
+            if prototype.model in trained
+            and self._parts.facts[name].buffers
+            and (pixels <= _ALL_HALVED or registry("model").origin(prototype.model) != "built in")
+        }
+        if not normed:
             return  # known without PyTorch, and without the files of the data
         whole = training.batch_size
         for client in self.fleet.members(index):
@@ -390,7 +397,9 @@ class Checks:
         else:
             return
         takes_one = import_part("simfed.learn.models.build:takes_one_sample")
-        if not takes_one(model, data.input_shape, data.classes):
+        for name, model in normed.items():
+            if takes_one(model, data.input_shape, data.classes):
+                continue
             raise InputError(
                 "a batch size that leaves nobody a batch of one, or a model without batch norm "
                 "such as resnet18-gn",

@@ -114,7 +114,7 @@ class Twin:
         quantile = stats.t.ppf((1 + confidence) / 2, self.scatter_rounds - 1)
         half_s = quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
         mean_s = float(self.rounds_s.mean())
-        return Forecast(mean_s, mean_s - float(half_s), mean_s + float(half_s))
+        return Forecast(mean_s, max(mean_s - float(half_s), 0.0), mean_s + float(half_s))
 
     def write(self, out: Path, *, model: str | None = None, source: str = "a log") -> list[Path]:
         """The scenario at `out`, its clients as a CSV table beside it, and where joules are known

@@ -23,12 +23,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
 from simfed.ground.arrays import Floats
+from simfed.ground.measure import Measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,21 @@ def estimate_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate
     if math.isnan(half):
         return Estimate(mean, mean, half, half, 0.0)
     return Estimate(mean, mean, mean - half, mean + half, confidence)
+
+
+def estimate_measure(
+    values: Sequence[float], measure: Measure, confidence: float = 0.95
+) -> Estimate:
+    """The mean of values of a measure, and an interval that ends where the measure does.
+
+    >>> from simfed.ground.measure import ACCURACY
+    >>> estimate_measure([0.95, 0.99], ACCURACY)
+    Estimate(least=0.97, most=0.97, low=0.715..., high=1.0, coverage=0.95)
+    """
+    mean = estimate_mean(values, confidence)
+    most = 1.0 if measure.is_share else math.inf
+    # in this order of arguments a bound that is NaN stays so
+    return replace(mean, low=max(mean.low, 0.0), high=min(mean.high, most))
 
 
 def compute_half_width(values: Sequence[float], confidence: float = 0.95) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.measure import Measure
-from simfed.report.statistics import estimate_mean
+from simfed.report.statistics import estimate_measure
 
 if TYPE_CHECKING:
     from simfed.study.outcomes import StudyRuns
@@ -53,9 +52,6 @@ def _compute_band(
     values = np.array([np.interp(grid, at_s, measured) for at_s, measured in lines])
     rows = []
     for i, at_s in enumerate(grid):
-        mean = estimate_mean(values[:, i].tolist(), confidence)
-        low, high = mean.low, mean.high
-        if not math.isnan(low):  # beyond 0, and 1 of a share, nothing would be said
-            low, high = max(0.0, low), min(1.0 if measure.is_share else math.inf, high)
-        rows.append((at_s, mean.least, low, high, len(lines)))
+        mean = estimate_measure(values[:, i].tolist(), measure, confidence)
+        rows.append((at_s, mean.least, mean.low, mean.high, len(lines)))
     return pd.DataFrame(rows, columns=columns)

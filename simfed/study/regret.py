@@ -160,7 +160,7 @@ def regret_of(samples: pd.DataFrame) -> Regret:
         played=float(played.mean()),
         best=float(best.mean()),
         regret=regret,
-        low=regret - half,
+        low=max(regret - half, 0.0),  # nothing beats the best; NaN stays
         high=regret + half,
         random=float((best - table.mean(axis=1)).mean()),
         fixed=float((best - fixed).mean()),

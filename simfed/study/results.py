@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from simfed.report.comparison import ComparedPair, compare_sides, describe_sides
 from simfed.report.reach import WHOLE_RUN
-from simfed.report.statistics import Paired, estimate_mean
+from simfed.report.statistics import Paired, estimate_measure
 from simfed.study.bands import compute_bands
 from simfed.study.outcomes import StudyRuns
 from simfed.study.targets import compute_spent
@@ -61,7 +61,8 @@ class StudyResult(StudyRuns):
         for _, _, entries in self.groups():
             final = [self.outcomes[entry["address"]].final for entry in entries]
             learned = [value for value in final if not math.isnan(value)]
-            means += [estimate_mean(learned, self.confidence)] * max(1, len(self.thresholds))
+            mean = estimate_measure(learned, self.measure, self.confidence)
+            means += [mean] * max(1, len(self.thresholds))
         rows = self.targets().rename(columns=_ARM_COLUMNS)
         rows = rows.drop(columns=[name for name in self.axes if name != self.arms_axis])
         rows.insert(2, "seeds", rows.pop("seeds"))

@@ -105,6 +105,14 @@ def test_a_predicted_interval_is_students(tmp_path):
     assert (low_s, high_s) == pytest.approx((29 / 3 - half_s, 29 / 3 + half_s), rel=1e-4)
 
 
+def test_no_round_to_come_is_shorter_than_nothing(tmp_path):
+    ends = [10, 11, 41]
+    rows = [(n + 1, "", "round", 0 if n == 0 else ends[n - 1], end) for n, end in enumerate(ends)]
+    mean_s, low_s, high_s = fit_twin(read_log(write(tmp_path / "l.csv", HEADER, *rows))).predict(1)
+    assert low_s == 0
+    assert high_s > 2 * mean_s
+
+
 def test_intervals_hold_nine_tenths_of_what_comes():
     rng = np.random.default_rng(0)
     held, logs = 0, 400

@@ -147,6 +147,7 @@ def test_regret_by_hand():
     regret = regret_of(pd.DataFrame(rows))
     assert (regret.pulls, regret.rounds) == (3, 2)
     assert regret.best == pytest.approx(0.5)
+    assert regret.low == 0  # two rounds leave an interval wider than the regret
     assert regret.played == pytest.approx(1.1 / 3)
     assert regret.regret == pytest.approx(0.4 / 3)
     assert regret.random == pytest.approx((0.2 + 0.2 + 0.4) / 3)

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfed.ground.measure import ACCURACY, MEASURES
 from simfed.report.reach import choose_common_thresholds
 from simfed.report.statistics import (
     compare_times,
     estimate_mean,
+    estimate_measure,
     estimate_median_time,
     estimate_paired_difference,
 )
@@ -27,6 +29,16 @@ def test_students_interval_of_a_mean():
     assert mean.high == pytest.approx(2.5 + half, rel=1e-12)
     assert estimate_mean([5.0]).coverage == 0
     assert math.isnan(estimate_mean([]).least)
+
+
+def test_the_interval_of_a_measure_ends_where_the_measure_does():
+    loss = estimate_measure([0.1, 2.0], MEASURES["regression"])
+    assert (loss.low, loss.high > 2) == (0, True)
+    share = estimate_measure([0.02, 0.98], ACCURACY)
+    assert (share.low, share.high) == (0, 1)
+    alone = estimate_measure([0.5], ACCURACY)
+    assert math.isnan(alone.low)
+    assert math.isnan(alone.high)
 
 
 def test_a_median_without_censoring_is_the_median():

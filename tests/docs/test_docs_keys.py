@@ -1,11 +1,13 @@
-"""Pages and code name the same: every part has its page, every key on a page exists."""
+"""Pages and code name the same: every part has its page; keys and commands on pages exist."""
 
 import inspect
 import re
 from pathlib import Path
 
 import pytest
+import typer.main
 
+from simfed.cli.app import app
 from simfed.device.load import PHASES
 from simfed.flower.workfile import WorkFile
 from simfed.ground.registry import registry
@@ -50,6 +52,7 @@ def list_options(codec):
 
 SCENARIO = build_scenario_schema()
 OF_FILES = [model.model_json_schema() for model in (Study, FleetFile, WorkFile)]
+COMMANDS = typer.main.get_command(app)
 PARTS = {kind: registry(kind).names() for kind in PAGE_OF}
 KEYS = {
     *list_properties([SCENARIO, *OF_FILES]),
@@ -78,3 +81,22 @@ def test_every_key_that_a_page_names_exists(page):
         elif re.match(r"\{?[a-z_]+: (?!ClassVar)", code):
             named |= {(code, key) for key in re.findall(r"(?:^|[{,]\s*)\{?([a-z_]{2,}):", code)}
     assert {pair for pair in named if pair[1] not in KEYS} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_every_command_and_option_that_a_page_names_exists(page):
+    text = page.read_text().replace("\\\n", " ")
+    told = re.findall(r"`simfed ([a-z][^`\n]*)`", text)
+    for block in re.findall(r"^```.*?^```", text, flags=re.S | re.M):
+        told += re.findall(r"(?:^|\$ |&& )simfed ([a-z][^\n#]*)", block, flags=re.M)
+    missing = []
+    for line in told:
+        command, words = COMMANDS, line.split()
+        while hasattr(command, "commands") and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+        if hasattr(command, "commands") and words and re.fullmatch("[a-z]+", words[0]):
+            missing.append(line)
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        options = re.findall(r"(?<![\w-])--[a-z-]+", line)
+        missing += [(line, o) for o in options if o not in {*known, "--debug", "--help"}]
+    assert missing == []

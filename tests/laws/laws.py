@@ -357,6 +357,8 @@ def bytes_fits(scenario: Scenario) -> None:
         refuse("downlink.compression")
     if scenario.network.cells:
         refuse("network.cells")
+    if scenario.network.model == "tcp":
+        refuse("network.model", "whose segments and first windows have sizes of their own")
     for i, group in enumerate(scenario.clients):
         if group.overlap is not None:
             refuse(f"clients[{i}].overlap")
@@ -423,7 +425,7 @@ def unlimited(world: World) -> None:
         if place.get("cell") is None:
             for key in keys:
                 if place.get(key) is None:
-                    place[key] = "1000000000 Gbps"
+                    place[key] = "1000000000000 Gbps"
     one = world.play(time_only=True)
     assert_near(one, world.play(world.read(plain), time_only=True), spans=False)
 
@@ -439,7 +441,12 @@ def fat_tree(world: World) -> None:
 
     def change(plain: dict[str, Any]) -> None:
         network = plain.setdefault("network", {})
-        tier = {"name": "edge", "count": 1, "up": "1000000000 Gbps", "down": "1000000000 Gbps"}
+        tier = {
+            "name": "edge",
+            "count": 1,
+            "up": "1000000000000 Gbps",
+            "down": "1000000000000 Gbps",
+        }
         network |= {"topology": "tree", "tiers": [tier]}
         for cell in network.get("cells", {}).values():
             cell["at"] = "edge"

@@ -47,11 +47,13 @@ def find_link(folder: Path) -> Path | None:
     elsewhere; simfed makes none."""
     for path in folder.iterdir() if folder.is_dir() else ():
         hidden = path.name in (_MANIFEST, LOCK, _ASIDE, _DOOMED) or files.is_partial(path)
-        if hidden or path.name in _OURS:
-            inside = path.rglob("*") if path.is_dir() and not path.is_symlink() else ()
-            link = next((inner for inner in (path, *inside) if inner.is_symlink()), None)
-            if link is not None:
-                return link
+        if not hidden and path.name not in _OURS:
+            continue
+        if path.is_symlink():
+            return path
+        for inner in path.rglob("*") if path.is_dir() else ():
+            if inner.is_symlink():
+                return inner
     return None
 
 

@@ -506,7 +506,7 @@ class Chain(Codec):
         indices: Vector | None = None,
         symbols: Symbols = None,
     ) -> float | None:
-        code = code_in_use(self.selection, index_code, length)
+        code = code_in_use(self.selection, index_code)
         k = length if self.keeps_all else k
         if self.values is None and code == "ideal":
             return k * (32 + math.log2(length)) / 8
@@ -526,7 +526,7 @@ class Chain(Codec):
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         if index_code == "ideal":
             raise InputError("an index code with an encoder", got=index_code)
-        code = code_in_use(self.selection, index_code, payload.length)
+        code = code_in_use(self.selection, index_code)
         values = payload.symbols if self.values else convert_to_numpy(payload.values)
         if self.values is None and values.dtype != np.float32:
             raise InputError("values of float32", got=str(values.dtype))
@@ -535,7 +535,7 @@ class Chain(Codec):
 
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, k, index_code, layout, state = arrived
-        code = code_in_use(self.selection, index_code, length)
+        code = code_in_use(self.selection, index_code)
         k = length if self.keeps_all else check_k(k, length)
         size = self._bytes(length, k, index_code, layout)
         if size not in (None, len(data)) or (self.values is None and len(data) < 4 * k):

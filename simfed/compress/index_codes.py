@@ -9,7 +9,6 @@ both sides (they belong to the task), so nothing else is sent. Indices:
 |----------|--------------------------------------------------------------------|
 | `ideal`  | K·log2 d, not rounded: an accounting, without an encoder           |
 | `fixed`  | K·⌈log2 d⌉, bit-packed                                             |
-| `raw32`  | 32·K                                                               |
 | `rice`   | 8 + the Golomb–Rice code of the gaps with the best parameter:      |
 |          | depends on the data                                                |
 | `seeded` | 64: a seed from which the server repeats the choice; strategies    |
@@ -42,7 +41,7 @@ __all__ = ["INDEX_CODES", "code_in_use", "decode_indices", "encode_indices", "in
 _SEED_BITS = 64
 
 
-def code_in_use(selection: object, index_code: str, d: int) -> str:
+def code_in_use(selection: object, index_code: str) -> str:
     """The code that this selection's indices travel in; `none` where all entries do."""
     if index_code not in INDEX_CODES:
         raise InputError(
@@ -52,8 +51,6 @@ def code_in_use(selection: object, index_code: str, d: int) -> str:
         )
     if getattr(selection, "keeps_all", False):
         return "none"
-    if index_code == "raw32" and d > 2**32:
-        raise InputError("at most 2^32 entries for index code raw32", got=d)
     if index_code == "seeded" and not hasattr(selection, "mirror"):
         return "fixed"
     return index_code
@@ -74,7 +71,6 @@ def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> flo
     bits = {
         "none": 0,
         "fixed": k * _count_bits(d),
-        "raw32": 32 * k,
         "seeded": _SEED_BITS,
     }[code]
     return float(-(-bits // 8))
@@ -89,8 +85,6 @@ def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) 
     _check_indices(places, d)
     if code == "fixed":
         return pack(places, _count_bits(d))
-    if code == "raw32":
-        return places.astype("<u4").tobytes()
     if code == "rice":
         return encode_rice(_compute_gaps(places))
     if code == "seeded":
@@ -119,17 +113,12 @@ def decode_indices(
         assert isinstance(selection, Mirrored)
         seed = int.from_bytes(data, "little")
         return convert_to_numpy(selection.mirror(d, k, state=state, seed=seed).indices)
-    indices = _read_indices(code, data, d, k)
+    if code == "fixed":
+        indices = unpack(data, k, _count_bits(d))
+    else:
+        indices = np.cumsum(decode_rice(data, k) + 1) - 1
     _check_indices(indices, d)
     return indices
-
-
-def _read_indices(code: str, data: bytes, d: int, k: int) -> Indices:
-    if code == "fixed":
-        return unpack(data, k, _count_bits(d))
-    if code == "raw32":
-        return np.frombuffer(data, "<u4").astype(np.int64)
-    return np.cumsum(decode_rice(data, k) + 1) - 1
 
 
 def _make_code_error(code: str) -> InputError:

@@ -54,14 +54,14 @@ class _LowRank(Codec):
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        code_in_use(_AllEntries, index_code, length)
+        code_in_use(_AllEntries, index_code)
         shapes = self._shapes(length, layout)
         if self.rank is None:
             return None
         return 4.0 * sum(_count_floats(shape, self._rank(shape)) for shape in shapes)
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
-        code_in_use(_AllEntries, index_code, payload.length)
+        code_in_use(_AllEntries, index_code)
         floats = sum(f.size for factors in payload.symbols for f in factors if f is not None)
         return float(4 * floats) + self._head_bytes(payload.length, payload.layout)
 

@@ -61,13 +61,13 @@ class _Counted(Codec):
         raise NotImplementedError  # its payloads have indices
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
-        code = code_in_use(self, index_code, payload.length)
+        code = code_in_use(self, index_code)
         places = index_bytes(code, payload.length, payload.k, payload.indices)
         assert places is not None
         return _COUNT_BYTES + self._value_bytes(payload, ideal=code == "ideal") + places
 
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
-        code = code_in_use(self, index_code, payload.length)
+        code = code_in_use(self, index_code)
         places = encode_indices(code, payload.indices, payload.length, None)
         return payload.k.to_bytes(_COUNT_BYTES, "little") + self._write(payload) + places
 
@@ -77,7 +77,7 @@ class _Counted(Codec):
         if len(data) < _COUNT_BYTES or not 1 <= count <= length:
             raise InputError(f"a payload of 1 to {length} entries", got=count)
         values, symbols, used = self._read(data[_COUNT_BYTES:], count, length, layout)
-        code = code_in_use(self, arrived.index_code, length)
+        code = code_in_use(self, arrived.index_code)
         indices = decode_indices(code, data[_COUNT_BYTES + used :], length, count)
         if values is None:
             values = self._values(symbols, indices, length, layout)
@@ -178,7 +178,7 @@ class DGC(_Counted):
     ) -> float | None:
         if self._count(length, k, 0) != check_k(k, length):
             return None  # the warm-up sends more
-        places = index_bytes(code_in_use(self, index_code, length), length, check_k(k, length))
+        places = index_bytes(code_in_use(self, index_code), length, check_k(k, length))
         return None if places is None else _COUNT_BYTES + 4 * check_k(k, length) + places
 
     def _count(self, length: int, k: int, plays: int) -> int:
@@ -267,7 +267,7 @@ class AdaComp(_Counted):
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        code_in_use(self, index_code, length)
+        code_in_use(self, index_code)
         return None
 
     def _value_bytes(self, payload: Payload, *, ideal: bool) -> float:

@@ -14,7 +14,7 @@ Reason = Literal["warm-up", "explore", "exploit", "fixed", "forced"]
 CHOICES: tuple[Reason, ...] = get_args(Reason)
 """Why an arm was chosen."""
 
-IndexCode = Literal["ideal", "fixed", "raw32", "rice", "seeded"]
+IndexCode = Literal["ideal", "fixed", "rice", "seeded"]
 INDEX_CODES: tuple[IndexCode, ...] = get_args(IndexCode)
 """How the indices of a payload's entries travel."""
 

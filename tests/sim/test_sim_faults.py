@@ -117,7 +117,7 @@ def test_a_frozen_device_does_its_work_later_and_loses_none():
         ("training", "training", 6.0, 6.25),
         ("frozen", "training", 6.25, 9.25),
         ("training", "training", 9.25, 10.0),
-        ("compression", "top-k", 10.0, 10.5),
+        ("compression", "random-k", 10.0, 10.5),
     ]
 
 

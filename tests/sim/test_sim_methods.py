@@ -81,8 +81,8 @@ def test_units_are_played_in_the_order_of_the_plan_and_their_seconds_add_up():
         ("logits", "public", 4.0, 4.25),
         ("training", "again", 4.25, 5.25),
         ("auxiliary", "auxiliary", 5.25, 5.75),
-        ("compression", "top-k", 5.75, 6.25),
-        ("compression", "top-k", 6.25, 6.75),
+        ("compression", "random-k", 5.75, 6.25),
+        ("compression", "random-k", 6.25, 6.75),
     ]
     (row,) = played.rows("participations")
     assert (row["training_s"], row["compression_s"]) == (5.75, 1.0)
@@ -107,10 +107,10 @@ def test_bytes_are_those_of_every_field():
     played = world(star=star).run()
     (one, _) = played.rows("participations")
     assert one["downlink_bytes"] == 4 * (sim.D + 30)
-    # K of the update, all of the shorter logits (value and index, 8 bytes each), counts as they are
-    assert one["uplink_bytes"] == 8 * 1000 + 8 * 600 + 8 * 10
-    assert one["k"] == 1000
-    assert one["uplink_s"] == pytest.approx(12.88, rel=1e-12)
+    # K of the update, all of the shorter logits (values and a seed each), counts as they are
+    assert one["uplink_bytes"] == (4 * 1998 + 8) + (4 * 600 + 8) + 8 * 10
+    assert one["k"] == 1998
+    assert one["uplink_s"] == pytest.approx(10.488, rel=1e-12)
 
 
 def test_a_method_that_sends_nothing_up_plays_no_arm():
@@ -147,7 +147,7 @@ def test_two_units_of_one_kind_are_blamed_together():
     [
         (2.5, 2.5, 0.0, ("training", "training", 1.0, 2.5)),
         (4.75, 4.75, 0.0, ("training", "again", 4.25, 4.75)),
-        (6.5, 5.75, 0.75, ("compression", "top-k", 6.25, 6.5)),
+        (6.5, 5.75, 0.75, ("compression", "random-k", 6.25, 6.5)),
     ],
 )
 def test_a_client_lost_in_the_middle_of_a_unit_is_charged_for_what_it_did(

@@ -75,8 +75,8 @@ def recorded_at(tmp_path, **compression):
     plain = sim.scenario(rounds=2)
     full = sim.write(tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain)
     for key, value in compression.items():
-        assert f"{key}: raw32" in full.scenario_yaml
-        full.scenario_yaml = full.scenario_yaml.replace(f"{key}: raw32", f"{key}: {value}")
+        assert f"{key}: seeded" in full.scenario_yaml
+        full.scenario_yaml = full.scenario_yaml.replace(f"{key}: seeded", f"{key}: {value}")
     return Recorded(full)
 
 
@@ -90,22 +90,22 @@ def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp
     recorded = recorded_at(tmp_path, index_code="rice")
     sides = workload("rice", recorded=recorded)
     k = sim.scenario().compression.k
-    assert sides.execute(sides.task(1, 0), Choice("top-k", k)).uplink_bytes() > 0
+    assert sides.execute(sides.task(1, 0), Choice("random-k", k)).uplink_bytes() > 0
     with pytest.raises(
         InputError,
         match=(
-            "got '1000', expected a recorded run with K 5 for client 0, as sizes "
+            "got '1998', expected a recorded run with K 5 for client 0, as sizes "
             "that depend on the data are taken from it"
         ),
     ):
-        sides.execute(sides.task(1, 0), Choice("top-k", 5))
+        sides.execute(sides.task(1, 0), Choice("random-k", 5))
     with pytest.raises(InputError, match="client 0 takes no part in round 5"):
-        sides.execute(sides.task(5, 0), Choice("top-k", k))
+        sides.execute(sides.task(5, 0), Choice("random-k", k))
     other = workload("rice", recorded=recorded_at(tmp_path / "other"))
     with pytest.raises(
-        InputError, match=r"got 'raw32', expected .* with index code rice for client 0"
+        InputError, match=r"got 'seeded', expected .* with index code rice for client 0"
     ):
-        other.execute(other.task(1, 0), Choice("top-k", k))
+        other.execute(other.task(1, 0), Choice("random-k", k))
 
 
 @given(clients=st.integers(1, 300), data=st.data())
@@ -148,7 +148,7 @@ def test_only_clients_that_took_part_have_objects():
         who = Who(client, "small", Size("lenet5-half", entries, 0, 0, 100_000), 1)
         return Task(1, client, who, plan, 0, 0.0)
 
-    assert people.compression(task(99_999, sim.D), pull) == Choice("top-k", 1000)
+    assert people.compression(task(99_999, sim.D), pull) == Choice("top-k", 1998)
     assert people.compression(task(0, 10), pull) == Choice("top-k", 10)
 
 
@@ -162,10 +162,10 @@ def test_groups_may_have_their_own_k_and_policy():
                 "count": 1,
                 "prototype": "small",
                 "device": device,
-                "policy": {"kind": "uniform", "strategy": "random-k"},
+                "policy": {"kind": "uniform", "strategy": "periodic-k"},
             },
         ],
     )
     world = sim.build(plain).run()
-    assert world.column("participations", "k") == [10, 10, 1000]
-    assert world.column("participations", "arm") == ["top-k", "top-k", "random-k"]
+    assert world.column("participations", "k") == [10, 10, 1998]
+    assert world.column("participations", "arm") == ["random-k", "random-k", "periodic-k"]

@@ -425,7 +425,7 @@ def unlimited(world: World) -> None:
         if place.get("cell") is None:
             for key in keys:
                 if place.get(key) is None:
-                    place[key] = "1000000000000 Gbps"
+                    place[key] = "7000000000 Gbps"
     one = world.play(time_only=True)
     assert_near(one, world.play(world.read(plain), time_only=True), spans=False)
 
@@ -444,8 +444,8 @@ def fat_tree(world: World) -> None:
         tier = {
             "name": "edge",
             "count": 1,
-            "up": "1000000000000 Gbps",
-            "down": "1000000000000 Gbps",
+            "up": "7000000000 Gbps",
+            "down": "7000000000 Gbps",
         }
         network |= {"topology": "tree", "tiers": [tier]}
         for cell in network.get("cells", {}).values():

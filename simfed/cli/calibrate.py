@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfed.cli.inspect import Imports
+from simfed.cli.terminal import print_columns
 from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.ground.inputs import read_bytes
 from simfed.ground.writing import writing
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from simfed.calibrate.check import ProfileCheck
     from simfed.calibrate.profiles import Calibration
     from simfed.device.profile import ModelWork, Profile
@@ -182,7 +181,7 @@ def fit(
         noise = {"training", "compression", *(["handling"] if host else [])} <= noisy
         text = measured[0].scenario(name or out.stem, noise)
         beside.append(_write_text(out.with_suffix(".scenario.yaml"), text))
-    _print_table(_build_fit_table(calibration))
+    _print_fit(calibration)
     for note in calibration.notes:
         print(f"note: {note}")
     print(f"{out}: {kind} profile; {_format_advice(calibration, kind)}")
@@ -211,7 +210,7 @@ def check(
     table = read_table(tables)
     loaded = _load_profile(profile, table)
     comparison = compare(loaded, table)
-    _print_table(_build_check_table(comparison))
+    _print_check(comparison)
     for warning in loaded.warnings:
         print(f"warning: {warning}")
     for path in _find_fitted(loaded, tables):
@@ -255,7 +254,7 @@ def show(
     points = read_table(files) if files else None
     if points is not None:
         loaded.models.update(_find_works(points))
-    _print_table(_build_profile_table(loaded))
+    _print_profile(loaded)
     if out is None and all(model == ANY for _, model, _ in loaded.curves):
         return  # laws across models have no picture
     target = out if out is not None else Path(f"{loaded.name}.png")
@@ -457,11 +456,12 @@ def _format_advice(calibration: Calibration, kind: str) -> str:
     )
 
 
-def _build_fit_table(calibration: Calibration) -> RichTable:
-    words = ("work", "model", "strategy", "law")
-    table = _build_table(
-        *words, "sizes", "error", "worst", "left out", "in interval", words=len(words)
+def _print_fit(calibration: Calibration) -> None:
+    headers = (
+        *("work", "model", "strategy", "law"),
+        *("sizes", "error", "worst", "left out", "in interval"),
     )
+    rows = []
     for c in calibration.curves:
         law, in_sample, worst, left_out = "(rows)", None, None, c.other_model
         if (fitted := c.candidate) is not None:
@@ -469,46 +469,36 @@ def _build_fit_table(calibration: Calibration) -> RichTable:
             if left_out is None and len(fitted.held_out):
                 left_out = fitted.cross_validated
         shares = map(_format_share, (in_sample, worst, left_out, c.coverage))
-        _add_row(table, *c.key, law, str(c.sizes), *shares)
-    table.caption = (
+        rows.append((*c.key, law, str(c.sizes), *shares))
+    print_columns(headers, rows, words=4)
+    print(
         "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the "
         "fit (any: at models left out); in interval: left-out medians in their 90 % interval"
     )
-    return table
 
 
-def _build_check_table(comparison: ProfileCheck) -> RichTable:
-    table = _build_table(
-        "work",
-        "model",
-        "strategy",
-        "taken from",
-        "sizes",
-        "median error",
-        "worst",
-        "at",
-        "in interval",
-        words=4,
+def _print_check(comparison: ProfileCheck) -> None:
+    headers = (
+        *("work", "model", "strategy", "taken from"),
+        *("sizes", "median error", "worst", "at", "in interval"),
     )
+    rows = []
     for key in dict.fromkeys(point.key for point in comparison.points):
         points = [p for p in comparison.points if p.key == key]
         part = type(comparison)(tuple(points))
         worst = f"{part.worst.error:+.1%}", f"{part.worst.size:,.0f}"
         source = ", ".join(dict.fromkeys(point.source for point in points))
         count, median = str(len(points)), _format_share(part.median_error)
-        _add_row(table, *key, source, count, median, *worst, _format_share(part.coverage))
-    return table
+        rows.append((*key, source, count, median, *worst, _format_share(part.coverage)))
+    print_columns(headers, rows, words=4)
 
 
-def _build_profile_table(profile: Profile) -> RichTable:
-    from rich.text import Text
-
+def _print_profile(profile: Profile) -> None:
     from simfed.device.curve import Constant, Fitted
     from simfed.ground.units import format_duration
 
-    table = _build_table(
-        "work", "model", "strategy", "curve", "from", "to", "left out", "spread", words=4
-    )
+    headers = ("work", "model", "strategy", "curve", "from", "to", "left out", "spread")
+    rows = []
     for (quantity, model, strategy), curve in profile.curves.items():
         cells: list[Any]
         if isinstance(curve, Constant):
@@ -522,11 +512,11 @@ def _build_profile_table(profile: Profile) -> RichTable:
             ends = _format_amount(curve.sizes[0]), _format_amount(curve.sizes[-1])
             spread = profile.uncertainty.get(quantity)
             cells = [f"{len(curve.sizes)} rows", *ends, None, spread]
-        words = (quantity, model, strategy, *cells[:3])
-        _add_row(table, *words, _format_share(cells[3]), _format_share(cells[4]))
+        shares = map(_format_share, cells[3:])
+        rows.append((quantity, model, strategy, *cells[:3], *shares))
+    print_columns(headers, rows, words=4)
     described = profile.provenance.get("description") or profile.provenance.get("cpu") or ""
-    table.caption = Text(f"{profile.name}: {profile.kind} profile; {described}".rstrip("; "))
-    return table
+    print(f"{profile.name}: {profile.kind} profile; {described}".rstrip("; "))
 
 
 def _format_amount(x: float | str) -> str:
@@ -537,38 +527,6 @@ def _format_amount(x: float | str) -> str:
 
 def _format_share(x: float | None) -> str:
     return "" if x is None else f"{x:.1%}"
-
-
-_WIDEST_NUMBER = len("1000.0%")
-
-
-def _build_table(*headers: str, words: int) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption_justify="left")
-    for i, header in enumerate(headers):
-        if i < words:
-            table.add_column(header, overflow="fold")
-        else:  # numbers stay whole: a narrow terminal folds words
-            table.add_column(header, justify="right", min_width=_WIDEST_NUMBER)
-    return table
-
-
-def _add_row(table: RichTable, *cells: str) -> None:
-    """Cells as they are written: a model's name may hold what rich takes for markup."""
-    from rich.text import Text
-
-    table.add_row(*map(Text, cells))
-
-
-def _print_table(table: RichTable) -> None:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:  # a file or a pipe takes lines of any length
-        console = Console(width=500)
-    console.print(table)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.calibrate import parse_share
+from simfed.cli.terminal import print_columns
 from simfed.ground.errors import BrokenInvariant
 
 if TYPE_CHECKING:
@@ -63,16 +64,8 @@ def _are_deployed(folder: Path) -> bool:
 
 
 def _print_frames(heads: tuple[str, str], *frames: pd.DataFrame) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from simfed.deploy.fidelity_page import spell_out
 
     for frame in (spell_out(frame, heads) for frame in frames):
-        table = Table(box=None, pad_edge=False)
-        for number, name in enumerate(frame.columns):
-            table.add_column(name, justify="right" if number else "left")
-        for row in frame.itertuples(index=False, name=None):
-            table.add_row(*row)
-        Console().print(table)
+        print_columns([*frame.columns], [*frame.itertuples(index=False, name=None)])
         print()

@@ -94,7 +94,7 @@ def test_a_models_name_is_said_as_it_is_written(tmp_path, model):
     ):
         result = call(*arguments)
         assert result.exit_code == 0, result.output
-        assert f"training   {model} " in result.output
+        assert f"training  {model} " in result.output
     assert f"p: law profile; {model} " in result.output
 
 

@@ -95,7 +95,7 @@ def test_a_models_name_is_said_as_it_is_written(tmp_path, model):
         result = call(*arguments)
         assert result.exit_code == 0, result.output
         assert f"training  {model} " in result.output
-    assert f"p: law profile; {model} " in result.output
+    assert f"p: law profile; {model}\n" in result.output
 
 
 def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeypatch):

@@ -57,8 +57,14 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
     """
     path = find_profile(name_or_path, search)
     read = _read_once(read_text(path), path)
-    own = {"models": {}, "warnings": [], "provenance": dict(read.provenance)}
-    return replace(read, **own, _memo_s=Memo(), _warned=set())
+    return replace(
+        read,
+        models={},
+        warnings=[],
+        provenance=dict(read.provenance),
+        _memo_s=Memo(),
+        _warned=set(),
+    )
 
 
 def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Path:

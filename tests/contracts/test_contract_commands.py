@@ -201,7 +201,7 @@ def words_for_runs(command):
     """The arguments and options of a command that are run directories: what stands before each."""
     for word in command.params:
         is_run = (word.metavar or "").startswith("RUN") or (word.help or "").startswith(
-            "Run directory,"
+            ("Run directory,", "Run directory.")
         )
         if is_run and word.param_type_name == "argument":
             yield []

@@ -364,6 +364,8 @@ def bytes_fits(scenario: Scenario) -> None:
             refuse(f"clients[{i}].overlap")
         if group.device.profile is not None:
             refuse(f"clients[{i}].device", "which knows what K takes")
+    if scenario.server.device is not None and scenario.server.device.profile is not None:
+        refuse("server.device", "which knows what K takes")
 
 
 def never_there(world: World) -> None:

@@ -48,7 +48,17 @@ def group(**changes):
     return {"clients": [{**SMALL["clients"][0], **changes}]}
 
 
+DENSE = {"policy": {"kind": "uniform", "strategy": "dense"}}
 FOUND = {
+    "a model of 45 MB fills no link that nobody can fill": (
+        "unlimited",
+        {
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"a": {"model": "resnet18"}},
+            "rounds": 1,
+            **DENSE,
+        },
+    ),
     "a warning names the profile of a file as the run's copy does": (
         "verified",
         {"downlink": {"compression": {"k": 5}}, **group(device={"profile": "board.yaml"})},

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from simfed.deploy.delay import start_delays
 from simfed.deploy.serving import Listening, serve
 from simfed.deploy.shaping import MOST_CLIENTS, QUEUE_S, Shaped, shape
 from simfed.deploy.warden import Warden
@@ -90,10 +89,7 @@ class _Crowd:
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def begin(self, host: str, port: int) -> None:
-        """Start every client's process, and the delays of links where there are any."""
-        if self.world.delays:
-            process, port = start_delays(host, (host, port), self.world.delays)
-            self.warden.will(end=process.pid)
+        """Start every client's process."""
         for client in range(self.clients):
             self.processes[client] = self._start(client, f"{host}:{port}")
             self.warden.will(end=self.processes[client].pid)

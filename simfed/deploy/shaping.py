@@ -5,9 +5,8 @@
                             server/receive                        client-N/up
 
 Each end of a pair of virtual interfaces sends through a token bucket (`tbf`) of the capacity of
-that direction, client's pairs also through `netem` with the latency; where the kernel has none, a
-process in front of the server holds bytes back (`simfed.deploy.delay`). What waits for tokens
-stands in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES` at least); what finds no room
+that direction, client's pairs also through `netem` with the latency. What waits for tokens stands
+in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES` at least); what finds no room
 in it is dropped, as at a router. A quota of processor time is one (cgroup `cpu`), and a processor
 slower than the profile's becomes one, of short periods.
 
@@ -58,8 +57,6 @@ class Shaped:
     server: str = "127.0.0.1"
     """The address at which clients reach it."""
     prefixes: dict[int, list[str]] = field(default_factory=dict)
-    delays: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Client's address → (up, down) seconds by which its bytes are still to be held back."""
 
     def within(self, client: int) -> list[str]:
         """What a client's command is preceded by."""
@@ -71,7 +68,9 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
     link may wait. Raises: `InputError` with all that is missing."""
     topology = _require_star(parts)
     shares = [_find_share(parts, client) for client in range(topology.clients)]
-    lacks = missing([share for share, _ in shares])
+    ways = [topology.path(client, way) for client in range(topology.clients) for way in _WAYS]
+    latency_s = max((path.latency_s for path in ways), default=0.0)
+    lacks = missing([share for share, _ in shares], latency_s)
     if lacks:
         cure = "without --shaped clients share the loopback and the processor as they are"
         got = f"no {listed(lacks)}"
@@ -80,8 +79,7 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
     for namespace in _list_namespaces(tag, topology.clients):
         warden.will(run=["ip", "netns", "del", namespace])
     warden.will(run=["ip", "link", "del", f"sf{tag}"])
-    held = {} if _has_queue(_NETEM) else _find_delays(topology, tag)
-    for command in list_commands(topology, tag, _find_cubic(), queue_s, latency=not held):
+    for command in list_commands(topology, tag, _find_cubic(), queue_s):
         _run_command(command)
     prefixes = {
         client: [
@@ -90,11 +88,11 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
         ]
         for client, share in enumerate(shares)
     }
-    return Shaped(str(_choose_ip(tag, 0, 1)), prefixes, held)
+    return Shaped(str(_choose_ip(tag, 0, 1)), prefixes)
 
 
-def missing(shares: Sequence[float]) -> list[str]:
-    """What this machine lacks for shaped links, in words."""
+def missing(shares: Sequence[float], latency_s: float) -> list[str]:
+    """What this machine lacks for shaped links of up to this latency, in words."""
     if sys.platform != "linux":
         return ["Linux"]
     lacks = [] if os.geteuid() == 0 else ["root"]
@@ -106,6 +104,10 @@ def missing(shares: Sequence[float]) -> list[str]:
         return ["network namespaces"]
     if not works:
         lacks.append("`tbf` queues in this kernel (module sch_tbf)")
+    if latency_s > 0 and not _has_queue(_NETEM):
+        lacks.append(
+            "`netem` queues in this kernel (module sch_netem), which links with latency need"
+        )
     if min(shares, default=1.0) < 1.0 and find_cpu_groups() is None:
         lacks.append("cgroup with the `cpu` controller that can be written")
     return lacks
@@ -126,28 +128,15 @@ def _has_queue(queue: str) -> bool | None:
         _can_run(f"ip netns del {probe}".split())
 
 
-def _find_delays(topology: Topology, tag: str) -> dict[str, tuple[float, float]]:
-    ways = {
-        str(_choose_ip(tag, client + 1, 2)): (
-            topology.path(client, "up").latency_s,
-            topology.path(client, "down").latency_s,
-        )
-        for client in range(topology.clients)
-    }
-    return {address: latency_s for address, latency_s in ways.items() if any(latency_s)}
-
-
 def list_commands(
     topology: Topology,
     tag: str,
     route: Sequence[str] = (),
     queue_s: float = QUEUE_S,
-    *,
-    latency: bool = True,
 ) -> Iterator[list[str]]:
     """All that puts up the network, in order; everything is inside namespaces of this tag, but for
     the server's end of one pair of interfaces and the route through it. `route`: options of the
-    routes between server and clients, both ways. latency: by queues that hold packets back."""
+    routes between server and clients, both ways."""
     router, outside = f"simfed-{tag}", f"sf{tag}"
     options = " ".join(route)
     send, receive = _find_server_rates(topology)
@@ -179,7 +168,7 @@ def list_commands(
             ip -n {inside} link set eth0 up
             ip -n {inside} route add default via {near} {options}
         """)
-        up_s, down_s = (path.latency_s if latency else 0.0 for path in (up, down))
+        up_s, down_s = (path.latency_s for path in (up, down))
         yield from _list_queue_commands(f"tc -n {inside}", "eth0", rates[0], up_s, queue_s)
         yield from _list_queue_commands(f"tc -n {router}", pair, rates[1], down_s, queue_s)
 

@@ -39,7 +39,7 @@ def shaped_plan(**changes):
 
 def needs_shaping():
     """Why this machine cannot shape, in a sentence; it is then said and nothing is tested."""
-    lacks = shaping.missing([0.5])
+    lacks = shaping.missing([0.5], 0.0)
     if lacks:
         pytest.skip(f"shaped links need {' and '.join(lacks)}")
 
@@ -227,20 +227,14 @@ def test_a_quota_is_the_scenarios_own(tmp_path, monkeypatch):
     assert_nothing_is_left()
 
 
-@pytest.mark.long
-def test_latency_is_there_whether_the_kernel_has_netem_or_not(tmp_path, monkeypatch):
-    needs_shaping()
-    monkeypatch.setattr(shaping, "_NETEM", "no-such-queue")
-    link = {**NARROW, "latency": "300 ms"}
-    clients = [{"count": 2, "prototype": "small", "device": worlds.TIMES, "link": link}]
-    plan = worlds.scenario(clients=clients)
-    real = deploy(plan, tmp_path / "real", shaped=True, progress=False)
-    simulated = simfed.run(plan, progress=False)
-    for phase in ("downlink_s", "uplink_s"):
-        ours, theirs = (run.participations[phase].min() for run in (simulated, real))
-        assert theirs > 0.3
-        assert ours == pytest.approx(theirs, rel=0.2)
-    assert_nothing_is_left()
+def test_latency_needs_a_kernel_with_netem(monkeypatch):
+    monkeypatch.setattr(shaping.sys, "platform", "linux")
+    monkeypatch.setattr(shaping.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shaping.shutil, "which", lambda name: name)
+    monkeypatch.setattr(shaping, "_has_queue", lambda queue: queue != shaping._NETEM)
+    assert shaping.missing([1.0], 0.0) == []
+    [lack] = shaping.missing([1.0], 0.01)
+    assert lack.startswith("`netem` queues in this kernel")
 
 
 @pytest.mark.long

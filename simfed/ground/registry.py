@@ -239,7 +239,7 @@ def import_file(
         lines = [frame for frame in frames if Path(frame.filename).is_relative_to(found)]
         line = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
         raise InputError(
-            where=where, problem=f"{found.name} fails with {type(error).__name__}: {error}{line}"
+            where=where, problem=f"it fails with {type(error).__name__}: {error}{line}"
         ) from error
     os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_list_named_files(), str(found)]))
 

@@ -69,8 +69,8 @@ def test_a_study_s_processes_know_it_as_well(parts, capsys):
     ("text", "said"),
     [
         (None, "--import {path}: no file '{path}', expected a Python file"),
-        ("x = 1\nraise KeyError('k')", "bad.py fails with KeyError: 'k' (bad.py, line 2)\n"),
-        ("def f(:", "bad.py fails with SyntaxError: invalid syntax (bad.py, line 1)\n"),
+        ("x = 1\nraise KeyError('k')", ": it fails with KeyError: 'k' (bad.py, line 2)\n"),
+        ("def f(:", ": it fails with SyntaxError: invalid syntax (bad.py, line 1)\n"),
     ],
 )
 def test_a_file_that_does_not_run_is_one_sentence(parts, tmp_path, capsys, text, said):

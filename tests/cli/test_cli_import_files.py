@@ -156,7 +156,7 @@ def test_a_package_counts_for_recorded_learning_with_its_data(folder):
             "plugins: part.py: no file .*part.py', expected a Python file, or a folder with",
         ),
         ("bare", "plugins: bare: no file .*bare/__init__.py'"),
-        ("broken", r"broken fails with ValueError: no \(deep.py, line 2\)"),
+        ("broken", r"broken: it fails with ValueError: no \(deep.py, line 2\)"),
         (
             {"file": "parts.py", "with": ["mine.npz"]},
             r"there is no key 'with' here.*'file' or 'origin'|there is no key 'with'",

@@ -258,9 +258,9 @@ def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[
     plain: list[object] = [*lenets, "--k", "3000,5000"]
     asked: dict[str, list[list[object]]] = {
         "server": [[*plain, "--only", server]],
-        "plain": [[*plain, "--only", clients, "--beside", 9], [*plain, "--only", host]],
+        "plain": [[*plain, "--only", f"{clients},{host}"]],
         "long-server": [[*wide, "--only", server]],
-        "long": [[*wide, "--only", clients, "--beside", 1], [*wide, "--only", host]],
+        "long": [[*wide, "--only", f"{clients},{host}"]],
     }
     for name in QUOTAS:  # as its clients work: so many steps in a row, rested
         case = CASES[name]

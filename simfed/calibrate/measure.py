@@ -12,12 +12,10 @@ A call is made as a round makes it: once, after a rest, with caches that hold ot
 (`MeasurementPlan.pace_s`; 0: one call after the other, with warm caches). Training is as many steps
 in a row as the plan says.
 
-What else runs on the machine should not show, unless the plan asks for it. One thread on a CPU is
+What else runs on the machine should not show. One thread on a CPU is
 timed by the time it spent on the processor (`clock: cpu`), anything else by the wall clock. A call
 during which the operating system took the processor away is marked as `preempted` and, if it is
-short, followed by another. Under a quota of processor time, or beside other processes of the
-plan's, the wall clock counts all that: seconds are then those of a whole processor (wall time times
-the quota), so that a scenario's `speed` of that share gives back what was measured.
+short, followed by another.
 
 What a participation takes beside these calls only a real client shows: `TakePart` deploys one alone
 on this machine, whose process tells what it had the processor for. `handling` is all that is
@@ -33,7 +31,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import multiprocessing
 import os
 import platform
 import statistics
@@ -41,9 +38,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Protocol, TextIO
 
@@ -55,8 +51,7 @@ from simfed.compress.codec import Memory
 from simfed.compress.vectors import move_positions
 from simfed.device.profile import QUANTITIES, is_value_codec, name_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
-from simfed.ground.children import starting_elsewhere
-from simfed.ground.cores import find_cpu_groups, find_home_group, make_group, most_processes
+from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, Interrupted, listed
 from simfed.ground.inputs import MissingFile, read_text
 from simfed.ground.registry import registry
@@ -152,10 +147,6 @@ class MeasurementPlan:
     """Rest before each call, after which caches hold other things; 0: neither."""
     steps: int = 1
     """Training steps in a row, of which a measurement is the mean."""
-    quota: float | None = None
-    """Share of one processor that this process, and each beside it, may use."""
-    beside: int = 0
-    """Other processes that train meanwhile."""
     take_part: TakePart | None = None
     """None: `starting` and `handling` are left out, as wherever the wall clock counts."""
 
@@ -164,8 +155,6 @@ class MeasurementPlan:
         """How calls are made, in words."""
         words = [f"rested {self.pace_s:g} s and cold" if self.pace_s else "in a loop"]
         words += [f"{self.steps} steps in a row"] if self.steps > 1 else []
-        words += [f"quota {self.quota:g}"] if self.quota is not None else []
-        words += [f"beside {self.beside}"] if self.beside else []
         return ", ".join(words)
 
     def cases(self, model: str, dataset: str) -> list[MeasuredCase]:
@@ -261,7 +250,7 @@ def measure(
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:
-        with _surroundings(plan), _open_table(out) as file:
+        with _open_table(out) as file:
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
                 writer.writeheader()
@@ -336,10 +325,6 @@ def _check_plan(plan: MeasurementPlan) -> None:
         raise InputError(allowed, where="--threads", got=plan.threads)
     if not 0 <= plan.pace_s < 3600:
         raise InputError("seconds from 0 to 3600", where="--paced", got=plan.pace_s)
-    if plan.quota is not None and not 0.001 <= plan.quota <= 1:
-        raise InputError("a share from 0.001 to 1", where="--quota", got=plan.quota)
-    if not 0 <= plan.beside <= 1000:
-        raise InputError("a whole number from 0 to 1000", where="--beside", got=plan.beside)
     for quantity in plan.quantities:
         if quantity not in MEASURED:
             raise InputError(f"kinds of work: {listed(MEASURED)}", where="--only", got=quantity)
@@ -364,73 +349,8 @@ def _check_plan(plan: MeasurementPlan) -> None:
 
 
 def _is_alone_on_a_cpu(plan: MeasurementPlan) -> bool:
-    """Whether the process's time on processors is the time that its one thread took, and all that
-    is asked for."""
-    return plan.device == "cpu" and plan.threads == 1 and not _is_waiting_counted(plan)
-
-
-def _is_waiting_counted(plan: MeasurementPlan) -> bool:
-    """Whether waiting for the processor is part of what is asked for."""
-    return plan.quota is not None or plan.beside > 0
-
-
-@contextlib.contextmanager
-def _surroundings(plan: MeasurementPlan) -> Iterator[None]:
-    """While this process is under the plan's quota, and beside the others that it asks for.
-    Raises: `InputError` where there can be no quota."""
-    above = find_cpu_groups() if plan.quota is not None else None
-    if plan.quota is not None and above is None:
-        allowed = "a system that gives quotas of processor time"
-        got = "no cgroup with the `cpu` controller that can be written"
-        raise InputError(allowed, where="--quota", got=got)
-    context = multiprocessing.get_context("spawn")
-    with contextlib.ExitStack() as stack:
-
-        def limit(process: int) -> None:
-            if above is None or plan.quota is None:
-                return
-            group, home = above / f"simfed-measure-{process}", find_home_group(above)
-            make_group(group, plan.quota, "--quota")
-            stack.callback(_remove_group, group, home)
-            (group / "cgroup.procs").write_text(str(process))
-
-        with starting_elsewhere():
-            ready = context.Semaphore(0)
-        for number in range(plan.beside):
-            model, dataset = plan.models[number % len(plan.models)]
-            arguments = (model, dataset, plan, ready)
-            other = context.Process(target=_train_for_ever, args=arguments, daemon=True)
-            with starting_elsewhere():
-                other.start()
-            stack.callback(other.join)
-            stack.callback(other.kill)  # callbacks are called last first
-            ready.acquire()  # it has loaded all that it needs
-            assert other.pid is not None
-            limit(other.pid)
-        limit(os.getpid())
-        yield
-
-
-def _train_for_ever(model: str, dataset: str, plan: MeasurementPlan, ready: Semaphore) -> None:
-    torch.set_num_threads(1)
-    bench = Bench(model, facts(model, dataset), replace(plan, device="cpu", strategies=()))
-    ready.release()
-    while os.getppid() == multiprocessing.parent_process().pid:  # type: ignore[union-attr]
-        bench.train(min(plan.batches))
-
-
-def _remove_group(group: Path, home: Path) -> None:
-    """Remove a group; processes that are left in it go back to where they were."""
-    for _ in range(100):
-        for process in (group / "cgroup.procs").read_text().split():
-            with contextlib.suppress(OSError):
-                (home / "cgroup.procs").write_text(process)
-        try:
-            group.rmdir()
-        except OSError:  # the last one is still on its way out
-            time.sleep(0.02)
-        else:
-            return
+    """Whether the process's time on processors is the time that its one thread took."""
+    return plan.device == "cpu" and plan.threads == 1
 
 
 def _open_table(out: Path) -> TextIO:
@@ -585,10 +505,10 @@ class Bench:
             call()
             self._wait()
             seconds = self.clock() - begin
-            preempted = 0 if _is_waiting_counted(self._plan) else _count_preemptions() - before
+            preempted = _count_preemptions() - before
         if case.quantity in ("training", "private"):
             seconds /= self._plan.steps
-        return seconds * (self._plan.quota or 1.0), preempted
+        return seconds, preempted
 
     def rest(self) -> None:
         """For as long as the plan says; caches hold other things then."""

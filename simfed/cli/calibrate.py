@@ -66,13 +66,6 @@ def measure(
     steps: Annotated[
         int, typer.Option(help="Local steps in a row that make one measurement of training.")
     ] = 1,
-    quota: Annotated[
-        float | None,
-        typer.Option(help="Share of a processor to measure under, such as 0.1 (Linux, root)."),
-    ] = None,
-    beside: Annotated[
-        int, typer.Option(help="Processes that train meanwhile, under the same quota.")
-    ] = 0,
     repeat: Annotated[int, typer.Option(help="Measurements per case, in all.")] = 20,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
     import_: Imports = None,
@@ -98,8 +91,6 @@ def measure(
         device=device,
         pace_s=paced,
         steps=steps,
-        quota=quota,
-        beside=beside,
         take_part=participations,
     )
     for note in plan.threads_beside():

@@ -1,7 +1,6 @@
 """Measuring: the learning side's own units are called, tables go on where they stopped."""
 
 import csv
-import multiprocessing
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from simfed.cli import main
 from simfed.compress import ErrorFeedback
 from simfed.device.load import load_profile
 from simfed.device.table import read_table
-from simfed.ground.cores import find_cpu_groups, find_home_group
 from simfed.ground.errors import InputError, Interrupted
 from simfed.learn.catalogue import facts
 from simfed.learn.models import build_model, plain
@@ -272,8 +270,8 @@ def test_a_table_holds_measurements_of_one_manner(tmp_path):
     assert {row["manner"] for row in rows_of(out)} == {"in a loop"}
     with pytest.raises(InputError, match=r"manner rested 0\.001 s and cold"):
         measure(MeasurementPlan(**FEW, pace_s=0.001), out)
-    plan = MeasurementPlan(**FEW, steps=5, quota=0.1, beside=3)
-    assert plan.manner == "rested 0.02 s and cold, 5 steps in a row, quota 0.1, beside 3"
+    plan = MeasurementPlan(**FEW, steps=5)
+    assert plan.manner == "rested 0.02 s and cold, 5 steps in a row"
 
 
 def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things(monkeypatch):
@@ -340,56 +338,17 @@ def test_what_a_participation_takes_beside_is_asked_of_a_client(tmp_path, monkey
     assert measure(plan, out) == 0
 
 
-def test_without_a_client_or_where_waiting_counts_nobody_is_asked():
+def test_without_a_client_nobody_is_asked():
     kinds = {**FEW, "quantities": ("starting", "handling")}
     asked = {"take_part": lambda *_, **__: []}
-    for plan in (MeasurementPlan(**kinds), MeasurementPlan(**kinds, **asked, beside=1)):
-        assert plan.cases("lenet5-half", "mnist-mini") == []
+    assert MeasurementPlan(**kinds).cases("lenet5-half", "mnist-mini") == []
     assert len(MeasurementPlan(**kinds, **asked).cases("lenet5-half", "mnist-mini")) == 2
-
-
-def test_under_a_quota_seconds_are_wall_time_times_the_share_and_the_group_is_gone_after(tmp_path):
-    """Or a sentence says what is missing."""
-    out, above = tmp_path / "table.csv", find_cpu_groups()
-    plan = MeasurementPlan(**FEW, pace_s=0.0, quota=0.5)
-    if above is None:
-        with pytest.raises(InputError, match="a system that gives quotas of processor time"):
-            measure(plan, out)
-        return
-    home = find_home_group(above)
-    measure(plan, out)
-    assert {row["clock"] for row in rows_of(out)} == {"wall"}
-    assert {row["preempted"] for row in rows_of(out)} == {"0"}
-    assert find_home_group(above) == home
-    assert not list(above.glob("simfed-measure-*"))
-    bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
-    clock = iter([0.0, 6.0])
-    bench.clock = lambda: next(clock)
-    assert bench.time(MeasuredCase("training", "", 2))[0] == 3.0
-
-
-@pytest.mark.long
-def test_processes_train_beside_the_measuring_one_and_end_with_it(tmp_path):
-    quota = 0.5 if find_cpu_groups() is not None else None
-    plan = MeasurementPlan(**FEW, pace_s=0.0, beside=2, quota=quota)
-    seen = []
-    measure(
-        plan,
-        tmp_path / "table.csv",
-        progress=lambda *_: seen.append(len(multiprocessing.active_children())),
-    )
-    assert set(seen) == {2}
-    assert multiprocessing.active_children() == []
-    if quota is not None:
-        assert not list(find_cpu_groups().glob("simfed-measure-*"))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"pace_s": -1.0}, "seconds from 0 to 3600"),
-        ({"quota": 0.0}, "a share from 0.001 to 1"),
-        ({"beside": -1}, "a whole number from 0 to 1000"),
         ({"steps": 0}, "of at least 1"),
     ],
 )

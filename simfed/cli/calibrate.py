@@ -317,7 +317,8 @@ def _parse_numbers(text: str, where: str) -> tuple[int, ...]:
     try:
         return tuple(int(part.replace("_", "")) for part in _split_names(text, where))
     except ValueError:
-        raise InputError("whole numbers separated by commas", where=where, got=text) from None
+        allowed = "whole numbers of at least 1, separated by commas"
+        raise InputError(allowed, where=where, got=text) from None
 
 
 def _parse_model(name: str) -> tuple[str, str]:

@@ -180,3 +180,13 @@ def test_a_k_that_a_model_lacks_is_left_out_and_said(tmp_path):
         "note: K = 99,999,999 is left out: lenet5-half has 15,738 entries",
     ]
     assert "3 new measurements" in result.output
+
+
+@pytest.mark.parametrize("k", ["1%", "1.5", "10;20"])
+def test_what_k_takes_is_told_whole_at_once(tmp_path, k):
+    words = ["measure", "--k", k, "--out", str(tmp_path / "m.csv")]
+    refused = CliRunner().invoke(app, words).exception
+    assert isinstance(refused, InputError)
+    assert (
+        str(refused) == f"--k: got {k!r}, expected whole numbers of at least 1, separated by commas"
+    )

@@ -181,6 +181,7 @@ class Registry:
     def _entry_points(self) -> dict[str, EntryPoint]:
         if self._installed is None:
             self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
+        if not _looked:
             _import_named_files()
         return self._installed
 
@@ -282,9 +283,13 @@ _looked = False
 
 
 def _import_named_files() -> None:
-    """Import the files of `SIMFED_IMPORT`, once per process."""
+    """Import the files of `SIMFED_IMPORT`, once per process.
+
+    Not while scenarios themselves are imported, which look names up: the files may need them.
+    """
     global _looked
-    if not _looked:
+    scenario = sys.modules.get("simfed.scenario")
+    if not getattr(getattr(scenario, "__spec__", None), "_initializing", False):
         _looked = True
         for path in _list_named_files():
             import_file(path)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -184,3 +185,15 @@ def test_nothing_of_a_package_that_fails_stays(folder):
     write("mynet")
     assert main(["validate", "own.yaml", "--allow-plugins"]) == 2
     assert not list_modules()
+
+
+def test_a_process_that_begins_with_scenarios_knows_a_package(folder):
+    """As workers of a study do; the package imports what is being imported then."""
+    code = (
+        "import simfed.study.executors\n"
+        "from simfed.ground.registry import registry\n"
+        "assert 'mine' in registry('dataset')"
+    )
+    environment = {**os.environ, IMPORTS: str(folder / "mynet")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)

@@ -214,7 +214,7 @@ def import_file(
     """
     where = where or f"--import {path}"
     found = Path(os.path.realpath(path))
-    code = found / "__init__.py" if found.is_dir() else found
+    code = _find_code(found)
     if not code.is_file():
         allowed = "a Python file, or a folder with __init__.py"
         raise InputError(allowed, where=where, problem=f"no file {str(code)!r}")
@@ -222,7 +222,7 @@ def import_file(
     name = f"{_IMPORTED}{found.stem}_{hashlib.blake2b(bytes(found), digest_size=4).hexdigest()}"
     if name in sys.modules or digest in _list_imported():
         return
-    if origin is not None and os.path.exists(origin) and compute_code_digest(origin) == digest:
+    if origin and _find_code(origin).is_file() and compute_code_digest(origin) == digest:
         import_file(origin, where=where)
         return
     below = [str(found)] if found.is_dir() else None
@@ -250,7 +250,7 @@ def is_consented(path: str | os.PathLike[str]) -> bool:
     in this process or in the one that started it."""
     found = os.path.realpath(path)
     named = _list_named_files()
-    if found in named or not os.path.exists(found):
+    if found in named or not _find_code(found).is_file():
         return found in named
     known = {*_list_imported(), *map(compute_code_digest, filter(os.path.exists, named))}
     return bool(known) and compute_code_digest(found) in known
@@ -263,6 +263,14 @@ def _list_imported() -> set[str]:
     """Return the digests of the plug-ins that this process has run."""
     modules = [module for name, module in sys.modules.items() if name.startswith(_IMPORTED)]
     return {getattr(module, _DIGEST) for module in modules if hasattr(module, _DIGEST)}
+
+
+def _find_code(path: str | os.PathLike[str]) -> Path:
+    """Return the file that is run: itself, or a package's `__init__.py`.
+
+    A folder without one is never read: a stranger's scenario may name any.
+    """
+    return Path(path) / "__init__.py" if os.path.isdir(path) else Path(path)
 
 
 def compute_code_digest(path: str | os.PathLike[str]) -> str:

@@ -119,7 +119,7 @@ def run_study(
 def _check_device(executor: str, device: str) -> None:
     """Raises: `InputError` where runs on this machine would not find their device."""
     if executor == "local" and device != "cpu":
-        import_part("simfed.learn.accelerator:device_of")(device)
+        import_part("simfed.learn.precision:device_of")(device)
 
 
 def _do_waiting(work: _Work, folder: StudyFolder, store: TrajectoryStore | None) -> None:

@@ -257,7 +257,7 @@ def test_local_losses_are_those_of_what_the_client_holds():
         at = torch.from_numpy(draw_own(streams, local, client, 1, owned, made.training))
         held = (
             work.kit._seats["only"]
-            .load(
+            .flat.load(
                 {
                     **tiny.state_of(work).server["only"],
                     "weights": work.held_models.held["only", "weights"],

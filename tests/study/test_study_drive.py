@@ -346,6 +346,7 @@ def finish_after_a_kill(path, out, lost):
     already = len(fakes.begun(out))
     result = study(path, out)
     assert list(result.summary["status"]) == ["finished"] * 6
+    assert before <= set(result.summary["address"])  # both processes call a run alike
     assert len(fakes.begun(out)) - already == 6 - len(before)
     assert set(result.summary["fingerprint"].isna()) == {False}
     assert os.listdir(out / "partial") == []

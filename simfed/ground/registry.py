@@ -218,9 +218,11 @@ def import_file(
     if not code.is_file():
         allowed = "a Python file, or a folder with __init__.py"
         raise InputError(allowed, where=where, problem=f"no file {str(code)!r}")
-    digest = compute_code_digest(found)
     name = f"{_IMPORTED}{found.stem}_{hashlib.blake2b(bytes(found), digest_size=4).hexdigest()}"
-    if name in sys.modules or digest in _list_imported():
+    if name in sys.modules:  # each run of a study asks: what it holds is not read again
+        return
+    digest = compute_code_digest(found)
+    if digest in _list_imported():
         return
     if origin and _find_code(origin).is_file() and compute_code_digest(origin) == digest:
         import_file(origin, where=where)

@@ -60,12 +60,9 @@ def _parse_quantity(parse: Callable[[object], float], above_zero: str = "") -> B
 
     def validate(value: Any) -> float:
         with refusing():
-            try:
-                amount = parse(value)
-            except InputError:
-                if not above_zero or not str(value).startswith("-"):
-                    raise
-                amount = -1.0
+            # what is below 0 has its sentence here: `parse` knows no sign
+            negative = bool(above_zero) and str(value).startswith("-")
+            amount = 0.0 if negative else parse(value)
             if above_zero and amount <= 0:
                 raise InputError(above_zero, got=value)
             return amount

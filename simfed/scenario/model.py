@@ -6,8 +6,8 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -579,10 +579,10 @@ class Scenario(Section):
         method = _find_method(value.get("method", "fedkd"))
         value = {**value, **_choose_local_work(value.get("training", {}), method)}
         if isinstance(server := value.get("aggregation"), dict):
-            weighs = any(map(_has, map(value.get, _BUSY), _BUSY.values()))
+            weighs = _weighs_single(value.get)
             server = _choose_constant_staleness(server, method, weighs=weighs)
             if isinstance(edges := server.get("edge_servers"), dict):
-                weighs = _has(edges, "device") or _has(edges, "restarts")
+                weighs = _weighs_single_at_edges(edges)
                 edges = _choose_constant_staleness(edges, method, weighs=weighs)
                 server = {**server, "edge_servers": edges}
             value["aggregation"] = server
@@ -768,11 +768,10 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
     an effect: not where shares of one upload add up to 1."""
     method, server = scenario.method, scenario.aggregation
     option, edges = method.made.weighs_staleness, server.edge_servers
-    weighs = any(_has(getattr(scenario, name), key) for name, key in _BUSY.items())
+    weighs = _weighs_single(partial(getattr, scenario))
     nodes: list[tuple[str, Aggregation | EdgeServers, bool]] = [("aggregation", server, weighs)]
     if edges is not None:
-        weighs = _has(edges, "device") or _has(edges, "restarts")
-        nodes.append(("aggregation.edge_servers", edges, weighs))
+        nodes.append(("aggregation.edge_servers", edges, _weighs_single_at_edges(edges)))
     for where, node, weighs in nodes:
         staleness = node.staleness
         if staleness is None or staleness.kind == "constant":
@@ -1042,9 +1041,19 @@ def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
     return {}
 
 
-_BUSY = {"server": "device", "faults": "restarts", "privacy": "clip"}
-"""Keys with which what an upload that comes alone counts has an effect: others arrive while the
-server works, or its privacy divides by how many it expects."""
+def _weighs_single(find: Callable[[str], Any]) -> bool:
+    """Return whether what an upload counts has an effect even where it comes alone: others arrive
+    while the server works or restarts, or its privacy divides by how many it expects.
+
+    find: name → that section of the scenario, as it was written or read.
+    """
+    keys = {"server": "device", "faults": "restarts", "privacy": "clip"}
+    return any(_has(find(name), key) for name, key in keys.items())
+
+
+def _weighs_single_at_edges(edges: Any) -> bool:
+    """Return the same of edge servers, whose own section says it."""
+    return _has(edges, "device") or _has(edges, "restarts")
 
 
 def _has(section: Any, key: str) -> bool:

@@ -377,7 +377,17 @@ def list_auxiliary(model: str, dataset: str) -> dict[str, float]:
     """
     sizes = facts(model, dataset)
     size = Size(model, sizes.parameters, sizes.buffers, sizes.features, 10, sizes.shapes)
-    setting = Setting(1, 10, 10, sizes.classes, 256, 32, None, 1, {model: size})
+    setting = Setting(
+        rounds=1,
+        clients=10,
+        participants=10,
+        classes=sizes.classes,
+        public=256,
+        batch_size=32,
+        local_steps=None,
+        local_epochs=1,
+        prototypes={model: size},
+    )
     flops_of: dict[str, float] = {}
     for name in registry("method").names():
         # a method with options that are required, one that cannot take this model, a broken package

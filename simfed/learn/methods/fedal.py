@@ -188,11 +188,9 @@ class FedAL(Method):
             logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
             value = _divergence(down["mean"][at], logits)
             value = value + self.adversarial * (down["feedback"][at] * logits).sum() / len(at)
-            return (
-                value
-                if before is None
-                else (value + self.forgetting * _divergence(before[at], logits))
-            )
+            if before is not None:
+                value = value + self.forgetting * _divergence(before[at], logits)
+            return value
 
         batches = (
             at

@@ -289,8 +289,25 @@ def stacks_table() -> Table:
 
 def numbers() -> dict[str, list[str]]:
     """Return how a sentence of the page begins → the numbers that it states."""
+    return {
+        **numbers_of_ascend(),
+        **numbers_of_k(),
+        **numbers_of_safeguard(),
+        **numbers_of_credit(),
+        **numbers_of_strategies(),
+        **numbers_of_page(),
+        **facts(),
+    }
+
+
+def count_state(checks: Sequence[Check], state: str) -> int:
+    """Return how many comparisons have come to this."""
+    return sum(check.state == state for check in checks)
+
+
+def numbers_of_ascend() -> dict[str, list[str]]:
+    """Return the numbers of the sentences that compare ASCEND with others in all settings."""
     of = rows().of
-    by_name = {claim.text: claim.checks for claim in compared()}
 
     def pairs(other: str) -> list[tuple[Runs, Runs]]:
         return [(of("ascend", **at), of(other, **at)) for at in SETTINGS.values()]
@@ -301,70 +318,110 @@ def numbers() -> dict[str, list[str]]:
         gaps = [np.mean([measure(a[s], b[s]) for a, b in each]) for s in range(5)]
         return estimate_mean([float(one) for one in gaps])
 
-    def count(checks: Sequence[Check], state: str) -> int:
-        return sum(check.state == state for check in checks)
-
     def log_ratio(a: Any, b: Any) -> float:
         return math.log(first_s(b, 0.9)[0] / first_s(a, 0.9)[0])
 
-    said: dict[str, list[str]] = {}
     top = [Check("", *over(lambda a, b: mean(a) - mean(b), *two)) for two in pairs("top-k")]
-    said["Choosing per client"] = [
-        points(pooled(lambda a, b: mean(a) - mean(b), "top-k")),
-        f"lower in {count(top, FAILS)} and clearly higher in {count(top, HOLDS)}",
-        f"leaves {left_by_holm(top).count('stays')}.",
-    ]
+    below, above = count_state(top, FAILS), count_state(top, HOLDS)
     wrong = [ratio(*two) for arm in FIXED[1:] for two in pairs(arm)]
     sides = Counter(one.clear for one in wrong)
     middle = [one.ratio.least for one in wrong]
-    said["What it does is"] = [
-        f"in {sides[1]} and clearly later in {sides[-1]} of {len(wrong)} comparisons",
-        f"{np.median(middle):.1f} times as soon",
-    ]
-    soon, exp3 = powers(pooled(log_ratio, "exp3")), by_name["ASCEND is ahead of EXP3"]
-    said["Beside EXP3"] = [
-        f"{soon.least:.3f} times as soon [{soon.low:.3f}, {soon.high:.3f}]",
-        points(pooled(lambda a, b: end(a) - end(b), "exp3")),
-        f"of {len(exp3)} single comparisons",
-        f"in {count(exp3, HOLDS)} and behind in {count(exp3, FAILS)}",
-    ]
-    said["Whether a larger K"] = []
+    soon = powers(pooled(log_ratio, "exp3"))
+    exp3 = checks_of("ASCEND is ahead of EXP3")
+    ahead, behind = count_state(exp3, HOLDS), count_state(exp3, FAILS)
+    return {
+        "Choosing per client": [
+            points(pooled(lambda a, b: mean(a) - mean(b), "top-k")),
+            f"lower in {below} and clearly higher in {above}",
+            f"leaves {left_by_holm(top).count('stays')}.",
+        ],
+        "What it does is": [
+            f"in {sides[1]} and clearly later in {sides[-1]} of {len(wrong)} comparisons",
+            f"{np.median(middle):.1f} times as soon",
+        ],
+        "Beside EXP3": [
+            f"{soon.least:.3f} times as soon [{soon.low:.3f}, {soon.high:.3f}]",
+            points(pooled(lambda a, b: end(a) - end(b), "exp3")),
+            f"of {len(exp3)} single comparisons",
+            f"in {ahead} and behind in {behind}",
+        ],
+    }
+
+
+def checks_of(text: str) -> list[Check]:
+    """Return the comparisons of a claim."""
+    return next(claim.checks for claim in compared() if claim.text == text)
+
+
+def numbers_of_k() -> dict[str, list[str]]:
+    """Return the numbers of the sentences on how many entries travel."""
+    said = []
     for axis, word in (("round", "round"), ("second", "simulated second")):
-        checks = by_name[f"A larger K converges faster, per {axis}"]
-        held = f"{count(checks, HOLDS)} of {len(checks)} comparisons and fails"
-        said["Whether a larger K"].append(f"per {word} it does in {held} in {count(checks, FAILS)}")
+        checks = checks_of(f"A larger K converges faster, per {axis}")
+        held = f"{count_state(checks, HOLDS)} of {len(checks)} comparisons and fails"
+        said.append(f"per {word} it does in {held} in {count_state(checks, FAILS)}")
     hang = held_by_choice([one for one in read() if one.claim == "A larger K learns faster"])
     rates = [f"{100 * share:.0f} %" for share in hang["axis"].values()]
-    said["Whether a larger K"].append(" and ".join(rates))
+    dense, sparse = rows().of("dense"), rows().of("top-k")
+    fewer = np.mean([dense[s].uplink_bytes / sparse[s].uplink_bytes for s in sparse])
+    times = ratio(sparse, dense).ratio
+    return {
+        "Whether a larger K": [*said, " and ".join(rates)],
+        "Top-K with K = 1,000": [
+            f"1/{fewer:.0f} of",
+            f"{times.least:.2f} times [{times.low:.2f}, {times.high:.2f}] as soon",
+            points(gap(sparse, dense)),
+        ],
+    }
+
+
+def numbers_of_safeguard() -> dict[str, list[str]]:
+    """Return the numbers of the sentences on rounds that are undone."""
     runs, second = guarded("as taken")
     whole = [attempts(run) for run in rows().all if usual_safeguard(run)]
     each = [one for of_run in whole for one in of_run]
-    said["The safeguard against"] = [
-        f"of {len(second)} second attempts in {len(runs)} seeds",
-        again(second),
-        f"({sum(map(bool, whole))} runs) these are {len(each):,}",
-        again(each),
-        points(gap(runs, guarded("off")[0], mean)),
+    medians = [
+        f"{np.median([one.times for one in guarded(name)[1]]):.1f}"
+        for name in ("residuals by half", "residuals as sent", "as taken")
     ]
+    return {
+        "The safeguard against": [
+            f"of {len(second)} second attempts in {len(runs)} seeds",
+            again(second),
+            f"({sum(map(bool, whole))} runs) these are {len(each):,}",
+            again(each),
+            points(gap(runs, guarded("off")[0], mean)),
+        ],
+        "Why do second attempts fail?": [
+            f"{medians[0]} or {medians[1]} times the first's in place of {medians[2]} times"
+        ],
+    }
+
+
+def numbers_of_credit() -> dict[str, list[str]]:
+    """Return the numbers of the sentences on the source's open points."""
     stay = Counter(e.factor for *_, effects in asked(1000) for e in effects if e.stays)
-    said["Of 6 measures"] = [f"*{FACTORS[f]}* changes {n}" for f, n in stay.most_common()]
-    dense, sparse = of("dense"), of("top-k")
-    fewer = np.mean([dense[s].uplink_bytes / sparse[s].uplink_bytes for s in sparse])
-    times = ratio(sparse, dense).ratio
-    said["Top-K with K = 1,000"] = [
-        f"1/{fewer:.0f} of",
-        f"{times.least:.2f} times [{times.low:.2f}, {times.high:.2f}] as soon",
-        points(gap(sparse, dense)),
-    ]
+    by_short = {question.short: cells for question, cells, _ in asked(1000)}
+    said = []
+    for there in (False, True):
+        half, even = (
+            [c.state == HOLDS for c in by_short[name] if there is (PRINTED in c.others)]
+            for name in ("LeNet5-half: Top-K's lead", "LeNet5: evenness")
+        )
+        assert not any(a and b for a, b in zip(half, even, strict=True))
+        said.append(f"in {sum(half)} and the second in {sum(even)} of {len(half)} settings")
+    return {
+        "Of 6 measures": [f"*{FACTORS[f]}* changes {n}" for f, n in stay.most_common()],
+        "No reading of the credit": said,
+    }
+
+
+def numbers_of_strategies() -> dict[str, list[str]]:
+    """Return the numbers of the sentences on CIFAR-10 and on what compression takes."""
+    of = rows().of
     lenets: list[dict[str, Any]] = [{**LENETS, "k": k} for k in (1000, 16_000)]
     small, large = (rows().at(**at) for at in lenets)
     leads = [gap(small("top-k"), small(arm)) for arm in FIXED[1:]]
-    said["On CIFAR-10, with LeNets"] = [
-        f"reach {100 * over(end, small('top-k'))[0].least:.0f} %",
-        points(min(leads, key=lambda e: e.least), 1),
-        f"within {fixed_spread(large):.1f} points",
-        points(gap(small("ascend"), small("top-k")), 1),
-    ]
     plain = [run for run in rows().all if not run.variant]
     share = {
         name: max(r.compression_share for r in plain if r.dataset == name)
@@ -374,41 +431,38 @@ def numbers() -> dict[str, list[str]]:
         ratio(of("top-k", up_mbps=up), of("random-k", up_mbps=up), 0.8).ratio.least
         for up in (5, 500)
     ]
-    said["With the source's own table"] = [
-        f"{100 * share['mnist']:.2g} % of a round on MNIST",
-        f"{100 * share['cifar10']:.2g} % of a round on CIFAR-10",
-        f"changes by {100 * abs(ends[0] / ends[1] - 1):.2g} %",
-    ]
-    by_short = {question.short: cells for question, cells, _ in asked(1000)}
-    said["No reading of the credit"] = []
-    for there in (False, True):
-        half, even = (
-            [c.state == HOLDS for c in by_short[name] if there is (PRINTED in c.others)]
-            for name in ("LeNet5-half: Top-K's lead", "LeNet5: evenness")
-        )
-        assert not any(a and b for a, b in zip(half, even, strict=True))
-        said["No reading of the credit"].append(
-            f"in {sum(half)} and the second in {sum(even)} of {len(half)} settings"
-        )
+    return {
+        "On CIFAR-10, with LeNets": [
+            f"reach {100 * over(end, small('top-k'))[0].least:.0f} %",
+            points(min(leads, key=lambda e: e.least), 1),
+            f"within {fixed_spread(large):.1f} points",
+            points(gap(small("ascend"), small("top-k")), 1),
+        ],
+        "With the source's own table": [
+            f"{100 * share['mnist']:.2g} % of a round on MNIST",
+            f"{100 * share['cifar10']:.2g} % of a round on CIFAR-10",
+            f"changes by {100 * abs(ends[0] / ends[1] - 1):.2g} %",
+        ],
+    }
+
+
+def numbers_of_page() -> dict[str, list[str]]:
+    """Return the numbers of the sentences on what was played and judged."""
     verdicts = Counter(claim.verdict for claim in compared())
     words = (*STATES, "follows from the set-up", "not run", "not comparable")
-    said["**So far:**"] = [
-        f"{len(rows().all)} of ",
-        f"by {len({run.code for run in rows().all})} versions",
-        f"of {verdicts.total()} claims: "
-        + ", ".join(f"{w} {verdicts[w]}" for w in words if w in verdicts),
-    ]
-    medians = [
-        f"{np.median([one.times for one in guarded(name)[1]]):.1f}"
-        for name in ("residuals by half", "residuals as sent", "as taken")
-    ]
-    said["Why do second attempts fail?"] = [
-        f"{medians[0]} or {medians[1]} times the first's in place of {medians[2]} times"
-    ]
+    spans = []
     for name in ("ρ = 0.6, β = 0.4 are good", "c = 3 is good"):
-        gaps = [0.0, *(check.estimate.least for check in by_name[name])]
-        said.setdefault("Over the whole", []).append(f"{100 * (max(gaps) - min(gaps)):.2f} points")
-    return {**said, **facts()}
+        gaps = [0.0, *(check.estimate.least for check in checks_of(name))]
+        spans.append(f"{100 * (max(gaps) - min(gaps)):.2f} points")
+    return {
+        "**So far:**": [
+            f"{len(rows().all)} of ",
+            f"by {len({run.code for run in rows().all})} versions",
+            f"of {verdicts.total()} claims: "
+            + ", ".join(f"{w} {verdicts[w]}" for w in words if w in verdicts),
+        ],
+        "Over the whole": spans,
+    }
 
 
 PRINTED = next(iter(FACTORS))

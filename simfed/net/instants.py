@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
@@ -32,8 +31,6 @@ class Environment(simpy.Environment):
 
 
 Environment.now = vars(Environment)["_now"]  # type: ignore[method-assign]
-
-_cancelled: WeakKeyDictionary[simpy.Environment, set[Event]] = WeakKeyDictionary()
 
 
 def end_of_instant(env: simpy.Environment, call: Call | None = None) -> Event:
@@ -68,7 +65,8 @@ def cancel(env: simpy.Environment, event: Event | None) -> None:
     if event is None or event.callbacks is None:
         return
     event.callbacks.clear()
-    cancelled = _cancelled.setdefault(env, set())
+    # the environment's own: kept by it as a weak key elsewhere, they would keep it for ever
+    cancelled: set[Event] = vars(env).setdefault("_cancelled", set())
     cancelled.add(event)
     if len(cancelled) > max(_FEW, len(env._queue) / 2):
         env._queue[:] = [entry for entry in env._queue if entry[3] not in cancelled]

@@ -167,3 +167,13 @@ def test_memos_stay_short_where_k_never_comes_twice(monkeypatch):
     assert play() == whole
     assert len(lengths) > 100
     assert max(lengths) == 16
+
+
+def test_a_run_that_is_over_is_let_go(tmp_path):
+    """Even one in which something was cancelled: environment, model and all."""
+    world = ALWAYS | {"rounds": 3, "aggregation": {"mode": "deadline", "deadline": "9 s"}}
+    path = tmp_path / "world.yaml"
+    path.write_text(yaml.safe_dump(world))
+    simfed.run(path, workers=1, progress=False)
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is Simulation]

@@ -64,8 +64,8 @@ class Steps:
         self._objective = Classification()
 
     def ordinary(self) -> None:
-        share = partial(self._objective.loss, targets=self.labels), self._gradient.zero_()
-        self._passes.gradients(self.samples, [share], training=True)
+        loss = partial(self._objective.loss, targets=self.labels)
+        self._passes.gradient(self.samples, loss, self._gradient.zero_(), training=True)
         self._weights.sub_(self._gradient, alpha=RATE)
 
     def private(self) -> None:
@@ -78,8 +78,8 @@ class Steps:
     def one_by_one(self) -> None:
         into, each = torch.zeros_like(self._gradient), torch.zeros_like(self._gradient)
         for sample, label in zip(self.samples, self.labels, strict=True):
-            share = partial(self._objective.loss, targets=label[None]), each.zero_()
-            self._passes.gradients(sample[None], [share], training=True)
+            loss = partial(self._objective.loss, targets=label[None])
+            self._passes.gradient(sample[None], loss, each.zero_(), training=True)
             into.add_(each, alpha=min(1.0, CLIP / each.norm().item()))
 
 

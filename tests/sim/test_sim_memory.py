@@ -174,6 +174,11 @@ def test_a_run_that_is_over_is_let_go(tmp_path):
     world = ALWAYS | {"rounds": 3, "aggregation": {"mode": "deadline", "deadline": "9 s"}}
     path = tmp_path / "world.yaml"
     path.write_text(yaml.safe_dump(world))
+    before = {id(one) for one in find_simulations()}  # of other tests in this process
     simfed.run(path, workers=1, progress=False)
+    assert {id(one) for one in find_simulations()} <= before
+
+
+def find_simulations():
     gc.collect()
-    assert not [one for one in gc.get_objects() if type(one) is Simulation]
+    return [one for one in gc.get_objects() if type(one) is Simulation]

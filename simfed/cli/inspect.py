@@ -189,20 +189,11 @@ def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> No
         typer.echo(f"{path}: warning: {warning}", err=True)
 
 
-def schema(
-    format: Annotated[
-        str, typer.Option(help="json: JSON Schema for editors; markdown: a page of all keys.")
-    ] = "json",
-) -> None:
-    """Print every key of a scenario: what it may be and its default."""
-    from simfed.scenario.reference import build_scenario_schema, format_reference_page
+def schema() -> None:
+    """Print the JSON Schema of a scenario: every key, what it may be and its default."""
+    from simfed.scenario.reference import build_scenario_schema
 
-    if format not in ("json", "markdown"):
-        raise InputError("json or markdown", where="--format", got=format)
-    if format == "markdown":
-        typer.echo(format_reference_page(), nl=False)
-    else:
-        typer.echo(json.dumps(build_scenario_schema(), indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(build_scenario_schema(), indent=2, ensure_ascii=False))
 
 
 def list_parts(

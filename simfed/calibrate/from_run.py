@@ -97,9 +97,10 @@ def format_table(
             timed = {"quantity": "handling", "samples": 1, "seconds": repr(beside_s)}
             writer.writerow({**common, **timed})
         if compression_s > 0 and row["k"]:
-            arm = Choice.of(row["arm"])
-            # where the codec does not go by K, the work is known by the K that it was given
-            asked = row["k"] if arm.codec.takes_k else parts.fleet.k(row["client"], who.parameters)
+            arm, asked = Choice.of(row["arm"]), row["k"]
+            # the work is known by the K that the codec was given, not by what it made of it
+            if arm.codec.count_told(who.parameters, 1) != 1:
+                asked = parts.fleet.k(row["client"], who.parameters, arm.level)
             timed = {
                 "quantity": "compression",
                 "strategy": arm.strategy,

@@ -338,9 +338,9 @@ class Codec(ABC):
         """`Work.parts` of an update, where it is made `by_layer`."""
         return ()
 
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int:
-        """Of how many entries of such an update a payload says anything, K being `k`. Where that
-        hangs on the data or on earlier plays, it is K."""
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+        """Return of how many entries of such an update every payload says anything, K
+        being `k`; None where that depends on the data or on earlier plays."""
         return length if self.is_dense else min(k, length)
 
     # ---- on the wire -----------------------------------------------------------------------------

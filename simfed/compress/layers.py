@@ -128,9 +128,12 @@ class PerLayer(Codec):
             parts.append((strategy, kept, covered / length))
         return tuple(parts)
 
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int:
-        layers = self._layers(length, layout)
-        return sum(one.codec.count_told(one.length, one.k, one.shapes) for one in layers)
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+        counts = [
+            layer.codec.count_told(layer.length, layer.k, layer.shapes)
+            for layer in self._layers(length, layout)
+        ]
+        return None if None in counts else sum(count for count in counts if count is not None)
 
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None

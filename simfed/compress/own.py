@@ -176,10 +176,15 @@ class DGC(_Counted):
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        if self._count(length, k, 0) != check_k(k, length):
-            return None  # the warm-up sends more
-        places = index_bytes(code_in_use(self, index_code), length, check_k(k, length))
-        return None if places is None else _COUNT_BYTES + 4 * check_k(k, length) + places
+        count = self.count_told(length, k, layout)
+        if count is None:
+            return None
+        places = index_bytes(code_in_use(self, index_code), length, count)
+        return None if places is None else _COUNT_BYTES + 4 * count + places
+
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+        first, k = self._count(length, k, 0), check_k(k, length)
+        return k if first == k else None  # the warm-up sends more
 
     def _count(self, length: int, k: int, plays: int) -> int:
         """Entries sent in a client's play of this number, from 0."""
@@ -268,6 +273,9 @@ class AdaComp(_Counted):
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
         code_in_use(self, index_code)
+        return None
+
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
         return None
 
     def _value_bytes(self, payload: Payload, *, ideal: bool) -> float:
@@ -378,7 +386,7 @@ class _Around(Codec):
     ) -> float | None:
         return self._sender.size_bytes(length, k, index_code, layout)
 
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int:
+    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
         return self._sender.count_told(length, k, layout)
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:

@@ -231,6 +231,7 @@ class Remote:
             self._lose(flight, "failed", *sizes)
             return
         self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
+        flight.told = flight.contribution.told
         flight.legs = lay_out_legs(instants, flight.pull.arm.label, *sizes)
         flight.done, flight.busy = len(flight.legs), busy
 

@@ -117,6 +117,12 @@ class Contribution(Protocol):
         depends on the data, asking runs pending learning work."""
         ...
 
+    @property
+    def told(self) -> int | None:
+        """Of how many entries of its longest compressed field the payload says anything,
+        where that depends on the data and once its size was asked for; else None."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:

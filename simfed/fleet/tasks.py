@@ -376,16 +376,19 @@ class Tasks:
                     )
 
 
-def count_told(task: Task, choice: Choice, k: int) -> int:
-    """The K of an upload as tables have it: of how many entries of its longest compressed field it
-    says anything. `k`: those that its codec was to keep."""
-    plan = task.plan
-    if not plan.longest:
+def count_told(task: Task, choice: Choice, k: int) -> int | None:
+    """Return the K of an upload as tables have it: of how many entries of its longest
+    compressed field it says anything; None where that depends on the data. `k`: those that
+    its codec was to keep."""
+    if not task.plan.longest:
         return k
-    compressed = plan.compressed
-    name = max(compressed, key=lambda name: compressed[name].entries)
-    layout = compressed[name].layout_of(task.who)
-    return choice.codec.count_told(plan.longest, k, layout)
+    field = task.plan.compressed[find_longest(task.plan)]
+    return choice.codec.count_told(field.entries, k, field.layout_of(task.who))
+
+
+def find_longest(plan: Plan) -> str:
+    """Return the name of the longest compressed field of an upload."""
+    return max(plan.compressed, key=lambda name: plan.compressed[name].entries)
 
 
 def codec_work(

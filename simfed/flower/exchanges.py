@@ -42,6 +42,7 @@ class _Sent:
     task: Task
     choice: Choice = NO_COMPRESSION
     k: int = 0
+    told: int | None = None
 
     def uplink_bytes(self) -> float:
         raise NotImplementedError  # the node knows it, see `simfed.flower.play`

@@ -95,6 +95,7 @@ class HostedServer(HostedWorkload):
         losses = checks.read_losses(facts.get("losses"))
         coded = checks.read_coded(facts.get("coded"), task.plan.compressed, setting.classes)
         values: dict[str, Any] = {}
+        sizes: dict[str, tuple[float, int]] = {}
         for name, of_plan in task.plan.up.items():
             part = find_part(parts, _UP + name)
             if name not in coded:
@@ -103,12 +104,13 @@ class HostedServer(HostedWorkload):
             shape, state = coded[name]
             payload = self._mirrors.read(task, name, of_plan, upload.choice, part, state)
             values[name] = _decode_payload(payload, shape)
+            sizes[name] = float(len(part)), payload.k
         received = Received(values)
         entries = sum(of_plan.entries for of_plan in task.plan.up.values())
         most = checks.find_largest(entries, setting.participants)
         variances = self.kit.variances(task.prototype)
         checks.check_magnitude(task, received, most, variances)
-        upload.values, upload.down = received, {}
+        upload.values, upload.down, upload.sizes = received, {}, sizes
         upload.loss_before, upload.loss_after = losses
 
     def forget(self, client: int) -> None:

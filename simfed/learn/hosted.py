@@ -237,7 +237,7 @@ class HostedWorkload:
                 assert upload.values is not None
                 size = of_plan.value_bytes * upload.values[name].numel()
             elif size is None:
-                size = upload.sizes[name]
+                size, _ = upload.sizes[name]
             total += size
         return total
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
+from simfed.fleet.tasks import find_longest
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
 from simfed.learn.kit import add_change
@@ -63,6 +64,7 @@ class EdgeUpload:
     """Tells its models apart from others: below 0 from its first own merge on."""
     choice: Choice = NO_COMPRESSION
     k: int = 0
+    told: None = None
     merged: list[list[HostedUpload]] = field(default_factory=list)
     """What it merged, merge by merge."""
     shares: list[Mapping[str, Mapping[str, Sequence[float]]]] = field(default_factory=list)
@@ -133,8 +135,9 @@ class HostedUpload:
     """The client's state as it began; None: it had not taken part before."""
     values: Received | None = None
     """What the server gets; None until the work is done."""
-    sizes: Mapping[str, float] = field(default_factory=dict)
-    """Bytes on the wire of the compressed fields whose size depends on the data."""
+    sizes: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """Bytes on the wire and entries told of the compressed fields whose size depends on the
+    data."""
     if_lost: Mapping[str, CodecState] = field(default_factory=dict)
     """Compressed field → the memory of its codec if the upload is lost."""
     loss_before: float | None = None
@@ -150,6 +153,12 @@ class HostedUpload:
     def k(self) -> int:
         """Entries kept."""
         return self.choice.k
+
+    @property
+    def told(self) -> int | None:
+        """See `Contribution`."""
+        size = self.sizes.get(find_longest(self.task.plan)) if self.sizes else None
+        return None if size is None else size[1]
 
     def uplink_bytes(self) -> float:
         """Bytes on the wire; under an index code whose size depends on the data, runs pending

@@ -73,7 +73,7 @@ class Trained(NamedTuple):
     encoded: bool = False
     memories: Mapping[str, CodecState] = _NONE
     if_lost: Mapping[str, CodecState] = _NONE
-    sizes: Mapping[str, float] = _NONE
+    sizes: Mapping[str, tuple[float, int]] = _NONE
 
 
 class _Started(NamedTuple):
@@ -210,8 +210,8 @@ class Worker:
                 who, round, choice, name, up[name], value, memory, rested=rested
             )
             values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
-            if sent.wire_bytes is not None:
-                sizes[name] = sent.wire_bytes
+            if sent.size is not None:
+                sizes[name] = sent.size
         own = trained.own
         if type(self._method).sent is not Method.sent:
             received = Received({name: as_received(value) for name, value in values.items()})

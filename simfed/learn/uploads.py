@@ -113,8 +113,8 @@ class Sent(NamedTuple):
     """What the codec remembers of this client afterwards."""
     if_lost: State
     """What it is to remember instead if the upload is lost."""
-    wire_bytes: float | None = None
-    """Its size where that depends on the data."""
+    size: tuple[float, int] | None = None
+    """Bytes on the wire and entries told, where they depend on the data."""
 
 
 class Residuals:
@@ -268,7 +268,7 @@ class Encoder:
             self.payloads[name] = payload
         size = None
         if self.tasks.compressed_bytes(who, field, choice) is None:
-            size = payload.wire_bytes(self.tasks.index_code)
+            size = payload.wire_bytes(self.tasks.index_code), payload.k
         return Sent(_build_wire(payload, value), payload.state, player.codec.undo(payload), size)
 
     def _draws(

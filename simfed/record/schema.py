@@ -160,8 +160,9 @@ class Participation(NamedTuple):
     k: Annotated[
         int,
         "of how many entries of its (longest) update the payload says anything: min(K, d) of "
-        "codecs that select, and of adacomp and dgc's warm-up; d of those that leave none out "
-        "(dense, qsgd, fp16, ef-sign, powersgd, …); 0 where the method compresses nothing",
+        "codecs that select, what was sent of adacomp and in dgc's warm-up (min(K, d) where the "
+        "upload never began); d of those that leave none out (dense, qsgd, fp16, ef-sign, "
+        "powersgd, …); 0 where the method compresses nothing",
     ]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]

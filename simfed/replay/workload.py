@@ -36,7 +36,7 @@ _OUTCOMES = TypeAdapter(Outcome)
 class ReplayedContribution:
     """A contribution of which perhaps no more is known than what was decided."""
 
-    __slots__ = ("_bytes", "_owner", "choice", "node", "real", "task")
+    __slots__ = ("_bytes", "_owner", "choice", "node", "real", "task", "told")
 
     def __init__(
         self, owner: ReplayingWorkload, task: Task, choice: Choice, size: float | None, node: str
@@ -45,6 +45,7 @@ class ReplayedContribution:
         self.choice = choice
         self.node = node
         self.real: Contribution | None = None
+        self.told: int | None = None
         self._bytes = size
         self._owner = owner
 
@@ -54,7 +55,7 @@ class ReplayedContribution:
 
     def uplink_bytes(self) -> float:
         if self._bytes is None:
-            self._bytes = self._owner._measured(self)
+            self._bytes, self.told = self._owner._measured(self)
         return self._bytes
 
 
@@ -222,17 +223,18 @@ class ReplayingWorkload:
         for lost in sorted(settled, key=lambda upload: upload.task.order):
             self._go("discard", lost.task.key, lost.task.client)
 
-    def _measured(self, contribution: ReplayedContribution) -> float:
-        """The size, which depends on the data."""
+    def _measured(self, contribution: ReplayedContribution) -> tuple[float, int | None]:
+        """The size, which depends on the data, and `Contribution.told`."""
         if contribution.real is None:
             recorded = self._trajectory.known(contribution.node)
             if recorded is not None:
-                return float(recorded)
+                size, told = recorded
+                return size, told
             self._leave()
         assert contribution.real is not None
-        size = contribution.real.uplink_bytes()
-        self._trajectory.add(contribution.node, size)
-        return size
+        size, told = contribution.real.uplink_bytes(), contribution.real.told
+        self._trajectory.add(contribution.node, [size, told])
+        return size, told
 
     def _begun(self, task: Task, choice: Choice, node: str) -> ReplayedContribution:
         size = self._tasks.uplink_bytes(task, choice)

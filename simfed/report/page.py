@@ -266,7 +266,7 @@ class _Content:
         charts = []
         if levels:
             about = (
-                "K of each participation, where it was set anew for each: the median over "
+                "K of each participation, where it is not the same for all: the median over "
                 "participations, and the band that holds 80 % of them."
             )
             wording = {"title": "Entries kept", "about": about, "y_label": "K"}

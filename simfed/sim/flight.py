@@ -176,6 +176,10 @@ class LostUpload(NamedTuple):
         """See `Contribution`: nobody asks for what was not sent."""
         return 0.0
 
+    @property
+    def told(self) -> None:
+        """See `Contribution`."""
+
 
 @dataclass(slots=True, eq=False)
 class Flight:
@@ -230,6 +234,8 @@ class Flight:
     """From its start to the arrival (or loss) of its upload, as a sum of durations."""
     downlink_bytes: float = 0.0
     uplink_bytes: float = 0.0
+    told: int | None = None
+    """`Contribution.told`, once its upload began."""
 
     def __post_init__(self) -> None:
         self.client = self.task.client
@@ -405,4 +411,5 @@ _PLAIN = (
     "over",
     "arrived",
     "ended_at_s",
+    "told",
 )

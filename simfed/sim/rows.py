@@ -155,6 +155,8 @@ def make_participation_row(
     slack_s, merge = compute_slack_s(flight, played), played.round if merge is None else merge
     who = task.round, task.client, task.who.prototype, task.model_version
     k = count_told(task, pull.arm, flight.contribution.k)
+    if k is None:
+        k = flight.contribution.k if flight.told is None else flight.told
     what = pull.arm.label, k, pull.choice, flight.outcome
     when = flight.started_at_s, end.free_at_s
     phases_s = flight.downlink_s, flight.training_s, flight.compression_s, flight.uplink_s

@@ -225,7 +225,9 @@ class Simulation:
     def size_of(self, flight: Flight) -> float:
         """See `Asking`."""
         with self._learning:  # whatever learning is pending for this size happens here
-            return flight.contribution.uplink_bytes()
+            size_bytes = flight.contribution.uplink_bytes()
+        flight.told = flight.contribution.told
+        return size_bytes
 
     def forget_model_of(self, client: int | None) -> None:
         """See `Asking`: where changes travel down, it is sent a whole model next."""

@@ -30,12 +30,20 @@ _MOST_ALIKE = 4096
 class SizedContribution:
     """A contribution of which only the size is known."""
 
-    __slots__ = ("_size_bytes", "choice", "k", "merged", "task")
+    __slots__ = ("_size_bytes", "choice", "k", "merged", "task", "told")
 
-    def __init__(self, task: Task, choice: Choice, k: int, size_bytes: float) -> None:
+    def __init__(
+        self,
+        task: Task,
+        choice: Choice,
+        k: int,
+        size_bytes: float,
+        told: int | None = None,
+    ) -> None:
         self.task = task
         self.choice = choice
         self.k = k
+        self.told = told
         self._size_bytes = size_bytes
         self.merged: list[Contribution] = []
         """Of an edge server's, what it has merged."""
@@ -82,15 +90,18 @@ class Recorded:
         """K of each of them, where policies set it; else None."""
         return self._levels.get(client, [])
 
-    def uplink_bytes(self, task: Task, k: int, index_code: str) -> float:
-        """What this client sent in this round.
+    def uplink(self, task: Task, told: int | None, index_code: str) -> tuple[float, int | None]:
+        """Return the bytes that this client sent in this round, and the K of its row.
+
+        Args:
+            told: `count_told`; None: the row's, as it depends on the data.
 
         Raises: `InputError` where it took no part, or what it sent was made otherwise.
         """
-        return self.read_sizes(task, k, index_code)[0]
+        return self.read_sizes(task, told, index_code)[0], self._participation(task)[1]
 
-    def downlink_bytes(self, task: Task, k: int, tasks: Tasks) -> float:
-        """What this client was sent in this round; raises as `uplink_bytes`."""
+    def downlink_bytes(self, task: Task, told: int | None, tasks: Tasks) -> float:
+        """What this client was sent in this round; raises as `uplink`."""
         if not self._changes_are_same:
             wanted = _read_downlink(tasks.scenario.model_dump(mode="json"))
             self._changes_are_same = wanted == self._changes
@@ -101,13 +112,14 @@ class Recorded:
                 where=f"policy.arms_from: {self._where}",
                 got=self._changes or "none",
             )
-        return self.read_sizes(task, k, tasks.index_code)[1]
+        return self.read_sizes(task, told, tasks.index_code)[1]
 
-    def read_sizes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
-        """Bytes that moved up and down; raises as `uplink_bytes`."""
+    def read_sizes(self, task: Task, told: int | None, index_code: str) -> tuple[float, float]:
+        """Bytes that moved up and down; raises as `uplink`."""
         where = f"policy.arms_from: {self._where}"
         prototype, recorded_k, up_bytes, down_bytes = self._participation(task)
-        wanted = task.model, min(k, task.plan.longest), index_code
+        wanted_k = recorded_k if told is None else min(told, task.plan.longest)
+        wanted = task.model, wanted_k, index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:
             names = ("model", "K", "index code")
@@ -212,11 +224,11 @@ class TimeOnlyWorkload:
     def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
         """A contribution with the size that the full run's would have."""
         if self._recorded is None:
-            _, _, k, size_bytes = self._known(task, choice)
+            (_, _, k, size_bytes), told = self._known(task, choice), None
         else:
             k = choice.k
-            task, size_bytes = self._as_recorded(self._recorded, task, choice, k)
-        contribution = SizedContribution(task, choice, k, size_bytes)
+            task, size_bytes, told = self._as_recorded(self._recorded, task, choice, k)
+        contribution = SizedContribution(task, choice, k, size_bytes, told)
         self._open[task.client, task.key] = contribution
         return contribution
 
@@ -234,16 +246,14 @@ class TimeOnlyWorkload:
 
     def _as_recorded(
         self, recorded: Recorded, task: Task, choice: Choice, k: int
-    ) -> tuple[Task, float]:
-        size_bytes = self.tasks.uplink_bytes(task, choice)
+    ) -> tuple[Task, float, int | None]:
+        size_bytes, told = self.tasks.uplink_bytes(task, choice), count_told(task, choice, k)
         if size_bytes is None:
-            told = count_told(task, choice, k)
-            size_bytes = recorded.uplink_bytes(task, told, self.tasks.index_code)
+            size_bytes, told = recorded.uplink(task, told, self.tasks.index_code)
         if self.tasks.downlink_varies(task):
-            told = count_told(task, choice, k)
             down_bytes = recorded.downlink_bytes(task, told, self.tasks)
             task = self.tasks.as_recorded(task, down_bytes)
-        return task, size_bytes
+        return task, size_bytes, told
 
     def merge(
         self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
@@ -274,6 +284,7 @@ class TimeOnlyWorkload:
         under_way = [
             [
                 *(c.task.arguments, c.choice.label, c.k, c.uplink_bytes(), c.task.downlink_bytes),
+                c.told,
                 [[one.task.client, one.task.key] for one in c.merged],
             ]
             for c in self._open.values()
@@ -282,10 +293,10 @@ class TimeOnlyWorkload:
 
     def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         self._merges = int(facts["merges"])
-        for arguments, label, k, size_bytes, down_bytes, _ in facts.get("open", ()):
+        for arguments, label, k, size_bytes, down_bytes, told, _ in facts.get("open", ()):
             choice = Choice.of(label)
             task = self.tasks.as_recorded(self.tasks.task(*arguments), down_bytes)
-            self._open[task.client, task.key] = SizedContribution(task, choice, k, size_bytes)
+            self._open[task.client, task.key] = SizedContribution(task, choice, k, size_bytes, told)
         for contribution, (*_, merged) in zip(
             self._open.values(), facts.get("open", ()), strict=True
         ):

@@ -319,7 +319,7 @@ def _pull_again(
     wrong[_OTHER_CHOICE][at] = (pull.arm, pull.choice) != (arm, row["choice"])
     k = parts.fleet.compression(task, pull).k
     if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
-        wrong[_OTHER_K][at] = row["k"] != count_told(task, pull.arm, k)
+        wrong[_OTHER_K][at] = row["k"] != (count_told(task, pull.arm, k) or row["k"])
     return pull if task.plan.longest else None
 
 

@@ -76,8 +76,8 @@ class RecordedSizes(Recorded):
         self._parts, self._faults = parts, parts.faults
         self._cut = _find_cut_transfers(run, parts)
 
-    def read_sizes(self, task: Task, k: int, index_code: str) -> tuple[float, float]:
-        up_bytes, down_bytes = super().read_sizes(task, k, index_code)
+    def read_sizes(self, task: Task, told: int | None, index_code: str) -> tuple[float, float]:
+        up_bytes, down_bytes = super().read_sizes(task, told, index_code)
         cut = self._cut.get((task.round, task.client, task.who.turn))
         if cut == "unknown":
             raise SizeUnknown

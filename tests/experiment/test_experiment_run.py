@@ -14,6 +14,7 @@ from simfed.experiment.assembly import Parts, list_profiles
 from simfed.experiment.running import choose_workers
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.record.read import read_manifest
+from simfed.replay.store import TrajectoryStore
 from simfed.scenario import Scenario
 from simfed.verify.invariants import verify
 from simfed.verify.run import verify as verify_whole
@@ -723,3 +724,59 @@ def test_work_that_begins_in_the_second_round_is_asked_of_devices_before_the_run
     }
     with pytest.raises(InputErrors, match=f"the time of {quantity}, which no profile says"):
         simfed.check(Scenario.model_validate(world))
+
+
+def count_sent(codec, size_bytes):
+    """Return K of an upload of 7,850 entries, two layers, with indices of 13 bits."""
+    heads = 4 + 4 * 2 * (codec == "adacomp")
+    value_bits = 1 if codec == "adacomp" else 32
+    return next(
+        k for k in range(1, 7851) if heads + -(-value_bits * k // 8) + -(-13 * k // 8) == size_bytes
+    )
+
+
+@pytest.mark.parametrize("codec", ["adacomp", "dgc"])
+def test_k_of_what_a_codec_chose_itself_is_what_was_sent(codec, tmp_path):
+    plain = {
+        "name": "chosen",
+        "rounds": 6,
+        "method": "fedavg",
+        "dataset": {"name": "mnist-mini"},
+        "prototypes": {"only": {"model": "logistic-regression"}},
+        "clients": [
+            {
+                "count": 3,
+                "prototype": "only",
+                "device": {"training": "1 ms", "compression": "1 ms"},
+                "link": {"up": "10 Mbps"},
+                "failure": {"training": 0.2, "upload": 0.3},
+            }
+        ],
+        "training": {"local_steps": 1},
+        "compression": {"k": 50, "index_code": "fixed"},
+        "policy": {"kind": "uniform", "strategy": codec},
+    }
+    kept = {"trajectories": TrajectoryStore(tmp_path / "kept"), "progress": False}
+    parts = simfed.run(plain, tmp_path / "run", **kept).participations
+    arrived = parts[parts["outcome"] == "aggregated"]
+    assert len(arrived) < len(parts)
+    sent = [count_sent(codec, size) for size in arrived["uplink_bytes"]]
+    assert arrived["k"].tolist() == sent
+    assert len({*sent}) > 2
+    never_began = parts[(parts["outcome"] == "failed") & (parts["uplink_bytes"] == 0)]
+    assert {*never_began["k"]} == {50}
+    assert not verify_whole(tmp_path / "run")
+
+    def begin_and_stop(round, *_):
+        if round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        simfed.run(plain, tmp_path / "stopped", progress=begin_and_stop)
+    replay = {**plain, "policy": {**plain["policy"], "arms_from": str(tmp_path / "run")}}
+    for again in (
+        simfed.run(plain, tmp_path / "stopped", resume=True, progress=False),
+        simfed.run(plain, tmp_path / "second", **kept),
+        simfed.run(replay, time_only=True, progress=False),
+    ):
+        assert again.participations["k"].equals(parts["k"])

@@ -29,6 +29,8 @@ def size_of(arm, k, index_code):
 
 
 class Upload:
+    told = None
+
     def __init__(self, learner, task, choice):
         self.learner, self.task, self.choice = learner, task, choice
         self.arm, self.k = choice.strategy, choice.level.entries

@@ -52,15 +52,15 @@ class Joined:
             return joined
         return np.intersect1d(joined, self._planned.available(at_s), assume_unique=True)
 
-    def is_available(self, client: int, at_s: float) -> bool:
+    def there(self, client: int, at_s: float) -> bool:
         planned = self._planned
-        return client in self.ids and (planned is None or planned.is_available(client, at_s))
+        return client in self.ids and (planned is None or planned.there(client, at_s))
 
-    def leaves_at_s(self, client: int, at_s: float) -> float:
-        return math.inf if self._planned is None else self._planned.leaves_at_s(client, at_s)
+    def change_after(self, client: int, at_s: float) -> float:
+        return math.inf if self._planned is None else self._planned.change_after(client, at_s)
 
-    def next_return_s(self, at_s: float) -> float:
-        return math.inf if self._planned is None else self._planned.next_return_s(at_s)
+    def arrival_after(self, at_s: float) -> float:
+        return math.inf if self._planned is None else self._planned.arrival_after(at_s)
 
     def failure(self, client: int, phase: str) -> float:
         return 0.0 if self._planned is None else self._planned.failure(client, phase)
@@ -144,7 +144,7 @@ class Remote:
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
         """See `World`. Of those who have joined, one that the scenario has come back."""
-        returns_at_s = self.presence.next_return_s(self.env.now)
+        returns_at_s = self.presence.arrival_after(self.env.now)
         back = self._back
         if returns_at_s < math.inf:
             back = back | at(self.env, returns_at_s)
@@ -171,7 +171,7 @@ class Remote:
             self._workload.most_bytes(flight.contribution),
             lambda arrival: None if done.triggered else done.succeed(arrival),
         )
-        leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
+        leaves_at_s = self.presence.change_after(flight.client, self.env.now)
         if leaves_at_s < math.inf:
             flight.departure = at(self.env, leaves_at_s, call=lambda _: self.cut(flight, "dropped"))
 

@@ -26,6 +26,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
+from simfed.scenario.presence import Failure
 
 _DAY_S = 86_400.0
 
@@ -418,64 +419,68 @@ class PresenceTrace:
 
 
 class Availability:
-    """A fleet's clients, group by group: who is there, and when that changes.
+    """A fleet's clients, group by group: who is there, when that changes, and how often their
+    participations fail.
 
     >>> fleet = Availability([(np.array([0, 2]), Always(2)),
     ...                       (np.array([1]), Daily(0.0, 6 * 3600.0, np.array([0.0])))])
-    >>> fleet.mask(7 * 3600.0), fleet.next_at(1, 7 * 3600.0) / 3600
+    >>> fleet.mask(7 * 3600.0), fleet.change_after(1, 7 * 3600.0) / 3600
     (array([ True, False,  True]), 24.0)
     """
 
-    def __init__(self, groups: Sequence[tuple[Ints, Presence]]) -> None:
-        """`groups`: the ids of each group's clients, ascending, and their presence."""
-        self._groups = list(groups)
-        self._count = sum(len(ids) for ids, _ in groups)
+    def __init__(
+        self, groups: Sequence[tuple[Ints, Presence]], failures: Sequence[Failure] = ()
+    ) -> None:
+        """`groups`: the ids of each group's clients, ascending, and their presence; `failures`:
+        of each group, where any are to fail."""
+        self._groups, self._failures = list(groups), failures
+        count = sum(len(ids) for ids, _ in groups)
         self.always = all(isinstance(presence, Always) for _, presence in groups)
         """Nobody ever comes or goes."""
         self.follows_work = any(isinstance(presence, Working) for _, presence in groups)
         """Somebody's presence hangs on what was worked."""
-        if not self.always:
-            self._group = np.empty(self._count, dtype=np.int32)
-            self._place = np.empty(self._count, dtype=np.int32)
-            for number, (ids, _) in enumerate(groups):
-                self._group[ids] = number
-                self._place[ids] = np.arange(len(ids), dtype=np.int32)
+        self._group = np.empty(count, dtype=np.int32)
+        self._place = np.empty(count, dtype=np.int32)
+        for number, (ids, _) in enumerate(groups):
+            self._group[ids] = number
+            self._place[ids] = np.arange(len(ids), dtype=np.int32)
 
     def mask(self, at_s: float) -> Bools:
         """For every client id, whether it is there."""
-        present = np.ones(self._count, dtype=bool)
+        present = np.ones(len(self._group), dtype=bool)
         for ids, presence in self._groups if not self.always else ():
             present[ids] = presence.mask(at_s)
         return present
 
+    def available(self, at_s: float) -> Ints:
+        """The ids of the clients that are there, ascending."""
+        return np.flatnonzero(self.mask(at_s))
+
     def there(self, client: int, at_s: float) -> bool:
         """Whether this client is there at an instant."""
-        if self.always:
-            return True
         presence, place = self._of(client)
         return presence.there(place, at_s)
 
     def change_after(self, client: int, at_s: float) -> float:
         """The first instant after `at_s` at which this client comes or goes; inf: never again."""
-        if self.always:
-            return math.inf
         presence, place = self._of(client)
         return presence.change_after(place, at_s)
-
-    def next_at(self, client: int, at_s: float) -> float:
-        """The first instant from `at_s` on at which this client is there; inf: never again."""
-        return at_s if self.there(client, at_s) else self.change_after(client, at_s)
 
     def arrival_after(self, at_s: float) -> float:
         """The first instant after `at_s` at which some client comes; inf: nobody ever again."""
         return min((presence.arrival_after(at_s) for _, presence in self._groups), default=math.inf)
 
+    def failure(self, client: int, phase: str) -> float:
+        """The probability that a phase (`download`, `training`, `upload`) of this client fails."""
+        if not self._failures:
+            return 0.0
+        return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
+
     def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
         """Tell a client's presence what it has worked, see `Working`."""
-        if not self.always:
-            presence, place = self._of(client)
-            if isinstance(presence, Working):
-                presence.worked(place, ended_s, worked_s, energy_j)
+        presence, place = self._of(client)
+        if isinstance(presence, Working):
+            presence.worked(place, ended_s, worked_s, energy_j)
 
     def state(self) -> dict[str, Plain]:
         """Of each group that was told of work, by its number."""

@@ -12,12 +12,11 @@ and K where those are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
@@ -44,7 +43,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.network import TraceSpec as LinkTrace
-from simfed.scenario.presence import Failure, OwnPresence, PresenceSpec, parse_time_of_day_s
+from simfed.scenario.presence import OwnPresence, PresenceSpec, parse_time_of_day_s
 
 _LEAST_U = 2.0**-54
 """In place of a uniform number that is exactly 0, whose quantile may be infinite."""
@@ -221,20 +220,17 @@ class Fleet:
         ]
 
     def availability(self) -> Availability:
-        """Which clients are there at which instants, by the scenario's `availability`."""
-        return Availability(
-            [(self.members(i), self._make_presence(i)) for i in range(len(self._scenario.clients))]
-        )
-
-    def presence(self) -> FleetPresence | None:
-        """Who is there and which phases fail, as a server asks (`simfed.sim.world.Attendance`);
-        None: everybody is always there, and nothing fails."""
-        availability = self.availability()
+        """Which clients are there at which instants, and which phases fail, by the scenario's
+        `availability` and `failure`."""
         groups = self._scenario.clients
-        failures = [group.failure for group in groups]
-        if availability.always and not any(any(dict(chances).values()) for chances in failures):
-            return None
-        return FleetPresence(availability, self.group, failures)
+        there = [(self.members(i), self._make_presence(i)) for i in range(len(groups))]
+        return Availability(there, [group.failure for group in groups])
+
+    def presence(self) -> Availability | None:
+        """`availability`; None: everybody is always there, and nothing fails."""
+        made = self.availability()
+        fails = any(any(dict(group.failure).values()) for group in self._scenario.clients)
+        return made if fails or not made.always else None
 
     def shares_there(self, at_s: Floats) -> Floats | None:
         """Per instant (a row) and group, the share of clients that are there; None: all, always."""
@@ -372,55 +368,6 @@ class Fleet:
     def _draw_uniform(self, field: str) -> Floats:
         """A number in (0, 1) for every client; client i's is the i-th of the field's stream."""
         return np.maximum(self._streams("fleet", field).random(len(self)), _LEAST_U)
-
-
-class FleetPresence:
-    """When clients are there and how often their participations fail, by client id."""
-
-    def __init__(
-        self, availability: Availability, group: NDArray[np.int32], failures: Sequence[Failure]
-    ) -> None:
-        """group: of each client, an index into `failures`."""
-        self._availability = availability
-        self._group = group
-        self._failures = failures
-
-    def available(self, at_s: float) -> Ints:
-        """The ids of the clients that are there, ascending."""
-        return np.flatnonzero(self._availability.mask(at_s))
-
-    def is_available(self, client: int, at_s: float) -> bool:
-        """Whether one client is there."""
-        return self._availability.there(client, at_s)
-
-    def leaves_at_s(self, client: int, at_s: float) -> float:
-        """When a client that is there goes away; inf: never."""
-        return self._availability.change_after(client, at_s)
-
-    def next_return_s(self, at_s: float) -> float:
-        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
-        return self._availability.arrival_after(at_s)
-
-    @property
-    def follows_work(self) -> bool:
-        """Whether somebody's presence hangs on what devices have worked."""
-        return self._availability.follows_work
-
-    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
-        """What a participation took of a device, see `simfed.fleet.availability.Working`."""
-        self._availability.worked(client, ended_s, worked_s, energy_j)
-
-    def state(self) -> dict[str, Plain]:
-        """What hangs on work that was done (JSON-able)."""
-        return self._availability.state()
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`."""
-        self._availability.restore(state)
-
-    def failure(self, client: int, phase: str) -> float:
-        """The probability that a phase (`download`, `training`, `upload`) of this client fails."""
-        return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
 
 
 def describe_forgotten_links(scenario: Scenario) -> list[str]:

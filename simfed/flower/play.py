@@ -364,7 +364,7 @@ class Play:
     def _count_poll(self, *, everybody: bool = False) -> None:
         """The app has looked for something. Raises: `RunFailed` where nothing can change any more
         and it has looked too often."""
-        comes_s = math.inf if self._presence is None else self._presence.next_return_s(self.env.now)
+        comes_s = math.inf if self._presence is None else self._presence.arrival_after(self.env.now)
         if self._waiting or (comes_s < math.inf and not everybody):
             self._polls = 0
             return
@@ -473,13 +473,13 @@ class Play:
     def _is_there(self, client: int) -> bool:
         if client in self._exited:
             return False
-        return self._presence is None or self._presence.is_available(client, self.env.now)
+        return self._presence is None or self._presence.there(client, self.env.now)
 
     def _changes_at_s(self, client: int) -> float:
         """When a node goes away that is there, or comes that is not; inf: never."""
         if self._presence is None or client in self._exited:
             return math.inf
-        return self._presence.leaves_at_s(client, self.env.now)
+        return self._presence.change_after(client, self.env.now)
 
     def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
         """Joules of a participation, see `World`."""

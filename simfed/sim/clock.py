@@ -22,6 +22,7 @@ import numpy as np
 import simpy
 
 from simfed.device import Device
+from simfed.fleet.availability import Availability
 from simfed.fleet.contract import Outcome
 from simfed.fleet.faults import Faults
 from simfed.ground.errors import InputError, RunFailed
@@ -37,7 +38,7 @@ from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, LaidSteps, Leg, Running
 from simfed.sim.rows import compute_powered_s
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.world import CUT, Asking, Attendance, InstantEvents, KnowsWork, draw_failure
+from simfed.sim.world import CUT, Asking, InstantEvents, draw_failure
 
 __all__ = ["Clock", "MakeNetwork"]
 
@@ -61,7 +62,7 @@ class Clock:
         streams: Streams,
         *,
         server_device: Device | None = None,
-        presence: Attendance | None = None,
+        presence: Availability | None = None,
         faults: Faults | None = None,
         device_of: Callable[[Flight], Device] | None = None,
     ) -> None:
@@ -70,9 +71,6 @@ class Clock:
         nothing fails; `faults`: what freezes devices and becomes of messages (links stall in
         `make_network`'s). `device_of(flight)`: what works in its place, asked for each unit."""
         self.presence = presence
-        self._working: KnowsWork | None = None
-        if isinstance(presence, KnowsWork) and presence.follows_work:
-            self._working = presence
         self.uses = LinkUses()
         self.make_network = make_network
         self._make_device = make_device
@@ -156,7 +154,7 @@ class Clock:
         self._lay_out(flight)
         self._begin_next(flight)
         if self.presence is not None and not flight.over:
-            leaves_at_s = self.presence.leaves_at_s(flight.client, self.env.now)
+            leaves_at_s = self.presence.change_after(flight.client, self.env.now)
             if leaves_at_s < math.inf:
                 self._await_departure(flight, leaves_at_s)
 
@@ -178,7 +176,7 @@ class Clock:
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
         """See `World`."""
         now_s = self.env.now
-        back_at_s = math.inf if self.presence is None else self.presence.next_return_s(now_s)
+        back_at_s = math.inf if self.presence is None else self.presence.arrival_after(now_s)
         if back_at_s < math.inf:
             return self._returns.at(back_at_s)
         if patient:
@@ -280,9 +278,10 @@ class Clock:
         self._under_way -= 1
         if flight.task.plan.steps and self._at_wait is None:
             self._leave_gates(flight)
-        if self._working is not None:  # whoever lands may be chosen again at this instant
+        there = self.presence
+        if there is not None and there.follows_work:  # who lands may be chosen again right now
             energy_j = self.energy_j(flight.client, partial(compute_powered_s, flight))
-            self._working.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
+            there.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
         self._asking.land(flight)
 
     def _resume_step(self, flight: Flight) -> None:

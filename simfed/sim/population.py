@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from simfed.compress.choice import Choice
+from simfed.fleet.availability import Availability
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
 from simfed.fleet.selection import Selecting
@@ -21,7 +22,7 @@ from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.sim.aggregator import Aggregator
-from simfed.sim.world import Attendance, KnowsWork
+from simfed.sim.world import Attendance
 
 _TRIES = 100
 """Draws of one client before all that are free are listed instead."""
@@ -48,7 +49,7 @@ class Population:
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._presence = presence
-        self._working = presence if isinstance(presence, KnowsWork) else None
+        self._working = presence if isinstance(presence, Availability) else None
         self._policies: dict[int, Policy] = {}
 
     def __len__(self) -> int:
@@ -116,7 +117,7 @@ class Population:
                 client = int(members[client])
             if client in busy or client in away:
                 continue
-            if self._presence is None or self._presence.is_available(client, at_s):
+            if self._presence is None or self._presence.there(client, at_s):
                 return client
             away.add(client)
         free = self._free(busy, at_s, members)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import simpy
@@ -32,43 +32,26 @@ there."""
 
 
 class Attendance(Protocol):
-    """Which clients are there at an instant, and when that changes."""
+    """Which clients are there at an instant, and when that changes: of a simulated world
+    `simfed.fleet.availability.Availability`."""
 
     def available(self, at_s: float) -> NDArray[np.int64]:
         """The ids of the clients that are there, ascending."""
         ...
 
-    def is_available(self, client: int, at_s: float) -> bool: ...
+    def there(self, client: int, at_s: float) -> bool: ...
 
-    def leaves_at_s(self, client: int, at_s: float) -> float:
+    def change_after(self, client: int, at_s: float) -> float:
         """When a client that is there goes away; inf: never."""
         ...
 
-    def next_return_s(self, at_s: float) -> float:
+    def arrival_after(self, at_s: float) -> float:
         """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
         ...
 
     def failure(self, client: int, phase: str) -> float:
         """The probability that a phase of this client fails."""
         ...
-
-
-@runtime_checkable
-class KnowsWork(Attendance, Protocol):
-    """Who is there, where that may hang on what devices have worked."""
-
-    @property
-    def follows_work(self) -> bool:
-        """Whether it does for any client; else nobody needs to tell."""
-        ...
-
-    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
-        """What a participation took, see `simfed.fleet.availability.Working`."""
-        ...
-
-    def state(self) -> dict[str, Plain]: ...
-
-    def restore(self, state: Mapping[str, Plain]) -> None: ...
 
 
 class Asking(Protocol):

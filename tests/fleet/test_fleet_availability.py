@@ -213,7 +213,8 @@ def test_a_fleet_asks_each_client_where_it_belongs():
         ]
     )
     assert fleet.mask(7.0).tolist() == [True, True, True, False, True]
-    assert [fleet.next_at(c, 9.5) for c in range(5)] == [9.5, 9.5, 9.5, 6 * H, math.inf]
+    assert [fleet.there(c, 9.5) for c in range(5)] == [True, True, True, False, False]
+    assert [fleet.change_after(c, 9.5) for c in (3, 4)] == [6 * H, math.inf]
     assert fleet.change_after(0, 0.0) == math.inf
     assert fleet.arrival_after(6.0) == 6 * H
     assert not fleet.always
@@ -376,11 +377,11 @@ def test_a_server_asks_in_its_own_words(tmp_path):
     presence = Fleet(made, Streams(0)).presence()
     assert presence.available(5.0).tolist() == [0, 1]
     assert presence.available(10.0).tolist() == [0, 1, 2]
-    assert presence.leaves_at_s(2, 10.0) == 20.0
-    assert presence.leaves_at_s(0, 10.0) == math.inf
-    assert [presence.next_return_s(t) for t in (0.0, 10.0)] == [10.0, math.inf]
-    assert presence.is_available(2, 19.9)
-    assert not presence.is_available(2, 20.0)
+    assert presence.change_after(2, 10.0) == 20.0
+    assert presence.change_after(0, 10.0) == math.inf
+    assert [presence.arrival_after(t) for t in (0.0, 10.0)] == [10.0, math.inf]
+    assert presence.there(2, 19.9)
+    assert not presence.there(2, 20.0)
     failures = [presence.failure(c, p) for c in (0, 2) for p in ("upload", "training")]
     assert failures == [0.25, 0.0, 0.0, 0.0]
     assert Fleet(scenario(tmp_path, {"count": 2}), Streams(0)).presence() is None

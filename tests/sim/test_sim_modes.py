@@ -12,6 +12,7 @@ import sim_worlds as sim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simfed.fleet.availability import Availability
 from simfed.net import Star
 from simfed.verify.invariants import verify
 
@@ -191,30 +192,31 @@ def test_a_late_upload_that_waits_for_the_servers_work_keeps_its_client():
 # ---- random fleets -------------------------------------------------------------------------------
 
 
-class Comings:
+class Comings(Availability):
     """Clients that are there for a part of every period, and whose phases fail now and then."""
 
     def __init__(self, clients, period_s, share, chance):
+        super().__init__(())
         self.offsets_s = [0.37 * period_s * client for client in range(clients)]
         self.period_s, self.on_s, self.chance = period_s, share * period_s, chance
 
     def _phase_s(self, client, at_s):
         return (at_s + self.offsets_s[client]) % self.period_s
 
-    def is_available(self, client, at_s):
+    def there(self, client, at_s):
         return self._phase_s(client, at_s) < self.on_s
 
     def available(self, at_s):
-        there = [c for c in range(len(self.offsets_s)) if self.is_available(c, at_s)]
+        there = [c for c in range(len(self.offsets_s)) if self.there(c, at_s)]
         return np.array(there, dtype=np.int64)
 
-    def leaves_at_s(self, client, at_s):
+    def change_after(self, client, at_s):
         if self.on_s >= self.period_s:
             return math.inf
         # a client that is there stays for some time, however the sum is rounded
         return max(at_s + self.on_s - self._phase_s(client, at_s), math.nextafter(at_s, math.inf))
 
-    def next_return_s(self, at_s):
+    def arrival_after(self, at_s):
         waits = [self.period_s - self._phase_s(c, at_s) for c in range(len(self.offsets_s))]
         return at_s + min(waits) + 1e-6
 
@@ -226,12 +228,12 @@ def test_who_is_away_is_asked_once_for_each_start():
     asked = Counter()
 
     class Asked(Comings):
-        def is_available(self, client, at_s):
+        def there(self, client, at_s):
             asked[client, at_s] += 1
-            return super().is_available(client, at_s)
+            return super().there(client, at_s)
 
         def available(self, at_s):
-            there = [c for c in range(6) if super(Asked, self).is_available(c, at_s)]
+            there = [c for c in range(6) if super(Asked, self).there(c, at_s)]
             return np.array(there, dtype=np.int64)
 
     mode = {"mode": "buffered", "buffer": 2, "concurrency": 2}

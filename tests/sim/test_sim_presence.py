@@ -10,11 +10,9 @@ import simfed
 from simfed.cli import main
 from simfed.fleet.availability import Availability
 from simfed.fleet.battery import Battery
-from simfed.fleet.columns import FleetPresence
 from simfed.ground.errors import InputErrors, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.scenario import Scenario
-from simfed.scenario.presence import Failure
 
 
 def scenario(**changes):
@@ -202,7 +200,7 @@ def test_waiting_for_the_others_empties_no_battery():
     plain = sim.scenario(rounds=4, clients=clients)
     ids = np.arange(2)
     phones = Battery(100.0, 1e-6).presence(ids, Streams(0))
-    presence = FleetPresence(Availability([(ids, phones)]), np.zeros(2, np.int32), [Failure()])
+    presence = Availability([(ids, phones)])
     devices = [Hungry(1.0, 0.0), Hungry(10.0, 0.0)]
     played = sim.build(plain, devices=devices, presence=presence).run()
     assert played.column("rounds", "participants") == [2] * 4

@@ -11,7 +11,6 @@ from test_sim_resume import stop_after
 
 from simfed.fleet.availability import Always, Availability, Markov
 from simfed.fleet.battery import Battery
-from simfed.fleet.columns import FleetPresence
 from simfed.ground.errors import Interrupted
 from simfed.ground.seeding import Streams
 from simfed.record import Checkpoint
@@ -47,25 +46,24 @@ def test_a_run_goes_on_to_the_same_rows_wherever_it_stopped(tmp_path, mode, serv
 # ---- with clients that come and go ---------------------------------------------------------------
 
 
-class Wearing:
+class Wearing(Availability):
     """All grow tired together: how long a client stays hangs on when it is asked, and on all that
-    anybody has worked until then. A `KnowsWork`."""
-
-    follows_work = True
+    anybody has worked until then."""
 
     def __init__(self):
-        self.told_s = 0.0
+        super().__init__(())
+        self.follows_work, self.told_s = True, 0.0
 
     def available(self, at_s):
         return np.arange(6)
 
-    def is_available(self, client, at_s):
+    def there(self, client, at_s):
         return True
 
-    def leaves_at_s(self, client, at_s):
+    def change_after(self, client, at_s):
         return at_s + 3.0 - self.told_s % 2.0
 
-    def next_return_s(self, at_s):
+    def arrival_after(self, at_s):
         return math.inf
 
     def failure(self, client, phase):
@@ -82,9 +80,7 @@ class Wearing:
 
 
 def of_fleet(presence, **failures):
-    group = np.zeros(6, dtype=np.int32)
-    everybody = [(np.arange(6), presence)]
-    return FleetPresence(Availability(everybody), group, [Failure(**failures)])
+    return Availability([(np.arange(6), presence)], [Failure(**failures)])
 
 
 EVERYBODY = np.arange(6)

@@ -22,7 +22,7 @@ from pages import markdown, write_page
 from simfed import net
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
-from simfed.net.cell_cases import parse_cell_case
+from simfed.net.cases import parse_case
 from simfed.net.cells import Wifi
 from simfed.net.playing import FlowStart, play
 from simfed.net.topology import Star
@@ -83,7 +83,7 @@ def replay_own_links(case: Case) -> Floats:
 
 def replay_shared_link(case: Case) -> Floats:
     """The same where all share one link, each way, at what the fastest of them gets alone."""
-    alone = parse_cell_case(case).topology.capacities_bytes_per_s[: 2 * _count(case)]
+    alone = np.asarray(parse_case(case).capacities_bytes_per_s)[: 2 * _count(case)]
     return _replay_wires(case, np.inf, np.inf, float(alone.max()))
 
 

@@ -8,34 +8,75 @@ tables, or a user's own measurements. No SimPy, no clients: paths are given link
                 "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5], "finish_s":
                 0.31}, …]}]}
 
-A case of a radio cell has a `cell` and its `stations` (Wi-Fi) or `ues` (cellular) in place of
-links, and flows that name one of them and a direction in place of a path
-(`simfed.net.cell_cases`).
+A case of a radio cell says in place of links who is in it, and of a flow whose it is:
+
+    {"name": "…",
+     "cell": {"standard": "802.11n", "width_mhz": 20},
+     "stations": [{"mcs": 7}, {"phy_rate_bytes_per_s": 3250000}],
+     "wired": {"capacity_bytes_per_s": 1.25e7, "latency_s": 0.01},
+     "flows": [{"start_s": 0, "size_bytes": 30000, "direction": "up", "station": 1,
+                "finish_s": 0.05}, …]}
+
+`cell` of Wi-Fi: `standard`; optional `width_mhz`, `spatial_streams`, `guard_interval_ns`,
+`aggregation`, `max_ampdu_bytes`, `max_mpdus`, `fair`. Of a cellular cell: `scheduler` (`Pf`,
+`Rr`), and in place of `stations` the list `ues` with `alone_up_bytes_per_s` and
+`alone_down_bytes_per_s`, what each gets alone in the cell; its flows have `ue` in place of
+`station`. `wired` is the link between cell and server, each way. Where a case says besides after
+which other flow one started, `start_s` is what counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf, isfinite, nan
 from pathlib import Path as FilePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
-from simfed.net.case_parts import is_positive, read_mappings, read_numbers, shorten_value, weights
-from simfed.net.cell_cases import CellCase, parse_cell_case
+from simfed.ground.units import read_number
+from simfed.net.cells import Cellular, Wifi
 from simfed.net.engine import Engine
+from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 from simfed.net.models import Fluid, ModelSpec, make_model
-from simfed.net.playing import play
-from simfed.net.topology import Path
+from simfed.net.topology import Cell, Path, Star
 
-_LINK_KEYS = {"capacity_bytes_per_s", "latency_s", "loss", "name"}
-_FLOW_KEYS = {"start_s", "size_bytes", "path", "finish_s", "weight", "cap_bytes_per_s", "name"}
+
+class _Number(NamedTuple):
+    """What a key's number must be."""
+
+    allowed: str
+    holds: Callable[[float], bool]
+    default: float | None = None
+    """For a missing key or null; None: there is none."""
+
+
+_FROM_0 = _Number("a number of at least 0", lambda x: x >= 0)
+_ABOVE_0 = _Number("a number above 0", lambda x: x > 0)
+_WIRE = {"capacity_bytes_per_s": _ABOVE_0, "latency_s": _FROM_0._replace(default=0.0)}
+_LINK = {**_WIRE, "loss": _Number("a number from 0 to below 1", lambda x: 0 <= x < 1, 0.0)}
+_FLOW = {
+    "start_s": _FROM_0,
+    "size_bytes": _FROM_0,
+    "finish_s": _Number("a number", lambda x: True, nan),
+    "weight": _Number(
+        f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}",
+        lambda x: LEAST_WEIGHT <= x <= MOST_WEIGHT,
+        1.0,
+    ),
+    "cap_bytes_per_s": _ABOVE_0._replace(default=inf),
+}
+_RATE = {"phy_rate_bytes_per_s": _ABOVE_0._replace(default=nan)}
+_ALONE = {"alone_up_bytes_per_s": _ABOVE_0, "alone_down_bytes_per_s": _ABOVE_0}
+_CELL_KEYS = (
+    *("standard", "width_mhz", "spatial_streams", "guard_interval_ns", "aggregation"),
+    *("max_ampdu_bytes", "max_mpdus", "fair", "scheduler"),
+)
 
 
 def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
@@ -44,7 +85,7 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for `tcp` optional
     `loss`) and `flows` (`start_s`, `size_bytes`, `path`: a list of indices of links; optional
     `weight`, from 1e-9 to 1e9, and `cap_bytes_per_s`). A round trip takes twice the latencies of
-    the path. Or a case of a cell, see `simfed.net.cell_cases`.
+    the path. Or a case of a cell, see this module.
     model: `"fluid"`, `"tcp"`, `{"kind": "tcp", "handshake": False}` or a model object.
 
     Raises: `InputError` in one sentence for anything else.
@@ -54,28 +95,26 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     >>> replay({"links": links, "flows": flows})
     array([9., 9.])
     """
-    columns = parse_case(case)
+    read = parse_case(case)
     flow_model = make_model(model, where="model")
-    if isinstance(columns, CellCase):
-        arrivals = play(columns.topology, columns.sends, flow_model)
-        ends = zip(columns.sends, arrivals, strict=True)
-        return np.array([send.at_s + arrival.duration_s for send, arrival in ends])
-    lossy = any(columns.losses)
-    if lossy and isinstance(flow_model, Fluid):
-        where = next(f"links[{k}].loss" for k, loss in enumerate(columns.losses) if loss)
-        raise InputError("no loss, or model tcp", where=where, problem="model fluid ignores losses")
-    engine = Engine(columns.capacities_bytes_per_s)
-    capacity = columns.capacities_bytes_per_s.__getitem__
-    flows = []
-    terms = zip(columns.paths, columns.sizes_bytes, columns.weights, columns.caps, strict=True)
-    for number, (links, size, weight, cap) in enumerate(terms):
-        latency_s = sum([columns.latencies_s[k] for k in links])
-        loss = 1 - float(np.prod([1 - columns.losses[k] for k in links])) if lossy else 0.0
-        path = Path(links, links, latency_s, 2 * latency_s, loss)
-        flows.append(flow_model.flow(number, size, path, capacity, weight, cap))
-    engine.start_all(zip(columns.starts_s, flows, strict=True))
+    if read.lossy and isinstance(flow_model, Fluid):
+        problem = "model fluid ignores losses"
+        raise InputError("no loss, or model tcp", where=read.lossy, problem=problem)
+    engine = Engine(read.capacities_bytes_per_s)
+    started = []
+    for number, (row, path) in enumerate(zip(read.flows, read.paths, strict=True)):
+        flow = flow_model.flow(
+            number,
+            row["size_bytes"],
+            path,
+            read.capacities_bytes_per_s.__getitem__,
+            row["weight"],
+            row["cap_bytes_per_s"],
+        )
+        started.append((row["start_s"], path.enter(flow)))
+    engine.start_all(started)
     engine.advance(inf)
-    return np.array([at + flow.spent_s for at, flow in zip(columns.starts_s, flows, strict=True)])
+    return np.array([at_s + flow.spent_s for at_s, flow in started])
 
 
 # ---- files -------------------------------------------------------------------------------------
@@ -92,9 +131,8 @@ def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
     if isinstance(content, dict):
         cases = content.get("cases", [content] if "flows" in content else None)
     if not isinstance(cases, list) or not cases:
-        raise InputError(
-            "a list of cases under the key 'cases'", where=where, got=shorten_value(content)
-        )
+        allowed = "a list of cases under the key 'cases'"
+        raise InputError(allowed, where=where, got=_shorten(content))
     for number, case in enumerate(cases):
         try:
             parse_case(case)
@@ -104,57 +142,166 @@ def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
 
 
 class Case(NamedTuple):
-    """A checked case, in columns."""
+    """A checked case."""
 
-    capacities_bytes_per_s: list[float]
-    latencies_s: list[float]
-    losses: list[float]
-    starts_s: list[float]
-    sizes_bytes: list[float]
-    weights: list[float]
-    caps: list[float]
-    paths: list[tuple[int, ...]]
+    capacities_bytes_per_s: Sequence[float] | Floats
+    flows: list[dict[str, Any]]
+    """By the keys of the case; every number is there."""
+    paths: list[Path]
+    """Of each flow."""
+    lossy: str = ""
+    """The key of the first link that loses packets, if any does."""
 
 
-def parse_case(case: object) -> Case | CellCase:
-    """What a case says, in columns; an `InputError` names the first thing that is wrong with it."""
+def parse_case(case: object) -> Case:
+    """What a case says; an `InputError` names the first thing that is wrong with it."""
     if not isinstance(case, Mapping):
-        raise InputError("a mapping with 'links' and 'flows'", got=shorten_value(case))
+        raise InputError("a mapping with 'links' and 'flows'", got=_shorten(case))
     if "cell" in case:
-        return parse_cell_case(case)
-    links, flows = (
-        read_mappings(case, "links", _LINK_KEYS),
-        read_mappings(case, "flows", _FLOW_KEYS),
-    )
-    read_numbers(flows, "flows", "finish_s", nan, "a number", lambda x: True)
-    return Case(
-        read_numbers(links, "links", "capacity_bytes_per_s", None, "a number above 0", is_positive),
-        read_numbers(links, "links", "latency_s", 0.0, "a number of at least 0"),
-        read_numbers(
-            links, "links", "loss", 0.0, "a number from 0 to below 1", lambda x: 0 <= x < 1
-        ),
-        read_numbers(flows, "flows", "start_s", None, "a number of at least 0"),
-        read_numbers(flows, "flows", "size_bytes", None, "a number of at least 0"),
-        weights(flows),
-        read_numbers(flows, "flows", "cap_bytes_per_s", inf, "a number above 0", is_positive),
-        _read_paths(flows, len(links)),
-    )
+        return _parse_cell(case)
+    links, flows = _read_parts(case, "links", _LINK), _read_parts(case, "flows", _FLOW, ["path"])
+    capacities = [link["capacity_bytes_per_s"] for link in links]
+    paths = [_read_path(flow["path"], links, f"flows[{k}].path") for k, flow in enumerate(flows)]
+    lossy = next((f"links[{k}].loss" for k, link in enumerate(links) if link["loss"]), "")
+    return Case(capacities, flows, paths, lossy)
 
 
-def _read_paths(flows: Sequence[Mapping[str, object]], links: int) -> list[tuple[int, ...]]:
-    paths = []
-    for number, flow in enumerate(flows):
-        path, where = flow.get("path"), f"flows[{number}].path"
-        if not isinstance(path, Sequence) or isinstance(path, str) or not path:
-            raise InputError("a list of indices of links", where=where, got=path)
-        for link in path:
-            whole = isinstance(link, (int, np.integer)) and not isinstance(link, bool)
-            if not whole or not 0 <= link < links:
-                raise InputError(f"indices of links from 0 to {links - 1}", where=where, got=link)
-        if len(set(path)) != len(path):
-            raise InputError("each link at most once", where=where, got=list(path))
-        paths.append(tuple(path))
-    return paths
+def _read_path(path: Any, links: Sequence[Mapping[str, float]], where: str) -> Path:
+    if not isinstance(path, Sequence) or isinstance(path, str) or not path:
+        raise InputError("a list of indices of links", where=where, got=path)
+    for link in path:
+        if not _is_index(link, links):
+            raise InputError(f"indices of links from 0 to {len(links) - 1}", where=where, got=link)
+    if len(set(path)) != len(path):
+        raise InputError("each link at most once", where=where, got=list(path))
+    latency_s = sum([links[k]["latency_s"] for k in path])
+    loss = 1 - float(np.prod([1 - links[k]["loss"] for k in path]))
+    return Path(tuple(path), tuple(path), latency_s, 2 * latency_s, loss)
+
+
+def _parse_cell(case: Mapping[str, Plain]) -> Case:
+    """A case of a cell, on a star whose clients are the cell's stations."""
+    (spec,) = _check_parts([case["cell"]], "cell", {}, _CELL_KEYS)
+    wires = [case.get("wired") or {}]
+    unlimited = {**_WIRE, "capacity_bytes_per_s": _ABOVE_0._replace(default=inf)}
+    (wired,) = _check_parts(wires, "wired", unlimited)
+    cell: Wifi | Cellular
+    scheduler = spec["scheduler"]
+    if scheduler is not None:
+        try:
+            cell = Cellular(scheduler.lower() if isinstance(scheduler, str) else scheduler)
+        except InputError as error:
+            raise error.changed(where="cell.scheduler") from None
+        kind, members = "ue", _read_parts(case, "ues", _ALONE)
+        up, down = (np.array([member[key] for member in members]) for key in _ALONE)
+        weights = cell.weights(up), cell.weights(down)
+    else:
+        kind, members = "station", _read_parts(case, "stations", _RATE, ["mcs"])
+        cell = _make_wifi(spec)
+        rates = np.array([_read_rate(cell, one, k) for k, one in enumerate(members)])
+        up = down = cell.alone(rates)
+        weights = cell.weights(rates)
+    star = Star(
+        len(members),
+        up_bytes_per_s=up,
+        down_bytes_per_s=down,
+        latency_s=cell.latency_s,
+        receive_bytes_per_s=wired["capacity_bytes_per_s"],
+        send_bytes_per_s=wired["capacity_bytes_per_s"],
+        server_latency_s=wired["latency_s"],
+        cells=[Cell("case", range(len(members)), *weights, cell.one_air)],
+    )
+    flows = _read_parts(case, "flows", _FLOW, [kind, "direction"])
+    for k, flow in enumerate(flows):
+        if flow["direction"] not in ("up", "down"):
+            raise InputError("up or down", where=f"flows[{k}].direction", got=flow["direction"])
+        if not _is_index(flow[kind], members):
+            allowed = f"an index of {kind}s, from 0 to {len(members) - 1}"
+            raise InputError(allowed, where=f"flows[{k}].{kind}", got=flow[kind])
+    paths = [star.path(int(flow[kind]), flow["direction"]) for flow in flows]
+    return Case(star.capacities_bytes_per_s, flows, paths)
+
+
+def _make_wifi(spec: Mapping[str, Any]) -> Wifi:
+    spec = {**spec, "max_ampdu_bytes": spec["max_ampdu_bytes"] or None}  # 0: the standard's
+    given = {k.removeprefix("spatial_"): value for k, value in spec.items() if value is not None}
+    try:
+        return Wifi(**given | {"standard": str(spec["standard"]).removeprefix("802.11")})
+    except InputError as error:
+        raise error.changed(where=f"cell.{error.where}") from None
+
+
+def _read_rate(wifi: Wifi, station: Mapping[str, Any], number: int) -> float:
+    """The PHY rate of a station, which says it or its MCS."""
+    (key,) = _RATE
+    rate = station[key]
+    try:
+        if not isfinite(rate) and station["mcs"] is not None:
+            key = "mcs"
+            return wifi.phy_rate(station["mcs"])
+        if not isfinite(rate):
+            raise InputError(_ABOVE_0.allowed, got="nothing")
+        wifi.check_rate(rate)
+    except InputError as error:
+        raise error.changed(where=f"stations[{number}].{key}") from None
+    return float(rate)
+
+
+# ---- parts -------------------------------------------------------------------------------------
+
+
+def _read_parts(
+    case: Mapping[str, Any], key: str, numbers: Mapping[str, _Number], others: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The list of mappings under a key of a case, see `_check_parts`."""
+    parts = case.get(key)
+    if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
+        raise InputError("a list that is not empty", where=key, got=parts)
+    return _check_parts(parts, f"{key}[]", numbers, others)
+
+
+def _check_parts(
+    parts: Sequence[Any], name: str, numbers: Mapping[str, _Number], others: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Mappings with these numbers, and what else they say under `others` (None: nothing).
+
+    A `[]` in `name`, what errors call them, stands for their place. Measurements come with keys of
+    their own; only one that misses one of ours is wrong.
+    """
+    rows = []
+    for place, part in enumerate(parts):
+        where = name.replace("[]", f"[{place}]")
+        if not isinstance(part, Mapping):
+            raise InputError("a mapping", where=where, got=_shorten(part))
+        names = {*numbers, *others}
+        for key in part.keys() - names:
+            hint = did_you_mean(str(key), sorted(names - part.keys()))
+            if hint:
+                allowed = f"one of the keys {listed(sorted(names))}"
+                raise InputError(allowed, where=where, got=key, hint=hint)
+        row = {key: part.get(key) for key in others}
+        for key, (allowed, holds, default) in numbers.items():
+            value = part.get(key)
+            row[key] = default
+            if value is not None or default is None:
+                row[key] = number = read_number(value)
+                if not (isfinite(number) and holds(number)):
+                    got = part.get(key, "nothing")
+                    raise InputError(allowed, where=f"{where}.{key}", got=got)
+        rows.append(row)
+    return rows
+
+
+def _is_index(value: Any, of: Sequence[object]) -> bool:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    return whole and 0 <= value < len(of)
+
+
+def _shorten(value: object) -> object:
+    """What an error shows of a value that may be long."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else value
 
 
 # ---- errors against known finish times -------------------------------------------------------

@@ -341,7 +341,7 @@ def test_a_case_of_a_cell_is_replayed():
             {"flows": [{"start_s": 0, "size_bytes": 3, "direction": "up", "station": 1}]},
             "flows[0].station: got 1, expected an index of stations, from 0 to 0",
         ),
-        ({"wired": {"capacity_bytes_per_s": 0}}, "wired[0].capacity_bytes_per_s: got 0"),
+        ({"wired": {"capacity_bytes_per_s": 0}}, "wired.capacity_bytes_per_s: got 0"),
     ],
 )
 def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, make_missing_file_error, read_json
+from simfed.ground.plain import Plain
 from simfed.learn.data.outline import Outline, find_first_row
 
 _IMAGES = {784: (1, 28, 28)}
@@ -154,16 +155,34 @@ def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
             raise InputError("a number", where=f"{at}: y", got=f"{target!r:.40}")
 
 
+_HOLDS = (
+    "LEAF's JSON, as in {users: [NAME, …], user_data: {NAME: {x: [sample, …], y: [target, …]}}}"
+)
+
+
+def _take(plain: Plain, key: str, kind: type, where: str) -> Any:
+    """Return the list or mapping under a key of a LEAF file. Raises: `InputError`."""
+    if isinstance(plain, dict) and isinstance(plain.get(key), kind):
+        return plain[key]
+    found = isinstance(plain, dict) and key in plain
+    what = "no list" if kind is list else "no mapping"
+    problem = f"{key} is {what}" if found else f"no key {key}"
+    raise InputError(_HOLDS, where=where, problem=problem)
+
+
 def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
     samples: list[Any] = []
     targets: list[Any] = []
     owners: list[str] = []
     for file in files:
         try:
-            plain: Any = read_json(file, MOST_FILE_BYTES)
-            users, data = plain["users"], plain["user_data"]
+            plain = read_json(file, MOST_FILE_BYTES)
+            users = _take(plain, "users", list, str(file))
+            data = _take(plain, "user_data", dict, str(file))
             for user in users:
-                x, y = data[user]["x"], data[user]["y"]
+                of_user = _take(data, str(user), dict, f"{file}: user_data")
+                where = f"{file}: user_data: {user}"
+                x, y = (_take(of_user, key, list, where) for key in "xy")
                 if not len(x) or len(x) != len(y):
                     raise InputError(
                         "samples, and as many targets",
@@ -174,12 +193,9 @@ def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
                 samples += x
                 targets += y
                 owners += [str(user)] * len(x)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                "LEAF's JSON: users, user_data with x and y",
-                where=str(file),
-                problem=f"cannot be read: {str(error).splitlines()[0][:80]}",
-            ) from None
+        except (TypeError, ValueError) as error:
+            problem = f"cannot be read: {str(error).splitlines()[0][:80]}"
+            raise InputError(_HOLDS, where=str(file), problem=problem) from None
     if not samples:
         raise InputError("users with samples", where=str(files[0]), got="none")
     return samples, targets, owners

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
-from simfed.ground.inputs import read_text
+from simfed.ground.inputs import MissingFile, read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import import_file, is_consented
@@ -31,7 +31,7 @@ Overrides: TypeAlias = Mapping[str, Plain] | Iterable[tuple[str, Plain]]
 
 
 def load_scenario(
-    path: str | Path,
+    path: str | Path | Mapping[str, Plain],
     overrides: Overrides = (),
     *,
     allow_plugins: bool = False,
@@ -39,8 +39,9 @@ def load_scenario(
     """Read, extend, override and validate a scenario file.
 
     Args:
-        path: the YAML file. `extends: other.yaml` in it builds on another file: mappings are
-            merged key by key, everything else is replaced.
+        path: the YAML file, or what one says as a mapping. `extends: other.yaml` in it
+            builds on another file: mappings are merged key by key, everything else is
+            replaced.
         overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
         allow_plugins: run the Python files that `plugins` names; without it, a scenario that names
             one which nobody has asked for yet is refused.
@@ -49,19 +50,19 @@ def load_scenario(
         InputError: the file cannot be read or is not a mapping.
         InputErrors: one sentence for each thing that is wrong in it.
     """
-    path = Path(path)
-    data = read_yaml(path)
+    if isinstance(path, Mapping):
+        source, folder = "scenario", Path()
+        data = _extend_mapping(dict(path), source, folder)
+    else:
+        source, folder = str(path), Path(path).parent
+        data = read_yaml(path)
     if is_study(data):
-        raise InputError(
-            "a scenario", where=str(path), problem="this is a study", hint="simfed study run"
-        )
+        hint = "simfed study run"
+        raise InputError("a scenario", where=source, problem="this is a study", hint=hint)
     if is_fleet(data):
-        hint = "simfed flower run APP_DIR --fleet FILE"
-        raise InputError(
-            "a scenario", where=str(path), problem="this is a fleet for an app", hint=hint
-        )
+        problem, hint = "this is a fleet for an app", "simfed flower run APP_DIR --fleet FILE"
+        raise InputError("a scenario", where=source, problem=problem, hint=hint)
     data = apply_overrides(data, overrides, Scenario)
-    source, folder = str(path), path.parent
     import_plugins(data, source=source, folder=folder, allow=allow_plugins)
     return validate_scenario(data, source=source, folder=folder)
 
@@ -157,12 +158,22 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Pl
         )
     if not isinstance(data, dict):
         raise InputError("a mapping of keys to values", where=str(path), got=data)
+    return _extend_mapping(data, str(path), path.parent, _seen=(*_seen, real))
+
+
+def _extend_mapping(
+    data: dict[str, Plain], source: str, folder: Path, *, _seen: tuple[Path, ...] = ()
+) -> dict[str, Plain]:
+    """Return a mapping with the file that it `extends` merged beneath it."""
     base = data.pop("extends", None)
     if base is None:
         return data
     if not isinstance(base, str):
-        raise InputError("the name of another file", where=f"{path}: extends", got=base)
-    below = read_yaml(path.parent / base, _seen=(*_seen, real))
+        raise InputError("the name of another file", where=f"{source}: extends", got=base)
+    try:
+        below = read_yaml(folder / base, _seen=_seen)
+    except MissingFile as error:
+        raise error.within(f"{source}: extends") from None
     return _merge_mappings(below, data)
 
 

@@ -444,6 +444,25 @@ def test_extends_merges_mappings_and_replaces_the_rest(tiny):
     assert (s.name, s.dataset.name, s.dataset.public, s.rounds) == ("child", "mnist-mini", 64, 3)
 
 
+def test_a_missing_file_is_named_with_the_one_that_extends_it(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: c.yaml\n")
+    with pytest.raises(InputError) as refused:
+        load_scenario(tmp_path / "a.yaml")
+    b, c = tmp_path / "b.yaml", tmp_path / "c.yaml"
+    assert str(refused.value).startswith(f"{b}: extends: {c}: no such file")
+
+
+def test_a_mapping_is_loaded_as_its_file_is(tiny):
+    data = yaml.safe_load(tiny.read_text())
+    changes = {"rounds": 3}
+    assert load_scenario(data, changes) == load_scenario(tiny, changes)
+    extending = {"extends": str(tiny), "rounds": 3}
+    assert load_scenario(extending) == load_scenario(tiny, changes)
+    with pytest.raises(InputError, match=r"scenario: extends: .*no such file"):
+        load_scenario({"extends": "nowhere.yaml"})
+
+
 def test_extends_reads_files_wherever_they_lie(tiny):
     folder = tiny.parent / "child"
     folder.mkdir()

@@ -28,7 +28,7 @@ from simfed.device.profile import QUANTITIES, Key, find_quantity, name_codec
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import MOST_TEXT_BYTES, decode_text, read_bytes
 from simfed.ground.registry import registry
-from simfed.ground.tables import read_records
+from simfed.ground.tables import find_separator_hint, read_records
 
 WORK_COLUMNS = ("session", "quantity", "model", "dataset", "strategy")
 SIZE_COLUMNS = ("k", "batch_size", "samples")
@@ -186,7 +186,8 @@ def _check_columns(columns: Sequence[str], path: Path) -> None:
         missing.append("quantity")
     if missing:
         allowed = f"a CSV table with the column {' and '.join(missing)}"
-        raise InputError(allowed, where=str(path), got=list(columns))
+        hint = find_separator_hint(columns)
+        raise InputError(allowed, where=str(path), got=list(columns), hint=hint)
 
 
 def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:

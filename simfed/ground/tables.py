@@ -150,8 +150,28 @@ def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> 
     for name in names:
         if columns.count(name) != 1:
             allowed = f"a column of the table: {listed(columns)}"
-            hint = "it stands twice" if name in columns else did_you_mean(name, columns)
+            hint = find_column_hint(name, columns)
             raise InputError(allowed, where=str(path), got=name, hint=hint)
+
+
+def find_column_hint(name: str, columns: Sequence[str]) -> str | None:
+    """Return why none or several of a table's columns have this name, as far as can be
+    guessed."""
+    if name in columns:
+        return "it stands twice"
+    return find_separator_hint(columns) or did_you_mean(name, columns)
+
+
+def find_separator_hint(cells: Sequence[str]) -> str | None:
+    """Return the hint for a row that another character than a comma seems to separate.
+
+    >>> find_separator_hint(["time;mbps"])
+    "commas separate the cells of CSV, here it seems to be ';'"
+    """
+    for mark in ";\t|" if len(cells) == 1 else "":
+        if mark in cells[0]:
+            return f"commas separate the cells of CSV, here it seems to be {mark!r}"
+    return None
 
 
 def _read_float(value: object) -> float:

@@ -21,8 +21,9 @@ import numpy as np
 
 from simfed.ground import units
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import named_in_errors, open_file
+from simfed.ground.tables import find_column_hint, find_separator_hint
 from simfed.net.traces import EndPolicy, Trace, compute_bin_edges
 
 MAHIMAHI_PACKET_BYTES = 1500
@@ -64,13 +65,13 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     """
     times, rates = _read_lines(path, 2)
     _check_order(times, path)
+    if len(times) < 2:
+        raise InputError("a trace of at least two lines", where=str(path), got=len(times))
     rates[0] = 0.0  # whatever it says
     with np.errstate(over="ignore"):
         rates *= 1e6
         rates /= 8
     _check_rates(rates, path)
-    if len(times) < 2:
-        raise InputError("a trace of at least two lines", where=str(path), got=len(times))
     rates = rates[1:]
     times -= float(times[0])
     return Trace.of_arrays(times[:-1], rates, float(times[-1]), end, where=str(path))
@@ -283,7 +284,8 @@ def _read_table(path: str | FilePath, asked: Mapping[str, str | int]) -> list[Fl
 def _choose_cells(cells: list[str], chosen: list[int], width: int, where: str) -> list[str]:
     """Return the chosen cells of a row. Raises: `InputError` where it has too few or too many."""
     if len(cells) <= max(chosen):
-        raise InputError(f"at least {max(chosen) + 1} columns", where=where, got=len(cells))
+        allowed, hint = f"at least {max(chosen) + 1} columns", find_separator_hint(cells)
+        raise InputError(allowed, where=where, got=len(cells), hint=hint)
     if any(cells[width:]):  # a decimal comma, say
         allowed = f"{width} columns, as the first row has"
         raise InputError(allowed, where=where, got=len(cells))
@@ -304,7 +306,8 @@ def _is_number(text: str) -> bool:
 def _parse_number(text: str, where: str) -> float:
     number = float(text) if _is_number(text) else nan
     if not isfinite(number):
-        raise InputError("a number", where=where, got=text.strip())
+        hint = find_separator_hint([text])
+        raise InputError("a number", where=where, got=text.strip(), hint=hint)
     return number
 
 
@@ -335,6 +338,11 @@ def _check_rates(rates: Floats, path: str | FilePath) -> None:
     if not good.all():
         where, written = _find_entry(path, int(np.argmin(good)), len(rates))
         raise InputError("a capacity of at least 0, and finite", where=where, got=written)
+    if not rates.any():
+        where, written = _find_entry(path, len(rates) - 1, len(rates))
+        problem = f"every capacity is 0, to the last in {written!r}"
+        allowed = "a trace with some capacity above 0"
+        raise InputError(allowed, where=where, problem=problem)
 
 
 def _find_entry(path: str | FilePath, entry: int, count: int) -> tuple[str, str]:
@@ -357,6 +365,6 @@ def _find_column(asked: str | int, header: list[str], where: str) -> int:
         return asked
     if header.count(asked) != 1:
         allowed = f"a column of the file: {listed(header)}"
-        hint = "it stands twice" if asked in header else did_you_mean(asked, header)
+        hint = find_column_hint(asked, header)
         raise InputError(allowed, where=where, got=asked, hint=hint)
     return header.index(asked)

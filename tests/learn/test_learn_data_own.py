@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -447,6 +448,31 @@ def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
         InputError, match=r"all_data\.json: line 1: cannot be read: not UTF-8 text, byte 0xFF"
     ):
         load_data(spec(tmp_path, leaf="."))
+
+
+@pytest.mark.parametrize(
+    ("plain", "wrong"),
+    [
+        ({"users": ["a"]}, "no key user_data"),
+        ([1], "no key users"),
+        ({"users": 3, "user_data": {}}, "users is no list"),
+        ({"users": ["a"], "user_data": {"b": {}}}, "user_data: no key a"),
+        ({"users": ["a"], "user_data": {"a": {"x": [[1]]}}}, "user_data: a: no key y"),
+        ({"users": ["a"], "user_data": {"a": {"x": {}, "y": []}}}, "user_data: a: x is no list"),
+    ],
+)
+def test_what_a_file_lacks_that_leafs_hold_is_said(plain, wrong, tmp_path):
+    (tmp_path / "all.json").write_text(json.dumps(plain))
+    sentence = f"all.json: {wrong}, expected LEAF's JSON, as in {{users: [NAME, …], user_data:"
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        load_data(spec(tmp_path, leaf="."))
+
+
+@pytest.mark.parametrize("row", ["1;2;0", "1,5;2;0"])
+def test_a_table_that_semicolons_separate_is_told_what_does(row, tmp_path):
+    (tmp_path / "t.csv").write_text(f"a;b;label\n{row}\n")
+    with pytest.raises(InputError, match=r"\(commas separate the cells of CSV, here .* ';'\)"):
+        load_data(spec(tmp_path, table="t.csv", target="label"))
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,10 @@ def test_columns_are_numbered_from_0(tmp_path, columns):
         ),
         (read_pensieve, "0 1\n1 nan\n", "line 2: got 'nan', expected a number"),
         (read_pensieve, "0 1\n1 -2\n", "a capacity of at least 0"),
-        (read_pensieve, "0 1\n1 0\n", "some capacity above 0"),
+        (read_pensieve, "0 1\n1 0\n", "line 2: every capacity is 0, to the last in '1 0', exp"),
+        (read_csv, "t,r\n0,0\n1,0\n", "line 3: every capacity is 0, to the last in '1,0'"),
+        (read_csv, "0;1\n1;2\n", r"expected at least 2 columns \(commas separate .* to be ';'"),
+        (read_csv, "0;1,5\n", r"line 1: got '0;1', expected a number \(commas separate"),
         (read_pensieve, "0 1\n1 2 3\n", "line 2: got '1 2 3', expected 2 numbers"),
         (read_csv, "0,1\n0,1\n", "forwards in time"),
         (

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, open_file
-from simfed.ground.tables import check_unpacked, count_unpacked_bytes, open_parquet
+from simfed.ground.tables import (
+    check_unpacked,
+    count_unpacked_bytes,
+    find_column_hint,
+    find_separator_hint,
+    open_parquet,
+)
 from simfed.learn.data.outline import (
     Outline,
     check_finite,
@@ -56,7 +62,9 @@ def _readable(path: str, kind: str) -> Iterator[None]:
         reason = str(error).strip().splitlines()[0][:200]
         if "UTF8" in reason or "utf-8" in reason.lower():
             reason = f"text that is not UTF-8 ({reason})"
-        raise InputError(kind, where=path, problem=f"cannot be read: {reason}") from None
+        hint = find_separator_hint([reason]) if "Expected 1 columns" in reason else None
+        problem = f"cannot be read: {reason}"
+        raise InputError(kind, where=path, problem=problem, hint=hint) from None
 
 
 class CsvTable:
@@ -189,7 +197,7 @@ class TableReader:
             for table in self._tables:
                 if list(table.schema.names).count(name) != 1:
                     columns = table.schema.names
-                    hint = "it stands twice" if name in columns else did_you_mean(name, columns)
+                    hint = find_column_hint(name, columns)
                     raise InputError(
                         f"a column of the table: {listed(columns)}",
                         where=table.place,

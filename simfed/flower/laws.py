@@ -258,7 +258,7 @@ def _find_better_fit(
     near = [
         fit
         for fit in fits
-        if fit.score <= max(1.1 * least, least + 0.005) and _is_sure(best.errors - fit.errors)
+        if fit.score <= max(1.1 * least, least + 0.005) and _is_sure(best.errors, fit.errors)
     ]
     if not near:
         return None
@@ -268,9 +268,13 @@ def _find_better_fit(
     )
 
 
-def _is_sure(gains: Floats) -> bool:
+def _is_sure(before: Floats, after: Floats) -> bool:
     """Whether errors fell by more than chance would have it."""
-    return float(gains.mean()) > 3 * float(gains.std()) / math.sqrt(len(gains))
+    gains = before - after
+    # where a law is far off some messages alone, gains differ by more than chance: what is left
+    # then tells how much that is
+    chance = min(float(gains.std()), float(after.std()))
+    return float(gains.mean()) > 3 * chance / math.sqrt(len(gains))
 
 
 _FOLDS = 4

@@ -93,6 +93,24 @@ def test_a_play_that_chance_made_slow_is_no_law():
     assert [row.work_s for row in take_lesser(first, second[1:])] == [row.work_s for row in first]
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
+    """A third of its messages take three times as long as the others: no constant."""
+    rng, slow_by = np.random.default_rng(seed), 0.2
+
+    def play():
+        for number, (nodes, budget_s) in enumerate([(2, 0.1), (4, 0.1), (2, 0.1), (4, 0.3)]):
+            steps_per_s = 1e4 * np.exp(slow_by * rng.standard_normal())  # of a whole process
+            for _ in range(3 * nodes):
+                work_s = budget_s * (1 - 0.3 * rng.random() * rng.integers(2))
+                steps = int(work_s * steps_per_s * np.exp(0.1 * rng.standard_normal()))
+                visible = Visible("train", {}, {"steps": steps})
+                yield MessageRow(number, visible, CONFIG, nodes, work_s)
+
+    (law,) = fit_kinds(take_lesser(list(play()), list(play())))
+    assert "steps" in law.names
+
+
 def test_slower_clocks_are_played_where_loops_read_them():
     """A timer around all of the work reads always as often; a loop until a budget is spent not."""
     smallest, rows = AppPlay(4, {"a": 1}, "4 nodes"), played()

@@ -136,6 +136,12 @@ class FlatModel:
                 view.copy_(buffer)
 
 
+def make_rows(like: Tensor, rows: int, length: int) -> Tensor:
+    """(rows, length), empty; each row begins where the memory of a tensor of its own could: the
+    last bits of a product may depend on it."""
+    return like.new_empty(rows, -(-length // 16) * 16)[:, :length]
+
+
 def _prepare_storage(storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
     size = sum(t.numel() for t in like)
     device = like[0].device if like else None

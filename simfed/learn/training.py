@@ -20,7 +20,7 @@ from torch import Tensor
 from simfed.ground.method import LocalSteps
 from simfed.learn.descent import Descent
 from simfed.learn.federation import Federation, Positions
-from simfed.learn.flat import FlatModel
+from simfed.learn.flat import FlatModel, make_rows
 from simfed.learn.passes import Passes
 from simfed.scenario.model import Training
 
@@ -200,7 +200,7 @@ class Trainer:
         begun = weights.clone() if pull else weights
         drift = None if drifts[0] is None else _stack_rows(cast(list[Tensor], drifts))
         asked = self._asks_gradient(steps[0])
-        gradient = _make_rows(weights, *weights.shape)
+        gradient = make_rows(weights, *weights.shape)
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
         waves = list(_plan_waves(queues))
@@ -251,14 +251,8 @@ def split_evenly(things: Sequence[Thing], most: int, least_parts: int) -> list[l
     return [list(things[part::count]) for part in range(count)]
 
 
-def _make_rows(like: Tensor, rows: int, length: int) -> Tensor:
-    """(rows, length), empty; each row begins where the memory of a tensor of its own could: the
-    last bits of a product may depend on it."""
-    return like.new_empty(rows, -(-length // 16) * 16)[:, :length]
-
-
 def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
-    whole = _make_rows(rows[0], len(rows), rows[0].numel())
+    whole = make_rows(rows[0], len(rows), rows[0].numel())
     if all(row is rows[0] for row in rows):
         return whole.copy_(rows[0])
     for into, row in zip(whole, rows, strict=True):

@@ -63,6 +63,17 @@ FOUND = {
         "verified",
         {"downlink": {"compression": {"k": 5}}, **group(device={"profile": "board.yaml"})},
     ),
+    "products that begin at odd places of a stack are those of one alone": (
+        "spread",
+        {
+            "seed": 90,
+            "dataset": {"huggingface": "hub"},
+            "prototypes": {"a": {"model": "perceptron"}},
+            "training": {"batch_size": 3, "local_epochs": 2},
+            "policy": {"kind": "ascend"},
+            **group(count=4),
+        },
+    ),
     "the process that ran a plug-in knows it by the run's copy": (
         "verified",
         {"plugins": ["parts.py"]},

@@ -58,7 +58,17 @@ def unbiased():
     )
 
 
-MODELS = {"logistic": logistic, "perceptron": perceptron, "unbiased": unbiased}
+def narrow():
+    """Whose products of three samples begin at odd places of a stack, and one of whose layers puts
+    out a single column."""
+    sizes = (144, 6), (6, 200), (200, 1), (1, 4)
+    layers = [part for size in sizes for part in (nn.Linear(*size), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers[:-1])
+
+
+MODELS = {
+    "logistic": logistic, "perceptron": perceptron, "unbiased": unbiased, "narrow": narrow
+}  # fmt: skip
 TRAININGS = {
     "plain": {},
     "momentum": {"momentum": 0.9, "weight_decay": 0.01},

@@ -333,13 +333,13 @@ def twice_the_bytes(world: World) -> None:
     """Sizes and rates doubled: everything happens when it did."""
     one = world.resolved()
     one["policy"] = {"kind": "uniform", "strategy": "top-k"}
-    one["compression"] |= {"k": 2, "index_code": "ideal"}
+    one["compression"] |= {"k": 1, "index_code": "ideal"}
     one["downlink"]["payload"] = "fp16"
     one["charge"]["buffers"] = False
     for group in one["clients"]:
         group |= {"policy": None, "k": None}
     other = _scaled(one, {"rate": 2.0, "size": 2.0})
-    other["compression"]["k"] = 4
+    other["compression"]["k"] = 2  # of the parameters of the smallest model
     other["downlink"]["payload"] = "fp32"
     one, other = (world.play(world.read(plain), time_only=True) for plain in (one, other))
     assert_near(one, other, spans=False)
@@ -389,6 +389,9 @@ def never_fits(scenario: Scenario) -> None:
         refuse("client_order", "other ids")
     if scenario.network.cells:
         refuse("network.cells", "downloads weigh by the mean of all stations")
+    for i, tier in enumerate(scenario.network.tiers):
+        if tier.count > 1:
+            refuse(f"network.tiers[{i}].count", "clients are dealt to them by their number")
     server = scenario.aggregation
     if server.concurrency is not None or getattr(server.edge_servers, "concurrency", None):
         refuse("aggregation", "who starts next is drawn among all ids, until one is free")

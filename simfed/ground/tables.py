@@ -85,7 +85,7 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
                 encoding="utf-8-sig",
             )
             header = first.iloc[0].tolist()
-            _check_names(path, names, header)
+            check_names(path, names, header)
             # All columns are read, as pandas counts a row's cells only then: with a decimal comma,
             # or under a header that lacks a name, a number would be taken for another column's.
             warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
@@ -106,7 +106,7 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
 
 def _read_parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
     with open_parquet(path, MOST_TABLE_BYTES) as file:
-        _check_names(path, names, file.schema_arrow.names)
+        check_names(path, names, file.schema_arrow.names)
         return file.read(columns=list(names)).to_pandas()
 
 
@@ -146,7 +146,8 @@ def check_unpacked(size: int, most_bytes: int, where: str) -> None:
         raise InputError(allowed, where=where, got=f"{size:,} bytes")
 
 
-def _check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> None:
+def check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> None:
+    """Raise an `InputError` for a name that is not that of one column."""
     for name in names:
         if columns.count(name) != 1:
             allowed = f"a column of the table: {listed(columns)}"

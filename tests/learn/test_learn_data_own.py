@@ -98,15 +98,15 @@ BAD_ARRAYS = {
         {"y_train": np.arange(32) * 200_000},
         "y_train, row 2: got 200000, expected a class from 0 to 99999",
     ),
-    "half a test class": ({"y_test": np.full(8, 0.9)}, "y_test, row 1: got '0.9'"),
+    "half a test class": ({"y_test": np.full(8, 0.9)}, "y_test, row 1: got 0.9"),
     "no test class": ({"y_test": np.array([0, 1.0, np.nan] * 2 + [0, 1])}, "y_test, row 3"),
     "test text": ({"y_test": np.full(8, "one")}, "y_test: got 'texts'"),
-    "half a class": ({"y_train": np.arange(32) / 2}, "y_train, row 2: got '0.5'"),
+    "half a class": ({"y_train": np.arange(32) / 2}, "y_train, row 2: got 0.5"),
     "half a test class among floats": (
         {"y_train": np.arange(32) % 2.0, "y_test": np.array([1, 1.2, 0.5, 0] * 2)},
-        "y_test, row 2: got '1.2', expected whole numbers or texts",
+        "y_test, row 2: got 1.2, expected whole numbers or texts",
     ),
-    "endless class": ({"y_train": np.full(32, np.inf)}, "y_train, row 1: got 'inf'"),
+    "endless class": ({"y_train": np.full(32, np.inf)}, "y_train, row 1: got inf"),
     "text and numbers": (
         {"y_train": np.array(["a", "b"] * 16)},
         "y_test, row 1: got '0', expected texts as classes",
@@ -328,12 +328,12 @@ def test_numbers_beyond_a_floats_digits_are_rounded(tmp_path):
 
 
 def test_a_parquet_table_is_read_by_columns(tmp_path, monkeypatch):
-    from simfed.learn.data.tables import ParquetTable
+    from pyarrow.parquet import ParquetFile
 
     write_table(tmp_path, kind="parquet")
-    asked, read = [], ParquetTable.read
+    asked, read = [], ParquetFile.read
     monkeypatch.setattr(
-        ParquetTable, "read", lambda self, names: (asked.extend(names), read(self, names))[1]
+        ParquetFile, "read", lambda self, columns: (asked.extend(columns), read(self, columns))[1]
     )
     dataset_facts(spec(tmp_path, table="rows.parquet", target="ill", owner="ward"))
     assert set(asked) == {"ill", "ward", "colour"}  # no numbers

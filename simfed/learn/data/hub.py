@@ -16,7 +16,7 @@ from simfed.ground.inputs import make_missing_file_error, read_json
 from simfed.learn.data.formats import convert_cifar_pickle, read_cifar, read_mnist
 from simfed.learn.data.outline import Outline
 from simfed.learn.data.store import Folder, gunzip_bytes, list_data_folders
-from simfed.learn.data.tables import ArrowFiles, DiskTable, ParquetTable
+from simfed.learn.data.tables import DiskTable, open_arrow_files, open_parquet_files
 
 _MOST_BYTES = 1 << 30
 _HUB_SETS = "huggingface"
@@ -137,8 +137,8 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
             parts[split].append(str(file))
     if not parts["train"]:
         raise InputError("files of a split `train`", where=name, got=listed(f.name for f in files))
-    test = ParquetTable(parts["test"]) if parts["test"] else None
-    return ParquetTable(parts["train"]), test
+    test = open_parquet_files(parts["test"]) if parts["test"] else None
+    return open_parquet_files(parts["train"]), test
 
 
 _SPLITS = {
@@ -163,7 +163,7 @@ def _find_split(file: Path) -> str:
     return "train"
 
 
-def _open_saved(folder: Path) -> ArrowFiles:
+def _open_saved(folder: Path) -> DiskTable:
     try:
         state: Any = read_json(folder / "state.json")
         names = [str(entry["filename"]) for entry in state["_data_files"]]
@@ -183,7 +183,7 @@ def _open_saved(folder: Path) -> ArrowFiles:
     for name in names:
         if Path(name).name != name:
             raise InputError("files in the folder itself", where=str(folder), got=name)
-    return ArrowFiles(str(folder), [folder / name for name in names])
+    return open_arrow_files(str(folder), [folder / name for name in names])
 
 
 def _list_folders(root: Path) -> Sequence[str]:

@@ -194,10 +194,7 @@ def check_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.i
     if targets.dtype.kind not in "iub":
         got = "texts" if targets.dtype.kind in "US" else str(targets.dtype)
         raise InputError(allowed, where=where, got=got)
-    beyond = (targets < 0) | (targets >= classes)
-    if (row := find_first_row(beyond)) is not None:
-        wrong = np.atleast_1d(targets[row])[np.atleast_1d(beyond[row])]
-        raise InputError(allowed, where=f"{where}, row {row + 1}", got=int(wrong[0]))
+    refuse_row((targets < 0) | (targets >= classes), where, allowed, got=targets)
     return targets.astype(np.int64)
 
 
@@ -211,15 +208,25 @@ def _convert_numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
             got=str(targets[0])[:40],
             hint="task: classification",
         ) from None
-    if (row := find_first_row(~np.isfinite(values))) is not None:
-        raise InputError("a finite number", where=f"{where}, row {row + 1}", got=str(targets[row]))
+    refuse_row(~np.isfinite(values), where, "a finite number", got=targets)
     return values
 
 
 def check_finite(rows: np.ndarray, where: str) -> None:
     """Raises: `InputError` that names the first row with a number that is not finite."""
-    if (row := find_first_row(~np.isfinite(rows))) is not None:
-        raise InputError("finite numbers", where=f"{where}, row {row + 1}", got="NaN or infinity")
+    refuse_row(~np.isfinite(rows), where, "finite numbers", got="NaN or infinity")
+
+
+def refuse_row(
+    wrong: np.ndarray, where: str, allowed: str, *, got: np.ndarray | str, **more: str
+) -> None:
+    """Raises: `InputError` for the first row of `wrong` with a true value.
+
+    got: what every such row has, or the rows themselves. more: what else the error says.
+    """
+    if (row := find_first_row(wrong)) is not None:
+        has = got if isinstance(got, str) else got[row].tolist()
+        raise InputError(allowed, where=f"{where}, row {row + 1}", got=has, **more)
 
 
 def find_first_row(wrong: NDArray[np.bool_]) -> int | None:
@@ -264,13 +271,8 @@ def _convert_floats(targets: np.ndarray, where: str) -> np.ndarray:
         return targets
     with np.errstate(invalid="ignore"):  # NaN, infinity and what is too large differ below
         whole = targets.astype(np.int64)
-    if (row := find_first_row(whole != targets)) is not None:
-        raise InputError(
-            "whole numbers or texts as classes",
-            where=f"{where}, row {row + 1}",
-            got=str(targets[row]),
-            hint="task: regression",
-        )
+    allowed, hint = "whole numbers or texts as classes", "task: regression"
+    refuse_row(whole != targets, where, allowed, got=targets, hint=hint)
     return whole
 
 
@@ -280,23 +282,20 @@ def _number_owners(
     if outline.owners is None:
         return (), None, None
     for part, whose in (("owners", outline.owners), ("test owners", outline.test_owners)):
-        if whose is not None and whose.dtype.kind == "f" and np.isnan(whose).any():
-            row = int(np.flatnonzero(np.isnan(whose))[0])
-            where = f"{outline.place}: {part}, row {row + 1}"
-            raise InputError("an owner of every row", where=where, got="NaN")
+        if whose is not None and whose.dtype.kind == "f":
+            where = f"{outline.place}: {part}"
+            refuse_row(np.isnan(whose), where, "an owner of every row", got="NaN")
     values, numbers = np.unique(outline.owners, return_inverse=True)
     names, test = tuple(map(str, values.tolist())), None
     if outline.test_owners is not None:
         test = np.searchsorted(values, outline.test_owners).clip(max=len(values) - 1)
-        strange = np.flatnonzero(values[test] != outline.test_owners)
-        if strange.size:
-            row = int(strange[0])
-            raise InputError(
-                "owners that have training samples, too",
-                where=f"{outline.place}: test owners, row {row + 1}",
-                got=str(outline.test_owners[row]),
-                problem="an owner without training samples",
-            )
+        refuse_row(
+            values[test] != outline.test_owners,
+            f"{outline.place}: test owners",
+            "owners that have training samples, too",
+            got=outline.test_owners,
+            problem="an owner without training samples",
+        )
     return names, numbers.reshape(-1).astype(np.int64), test
 
 

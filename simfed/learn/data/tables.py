@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, open_file
 from simfed.ground.tables import (
+    check_names,
     check_unpacked,
     count_unpacked_bytes,
-    find_column_hint,
     find_separator_hint,
     open_parquet,
 )
 from simfed.learn.data.outline import (
     Outline,
     check_finite,
-    find_first_row,
     find_layout,
     put_channels_first,
+    refuse_row,
 )
 
 if TYPE_CHECKING:
@@ -36,20 +36,14 @@ MOST_VALUES = 1_000
 """Different texts of a column that become an input each."""
 
 
-class DiskTable(Protocol):
-    """A table in a file, of which columns are read by their names."""
+class DiskTable(NamedTuple):
+    """A table in one or several files."""
 
     place: str
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    def read(self, columns: Sequence[str]) -> pa.DiskTable:
-        """These columns of all rows."""
-        ...
+    schema: pa.Schema
+    rows: int
+    read: Callable[[Sequence[str]], pa.Table]
+    """These columns of all rows."""
 
 
 @contextmanager
@@ -67,106 +61,72 @@ def _readable(path: str, kind: str) -> Iterator[None]:
         raise InputError(kind, where=path, problem=problem, hint=hint) from None
 
 
-class CsvTable:
-    """A CSV file with a header line, read once as a whole.
-
-    texts: columns that are texts whatever they look like.
-    """
-
-    def __init__(self, path: str, texts: Sequence[str] = ()) -> None:
-        self.place, self._of_text = path, texts
-
-    @cached_property
-    def _table(self) -> pa.DiskTable:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        types = {name: pa.string() for name in self._of_text}
-        options = csv.ConvertOptions(strings_can_be_null=True, column_types=types)
-        allowed = "a table in CSV with a header line"
-        with _readable(self.place, allowed), open_file(self.place) as file:
-            return csv.read_csv(file, convert_options=options)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._table.schema
-
-    @property
-    def rows(self) -> int:
-        return int(self._table.num_rows)
-
-    def read(self, columns: Sequence[str]) -> pa.DiskTable:
-        return self._table.select(list(columns))
+def _hold_table(place: str, table: pa.Table) -> DiskTable:
+    """A table that is in memory, or mapped into it."""
+    return DiskTable(place, table.schema, table.num_rows, lambda names: table.select(list(names)))
 
 
-class ParquetTable:
+def open_parquet_files(paths: Sequence[str]) -> DiskTable:
     """Parquet files one behind the other, of which columns are read as they are asked for."""
+    import pyarrow as pa
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.place, self._paths = paths[0], paths
-        self.rows, size = 0, 0
+    rows = size = 0
+    for path in paths:
+        with open_parquet(path) as file:
+            schema = file.schema_arrow
+            rows += int(file.metadata.num_rows)
+            size += count_unpacked_bytes(file)
+    check_unpacked(size, MOST_FILE_BYTES, paths[0])
+
+    def read(columns: Sequence[str]) -> pa.Table:
+        pieces = []
         for path in paths:
             with open_parquet(path) as file:
-                self.schema: pa.Schema = file.schema_arrow
-                self.rows += int(file.metadata.num_rows)
-                size += count_unpacked_bytes(file)
-        check_unpacked(size, MOST_FILE_BYTES, self.place)
-
-    def read(self, columns: Sequence[str]) -> pa.DiskTable:
-        import pyarrow as pa
-
-        pieces = []
-        for path in self._paths:
-            with open_parquet(path) as file:
                 pieces.append(file.read(columns=list(columns)))
-        with _readable(self.place, "Parquet files of the same columns"):
+        with _readable(paths[0], "Parquet files of the same columns"):
             return pa.concat_tables(pieces)
 
+    return DiskTable(paths[0], schema, rows, read)
 
-class ArrowFiles:
+
+def open_arrow_files(place: str, files: Sequence[Path]) -> DiskTable:
     """Arrow streams one behind the other, as Hugging Face's library saves them, mapped into
     memory."""
+    import pyarrow as pa
 
-    def __init__(self, place: str, files: Sequence[Path]) -> None:
-        import pyarrow as pa
-
-        self.place = place
-        tables = []
-        for file in files:
-            check_file(file)
-            with _readable(str(file), "an Arrow stream"):
-                source = pa.memory_map(str(file))
-                try:
-                    tables.append(pa.ipc.open_stream(source).read_all())
-                except pa.ArrowInvalid:
-                    tables.append(pa.ipc.open_file(source).read_all())
-        self._table = pa.concat_tables(tables)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._table.schema
-
-    @property
-    def rows(self) -> int:
-        return int(self._table.num_rows)
-
-    def read(self, columns: Sequence[str]) -> pa.DiskTable:
-        return self._table.select(list(columns))
+    tables = []
+    for file in files:
+        check_file(file)
+        with _readable(str(file), "an Arrow stream"):
+            source = pa.memory_map(str(file))
+            try:
+                tables.append(pa.ipc.open_stream(source).read_all())
+            except pa.ArrowInvalid:
+                tables.append(pa.ipc.open_file(source).read_all())
+    return _hold_table(place, pa.concat_tables(tables))
 
 
 def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
-    """A CSV or Parquet file, told apart by its name.
+    """A CSV file with a header line or a Parquet file, told apart by its name.
 
     train: the table of training rows, where this one has test rows. A CSV's types are guessed of
     its rows; columns that are texts in `train` are texts here, even if all look like numbers.
     """
+    import pyarrow as pa
+    from pyarrow import csv
+
     check_file(path)
     if Path(path).suffix.lower() in (".parquet", ".pq"):
-        return ParquetTable([path])
+        return open_parquet_files([path])
     if Path(path).suffix.lower() != ".csv":
         raise InputError("a table, .csv or .parquet", where=path, got=Path(path).suffix or path)
     schema = train.schema if train is not None else ()
-    return CsvTable(path, [field.name for field in schema if _classify_type(field.type) == "text"])
+    texts = [field.name for field in schema if _classify_type(field.type) == "text"]
+    options = csv.ConvertOptions(
+        strings_can_be_null=True, column_types=dict.fromkeys(texts, pa.string())
+    )
+    with _readable(path, "a table in CSV with a header line"), open_file(path) as file:
+        return _hold_table(path, csv.read_csv(file, convert_options=options))
 
 
 class TableReader:
@@ -193,17 +153,9 @@ class TableReader:
         self._target, self._owner = target, owner
         self._missing, self._asked = missing, layout
         names = list(train.schema.names)
-        for name in (target, *([owner] if owner else ()), *(features or names)):
-            for table in self._tables:
-                if list(table.schema.names).count(name) != 1:
-                    columns = table.schema.names
-                    hint = find_column_hint(name, columns)
-                    raise InputError(
-                        f"a column of the table: {listed(columns)}",
-                        where=table.place,
-                        got=name,
-                        hint=hint,
-                    )
+        for table in self._tables:
+            asked = (target, *([owner] if owner else ()), *(features or names))
+            check_names(table.place, asked, table.schema.names)
         self._features = [
             name for name in features or names if features or name not in (target, owner)
         ]
@@ -344,17 +296,10 @@ class TableReader:
         if _classify_type(column.type) == "text":
             column = _cast_to_texts(column)
         _refuse_other_text(table, name)
-        nulls = np.asarray(column.is_null(nan_is_null=True), bool)
-        if (row := find_first_row(nulls)) is not None:
-            raise InputError(
-                "a value in every row",
-                where=f"{table.place}: column {name}, row {row + 1}",
-                got="nothing",
-            )
+        nulls, where = column.is_null(nan_is_null=True), f"{table.place}: column {name}"
+        refuse_row(np.asarray(nulls, bool), where, "a value in every row", got="nothing")
         if _classify_type(column.type) not in ("number", "text"):
-            raise InputError(
-                "numbers or texts", where=f"{table.place}: column {name}", got=str(column.type)
-            )
+            raise InputError("numbers or texts", where=where, got=str(column.type))
         values: np.ndarray = column.to_numpy()
         if values.dtype == bool:
             return values.astype(np.int64)
@@ -378,7 +323,7 @@ class TableReader:
         samples = [np.zeros((table.rows, width), np.float32) for table in self._tables]
         at = 0
         for name in self._features:
-            fill: float | str | None = None
+            fill: float | None = None
             for rows, table, into in zip(read, self._tables, samples, strict=True):
                 column = rows[name]
                 where = f"{table.place}: column {name}"
@@ -391,8 +336,8 @@ class TableReader:
         return samples
 
     def _coded(
-        self, column: pa.ChunkedArray, name: str, where: str, fill: Any
-    ) -> tuple[NDArray[np.int64], str]:
+        self, column: pa.ChunkedArray, name: str, where: str, fill: float | None
+    ) -> tuple[NDArray[np.int64], float | None]:
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -400,46 +345,49 @@ class TableReader:
         codes = np.asarray(
             pc.fill_null(pc.index_in(column, value_set=pa.array(values, pa.string())), -1)
         ).astype(np.int64)
-        missing = np.flatnonzero(codes < 0)
-        if missing.size:
-            self._refuse(where, int(missing[0]), "a text")
-        if fill is None and self._missing != "refuse":
-            present = codes[codes >= 0]
-            _check_some(present, where)
-            fill = int(np.argmax(np.bincount(present)))
-        if missing.size:
-            codes[missing] = fill
+        fill = self._fill_missing(
+            codes,
+            codes < 0,
+            where,
+            "a text",
+            fill,
+            lambda there: int(np.argmax(np.bincount(there))),
+        )
         return codes, fill
 
     def _filled(
-        self, column: pa.ChunkedArray, where: str, fill: Any
-    ) -> tuple[NDArray[np.float64], float]:
+        self, column: pa.ChunkedArray, where: str, fill: float | None
+    ) -> tuple[NDArray[np.float64], float | None]:
         import pyarrow as pa
 
         values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
-        if (row := find_first_row(np.isinf(values))) is not None:
-            raise InputError(
-                "a finite number", where=f"{where}, row {row + 1}", got=float(values[row])
-            )
-        missing = np.flatnonzero(np.isnan(values))
-        if missing.size:
-            self._refuse(where, int(missing[0]), "a number")
-        if fill is None and self._missing != "refuse":
-            present = values[~np.isnan(values)]
-            _check_some(present, where)
-            fill = float(np.median(present) if self._missing == "median" else present.mean())
-        if missing.size:
-            values[missing] = fill
+        refuse_row(np.isinf(values), where, "a finite number", got=values)
+        choose = np.median if self._missing == "median" else np.mean
+        fill = self._fill_missing(values, np.isnan(values), where, "a number", fill, choose)
         return values, fill
 
-    def _refuse(self, where: str, row: int, allowed: str) -> None:
+    def _fill_missing(
+        self,
+        values: np.ndarray,
+        missing: NDArray[np.bool_],
+        where: str,
+        allowed: str,
+        fill: float | None,
+        choose: Callable[[np.ndarray], float],
+    ) -> float | None:
+        """Put `fill`, or what is chosen of the other training rows, where a value is missing, and
+        return it; or refuse the first such row."""
         if self._missing == "refuse":
-            raise InputError(
-                allowed,
-                where=f"{where}, row {row + 1}",
-                got="nothing",
-                hint="missing: median puts one there",
-            )
+            hint = "missing: median puts one there"
+            refuse_row(missing, where, allowed, got="nothing", hint=hint)
+            return None
+        if fill is None:
+            if missing.all():
+                allowed, hint = "a value in some training row", "leave it out: features"
+                raise InputError(allowed, where=where, got="none", hint=hint)
+            fill = choose(values[~missing])
+        values[missing] = fill
+        return fill
 
     def _stacked(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
         """Lists of one shape, or pictures of one size, as one array with a row for each."""
@@ -477,15 +425,6 @@ class TableReader:
                 mean[at : at + width], sd[at : at + width] = 0, 1
             at += width
         return tuple(mean.tolist()), tuple(np.where(sd > 0, sd, 1).tolist())
-
-
-def _check_some(present: np.ndarray, where: str) -> None:
-    """Raises: `InputError` for a column of training rows without a value that could stand for the
-    missing ones."""
-    if not present.size:
-        raise InputError(
-            "a value in some training row", where=where, got="none", hint="leave it out: features"
-        )
 
 
 def _refuse_other_text(table: DiskTable, name: str) -> None:

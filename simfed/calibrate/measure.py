@@ -17,14 +17,10 @@ timed by the time it spent on the processor (`clock: cpu`), anything else by the
 during which the operating system took the processor away is marked as `preempted` and, if it is
 short, followed by another.
 
-What a participation takes beside these calls only a real client shows: `TakePart` deploys one alone
-on this machine, whose process tells what it had the processor for. `handling` is all that is
-neither training nor compression, messages through sockets included, and `starting` what its
-training takes beyond its steps as they are timed here: one row for all participations of a table,
-as single ones scatter by more than that.
-
-What is not measured: reading of data, and what a server does around these calls. On CUDA every call
-is timed between two synchronisations.
+What is not measured: reading of data, what a server does around these calls, and what a
+participation takes beside them (`handling`, `starting`), which only a real client shows:
+`simfed.calibrate.from_run` finds it in a deployed run. On CUDA every call is timed between two
+synchronisations.
 """
 
 from __future__ import annotations
@@ -33,15 +29,14 @@ import contextlib
 import csv
 import os
 import platform
-import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -87,14 +82,6 @@ _OTHER_THINGS = 48 * 2**20
 
 MEASURED = tuple(name for name in QUANTITIES if name != "auxiliary")
 """What is timed; methods' own work goes by its FLOPs."""
-_OF_CLIENTS = ("starting", "handling")
-"""What only a real client shows."""
-_STEPS_TIMED = 9
-"""Measurements of training whose median a participation's is held against."""
-
-_LEAST_START = 0.05
-"""Of a step: tables have no zeros, and two measurements are not to differ a hundredfold."""
-
 _FILLER = 2
 """Batch of the training that only makes something to compress."""
 
@@ -106,25 +93,6 @@ class MeasuredCase:
     quantity: str
     strategy: str
     size: int
-
-
-class TakePart(Protocol):
-    """Deploys a client alone on this machine: `simfed.deploy.alone.participations`."""
-
-    def __call__(
-        self,
-        model: str,
-        dataset: str,
-        *,
-        rounds: int,
-        batch: int,
-        steps: int,
-        k: int,
-        between: Callable[[], object],
-    ) -> Sequence[tuple[float, float, float]]:
-        """Processor seconds of so many participations: training, compression, all else. `between`
-        is called before each."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +115,6 @@ class MeasurementPlan:
     """Rest before each call, after which caches hold other things; 0: neither."""
     steps: int = 1
     """Training steps in a row, of which a measurement is the mean."""
-    take_part: TakePart | None = None
-    """None: `starting` and `handling` are left out, as wherever the wall clock counts."""
 
     @property
     def manner(self) -> str:
@@ -171,20 +137,14 @@ class MeasurementPlan:
             "private": () if buffers else self.batches,  # refused with batch norm
             "inference": self.samples,
             "distillation": self.samples,
-            **dict.fromkeys(_OF_CLIENTS, (1,) if self.has_clients else ()),
             "evaluation": (min(self.samples), max(self.samples)),
-        }  # of losses, a wait for others, only a deployment knows
+        }  # the rest only a deployment knows
         cases = []
         for quantity in self.quantities:
             plain = [("", size) for size in sorted(set(sizes.get(quantity, ())))]
             pairs = per_strategy if QUANTITIES[quantity].per_strategy else plain
             cases += [MeasuredCase(quantity, strategy, size) for strategy, size in pairs]
         return cases
-
-    @property
-    def has_clients(self) -> bool:
-        """Whether real clients show what they take."""
-        return self.take_part is not None and _is_alone_on_a_cpu(self)
 
     def left_out(self) -> list[str]:
         """A sentence for each model that has fewer entries than some K."""
@@ -237,9 +197,8 @@ def measure(
             wanted.setdefault(key, (model, dataset, case))  # work may be alike
     todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
     for key, (model, dataset, case) in wanted.items():
-        wished = 1 if case.quantity == "starting" else plan.repeat
-        if done[key] < wished:
-            todo[model, dataset][case] = wished - done[key]
+        if done[key] < plan.repeat:
+            todo[model, dataset][case] = plan.repeat - done[key]
     total = sum(sum(times.values()) for times in todo.values())
     new = 0
     common = {
@@ -421,12 +380,10 @@ def _time_cases(
     if not times:
         return
     bench = Bench(model, facts(model, dataset), plan)
-    real = {case: repeats for case, repeats in times.items() if case.quantity in _OF_CLIENTS}
-    calls = {case: repeats for case, repeats in times.items() if case not in real}
-    for case in calls:
+    for case in times:
         bench.time(case)
-    for repeat in range(max(calls.values(), default=0)):
-        left = [case for case, repeats in calls.items() if repeats > repeat]
+    for repeat in range(max(times.values())):
+        left = [case for case, repeats in times.items() if repeats > repeat]
         for i in Streams(repeat)("measure-order", model).permutation(len(left)):
             for attempt in range(1, _TRIES + 1):
                 seconds, preempted = bench.time(left[i])
@@ -434,33 +391,6 @@ def _time_cases(
                 yield left[i], seconds, preempted, last
                 if last:
                     break
-    if real:
-        yield from _time_clients(plan, model, dataset, real, bench)
-
-
-def _time_clients(
-    plan: MeasurementPlan, model: str, dataset: str, times: dict[MeasuredCase, int], bench: Bench
-) -> Iterator[tuple[MeasuredCase, float, int, bool]]:
-    """(case, seconds, preemptions, whether it counts as a repeat) of what only a real client
-    shows."""
-    assert plan.take_part is not None
-    step = MeasuredCase("training", "", plan.batches[0])
-    step_s = statistics.median(bench.time(step)[0] for _ in range(_STEPS_TIMED))
-    taken = plan.take_part(
-        model,
-        dataset,
-        rounds=plan.repeat,
-        batch=step.size,
-        steps=plan.steps,
-        k=min(*plan.ks, facts(model, dataset).parameters),
-        between=bench.rest,
-    )
-    training_s = statistics.median(measured[0] for measured in taken)
-    starting_s = max(training_s - plan.steps * step_s, _LEAST_START * step_s)
-    took_s = {"starting": [starting_s], "handling": [other_s for *_, other_s in taken]}
-    for case, repeats in times.items():
-        for seconds in took_s[case.quantity][:repeats]:
-            yield case, seconds, 0, True
 
 
 class Bench:

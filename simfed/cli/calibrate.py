@@ -77,7 +77,6 @@ def measure(
     """
     from simfed.calibrate.measure import MEASURED, MeasurementPlan
     from simfed.calibrate.measure import measure as run
-    from simfed.deploy.alone import participations
 
     plan = MeasurementPlan(
         models=tuple(_parse_model(name) for name in _split_names(models, "--models")),
@@ -91,7 +90,6 @@ def measure(
         device=device,
         pace_s=paced,
         steps=steps,
-        take_part=participations,
     )
     for note in plan.threads_beside():
         print(f"note: {note}", file=sys.stderr)

@@ -14,7 +14,6 @@ from test_deploy_loopback import assert_same_learning
 
 import simfed
 from simfed.deploy import shaping
-from simfed.deploy.alone import participations
 from simfed.deploy.local import deploy
 from simfed.deploy.warden import Warden
 from simfed.ground.errors import InputError
@@ -190,20 +189,6 @@ def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
         ours, theirs = (run.participations[phase].min() for run in (simulated, real))
         assert ours == pytest.approx(theirs, rel=0.1)
     assert_nothing_is_left()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("model", "dataset"), [("lenet5-half", "cifar10"), ("char-lstm", "text-mini")]
-)
-def test_a_client_alone_tells_what_its_participations_take(model, dataset):
-    """Of any data set's shape, whether it is here or not."""
-    rests = []
-    how = {"rounds": 3, "batch": 2, "steps": 2, "k": 50}
-    taken = participations(model, dataset, **how, between=lambda: rests.append(1))
-    assert len(taken) == 3
-    assert len(rests) >= 3
-    assert all(min(busy) > 0 for busy in taken)
 
 
 @pytest.mark.long

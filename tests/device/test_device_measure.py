@@ -310,41 +310,6 @@ def test_evaluation_goes_through_the_fewest_and_the_most_samples():
     assert all(bench.time(case)[0] > 0 for case in cases)
 
 
-def test_what_a_participation_takes_beside_is_asked_of_a_client(tmp_path, monkeypatch):
-    """All of its training beyond its steps as they are timed here, and all that is neither."""
-    asked, rested = [], []
-
-    def take_part(model, dataset, *, between, **how):
-        asked.append((model, dataset, how))
-        between()
-        return [(3.5, 0.25, 0.125), (4.0, 0.25, 0.5)]
-
-    kinds = ("starting", "handling")
-    few = {**FEW, "quantities": kinds, "repeat": 2}
-    plan = MeasurementPlan(**few, pace_s=0.0, steps=3, take_part=take_part)
-    monkeypatch.setattr(measuring.Bench, "time", lambda self, case: (1.0, 0))
-    monkeypatch.setattr(measuring.Bench, "rest", lambda self: rested.append(1))
-    out = tmp_path / "table.csv"
-    assert measure(plan, out) == 3
-    assert rested == [1]
-    [(model, dataset, how)] = asked
-    assert (model, dataset) == ("lenet5-half", "mnist-mini")
-    assert (how["rounds"], how["batch"], how["steps"]) == (2, plan.batches[0], 3)
-    seconds = {
-        kind: [float(row["seconds"]) for row in rows_of(out) if row["quantity"] == kind]
-        for kind in kinds
-    }
-    assert seconds == {"starting": [0.75], "handling": [0.125, 0.5]}
-    assert measure(plan, out) == 0
-
-
-def test_without_a_client_nobody_is_asked():
-    kinds = {**FEW, "quantities": ("starting", "handling")}
-    asked = {"take_part": lambda *_, **__: []}
-    assert MeasurementPlan(**kinds).cases("lenet5-half", "mnist-mini") == []
-    assert len(MeasurementPlan(**kinds, **asked).cases("lenet5-half", "mnist-mini")) == 2
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -92,7 +92,7 @@ class _Crowd:
         """Start every client's process."""
         for client in range(self.clients):
             self.processes[client] = self._start(client, f"{host}:{port}")
-            self.warden.will(end=self.processes[client].pid)
+            self.warden.will(f"kill -s KILL -- -{self.processes[client].pid}")
 
     def _start(self, client: int, server: str) -> subprocess.Popen[bytes]:
         join = f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}".split()

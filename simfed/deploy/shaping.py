@@ -77,8 +77,8 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
         raise InputError("what shaped links need", where="--shaped", got=got, hint=cure)
     tag = secrets.token_hex(3)
     for namespace in _list_namespaces(tag, topology.clients):
-        warden.will(run=["ip", "netns", "del", namespace])
-    warden.will(run=["ip", "link", "del", f"sf{tag}"])
+        warden.will(f"ip netns del {namespace}")
+    warden.will(f"ip link del sf{tag}")
     for command in list_commands(topology, tag, _find_cubic(), queue_s):
         _run_command(command)
     prefixes = {
@@ -261,7 +261,8 @@ def _limit_speed(
     above = find_cpu_groups()
     assert above is not None
     group = above / f"simfed-{tag}-{client}"
-    warden.will(remove=str(group))
+    # which works once its last process is gone
+    warden.will(f"until rmdir {group} || [ ! -e {group} ]; do sleep 0.05; done")
     make_group(group, share, "--shaped", period_s)
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 

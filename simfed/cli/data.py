@@ -40,8 +40,7 @@ def get(
 ) -> None:
     """Make a data set available on this machine; every file is checked by its SHA-256.
 
-    It is taken from where it already is, else from its publisher. A broken download goes on where
-    it stopped when the command is given again.
+    It is taken from where it already is, else from its publisher.
     """
     from simfed.learn.data.fetch import get as fetch
     from simfed.learn.data.hub import fetch_hub_set

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import gzip
@@ -20,15 +19,15 @@ from learn_tiny import TINY, TINY_FILES, write_tiny
 import simfed.learn.data.fetch as fetching
 from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.registry import registry
-from simfed.learn.data.fetch import Web, get
+from simfed.learn.data.fetch import get
 
 PACKED = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in TINY_FILES.items()}
 FIRST = "/train-images-idx3-ubyte.gz"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; `cut` bytes into an answer it hangs up; goes on from `skips` bytes too far;
-    remembers (path, Range) of every request."""
+    """Serves `files`; `cut` bytes into an answer it hangs up; remembers the path of every
+    request."""
 
     daemon_threads = True
 
@@ -36,41 +35,26 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files = dict(PACKED)
         self.cut: dict[str, int] = {}
-        self.ranges = True
-        self.skips = 0
-        self.requests: list[tuple[str, str | None]] = []
+        self.requests: list[str] = []
         self.base = f"http://127.0.0.1:{self.server_port}"
 
-    def origin(self) -> Web:
-        return Web(tuple(self.base + path for path in PACKED))
+    def origin(self) -> tuple[str, ...]:
+        return tuple(self.base + path for path in PACKED)
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        asked = self.headers.get("Range")
-        self.server.requests.append((self.path, asked))
+        self.server.requests.append(self.path)
         content = self.server.files.get(self.path)
         if content is None:
             self.send_error(404)
             return
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.ranges else 0
-        if start and start >= len(content):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(206 if start else 200)
-        if self.server.ranges:
-            self.send_header("Accept-Ranges", "bytes")
-        if start:
-            first = start + self.server.skips
-            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content[start : start + self.server.cut.get(self.path, len(content))])
+        self.wfile.write(content[: self.server.cut.get(self.path, len(content))])
 
     def log_message(self, *arguments: object) -> None:
         pass
@@ -148,12 +132,12 @@ def test_what_is_here_but_damaged_is_fetched_again(place, server):
 def test_an_archive_is_fetched_whole_and_read(place, server):
     server.files = {"/tiny.tar.gz": gzip.compress(archive(place, "Tiny/raw/").read_bytes())}
     (place / "content.tar").unlink()
-    get(tiny(Web((f"{server.base}/tiny.tar.gz",))))
+    get(tiny((f"{server.base}/tiny.tar.gz",)))
     assert files_in(place) == INSTALLED
 
 
 def test_the_next_origin_is_tried(place, server):
-    _, how = get(tiny(Web((f"{server.base}/none.gz",)), server.origin()))
+    _, how = get(tiny((f"{server.base}/none.gz",), server.origin()))
     assert how == f"from {server.base}"
     assert files_in(place) == INSTALLED
 
@@ -188,7 +172,7 @@ def test_an_embedded_data_set_is_already_there(place):
 
 def test_no_origin_works_and_the_sentence_says_which_files_go_where(place):
     closed = "http://127.0.0.1:9"  # the discard port: nobody listens
-    origins = (Web((f"{closed}/a.gz",)), Web((f"{closed}/other/b.gz",)))
+    origins = ((f"{closed}/a.gz",), (f"{closed}/other/b.gz",))
     with pytest.raises(SimfedError) as caught:
         get(tiny(*origins))
     sentence = str(caught.value)
@@ -199,7 +183,6 @@ def test_no_origin_works_and_the_sentence_says_which_files_go_where(place):
     assert "--from" in sentence
     assert caught.value.exit_code == 1
     assert files_in(place) == set()
-    assert not (place / "cache/simfed/partial").exists()
 
 
 def test_a_set_without_an_address_says_which_files_go_where(place):
@@ -212,7 +195,7 @@ def test_an_archive_without_the_files_is_refused(place, server):
         tar.addfile(tarfile.TarInfo("readme"), io.BytesIO())
     server.files = {"/tiny.tar": (place / "content.tar").read_bytes()}
     with pytest.raises(SimfedError, match="its files are not in it"):
-        get(tiny(Web((f"{server.base}/tiny.tar",))))
+        get(tiny((f"{server.base}/tiny.tar",)))
 
 
 # ---- what goes wrong on the way ----------------------------------------------------------------
@@ -243,95 +226,11 @@ def test_a_truncated_file_leaves_nothing(place, server):
     assert files_in(place) == set()
 
 
-def test_a_connection_that_always_breaks_without_ranges_leaves_nothing(place, server):
-    server.ranges = False
+def test_a_connection_that_breaks_leaves_nothing(place, server):
     server.cut[FIRST] = 40
     with pytest.raises(SimfedError, match=r"train-images-idx3-ubyte\.gz: the connection broke"):
         get(tiny(server.origin()))
     assert files_in(place) == set()
-
-
-def test_a_connection_that_breaks_again_and_again_is_gone_on_with_at_once(place, server):
-    server.cut[FIRST] = 50
-    get(tiny(server.origin()))
-    asked = [header for path, header in server.requests if path == FIRST]
-    assert asked == [None, *(f"bytes={n}-" for n in range(50, len(PACKED[FIRST]), 50))]
-    assert files_in(place) == INSTALLED
-
-
-def test_a_server_that_goes_on_elsewhere_is_not_believed(place, server):
-    server.cut[FIRST], server.skips = 50, 1
-    with pytest.raises(SimfedError, match="another part of the file"):
-        get(tiny(server.origin()))
-    assert files_in(place) == set()
-
-
-def test_a_network_that_goes_away_keeps_the_beginning_for_the_next_attempt(place, server):
-    server.cut["/t10k-images-idx3-ubyte.gz"] = 30
-    real = fetching._receive
-
-    def once(url, part, progress):
-        if "t10k-images" in url and part.exists():
-            raise OSError(errno.ENETUNREACH, "Network is unreachable")
-        return real(url, part, progress)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetching, "_receive", once)
-        with pytest.raises(
-            SimfedError, match="Network is unreachable; the next attempt goes on from 30 B"
-        ):
-            get(tiny(server.origin()))
-    assert files_in(place / "data") == set()
-    server.cut.clear()
-    server.requests.clear()
-    get(tiny(server.origin()))
-    # the two files that had come whole are not asked for again
-    assert server.requests == [
-        ("/t10k-images-idx3-ubyte.gz", "bytes=30-"),
-        ("/t10k-labels-idx1-ubyte.gz", None),
-    ]
-    assert files_in(place) == INSTALLED
-
-
-def test_an_interrupted_download_goes_on_where_it_stopped(place, server, monkeypatch):
-    monkeypatch.setattr(fetching, "CHUNK_BYTES", 64)
-
-    def interrupt(what, done, total):
-        if what == FIRST[1:] and done >= 64:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        get(tiny(server.origin()), progress=interrupt)
-    assert files_in(place / "data") == set()
-    get(tiny(server.origin()))
-    assert (FIRST, "bytes=64-") in server.requests
-    assert files_in(place) == INSTALLED
-
-
-def test_a_beginning_that_is_already_whole_is_not_fetched_again(place, server):
-    folder = place / "cache/simfed/partial/tiny/0"
-    folder.mkdir(parents=True)
-    (folder / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST])
-    get(tiny(server.origin()))
-    assert [path for path, _ in server.requests].count(FIRST) == 1  # answered with 416
-    assert files_in(place) == INSTALLED
-
-
-def test_a_beginning_of_a_longer_file_is_thrown_away(place, server):
-    folder = place / "cache/simfed/partial/tiny/0"
-    folder.mkdir(parents=True)
-    (folder / f"{FIRST[1:]}.part").write_bytes(PACKED[FIRST] + b"more")
-    get(tiny(server.origin()))
-    assert files_in(place) == INSTALLED
-
-
-def test_a_server_that_cannot_go_on_sends_everything_again(place, server):
-    server.ranges = False
-    folder = place / "cache/simfed/partial/tiny/0"
-    folder.mkdir(parents=True)
-    (folder / f"{FIRST[1:]}.part").write_bytes(b"x" * 30)
-    get(tiny(server.origin()))
-    assert files_in(place) == INSTALLED
 
 
 def test_an_endless_answer_is_given_up(place, server, monkeypatch):
@@ -360,18 +259,11 @@ class FullDisk(io.BytesIO):
 
 def test_a_disk_that_fills_up_during_the_download_is_cleared(place, server, monkeypatch):
     monkeypatch.setattr(fetching, "open", lambda path, mode: FullDisk(), raising=False)
-    monkeypatch.setattr(fetching, "_alone", fake_lock)
     with pytest.raises(
         SimfedError, match=r"Tiny could not be written to .*: No space left on device"
     ):
         get(tiny(server.origin()))
     assert files_in(place) == set()
-
-
-@contextlib.contextmanager
-def fake_lock(published, folder):
-    folder.mkdir(parents=True)
-    yield folder
 
 
 def test_a_disk_that_fills_up_during_the_installation_is_cleared(place, server, monkeypatch):
@@ -396,17 +288,6 @@ def test_a_place_that_cannot_be_written_is_a_sentence(place, server, monkeypatch
     (place / "data").write_text("a file where the folder should be")
     with pytest.raises(SimfedError, match="Tiny could not be written to"):
         get(tiny(server.origin()))
-
-
-def test_two_processes_do_not_fetch_the_same_data_set_at_once(place, server):
-    published = tiny(server.origin())
-    with (
-        fetching._alone(published, place / "cache/simfed/partial/tiny"),
-        pytest.raises(SimfedError, match="Tiny is being fetched by another process"),
-    ):
-        get(published)
-    get(published)
-    assert files_in(place) == INSTALLED
 
 
 # ---- a wrong source ----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simfed.learn.data.fetch import Web
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
     read_cifar,
@@ -42,9 +41,9 @@ def _list_idx_files(
     }
 
 
-def _gzipped(base: str) -> Web:
+def _gzipped(base: str) -> tuple[str, ...]:
     names = _list_idx_files(0, 0, ("",) * 4)
-    return Web(tuple(f"{base}/{name}.gz" for name in names))
+    return tuple(f"{base}/{name}.gz" for name in names)
 
 
 MNIST_MINI = Published(
@@ -160,7 +159,7 @@ CIFAR10 = Published(
     },
     decode=read_cifar,
     archives=("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"),
-    origins=(Web(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",)),),
+    origins=(("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),),
 )
 
 

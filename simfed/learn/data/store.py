@@ -57,22 +57,6 @@ def list_data_folders() -> list[Path]:
     return [Path(named).expanduser(), cached] if named else [cached]
 
 
-class Origin(Protocol):
-    """Somewhere a data set can be fetched from."""
-
-    @property
-    def label(self) -> str:
-        """What to call it in a message."""
-        ...
-
-    def fetch(self, folder: Path, progress: Progress) -> Path:
-        """Put its files into the empty `folder`; returns the folder or archive that holds them.
-
-        Raises: `simfed.learn.data.fetch.Unavailable`.
-        """
-        ...
-
-
 class View(Protocol):
     """Files by their path, in a folder or an archive."""
 
@@ -167,8 +151,8 @@ class Published:
     """File → path of another below a data folder, and how it is made of that."""
     archives: tuple[str, ...] = ()
     """Names of archives to look into, in a data folder."""
-    origins: tuple[Origin, ...] = ()
-    """Where it can be fetched from (`simfed.learn.data.fetch`), best first."""
+    origins: tuple[tuple[str, ...], ...] = ()
+    """The addresses of its files, of each place that has them all, best first."""
     home: Path | None = None
     """The one folder it is in, if it comes with simfed."""
 

@@ -350,8 +350,9 @@ class Checks:
 
     def _check_untold_losses(self) -> None:
         """A run without learning has no losses by which clients could be selected."""
-        selection = self.scenario.participation.selection
-        if selection.needs_losses:
+        scenario, selection = self.scenario, self.scenario.participation.selection
+        policies = map(scenario.policy_of_group, scenario.clients)
+        if selection.needs_losses and any(policy.arms_from is None for policy in policies):
             allowed = "a selection that needs no losses in a time-only run, such as fastest"
             raise InputError(allowed, got=selection.kind)
 

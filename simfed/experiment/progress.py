@@ -32,6 +32,8 @@ class RunProgress:
         self._rounds = rounds
         self.measure = ACCURACY
         """Of the run's task; set before the first round."""
+        self.again = 0
+        """Rounds that are played again before it goes on; set before the first."""
         self._seconds = seconds
         self._first: int | None = None
         self._quiet = quiet
@@ -44,6 +46,9 @@ class RunProgress:
         self._begun_at_wall_s = self._printed_at_wall_s = time.monotonic()
         if self._title is not None and not self._quiet:
             print(self._title, file=sys.stderr, flush=True)
+        if self.again and not self._quiet:
+            what = f"playing again up to round {self.again}, where what was learned is kept"
+            print(what, file=sys.stderr, flush=True)
         if self._live:
             self._bar = self._make_bar()
         return self
@@ -59,7 +64,9 @@ class RunProgress:
 
     def __call__(self, round: int, simulated_s: float, value: float | None) -> None:
         """Round `round` is done at `simulated_s`; `value` of the measure where it was evaluated."""
-        if self._first is None:
+        if round == self.again:
+            self._begun_at_wall_s = time.monotonic()
+        if self._first is None and round > self.again:
             self._first = round - 1  # a resumed run begins in the middle
         if value is not None:
             self._value = value
@@ -76,6 +83,9 @@ class RunProgress:
         now = time.monotonic()
         if round == self._rounds or now - self._printed_at_wall_s >= _PLAIN_EVERY_WALL_S:
             self._printed_at_wall_s = now
+            if self._first is None:
+                print(f"round {round}/{self.again} again", file=sys.stderr, flush=True)
+                return
             done = round - self._first
             left = (now - self._begun_at_wall_s) / done * (self._rounds - round)
             print(

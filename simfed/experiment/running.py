@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -17,7 +17,7 @@ from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks, check_parts
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
-from simfed.fleet.contract import Workload
+from simfed.fleet.contract import Learning, Workload
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.inputs import list_files_below, read_bytes
@@ -26,11 +26,13 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.digest import fingerprint
 from simfed.record.directory import RunDirectory, reserve
+from simfed.record.journal import OtherDecisions
 from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.record.summary import summarise, warn_of_clipping
+from simfed.replay.journaled import Journaled
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
 from simfed.scenario.fields import list_files
@@ -165,11 +167,16 @@ def carry_out_run(
                 directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(own=parts.own_columns)
+                if mode == "full":
+                    journal, live = directory.open_journal(), directory.last is None
+                    workload = Journaled(parts.tasks, journal, workload, live=live)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, parts)
             observer = stack.enter_context(beside(parts, simulation)) if beside else None
             save_every = scenario.checkpoint.every
-            _play_rounds(simulation, directory, recorder, shown, save_every, observer)
+            _play_rounds(simulation, workload, directory, recorder, shown, save_every, observer)
+            if isinstance(workload, Journaled):
+                workload.note_open()
             facts_at_end = _collect_facts_at_end(parts, workload, simulation, directory)
             facts_of_caller = at_end()
             facts_at_end["warnings"] += facts_of_caller.pop("warnings", [])
@@ -308,9 +315,9 @@ def make_self_contained(
     return files, dump_scenario(scenario, profiles, names)
 
 
-def make_method_workload(parts: Parts, workers: int, device: str) -> Workload:
+def make_method_workload(parts: Parts, workers: int, device: str) -> Learning:
     """The learning side that the method names."""
-    workload: type[Workload] = import_part(parts.scenario.method.made.workload)
+    workload: type[Learning] = import_part(parts.scenario.method.made.workload)
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
 
 
@@ -327,7 +334,7 @@ def _choose_store(asked: TrajectoryStore | None, last: Checkpoint | None) -> Tra
 
 
 def _make_replaying(
-    parts: Parts, make: Callable[[], Workload], device: str, store: TrajectoryStore
+    parts: Parts, make: Callable[[], Learning], device: str, store: TrajectoryStore
 ) -> Workload:
     """A workload that answers from a recorded trajectory as far as one is stored, then learns."""
     from simfed.replay.key import find_special_last_round, learning_key, learning_setup
@@ -398,30 +405,52 @@ def build_simulation(
 
 def _play_rounds(
     simulation: Simulation,
+    workload: Workload,
     directory: RunDirectory | None,
     recorder: Recorder,
     shown: RunProgress | Progress | None,
     save_every: int,
     observer: Progress | None = None,
 ) -> None:
-    """Let the clock run, from the checkpoint where there is one, with Ctrl-C at round borders."""
+    """Let the clock run, with Ctrl-C at round borders.
+
+    Where there is a checkpoint, it plays again up to there, and learning goes on.
+    """
 
     def save(checkpoint: Checkpoint) -> None:
         if directory is not None:
             directory.save_checkpoint(checkpoint, recorder)
 
+    last = None
     if directory is not None:
         last = directory.load_checkpoint(recorder)
-        if last is not None:
+        if last is not None and not isinstance(workload, Journaled):
             restore(simulation, last)
+            last = None
+
+    def play_again(round: int) -> int:
+        if last is None or round > last.round:
+            return 0
+        if round == last.round and isinstance(workload, Journaled):
+            with _refusing_others():
+                workload.take_up(last.facts["workload"], last.arrays)
+        return last.round
+
+    if last is not None and isinstance(shown, RunProgress):
+        shown.again = last.round
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
-        simulation.run(
-            progress=_call_both(shown, observer),
-            stop_requested=ctrl_c.asked,
-            save=save if directory is not None else None,
-            save_every=save_every,
-        )
+        try:
+            simulation.run(
+                progress=_call_both(shown, observer),
+                stop_requested=ctrl_c.asked,
+                save=save if directory is not None else None,
+                save_every=save_every,
+                plays_again=play_again,
+            )
+        except OtherDecisions as error:
+            assert directory is not None
+            raise RunFailed("; ".join([str(error), *directory.warnings])) from None
 
 
 def _call_both(first: Progress | None, second: Progress | None) -> Progress | None:
@@ -437,8 +466,15 @@ def _call_both(first: Progress | None, second: Progress | None) -> Progress | No
 
 def restore(simulation: Simulation, checkpoint: Checkpoint) -> None:
     """Go on from a checkpoint. Raises: `InputError` for one of other code."""
-    try:
+    with _refusing_others():
         simulation.restore(checkpoint)
+
+
+@contextlib.contextmanager
+def _refusing_others() -> Iterator[None]:
+    """Raises: `InputError` for a checkpoint of other code."""
+    try:
+        yield
     except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it
         allowed = "a checkpoint of this version of simfed and the same options"
         got = f"{type(error).__name__}: {error}"

@@ -19,7 +19,7 @@ One synchronous round, as the server plays it:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -173,6 +173,30 @@ class Outcome:
     """In evaluated rounds: where models are personal, per client that has taken part; else, where
     the scenario asks for it, per client at its prototype's weights."""
 
+    def plain(self) -> list[Plain]:
+        """Return it as a journal has it, without its round."""
+        return [
+            self.model_version,
+            self.rolled_back,
+            self.forced_arm,
+            {name: dict(losses) for name, losses in self.losses.items()},
+            dict(self.shared_loss),
+            dict(self.shared_loss_before),
+            dict(self.local_loss),
+            {name: list(astuple(one)) for name, one in self.evaluation.items()},
+            [[client, *astuple(one)] for client, one in self.clients.items()],
+        ]
+
+    @classmethod
+    def of_plain(cls, round: int, plain: Sequence[Plain]) -> Outcome:
+        """Return the outcome of a journal's line."""
+        version, undone, forced, losses, shared, before, local, evaluation, clients = plain
+        tested = {name: Evaluation(*one) for name, one in evaluation.items()}
+        of_clients = {client: PersonalEvaluation(*one) for client, *one in clients}
+        return cls(
+            round, version, undone, forced, losses, shared, before, local, tested, of_clients
+        )  # fmt: skip
+
 
 class Workload(Protocol):
     """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
@@ -204,8 +228,20 @@ class Workload(Protocol):
         the moment at which that is known: the client may be started again from then on."""
         ...
 
+    def timings(self) -> Mapping[str, float]:
+        """Host seconds by activity (gradients, compression, logits, …); for the manifest only."""
+        ...
+
+    def close(self) -> None:
+        """End worker processes and free shared memory; safe to call twice."""
+        ...
+
+
+class Learning(Workload, Protocol):
+    """A workload that learns, and can be gone on with."""
+
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """All that a resumed run needs: (JSON-able facts, name → NumPy array)."""
+        """Return what was learned: (JSON-able facts, name → NumPy array)."""
         ...
 
     def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
@@ -213,15 +249,7 @@ class Workload(Protocol):
         ...
 
     def contribution(self, task: Task) -> Contribution:
-        """The contribution of a task that is under way: what a resumed run goes on with."""
-        ...
-
-    def timings(self) -> Mapping[str, float]:
-        """Host seconds by activity (gradients, compression, logits, …); for the manifest only."""
-        ...
-
-    def close(self) -> None:
-        """End worker processes and free shared memory; safe to call twice."""
+        """Return the contribution of a task that is under way, after `restore`."""
         ...
 
 

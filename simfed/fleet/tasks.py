@@ -229,6 +229,26 @@ class Tasks:
         )
         return task._replace(unpacking=tuple(unpacking))
 
+    def name_changes(self, task: Task, sent: Task) -> list[str]:
+        """Return the fields of which changes travel in `sent`, which came of `task`."""
+        if not sent.unpacking:
+            return []
+        assert task.held is not None
+        missed = task.model_version - task.held
+        return [
+            name
+            for name, field in task.plan.down.items()
+            if field.kind == "weights"
+            and self._make_unpacking(task, field, missed) in sent.unpacking
+        ]
+
+    def as_answered(self, task: Task, down_bytes: float, names: Sequence[str]) -> Task:
+        """Return `task` with the bytes that were sent, of which these fields were changes."""
+        missed = 0 if task.held is None else task.model_version - task.held
+        fields = (task.plan.down[name] for name in names)
+        unpacking = tuple(self._make_unpacking(task, field, missed) for field in fields)
+        return task._replace(downlink_bytes=down_bytes, unpacking=unpacking)
+
     def _make_unpacking(self, task: Task, field: Field, times: int) -> Work:
         k, choice = self.change_entries(field), self.change_choice
         return codec_work(
@@ -316,12 +336,15 @@ class Tasks:
             self._bytes[key] = _count_bytes(choice.codec, field.entries, k, self.index_code, layout)
         return self._bytes[key]
 
-    def server_work(self, arrived: Iterable[Who], round: int) -> Sequence[Work]:
+    def server_work(
+        self, arrived: Iterable[Who], round: int, *, measured: bool | None = None
+    ) -> Sequence[Work]:
         """The server's work at a merge, beside decompression of the arrivals.
 
         That of the merging rule and of the method; the compression of every prototype's change,
         where changes travel down; and, for servers whose device knows how long they take, the rest
         of a merge, the wait for losses that clients measure, and the evaluation that is due.
+        `measured`: whether one of them measures; None: as the scenario says.
         """
         arrived = list(arrived)
         work = [
@@ -331,11 +354,7 @@ class Tasks:
         if self._changes is not None:
             work += self._compress_changes(round)
         work.append(Work("handling", SERVER, 1))
-        measures, group_of = self._measures, self._group_of_client
-        clients = self.setting.clients
-        if any(measures) and any(
-            who.client >= clients or measures[group_of[who.client]] for who in arrived
-        ):
+        if self._measure_losses(arrived) if measured is None else measured:
             work.append(Work("losses", SERVER, 1))
         due = self.scenario.evaluation.due(round, self.scenario.rounds)
         if due and self._test_samples and not self.method.personal:
@@ -344,6 +363,13 @@ class Tasks:
                 for name, size in self.setting.prototypes.items()
             ]
         return work
+
+    def _measure_losses(self, arrived: Iterable[Who]) -> bool:
+        measures, group_of = self._measures, self._group_of_client
+        clients = self.setting.clients
+        return any(measures) and any(
+            who.client >= clients or measures[group_of[who.client]] for who in arrived
+        )
 
     def _merge_by_rule(self, arrived: Sequence[Who]) -> Iterable[Work]:
         """What the scenario's merging rule works, prototype by prototype."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_json
-from simfed.record import files
+from simfed.record import files, journal
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.lock import LOCK
 from simfed.record.schema import TABLES
@@ -29,6 +29,8 @@ _OURS = {
     "network",
     "plugins",
     "checkpoint",
+    journal.NAME,
+    journal.COMPRESSED,
     *(f"{name}.parquet" for name in TABLES),
     "accuracy.png",  # what `simfed run`, `timeline` and `report` draw unless told elsewhere
     *(f"timeline.{kind}" for kind in ("png", "svg", "pdf", "html", "json.gz")),

@@ -29,6 +29,7 @@ from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
 from simfed.record import files
 from simfed.record.digest import digest_file, digest_value
+from simfed.record.journal import NAME, NOTHING, DamagedJournal, Journal, Prefix, check_prefix
 from simfed.record.recorder import DamagedSegment, Recorder
 
 FORMAT = 2
@@ -58,10 +59,12 @@ class Loaded:
     """A checkpoint that was found whole."""
 
     checkpoint: Checkpoint
-    segments: Mapping[str, Plain]
-    """The recorder's state."""
+    segments: Mapping[str, Plain] | None
+    """The recorder's state; None: rows come again."""
     name: str
     """The file that holds it."""
+    journal: Prefix = NOTHING
+    """What it goes with; of a run that keeps no journal, nothing."""
     warning: str | None = None
     """Which newer checkpoint was passed over, and why."""
 
@@ -87,7 +90,9 @@ class CheckpointFolder:
         """Whether there is a checkpoint, whole or not."""
         return any((self.path / name).exists() for name in self._names())
 
-    def save(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
+    def save(
+        self, checkpoint: Checkpoint, recorder: Recorder, journal: Journal | None = None
+    ) -> None:
         """A new checkpoint; the one before stays beside it.
 
         Of older ones those stay that are small and whose rounds are at least twice those of the
@@ -95,7 +100,9 @@ class CheckpointFolder:
         again. The recorder's new rows become segments. Raises: `OSError`.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        recorder.flush()
+        if journal is None:
+            recorder.flush()
+        prefix = None if journal is None else journal.flush()
         arrays = self.path / _name_arrays_file(checkpoint.round)
         digest = _put_arrays(arrays, checkpoint.arrays)
         state = {
@@ -103,7 +110,8 @@ class CheckpointFolder:
             "run": self._run,
             "round": checkpoint.round,
             "arrays": {"file": arrays.name, "digest": digest},
-            "segments": recorder.state(),
+            "segments": recorder.state() if journal is None else None,
+            "journal": prefix,
             "facts": checkpoint.facts,
         }
         with files.named_after(self.path / _NEWEST, _seal_state(state)):
@@ -129,7 +137,7 @@ class CheckpointFolder:
                 loaded = self._read(name, recorder)
             except InputError as error:
                 damaged = damaged or error
-                rows_alone |= isinstance(error, DamagedSegment)
+                rows_alone |= isinstance(error, (DamagedSegment, DamagedJournal))
                 continue
             if damaged is None:
                 return loaded
@@ -138,7 +146,7 @@ class CheckpointFolder:
         if damaged is None:
             return None
         if rows_alone:
-            begun = "no checkpoint has all its rows, so the run began at round 1 again"
+            begun = "no checkpoint goes with what is left, so the run began at round 1 again"
             return replace(_BEGINNING, warning=f"{damaged}; {begun}")
         raise damaged.changed(hint="no other checkpoint is whole, --overwrite begins the run again")
 
@@ -173,15 +181,15 @@ class CheckpointFolder:
         """What is wrong with the states and arrays that are kept of a finished run."""
         return [state for state in self._of_finished() if isinstance(state, InputError)]
 
-    def kept(self) -> list[Checkpoint]:
+    def kept(self) -> list[Loaded]:
         """The whole states of a finished run, the last one first."""
-        return [state for state in self._of_finished() if isinstance(state, Checkpoint)]
+        return [state for state in self._of_finished() if isinstance(state, Loaded)]
 
-    def _of_finished(self) -> Iterator[Checkpoint | InputError]:
+    def _of_finished(self) -> Iterator[Loaded | InputError]:
         for name in (_NEWEST, _EARLIER):
             try:
                 if (self.path / name).exists():
-                    yield self._read(name, None).checkpoint
+                    yield self._read(name, None)
             except InputError as error:
                 yield error
 
@@ -205,10 +213,13 @@ class CheckpointFolder:
                 raise _make_damage_error(arrays, "it is missing")
             if digest_file(arrays) != state["arrays"]["digest"]:
                 raise _make_damage_error(arrays, "its content is not what its digest says")
-            if recorder is not None:
+            prefix = Prefix(*(state["journal"] or NOTHING))
+            if recorder is not None and prefix.bytes:
+                check_prefix(self.path.parent / NAME, prefix)
+            elif recorder is not None:
                 recorder.check(state["segments"])
             checkpoint = Checkpoint(int(state["round"]), state["facts"], load_file(arrays))
-            return Loaded(checkpoint, state["segments"], name)
+            return Loaded(checkpoint, state["segments"], name, prefix)
         except (*_MALFORMED, SafetensorError) as error:
             raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
         except OSError as error:

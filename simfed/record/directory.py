@@ -27,6 +27,7 @@ from simfed.ground.writing import writing
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
 from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
+from simfed.record.journal import NAME, Journal
 from simfed.record.lock import LOCK, lock_folder
 from simfed.record.manifest import list_differences
 from simfed.record.read import read_manifest
@@ -55,6 +56,7 @@ class RunDirectory:
         self._checkpoints = CheckpointFolder(path / "checkpoint", self._id)
         self._loaded: Loaded | None = None
         self._beside: dict[str, bytes] = {}
+        self._journal: Journal | None = None
 
     @classmethod
     def create(
@@ -170,8 +172,10 @@ class RunDirectory:
 
     @property
     def last(self) -> Checkpoint | None:
-        """The checkpoint that `resume` found, until it is loaded."""
-        return self._loaded.checkpoint if self._loaded is not None else None
+        """The checkpoint that `resume` found, until it is loaded; None: it begins anew."""
+        if self._loaded is None or not self._loaded.checkpoint.round:
+            return None
+        return self._loaded.checkpoint
 
     @property
     def has_checkpoint(self) -> bool:
@@ -197,10 +201,16 @@ class RunDirectory:
             own=own,
         )
 
+    def open_journal(self) -> Journal:
+        """Return the run's journal up to the checkpoint that it goes on from."""
+        end = 0 if self._loaded is None else self._loaded.journal.bytes
+        self._journal = Journal(self.path / NAME, end)
+        return self._journal
+
     def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
         """A new checkpoint; the one before stays beside it, and a few small ones of long before."""
         with self._going():
-            self._checkpoints.save(checkpoint, recorder)
+            self._checkpoints.save(checkpoint, recorder, self._journal)
             aside.drop(self.path)
 
     def load_checkpoint(self, recorder: Recorder) -> Checkpoint | None:
@@ -236,6 +246,8 @@ class RunDirectory:
                 files.put_file(self.path / f"{name}.parquet", write)
             files.put_json(self.path / "summary.json", summary)
             fingerprint = running.hexdigest()
+            if self._journal is not None:
+                manifest = {**manifest, "journal": self._journal.compress()}
             self._put_manifest(**manifest, fingerprint=fingerprint, status="finished")
         self.tidy()
         return fingerprint
@@ -246,6 +258,7 @@ class RunDirectory:
             aside.drop(self.path)
             files.delete_partials(self.path)
             self._checkpoints.delete_older()
+            (self.path / NAME).unlink(missing_ok=True)
         shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
 
     def _put_manifest(self, **changes: Plain) -> None:

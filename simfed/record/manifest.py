@@ -20,7 +20,7 @@ _EVERY = {
 }
 _OF_SCENARIO = _EVERY | {"models", "classes", "data", "profiles", "learning_wall_s"}
 _KEYS = {
-    "full": _OF_SCENARIO,
+    "full": _OF_SCENARIO | {"journal"},
     "time-only": _OF_SCENARIO,
     "deployed": _OF_SCENARIO | {"clocks"},
     "flower": _EVERY | {"computing", "app", "repeatable"},
@@ -109,6 +109,7 @@ def _are_texts(value: Plain) -> bool:
 
 _FORMS: dict[str, tuple[str, Callable[[Plain], bool]]] = {
     "id": ("32 hexadecimal digits", _is_hex(32)),
+    "journal": ("32 hexadecimal digits", _is_hex(32)),
     "device": ("cpu or cuda", lambda value: value in ("cpu", "cuda")),
     "versions": (
         "a mapping of packages to versions",

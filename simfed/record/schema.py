@@ -251,8 +251,6 @@ class Table:
     """Columns of whole numbers, at most two, by which its rows ascend."""
     once: tuple[str, ...] = ()
     """Columns whose values stand together in one row alone."""
-    learned: tuple[str, ...] | None = ()
-    """Columns that come of learning, so that no clock plays them again; None: all."""
     make_rows: Callable[[], Any] = list
     """What rows are collected in."""
     title: str = ""
@@ -292,22 +290,18 @@ for _name, _table in {
         optional=False,
         order=("round",),
         once=("round", "prototype"),
-        learned=None,
     ),
     "participations": Table(
         Participation,
         optional=False,
         order=("merge", "client"),
-        learned=("local_loss", "gain", "reward_raw", "reward"),
     ),
     "policies": Table(PolicyValue, optional=False, order=("round",)),
     "links": Table(LinkUse, optional=False, make_rows=LinkUses),
     "spans": Table(Span, optional=False),
-    "clients": Table(
-        ClientResult, order=("round", "client"), once=("round", "client"), learned=None
-    ),
+    "clients": Table(ClientResult, order=("round", "client"), once=("round", "client")),
     "merges": Table(Merge, title="Edge servers"),
-    "processor": Table(ProcessorUse, order=("merge", "client"), learned=None),
+    "processor": Table(ProcessorUse, order=("merge", "client")),
 }.items():
     declare(_name, _table)
 

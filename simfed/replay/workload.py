@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pydantic import TypeAdapter
 
 from simfed.compress.choice import Choice
-from simfed.fleet.contract import Contribution, Outcome, Task, Workload
+from simfed.fleet.contract import Contribution, Learning, Outcome, Task
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
@@ -73,7 +73,7 @@ class ReplayingWorkload:
 
     def __init__(
         self,
-        build: Callable[[], Workload],
+        build: Callable[[], Learning],
         tasks: Tasks,
         trajectory: Trajectory,
         *,
@@ -85,7 +85,7 @@ class ReplayingWorkload:
         self._trajectory = trajectory
         self._last_round = last_round
         self._state_every = state_every
-        self._real: Workload | None = None
+        self._real: Learning | None = None
         self._node = "root"
         self._lost: list[ReplayedContribution] = []
         self._steps: list[_Step] = []
@@ -268,7 +268,7 @@ class ReplayingWorkload:
         self._steps.clear()
         self._rebuilding_wall_s = time.perf_counter() - begun
 
-    def _restore_nearest(self, real: Workload, merges: Sequence[int]) -> int:
+    def _restore_nearest(self, real: Learning, merges: Sequence[int]) -> int:
         """Restore the newest kept state on the way; returns the index of the step after it."""
         for i in reversed(merges):
             state = self._trajectory.state(self._steps[i].node)
@@ -285,12 +285,12 @@ class ReplayingWorkload:
                 return i + 1
         return 0
 
-    def _tie_together(self, real: Workload, at_work: Iterable[ReplayedContribution]) -> None:
+    def _tie_together(self, real: Learning, at_work: Iterable[ReplayedContribution]) -> None:
         """Each contribution at work knows the real one of its task."""
         for contribution in at_work:
             contribution.real = real.contribution(contribution.task)
 
-    def _repeat(self, real: Workload, step: _Step) -> None:
+    def _repeat(self, real: Learning, step: _Step) -> None:
         if step.kind == "execute":
             (contribution,) = step.contributions
             contribution.real = real.execute(contribution.task, contribution.choice)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, cast
 
 from simfed.compress.choice import Choice
-from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
+from simfed.fleet.contract import Contribution, Learning, Outcome, TieredWorkload, Workload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.privacy import make_account
@@ -74,7 +74,7 @@ class Simulation:
         messages is the world's); `edges`: edge servers between the clients and the server, whose
         own participations are in `backbone`."""
         self._scenario = scenario
-        self._workload = workload
+        self._workload = cast("Learning", workload)
         self._world = world
         self._recorder = recorder
         self._streams = streams
@@ -119,17 +119,20 @@ class Simulation:
         stop_requested: Callable[[], bool] = lambda: False,
         save: Callable[[Checkpoint], None] | None = None,
         save_every: int = 0,
+        plays_again: Callable[[int], int] = lambda round: 0,
     ) -> None:
         """Play the rounds that are left.
 
         progress: called after each round. stop_requested: asked at each round's border; once it
         says yes the state is saved and `Interrupted` raised. save: keeps a checkpoint; called every
-        `save_every` rounds and after the last one (0: only when stopped).
+        `save_every` rounds and after the last one (0: only when stopped). plays_again: asked
+        at each round's border, up to which round it is kept already; 0: not as far as this.
         """
         if not self._has_set_out:
             self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
+        self._plays_again = plays_again
         if self._round < self._scenario.rounds:
             self._world.gather(stop_requested)
         self._done = self._env.event()
@@ -470,15 +473,16 @@ class Simulation:
         """What happens between two rounds: progress, a checkpoint, a stop."""
         if self._progress is not None:
             self._progress(self._round, self._now_s, self._mean_measure(outcome))
+        kept = self._plays_again(self._round)
         last = self._round == self._scenario.rounds
         stop = not last and self._stop_requested()
         due = self._save_every and (last or self._round % self._save_every == 0)
-        if self._save is not None and (stop or due):
+        if self._save is not None and (stop or due) and not kept:
             with self._recording:
                 self._save(self.checkpoint())
         if stop:
             hints = ["--resume goes on from there"] if self._save is not None else []
-            raise Interrupted(f"stopped after round {self._round}", *hints)
+            raise Interrupted(f"stopped after round {kept or self._round}", *hints)
 
     def _mean_measure(self, outcome: Outcome) -> float | None:
         measures = {

@@ -6,7 +6,7 @@ and accuracies, and so neither rewards nor rollbacks; a merge only counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
-from simfed.ground.steps import bytes_beside
 from simfed.record import Run
+from simfed.record.journal import Line, read_finished
 from simfed.record.read import number_turns
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
@@ -53,73 +53,110 @@ class SizedContribution:
 
 
 class Recorded:
-    """The arms and sizes of a recorded run, for `policy.arms_from`."""
+    """The arms, sizes and losses of a recorded run, for `policy.arms_from`."""
 
     def __init__(self, run: Run) -> None:
-        table = run.table("participations")
-        self._where = run.path
+        self._where = f"policy.arms_from: {run.path}"
         scenario = run.scenario
         self._index_code = scenario["compression"]["index_code"]
         self._models = {name: each["model"] for name, each in scenario["prototypes"].items()}
-        self._sent: dict[tuple[int, int, int], Any] = {}
-        self._arms: dict[int, list[Choice]] = {}
-        choices: dict[str, Choice] = {}
-        self._levels: dict[int, list[int | None]] = {}
         self._changes = _read_downlink(scenario)
         self._changes_are_same = False  # until compared with a scenario's
-        columns = run.table("rounds").select(["round", "rolled_back"]).to_pydict()
-        self.rolled_back = {
-            round for round, undone in zip(*columns.values(), strict=True) if undone
-        }
+        self._sent: dict[tuple[int, int, int], Any] = {}
+        """Prototype and K of each participation that a table tells of."""
+        self._pulls: dict[int, list[tuple[Choice, int | None]]] = {}
+        self._read_table(run)
+        self._answers: dict[str, Plain] = {}
+        self.rolled_back: set[int] = set()
         """Rounds whose merge was undone."""
-        sets_k = _is_k_set_by_policy(scenario)
-        names = ("round", "client", "arm", "prototype", "k", "uplink_bytes", "downlink_bytes")
+        self.losses: dict[str, tuple[float, float]] = {}
+        """Label of a task → its client's own loss before and after the merge."""
+        if "journal" in run.manifest and run.path is not None:
+            self._read_journal(read_finished(run.path, run.manifest["journal"]))
+        self._measuring = {int(label.partition("/")[0]) for label in self.losses}
+        self._clients = sum(int(group.get("count", 1)) for group in scenario["clients"])
+
+    def _read_table(self, run: Run) -> None:
+        table = run.table("participations").sort_by("started_at_s")
+        sets_k = _is_k_set_by_policy(run.scenario)
+        names = ("round", "client", "arm", "prototype", "k")
         columns = (table.column(name).to_pylist() for name in names)
-        for turn, (round, client, arm, *sent) in number_turns(zip(*columns, strict=True)):
-            self._sent[round, client, turn] = sent
-            choice = choices.setdefault(arm, Choice.of(arm))
-            self._arms.setdefault(client, []).append(choice)
+        for turn, row in number_turns(zip(*columns, strict=True)):
+            round, client, arm, prototype, k = row
+            self._sent[round, client, turn] = prototype, k
+            choice = Choice.of(arm)
             by_k = sets_k and choice.codec.takes_k
-            self._levels.setdefault(client, []).append(sent[1] if by_k else None)
+            self._pulls.setdefault(client, []).append((choice, k if by_k else None))
+
+    def _read_journal(self, lines: Iterable[Line]) -> None:
+        for _, label, answer in lines:
+            kind, _, what = label.partition(" ")
+            if kind == "merge":
+                outcome = Outcome.of_plain(int(what), answer)
+                self.losses |= outcome.local_loss
+                if outcome.rolled_back:
+                    self.rolled_back.add(outcome.round)
+            elif label == "under way":
+                for _, client, _, choice in answer:
+                    self._pulls.setdefault(client, []).append((Choice.of(choice), None))
+            else:
+                self._answers[label] = answer
 
     def arms(self, client: int) -> list[Choice]:
-        """What this client played, round after round in which it took part."""
-        return self._arms.get(client, [])
+        """What this client played, in the order in which it began."""
+        return [choice for choice, _ in self._pulls.get(client, ())]
 
     def levels(self, client: int) -> list[int | None]:
         """K of each of them, where policies set it; else None."""
-        return self._levels.get(client, [])
+        return [k for _, k in self._pulls.get(client, ())]
+
+    def measures(self, clients: Iterable[int]) -> bool:
+        """Return whether one of these clients, or edge servers, measured a loss."""
+        return any(c in self._measuring or c >= self._clients for c in clients) and bool(
+            self._measuring
+        )
 
     def uplink(self, task: Task, told: int | None, index_code: str) -> tuple[float, int | None]:
-        """Return the bytes that this client sent in this round, and the K of its row.
+        """Return the bytes that this client sent in this round, and of how many entries.
 
         Args:
-            told: `count_told`; None: the row's, as it depends on the data.
+            told: `count_told`; None: it depends on the data.
 
         Raises: `InputError` where it took no part, or what it sent was made otherwise.
         """
-        return self.read_sizes(task, told, index_code)[0], self._participation(task)[1]
+        size_bytes, told = self._read_answer("up", task, told, index_code)
+        return size_bytes, told
 
-    def downlink_bytes(self, task: Task, told: int | None, tasks: Tasks) -> float:
-        """What this client was sent in this round; raises as `uplink`."""
+    def find_sent(self, task: Task, told: int | None, tasks: Tasks) -> Task:
+        """Return `task` as it was sent to this client in this round.
+
+        Raises: as `uplink`.
+        """
         if not self._changes_are_same:
             wanted = _read_downlink(tasks.scenario.model_dump(mode="json"))
             self._changes_are_same = wanted == self._changes
         if not self._changes_are_same:
             raise InputError(
-                "a recorded run with the same downlink.compression, as sizes on the way down are "
-                "taken from it",
-                where=f"policy.arms_from: {self._where}",
+                "a recorded run with the same downlink.compression, as sizes on the way "
+                "down are taken from it",
+                where=self._where,
                 got=self._changes or "none",
             )
-        return self.read_sizes(task, told, tasks.index_code)[1]
+        return tasks.as_answered(task, *self._read_answer("down", task, told, tasks.index_code))
 
-    def read_sizes(self, task: Task, told: int | None, index_code: str) -> tuple[float, float]:
-        """Bytes that moved up and down; raises as `uplink`."""
-        where = f"policy.arms_from: {self._where}"
-        prototype, recorded_k, up_bytes, down_bytes = self._participation(task)
-        wanted_k = recorded_k if told is None else min(told, task.plan.longest)
-        wanted = task.model, wanted_k, index_code
+    def _read_answer(self, way: str, task: Task, told: int | None, index_code: str) -> Plain:
+        answer = self._answers.get(f"{way} {task.label}")
+        if answer is None:
+            raise InputError(
+                "one in which it does",
+                where=self._where,
+                problem=f"in the recorded run client {task.client} takes no part in round "
+                f"{task.round} of which the size is known",
+            )
+        participation = task.round, task.client, task.who.turn
+        wanted_k = None if told is None else min(told, task.plan.longest)
+        prototype, recorded_k = self._sent.get(participation, (task.prototype, wanted_k))
+        wanted = task.model, recorded_k if told is None else wanted_k, index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:
             names = ("model", "K", "index code")
@@ -127,22 +164,9 @@ class Recorded:
             raise InputError(
                 "a recorded run with " + listed([f"{names[i]} {wanted[i]}" for i in differ])
                 + f" for client {task.client}, as sizes that depend on the data are taken from it",
-                where=where, got=listed([str(got[i]) for i in differ]),
+                where=self._where, got=listed([str(got[i]) for i in differ]),
             )  # fmt: skip
-        up_bytes -= bytes_beside(task.plan, "upload")
-        return float(up_bytes), float(down_bytes) - bytes_beside(task.plan, "download")
-
-    def _participation(self, task: Task) -> Any:
-        """Prototype, K, and the bytes each way."""
-        participation = task.round, task.client, task.who.turn
-        if participation not in self._sent:
-            raise InputError(
-                "one in which it does",
-                where=f"policy.arms_from: {self._where}",
-                problem=f"in the recorded run client {task.client} takes no part in round "
-                f"{task.round}",
-            )
-        return self._sent[participation]
+        return answer
 
 
 def _read_downlink(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -248,11 +272,10 @@ class TimeOnlyWorkload:
         self, recorded: Recorded, task: Task, choice: Choice, k: int
     ) -> tuple[Task, float, int | None]:
         size_bytes, told = self.tasks.uplink_bytes(task, choice), count_told(task, choice, k)
+        if self.tasks.downlink_varies(task):
+            task = recorded.find_sent(task, told, self.tasks)
         if size_bytes is None:
             size_bytes, told = recorded.uplink(task, told, self.tasks.index_code)
-        if self.tasks.downlink_varies(task):
-            down_bytes = recorded.downlink_bytes(task, told, self.tasks)
-            task = self.tasks.as_recorded(task, down_bytes)
         return task, size_bytes, told
 
     def merge(
@@ -262,13 +285,22 @@ class TimeOnlyWorkload:
         noise is merged at least."""
         for contribution in contributions:
             self.discard(contribution)
-        undone = self._recorded is not None and round in self._recorded.rolled_back
+        recorded = self._recorded
+        undone = recorded is not None and round in recorded.rolled_back
         self._merges += (bool(contributions) or self._noisy) and not undone
-        return Outcome(round, self._merges)
+        losses = {}
+        if recorded is not None and self.tasks.scenario.participation.selection.needs_losses:
+            labels = [one.task.label for c in contributions for one in _list_merged(c)]
+            losses = {label: recorded.losses[label] for label in labels if label in recorded.losses}
+        return Outcome(round, self._merges, local_loss=losses)
 
     def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
         """The method's work at the merge of these contributions."""
-        return self.tasks.server_work([c.task.who for c in contributions], round)
+        arrived, recorded = [c.task.who for c in contributions], self._recorded
+        if recorded is None:
+            return self.tasks.server_work(arrived, round)
+        measured = recorded.measures([who.client for who in arrived])
+        return self.tasks.server_work(arrived, round, measured=measured)
 
     def discard(self, contribution: Contribution) -> None:
         """It is under way no longer; there is nothing to give back."""
@@ -330,6 +362,12 @@ class TimeOnlyWorkload:
                 hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
             )
         return size
+
+
+def _list_merged(contribution: Contribution) -> Sequence[Contribution]:
+    """The clients' contributions behind what an edge server sends; of a client its own."""
+    assert isinstance(contribution, SizedContribution)
+    return contribution.merged or [contribution]
 
 
 def _make_varying_error(task: Task) -> InputError:

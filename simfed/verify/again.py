@@ -1,25 +1,19 @@
 """A finished run, played again and held against its tables.
 
-`replay` lets the clock play once more with all of its keyed draws: who is asked, who is there, what
-policies choose, how long devices take, what fails. What learning came to is taken from the tables:
-losses, rewards, which merges were undone, and sizes that depend on them. So everything else in the
-tables of a simulated run follows, row by row. `recompute` learns again, too: from the run's
-beginning, or from the checkpoint that a finished run keeps beside its last one, up to the last of a
-sample of its rounds.
+`replay` lets the clock play once more with all of its keyed draws, over the journal of
+what learning answered: every row of every table follows. `recompute` learns again, too:
+from the run's beginning, or from the checkpoint that a finished run keeps beside its
+last one, up to the last of a sample of its rounds.
 
-What is compared is every row on the way, not only those of the sampled rounds. Numbers must agree
-to 1e-9: another version of a library, or another kind of processor, may change the last bits of a
-draw's logarithm, and with them more.
+Numbers must agree to 1e-9: another version of a library, or another kind of processor,
+may change the last bits of a draw's logarithm, and with them more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,27 +25,26 @@ from simfed.experiment.running import (
     choose_workers,
     make_method_workload,
     make_time_only_workload,
-    restore,
 )
-from simfed.fleet.contract import Contribution, Outcome, Workload
 from simfed.fleet.tasks import choose_pull, count_told
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, Spent, paces_of, watches
-from simfed.policy.base import Wrapped
-from simfed.record.checkpoint import Checkpoint, CheckpointFolder
+from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
+from simfed.record.journal import COMPRESSED, Journal
 from simfed.record.manifest import versions
 from simfed.record.read import Run, number_turns, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
-from simfed.sim.workload import SizedContribution, TimeOnlyWorkload
+from simfed.replay.journaled import Journaled
 from simfed.verify.invariants import Broken, Columns, Rows
-from simfed.verify.sizes import ROUNDING, RecordedSizes, SizeUnknown, read_participations
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TOLERANCE = 1e-9
+ROUNDING = 1e-13
+"""What sums and differences of instants are rounded by, as a share of the largest."""
 
 
 class Again(list[str]):
@@ -61,28 +54,24 @@ class Again(list[str]):
 
 
 def replay(run: Run, parts: Parts) -> list[str]:
-    """Play the clock of a simulated run again; what its tables say otherwise. Nothing is compared
-    where sizes depend on what was learned and of a lost message no table tells how long it was: of
-    one that had been sent again and was cut, that travels in pieces, or that was cut or came at the
-    very instant of a merge for which it was too stale, or behind an edge server."""
-    full = run.manifest.get("mode") == "full"
-    workload: Workload
-    make_policy: Callable[[int], Policy]
-    if full:
-        workload, make_policy = (
-            _Remembered(parts, run),
-            partial(_make_paid_policy, parts, _read_rewards(run)),
-        )
-    else:
-        workload, make_policy = make_time_only_workload(parts), parts.policy
+    """Play a simulated run again; what its tables say otherwise."""
     recorder = Recorder(own=parts.own_columns)
     try:
-        build_simulation(parts, workload, recorder, make_policy).run()
-    except SizeUnknown:
-        return []
+        if run.manifest.get("mode") == "full":
+            workload = Journaled(parts.tasks, open_finished(run))
+            build_simulation(parts, workload, recorder).run()
+            workload.note_open()
+        else:
+            build_simulation(parts, make_time_only_workload(parts), recorder).run()
     except (InputError, InputErrors, RunFailed) as error:
         return [f"scenario.yaml: cannot be played again: {error}"]
-    return [*_compare_tables(run, recorder, learned=not full)]
+    return [*_compare_tables(run, recorder)]
+
+
+def open_finished(run: Run, end: int | None = None) -> Journal:
+    """Return the journal of a finished run up to `end` bytes (None: all), to read alone."""
+    assert run.path is not None
+    return Journal(run.path / COMPRESSED, end, appends=False)
 
 
 def recompute(
@@ -106,29 +95,25 @@ def recompute(
     try:
         parts = load_parts(run, path)
         total = parts.scenario.rounds
-        checkpoints = {checkpoint.round: checkpoint for checkpoint in _list_kept_checkpoints(run)}
-        start = min(
-            (checkpoints[number] for number in checkpoints if 0 < number < total),
-            default=None,
-            key=lambda checkpoint: checkpoint.round,
-        )
+        kept = {one.checkpoint.round: one for one in _list_kept_checkpoints(run)}
+        start = kept[min(kept)] if kept and min(kept) < total else None
+        begun = 0 if start is None else start.checkpoint.round
         sample = draw_rounds(run, rounds, total)
-        early = [number for number in sample if start is None or number <= start.round]
-        stretches: list[tuple[Checkpoint | None, int]] = [(None, early[-1])] if early else []
-        if start is not None and sample[-1] > start.round:
+        stretches: list[tuple[Loaded | None, int]] = []
+        if early := [number for number in sample if number <= begun or start is None]:
+            stretches.append((None, early[-1]))
+        if start is not None and sample[-1] > begun:
             stretches.append((start, total))
-        for begun, last in stretches:
-            recorder, reached = _learn_rounds(
-                parts, str(run.manifest["device"]), begun, last, workers
-            )
-            problems += _compare_tables(run, recorder, learned=True, from_the_end=begun is not None)
-            if reached.round in checkpoints:
-                problems += _compare_weights(checkpoints[reached.round], reached)
+        for loaded, last in stretches:
+            recorder, round, arrays = _learn_rounds(run, parts, loaded, last, workers)
+            problems += _compare_tables(run, recorder)
+            if round in kept:
+                problems += _compare_weights(kept[round].checkpoint, arrays)
     except (InputError, InputErrors, RunFailed) as error:
         problems.append(f"scenario.yaml: cannot be played again: {error}")
         return problems
     problems += compare_versions(run) if problems else []
-    stretch_texts = [f"{begun.round + 1 if begun else 1} to {last}" for begun, last in stretches]
+    stretch_texts = [f"{begun + 1 if loaded else 1} to {last}" for loaded, last in stretches]
     problems.said = f"rounds {' and '.join(stretch_texts)}"
     return problems
 
@@ -138,93 +123,6 @@ def draw_rounds(run: Run, count: int, total: int) -> list[int]:
     seed = int(str(run.manifest["fingerprint"])[:12], 16)
     drawn = Streams(seed)("recompute").choice(total, size=min(count, total), replace=False)
     return sorted(int(round) + 1 for round in drawn)
-
-
-class _Remembered(TimeOnlyWorkload):
-    """A stand-in for learning that knows from the tables what it came to."""
-
-    def __init__(self, parts: Parts, run: Run) -> None:
-        self._record = RecordedSizes(run, parts)
-        super().__init__(parts.tasks, recorded=self._record)
-        self._forced = parts.scenario.safeguard.forced
-        self._losses = {
-            (round, client, turn): loss
-            for turn, (round, client, loss) in read_participations(run, "local_loss")
-            if loss is not None
-        }
-
-    def merge(
-        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
-    ) -> Outcome:
-        """Counts it, and tells the losses that are in the tables; of a gain nothing."""
-        tasks = [client.task for one in contributions for client in _list_merged(one)]
-        losses = ((t.label, self._losses.get((t.round, t.client, t.who.turn))) for t in tasks)
-        undone = round in self._record.rolled_back
-        return replace(
-            super().merge(round, contributions, weights),
-            rolled_back=undone,
-            forced_arm=self._forced if undone else None,
-            local_loss={
-                # of the one before nothing is known: a gain of 0, or with inf that of a divergence
-                label: (min(loss, sys.float_info.max), loss)
-                for label, loss in losses
-                if loss is not None
-            },
-        )
-
-
-def _list_merged(contribution: Contribution) -> Sequence[Contribution]:
-    """The clients' contributions behind what an edge server sends; of a client its own."""
-    assert isinstance(contribution, SizedContribution)
-    return contribution.merged or [contribution]
-
-
-class _Paid(Wrapped):
-    """A client's policy that is told the rewards in the tables, whatever it is told here."""
-
-    def __init__(self, policy: Policy, rewards: Sequence[float | None]) -> None:
-        """`rewards`: of its free choices in the order in which they were made."""
-        super().__init__(policy)
-        self.draws, self.watches_time = policy.draws, watches(policy)  # type: ignore[misc]
-        self._rewards = iter(rewards)
-        self._reward_of: dict[int, float | None] = {}
-
-    def pull(self, rng: np.random.Generator) -> Pull:
-        pull = self._policy.pull(rng)
-        self._reward_of[id(pull)] = next(self._rewards, None)
-        return pull
-
-    def update(self, pull: Pull, reward: float) -> None:
-        paid = self._reward_of.pop(id(pull))
-        if paid is None:
-            raise InputError("a reward of each participation that arrived", got="none")
-        self._policy.update(pull, paid)
-
-    def void(self, pull: Pull) -> None:
-        self._reward_of.pop(id(pull), None)
-        self._policy.void(pull)
-
-    def watch(self, pull: Pull, spent: Spent) -> None:
-        self._policy.watch(pull, spent)
-
-
-def _make_paid_policy(
-    parts: Parts, rewards: Mapping[int, Sequence[float | None]], client: int
-) -> Policy:
-    return _Paid(parts.policy(client), rewards.get(client, ()))
-
-
-def _read_rewards(run: Run) -> dict[int, list[float | None]]:
-    """Client → rewards of its free choices, in the order in which they were made."""
-    rows = [
-        (client, round, turn, reward)
-        for turn, (round, client, choice, reward) in read_participations(run, "choice", "reward")
-        if choice != "forced"
-    ]
-    rewards: dict[int, list[float | None]] = {}
-    for client, _, _, reward in sorted(rows, key=lambda row: row[:3]):
-        rewards.setdefault(client, []).append(reward)
-    return rewards
 
 
 def policies_play_again(facts: Columns, parts: Parts) -> Broken:
@@ -358,44 +256,48 @@ def _settle_pull(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float
     return True
 
 
-def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
+def _list_kept_checkpoints(run: Run) -> list[Loaded]:
     """The last one, and the one before it, of those that hold what was learned: while learning is
     answered from a record, they hold the decisions alone."""
-    if run.path is None:
-        return []
+    assert run.path is not None
     folder = CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", "")))
-    return [one for one in folder.kept() if "steps" not in one.facts["workload"].get("replay", {})]
+    return [
+        one
+        for one in folder.kept()
+        if "steps" not in one.checkpoint.facts["workload"].get("replay", {})
+    ]
 
 
 def _learn_rounds(
-    parts: Parts,
-    device: str,
-    start: Checkpoint | None,
-    last: int,
-    workers: int | None,
-) -> tuple[Recorder, Checkpoint]:
-    """The rows of the rounds after `start` (None: the beginning) up to `last`, and what the run
-    then holds."""
+    run: Run, parts: Parts, start: Loaded | None, last: int, workers: int | None
+) -> tuple[Recorder, int, Mapping[str, np.ndarray]]:
+    """Learn the rounds after `start` (None: the beginning) up to `last`.
+
+    Returns the rows of all rounds up to the one that was reached, that one, and the
+    arrays that were learned.
+    """
     recorder = Recorder(own=parts.own_columns)
-    reached = [0]
-
-    def show(round: int, simulated_s: float, accuracy: float | None) -> None:
-        reached[0] = round
-
+    end, first = (0, 0) if start is None else (start.journal.bytes, start.checkpoint.round)
+    device = str(run.manifest["device"])
     learning = make_method_workload(parts, choose_workers(parts.scenario, workers), device)
-    with contextlib.closing(learning) as workload:
+    journal = open_finished(run, end)
+    with contextlib.closing(Journaled(parts.tasks, journal, learning, live=not end)) as workload:
         simulation = build_simulation(parts, workload, recorder)
-        if start is not None:
-            restore(simulation, start)
+
+        def take_up(round: int) -> int:
+            if start is not None and round == first:
+                workload.take_up(start.checkpoint.facts["workload"], start.checkpoint.arrays)
+            return 0
+
         with contextlib.suppress(Interrupted):
-            simulation.run(progress=show, stop_requested=lambda: reached[0] >= last)
-        return recorder, simulation.checkpoint()
+            simulation.run(stop_requested=lambda: simulation.round > last, plays_again=take_up)
+        return recorder, simulation.round - 1, workload.state()[1]
 
 
-def _compare_weights(kept_one: Checkpoint, again: Checkpoint) -> Iterator[str]:
-    """What a kept checkpoint holds otherwise than one of the same round that was learned again."""
-    for name in sorted(kept_one.arrays.keys() | again.arrays.keys()):
-        mine, theirs = (held.arrays.get(name, np.empty(0)) for held in (again, kept_one))
+def _compare_weights(kept_one: Checkpoint, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """What a kept checkpoint holds otherwise than what was learned again."""
+    for name in sorted(kept_one.arrays.keys() | arrays.keys()):
+        mine, theirs = (held.get(name, np.empty(0)) for held in (arrays, kept_one.arrays))
         if mine.shape != theirs.shape or not np.allclose(
             theirs, mine, rtol=TOLERANCE, atol=0.0, equal_nan=mine.dtype.kind == "f"
         ):
@@ -406,32 +308,24 @@ def _compare_weights(kept_one: Checkpoint, again: Checkpoint) -> Iterator[str]:
             return
 
 
-def _compare_tables(
-    run: Run,
-    recorder: Recorder,
-    *,
-    learned: bool,
-    from_the_end: bool = False,
-) -> Iterator[str]:
-    """What the rows that were played again say otherwise than the first, or last, of a run's.
-    `learned`: also of what comes of learning."""
+def _compare_tables(run: Run, recorder: Recorder) -> Iterator[str]:
+    """What the rows that were played again say otherwise than a run's first ones."""
     rounds = recorder.table("rounds")
     whole = len(rounds) == len(run.table("rounds"))
     end_s = max(rounds.column("finished_at_s").to_pylist(), default=0.0)
-    for name, table in TABLES.items():
-        without = () if learned else table.learned
-        if without is None:
-            continue
+    for name in TABLES:
         mine, theirs = recorder.table(name), run.table(name)
         if len(theirs) < len(mine) or (whole and len(theirs) != len(mine)):
             yield (
                 f"{name}.parquet: {len(theirs):,} rows where playing again comes to {len(mine):,}"
             )
             continue
-        theirs = theirs.slice(len(theirs) - len(mine) if from_the_end else 0, len(mine))
-        for column in mine.column_names:
-            if column not in without and column in theirs.column_names:
-                yield from _compare_column(name, column, mine, theirs, end_s)
+        if len(theirs) and theirs.column_names != mine.column_names:
+            yield f"{name}.parquet: columns are {theirs.column_names}, not {mine.column_names}"
+            continue
+        theirs = theirs.slice(0, len(mine))
+        for column in mine.column_names if len(mine) else ():
+            yield from _compare_column(name, column, mine, theirs, end_s)
 
 
 def _compare_column(

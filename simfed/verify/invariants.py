@@ -29,6 +29,7 @@ from simfed.ground.measure import MEASURES
 from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
+from simfed.record.journal import read_finished
 from simfed.record.read import Run, open_run
 from simfed.record.schema import (
     BARRIER,
@@ -295,6 +296,9 @@ def _files_are_what_was_written(facts: Columns) -> Broken:
                 yield f"{name}: is not the file that this run began with"
         except InputError as error:
             yield str(error).removeprefix(f"{path}/")
+    if "journal" in manifest:
+        for _ in read_finished(path, manifest["journal"]):
+            pass
     for damage in CheckpointFolder(path / "checkpoint", str(manifest.get("id", ""))).damages():
         yield str(damage).removeprefix(f"{path}/")
 

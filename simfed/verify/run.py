@@ -60,11 +60,8 @@ def _follow(run: Run, path: str | os.PathLike[str], *, allow_plugins: bool) -> l
     except InputError as error:
         return [str(error)]
     facts = Columns(run)
-    for check in (
-        _manifest_is_that_of_such_a_run,
-        policies_play_again if facts.deployed else _clock_plays_again,
-        *_LEARNED,
-    ):
+    of_tables = (policies_play_again, *_LEARNED) if facts.deployed else (_plays_again,)
+    for check in (_manifest_is_that_of_such_a_run, *of_tables):
         broken = run_check(check, facts, parts)
         if broken:  # the next ones would trip over it
             break
@@ -94,7 +91,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
         yield f"manifest.json: {strange[0]} is either no file of the scenario or not named here"
 
 
-def _clock_plays_again(facts: Columns, parts: Parts) -> Broken:
+def _plays_again(facts: Columns, parts: Parts) -> Broken:
     yield from replay(facts.run, parts)
 
 

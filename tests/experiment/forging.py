@@ -18,9 +18,11 @@ from simfed.record.digest import (
     digest_file,
     digest_manifest,
     digest_scenario,
+    digest_text,
     digest_value,
     sha256,
 )
+from simfed.record.journal import COMPRESSED
 from simfed.record.schema import TABLES, columns
 from simfed.record.summary import summarise
 
@@ -41,6 +43,7 @@ class Draft:
         """What the summary says although the tables do not."""
         self.text = {}
         """File → its new text."""
+        self.journal = read_journal(path)
 
     def read(self, name):
         return self.text.get(name) or (self.path / name).read_text()
@@ -73,6 +76,8 @@ class Draft:
         }
         run = open_run(self.path)
         self.manifest["fingerprint"] = fingerprint(lambda name: [run.table(name)])
+        self.manifest["journal"] = digest_text(self.journal)
+        write_journal(self.path, self.journal)
         self.manifest["digest"] = digest_manifest(self.manifest)
         (self.path / "manifest.json").write_text(json.dumps(self.manifest))
         try:
@@ -80,6 +85,17 @@ class Draft:
         except LookupError:  # of a prototype that there is not
             summary = run.summary
         (self.path / "summary.json").write_text(json.dumps(summary | self.said_otherwise))
+
+
+def read_journal(path):
+    """The text of a finished run's journal."""
+    with pa.input_stream(str(path / COMPRESSED), compression="zstd") as file:
+        return file.read().decode()
+
+
+def write_journal(path, text):
+    with pa.CompressedOutputStream(str(path / COMPRESSED), "zstd") as file:
+        file.write(text.encode())
 
 
 @functools.cache
@@ -446,6 +462,40 @@ def of_checkpoint(name):
     return Forgery(f"checkpoint: weights of {name}", change)
 
 
+@forgery("journal: another accuracy, in the tables too")
+def both_accuracies(draft):
+    values = draft.values("clients", "own_accuracy")
+    draft.set("clients", "own_accuracy", [0.125, *values[1:]])
+    assert draft.journal.count(f",{values[0]!r},") >= 1
+    draft.journal = draft.journal.replace(f",{values[0]!r},", ",0.125,", 1)
+
+
+def of_journal(name, change):
+    """Other lines in the journal."""
+
+    def changed(draft):
+        lines = draft.journal.splitlines(keepends=True)
+        change(lines)
+        draft.journal = "".join(lines)
+
+    return Forgery(f"journal: {name}", changed)
+
+
+def another_loss(lines):
+    key, label, answer = json.loads(lines[1])
+    answer[6] = {name: [before, after + 0.25] for name, (before, after) in answer[6].items()}
+    lines[1] = json.dumps([key, label, answer]) + "\n"
+
+
+JOURNAL = [
+    of_journal("a line twice", lambda lines: lines.insert(1, lines[0])),
+    of_journal("a line less", lambda lines: lines.pop(1)),
+    of_journal("no end", lambda lines: lines.pop()),
+    of_journal("a line more", lambda lines: lines.append(lines[0])),
+    of_journal("no JSON", lambda lines: lines.append("}\n")),
+    of_journal("of another shape", lambda lines: lines.insert(0, "[1]\n")),
+    of_journal("another loss", another_loss),
+]
 MANIFEST = [
     of_manifest("mode deployed", mode="deployed"),
     of_manifest("mode deployed, with clocks", mode="deployed", clocks={}),
@@ -520,8 +570,9 @@ SCENARIO = [
 ]  # fmt: skip
 
 FORGERIES = [
-    *VALUES, *LOSSES, *ROWS, *WHOLE, *MANIFEST, *SCENARIO, summary_more, summary_other,
-    strange_loss, one_more, of_checkpoint("state.json"), of_checkpoint("earlier.json"),
+    both_accuracies, *JOURNAL, *VALUES, *LOSSES, *ROWS, *WHOLE, *MANIFEST, *SCENARIO,
+    summary_more, summary_other, strange_loss, one_more,
+    of_checkpoint("state.json"), of_checkpoint("earlier.json"),
 ]  # fmt: skip
 """Of a run that learned with ASCEND."""
 

@@ -254,13 +254,8 @@ def recorded(world: World) -> None:
 
 
 def recorded_fits(scenario: Scenario) -> None:
-    """What is known to be wrong until the journal: see `test_laws.py`."""
     if scenario.privacy is not None:
         refuse("privacy", "no theorem covers recorded arms")
-    if scenario.faults is not None and scenario.faults.messages is not None:
-        refuse("faults.messages", "sizes are taken from bytes that travelled several times")
-    if scenario.aggregation.concurrency is not None:
-        refuse("aggregation", "a client's arms are taken in the order of the table")
 
 
 def spread(world: World) -> None:

@@ -88,7 +88,6 @@ def test_what_was_found(what):
     laws.obey(law, laws.read(law, {**SMALL, **changes}))
 
 
-@pytest.mark.xfail(strict=True, raises=laws.Broken, reason="until a run has a journal")
 def test_recorded_arms_know_the_size_of_an_upload_that_was_cut_off():
     """Tables have the bytes moved, and under `rice` the size depends on the data."""
     world = {

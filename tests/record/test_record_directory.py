@@ -451,7 +451,9 @@ def test_where_only_rows_are_damaged_the_run_begins_again_and_it_is_said(tmp_pat
     directory, checkpoint, recorder = look(tmp_path / "run")
     (said,) = directory.warnings
     assert got in said
-    assert said.endswith("; no checkpoint has all its rows, so the run began at round 1 again")
+    assert said.endswith(
+        "; no checkpoint goes with what is left, so the run began at round 1 again"
+    )
     assert checkpoint is None
     assert len(recorder.table("rounds")) == len(recorder.table("spans")) == 0
     assert [path.name for path in folder.rglob("*.parquet")] == []

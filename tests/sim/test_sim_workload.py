@@ -13,6 +13,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Plan, Size, Who
 from simfed.ground.seeding import Streams
 from simfed.policy import Pull
+from simfed.record.journal import NAME, Journal
 from simfed.sim import Recorded, TimeOnlyWorkload
 from simfed.sim.population import Population
 
@@ -71,12 +72,15 @@ def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
         sim.build(plain.model_copy(update={"rounds": 5}), recorded=recorded).run()
 
 
-def recorded_at(tmp_path, **compression):
+def recorded_at(tmp_path, code="seeded", answers=(("up 0/1", [1.0, None]),)):
+    """A recorded run whose learning answered this."""
     plain = sim.scenario(rounds=2)
     full = sim.write(tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain)
-    for key, value in compression.items():
-        assert f"{key}: seeded" in full.scenario_yaml
-        full.scenario_yaml = full.scenario_yaml.replace(f"{key}: seeded", f"{key}: {value}")
+    full.scenario_yaml = full.scenario_yaml.replace("index_code: seeded", f"index_code: {code}")
+    journal = Journal(full.path / NAME)
+    for label, answer in answers:
+        journal.note("", label, answer)
+    full.manifest["journal"] = journal.compress()
     return Recorded(full)
 
 
@@ -87,10 +91,10 @@ def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):
 
 
 def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp_path):
-    recorded = recorded_at(tmp_path, index_code="rice")
-    sides = workload("rice", recorded=recorded)
+    answers = [("up 0/1", [1234.5, None])]
+    sides = workload("rice", recorded=recorded_at(tmp_path, "rice", answers))
     k = sim.scenario().compression.k
-    assert sides.execute(sides.task(1, 0), Choice("random-k", k)).uplink_bytes() > 0
+    assert sides.execute(sides.task(1, 0), Choice("random-k", k)).uplink_bytes() == 1234.5
     with pytest.raises(
         InputError,
         match=(
@@ -101,7 +105,7 @@ def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp
         sides.execute(sides.task(1, 0), Choice("random-k", 5))
     with pytest.raises(InputError, match="client 0 takes no part in round 5"):
         sides.execute(sides.task(5, 0), Choice("random-k", k))
-    other = workload("rice", recorded=recorded_at(tmp_path / "other"))
+    other = workload("rice", recorded=recorded_at(tmp_path / "other", answers=answers))
     with pytest.raises(
         InputError, match=r"got 'seeded', expected .* with index code rice for client 0"
     ):

@@ -1,0 +1,208 @@
+"""What learning answered in a run, in order, one JSON line each, appended.
+
+    ["<key>", "<label>", answer]
+
+`key` is a hash of all decisions up to there (who was started with what, lost, merged),
+so that whoever plays a clock over a journal notices at the next answer that it decides
+otherwise. `label` says whose answer it is to people, and to runs on another clock. What
+follows from the scenario is not in it: where no size depends on what is learned, there
+is one line per merge.
+
+A state names how many bytes of the journal it goes with, and their digest; what lies
+beyond is of work that is done again, and is cut off. The journal of a finished run is
+compressed, and its manifest has the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import NamedTuple
+
+from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.inputs import find_memory_bytes, open_file
+from simfed.ground.plain import Plain
+from simfed.record import files
+
+NAME = "journal.jsonl"
+COMPRESSED = f"{NAME}.zst"
+_MOST_WAITING = 4096
+"""Lines that are kept in memory before they are written."""
+_LONGEST_BYTES = 1 << 28
+"""Of a line: a longer one is none."""
+
+
+class DamagedJournal(InputError):
+    """Answers of learning that are lost."""
+
+
+class OtherDecisions(RunFailed):
+    """A clock that is played over a journal decides otherwise than it did."""
+
+
+class Line(NamedTuple):
+    """An answer of learning."""
+
+    key: str
+    label: str
+    answer: Plain
+
+
+class Prefix(NamedTuple):
+    """The part of a journal that a state goes with."""
+
+    bytes: int
+    digest: str
+
+
+NOTHING = Prefix(0, "")
+
+
+class Journal:
+    """The journal of a run that is played: read from its beginning, then appended to."""
+
+    def __init__(self, path: Path, end: int | None = 0, *, appends: bool = True) -> None:
+        """`end`: how many bytes of the file count; None: all, as of one that is finished."""
+        self.path = path
+        self._appends = appends
+        self._digest = _begin_digest()
+        self._lines = read_lines(path, end, self._digest)
+        self._next = next(self._lines, None)
+        self._bytes = end or 0
+        self._waiting: list[str] = []
+
+    def known(self, key: str, label: str) -> Plain:
+        """Return the next answer, None after the last one.
+
+        Raises: `OtherDecisions` where it is not the answer to this.
+        """
+        line = self._next
+        if line is None:
+            return None
+        if (line.key, line.label) != (key, label):
+            raise OtherDecisions(
+                f"{self.path}: says {line.label} where {label} is asked for, so what was "
+                "decided before is not what is decided now"
+            )
+        self._next = next(self._lines, None)
+        return line.answer
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all answers were given."""
+        return self._next is None
+
+    def note(self, key: str, label: str, answer: Plain) -> None:
+        """Append an answer. Raises: `RunFailed` where the disk refuses it."""
+        if not self._appends:
+            return
+        text = json.dumps([key, label, answer], separators=(",", ":"))
+        self._waiting.append(text + "\n")
+        if len(self._waiting) >= _MOST_WAITING:
+            self.flush()
+
+    def flush(self) -> Prefix:
+        """Have all of it on the disk. Raises: `RunFailed`."""
+        if self._waiting:
+            content = "".join(self._waiting).encode()
+            try:
+                with self.path.open("r+b" if self._bytes else "wb") as file:
+                    file.truncate(self._bytes)
+                    file.seek(self._bytes)
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                why = error.strerror or error
+                raise RunFailed(f"{self.path}: cannot be written ({why})") from error
+            self._digest.update(content)
+            self._bytes += len(content)
+            self._waiting.clear()
+        return Prefix(self._bytes, self._digest.hexdigest())
+
+    def compress(self) -> str:
+        """Write its compressed form beside it; return the digest of what is in it."""
+        import pyarrow as pa
+
+        _, digest = self.flush()
+
+        def write(temporary: Path) -> None:
+            with (
+                pa.CompressedOutputStream(str(temporary), "zstd") as out,
+                self.path.open("rb") as file,
+            ):
+                left = self._bytes
+                while left and (block := file.read(min(left, 1 << 20))):
+                    out.write(block)
+                    left -= len(block)
+
+        files.put_file(self.path.with_name(COMPRESSED), write)
+        return digest
+
+
+def read_lines(
+    path: Path, end: int | None = None, digest: hashlib.blake2b | None = None
+) -> Iterator[Line]:
+    """Yield the lines of a journal, compressed or not, up to `end` bytes (None: all).
+
+    `digest` is told what is read. Raises: `InputError` for what is no journal.
+    """
+    done = 0
+    with open_file(path, find_memory_bytes()) if end != 0 else nullcontext() as file:
+        if path.suffix == ".zst" and file is not None:
+            import pyarrow as pa
+
+            file = io.BufferedReader(pa.input_stream(file, compression="zstd"))
+        while file is not None and (end is None or done < end):
+            try:
+                text = file.readline(_LONGEST_BYTES)
+                if not text and end is None:
+                    return
+                key, label, answer = json.loads(text)
+            except (OSError, ValueError, TypeError) as error:
+                problem = f"damaged at byte {done}: {error}"
+                raise _make_damage_error(path, problem) from error
+            done += len(text)
+            if digest is not None:
+                digest.update(text)
+            yield Line(key, label, answer)
+
+
+def check_prefix(path: Path, prefix: Prefix) -> None:
+    """Raises: `InputError` where the file does not begin with what a state goes with."""
+    digest, left = _begin_digest(), prefix.bytes
+    if not path.exists():
+        raise _make_damage_error(path, "it is missing")
+    if left:
+        with open_file(path, find_memory_bytes()) as file:
+            while left and (block := file.read(min(left, 1 << 20))):
+                digest.update(block)
+                left -= len(block)
+    if left:
+        raise _make_damage_error(path, f"{left} bytes of it are missing")
+    if digest.hexdigest() != prefix.digest:
+        raise _make_damage_error(path, "it was changed, or is of another run")
+
+
+def read_finished(folder: Path, digest: Plain) -> Iterator[Line]:
+    """Yield the lines of the journal of the finished run in a folder.
+
+    Raises: `InputError` at the end where they are not those of this digest.
+    """
+    path, running = folder / COMPRESSED, _begin_digest()
+    yield from read_lines(path, digest=running)
+    if running.hexdigest() != digest:
+        raise _make_damage_error(path, "it was changed, or is of another run")
+
+
+def _begin_digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)
+
+
+def _make_damage_error(path: Path, problem: str) -> DamagedJournal:
+    return DamagedJournal("the journal of this run", where=str(path), problem=problem)

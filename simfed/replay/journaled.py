@@ -1,0 +1,255 @@
+"""A workload that keeps a journal, and answers from it as long as it has answers.
+
+Whatever a clock decides leads it along a chain: a node's key is a hash of all decisions
+up to there. What learning is asked at a node (what a merge came to, sizes that depend on
+what is learned) is noted under its key. So a clock that decides the same is answered the
+same, without learning, and one that decides otherwise is found out at the next answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from simfed.compress.choice import NO_COMPRESSION, Choice
+from simfed.fleet.contract import Contribution, Outcome, Task
+from simfed.fleet.tasks import Tasks
+from simfed.ground.errors import RunFailed
+from simfed.ground.method import Work
+from simfed.ground.plain import Plain
+from simfed.record.journal import Journal
+
+
+class Answered:
+    """A contribution: what was decided, and what learning said of it when asked."""
+
+    __slots__ = ("_owner", "_size_bytes", "choice", "k", "key", "merged", "real", "task", "told")
+
+    def __init__(
+        self,
+        owner: Journaled,
+        task: Task,
+        choice: Choice,
+        size_bytes: float | None,
+        real: Contribution | None,
+    ) -> None:
+        """`size_bytes`: None where it depends on what is learned."""
+        self.task, self.choice, self.real = task, choice, real
+        self.k = 0 if choice.level is None else choice.k
+        self.key = owner.key
+        self.merged: list[Answered] = []
+        """Of an edge server's, what it has merged."""
+        self.told: int | None = None
+        self._owner, self._size_bytes = owner, size_bytes
+
+    def uplink_bytes(self) -> float:
+        """See `Contribution`."""
+        if self._size_bytes is None:
+            self._size_bytes, self.told = self._owner.ask_size(self)
+        return self._size_bytes
+
+
+class Journaled:
+    """A `TieredWorkload` that answers from a journal, and from a real one beyond its end.
+
+    tasks: those of the scenario, with the sizes that do not depend on what is learned.
+    real: None where everything must be in the journal. live: the journal is new; else
+    `take_up` says from when on there is learning.
+    """
+
+    def __init__(
+        self, tasks: Tasks, journal: Journal, real: Any = None, *, live: bool = True
+    ) -> None:
+        self.key = ""
+        """Of the node at which the decisions stand."""
+        self.live = live and real is not None
+        """Whether it learns by now."""
+        self._tasks, self._journal, self._real = tasks, journal, real
+        self._version = 0
+        self._lost: list[Answered] = []
+        """Discards that are no part of the key yet, see `_settle_lost`."""
+        self._unsized: list[Answered] = []
+        """What was lost since the last merge: its size is noted, too, as on another
+        clock it may arrive."""
+        self._open: dict[tuple[int, int | str], Answered] = {}
+
+    def take_up(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+        """Learn from here on, where this was learned before and the journal ends.
+
+        Raises: `RunFailed` where the journal does not end here.
+        """
+        if not self._journal.at_end:
+            raise RunFailed(f"{self._journal.path}: goes on where its state ends")
+        self._real.restore(facts, arrays)
+        for one in self._open.values():
+            one.real = self._real.contribution(one.task)
+        self.live = True
+
+    def note_open(self) -> None:
+        """Note at the end of a run what is under way, of which no table tells."""
+        under_way = [
+            [one.task.round, one.task.client, one.task.who.turn, one.choice.label]
+            for one in self._open.values()
+        ]
+        if self._ask("", "under way", lambda: under_way) != under_way or not self._journal.at_end:
+            raise RunFailed(f"{self._journal.path}: ends otherwise than the run")
+
+    # --- the contract -----------------------------------------------------------------
+
+    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
+        """See `Workload`."""
+        return self._tasks.task(round, client, self._version, turn, held)
+
+    def place(self, edges: Sequence[Sequence[int]]) -> None:
+        """See `TieredWorkload`."""
+        self._tasks.place(edges)
+        if self._real is not None:
+            self._real.place(edges)
+
+    def lend(self, task: Task) -> Answered:
+        """See `TieredWorkload`."""
+        self._settle_lost(task.client)
+        self._go("lend", task.label)
+        real = self._real.lend(task) if self.live else None
+        size_bytes = self._tasks.uplink_bytes(task, NO_COMPRESSION)
+        return self._begin(Answered(self, task, NO_COMPRESSION, size_bytes, real))
+
+    def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
+        """See `TieredWorkload`."""
+        self._settle_lost(task.client)
+        of_edge = "" if edge is None else edge.task.label
+        self._go("execute", *task.name, task.held, choice.label, of_edge)
+        if choice.level is not None:
+            choice = choice.at(choice.entries(task.plan.longest))
+        real = None
+        if self.live:
+            more = {} if edge is None else {"edge": edge.real}
+            real = self._real.execute(task, choice, **more)
+        if self._tasks.downlink_varies(task):
+
+            def ask() -> Plain:
+                assert real is not None
+                sent = real.task
+                return [sent.downlink_bytes, self._tasks.name_changes(task, sent)]
+
+            answer = self._ask(self.key, f"down {task.label}", ask)
+            task = self._tasks.as_answered(task, *answer)
+        size_bytes = self._tasks.uplink_bytes(task, choice)
+        return self._begin(Answered(self, task, choice, size_bytes, real))
+
+    def gather(self, edge: Any, contributions: Sequence[Any], weights: Sequence[float]) -> None:
+        """See `TieredWorkload`."""
+        self._settle_lost()
+        self._go("gather", edge.task.label, *_list_marks(contributions, weights))
+        edge.merged += contributions
+        if self.live:
+            real = [one.real for one in contributions]
+            self._real.gather(edge.real, real, weights)
+
+    def merge(
+        self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """See `Workload`."""
+        self._settle_lost()
+        weights = weights or [1.0] * len(contributions)
+        self._go("merge", round, *_list_marks(contributions, weights))
+        for one in (*self._unsized, *contributions):
+            one.uplink_bytes()
+        self._unsized.clear()
+
+        def ask() -> Plain:
+            real = [one.real for one in contributions]
+            return self._real.merge(round, real, weights).plain()
+
+        outcome = Outcome.of_plain(round, self._ask(self.key, f"merge {round}", ask))
+        self._version = outcome.model_version
+        for one in contributions:
+            self._close(one)
+        return outcome
+
+    def server_work(self, round: int, contributions: Sequence[Any]) -> Sequence[Work]:
+        """See `Workload`."""
+        return self._tasks.server_work([one.task.who for one in contributions], round)
+
+    def discard(self, contribution: Any) -> None:
+        """See `Workload`."""
+        self._lost.append(contribution)
+        self._unsized.append(contribution)
+        if self.live:
+            self._real.discard(contribution.real)
+        self._close(contribution)
+
+    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
+        """What was learned."""
+        return self._real.state() if self.live else ({}, {})
+
+    def timings(self) -> Mapping[str, float]:
+        """See `Workload`."""
+        return {} if self._real is None else self._real.timings()
+
+    def close(self) -> None:
+        """See `Workload`."""
+        if self._real is not None:
+            self._real.close()
+
+    # --- the chain of decisions -------------------------------------------------------
+
+    def ask_size(self, contribution: Answered) -> tuple[float, int | None]:
+        """Return the size of an upload that depends on what is learned, and its `told`."""
+
+        def ask() -> Plain:
+            assert contribution.real is not None
+            return [float(contribution.real.uplink_bytes()), contribution.real.told]
+
+        label = f"up {contribution.task.label}"
+        size_bytes, told = self._ask(contribution.key, label, ask)
+        return size_bytes, told
+
+    def _ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
+        """Return the journal's answer, or learning's, which is noted."""
+        if self.live:
+            answer = ask()
+            self._journal.note(key, label, answer)
+            return answer
+        answer = self._journal.known(key, label)
+        if answer is None:
+            raise RunFailed(f"{self._journal.path}: ends before {label}")
+        return answer
+
+    def _go(self, *decision: str | int | None) -> None:
+        text = json.dumps([self.key, *decision])
+        self.key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def _settle_lost(self, client: int | None = None) -> None:
+        """Make lost uploads (of one client, where that begins again) part of the key.
+
+        They touch only their own client, so their order among those of others, and
+        among others' starts, is no decision.
+        """
+        if not self._lost:
+            return
+        settled = [u for u in self._lost if client is None or u.task.client == client]
+        self._lost = [upload for upload in self._lost if upload not in settled]
+        for lost in sorted(settled, key=lambda upload: upload.task.order):
+            self._go("discard", lost.task.label)
+
+    def _begin(self, contribution: Answered) -> Answered:
+        self._open[contribution.task.client, contribution.task.key] = contribution
+        return contribution
+
+    def _close(self, contribution: Answered) -> None:
+        for one in contribution.merged:
+            self._close(one)
+        del self._open[contribution.task.client, contribution.task.key]
+
+
+def _list_marks(contributions: Sequence[Answered], weights: Sequence[float]) -> list[str]:
+    weighed = zip(contributions, weights, strict=True)
+    return [
+        f"{one.task.label}:{weight!r}"
+        for one, weight in sorted(weighed, key=lambda pair: pair[0].task.order)
+    ]

@@ -1,0 +1,71 @@
+"""The journal: written once, read to where a state says, found where it was damaged."""
+
+import pytest
+
+from simfed.ground.errors import InputError, RunFailed
+from simfed.record.journal import COMPRESSED, NAME, Journal, check_prefix, read_finished
+
+LINES = [("a", "up 3/1", 1234.5), ("b", "merge 1", [1, False, None, {"p": float("inf")}])]
+
+
+def written(path, lines=LINES):
+    journal = Journal(path / NAME)
+    for line in lines:
+        journal.note(*line)
+    return journal
+
+
+def test_it_answers_in_order_what_it_was_told(tmp_path):
+    end = written(tmp_path).flush().bytes
+    journal = Journal(tmp_path / NAME, end)
+    assert [journal.known(key, label) for key, label, _ in LINES] == [x[2] for x in LINES]
+    assert journal.at_end
+    assert journal.known("c", "merge 2") is None
+
+
+def test_other_decisions_are_noticed_at_the_next_answer(tmp_path):
+    end = written(tmp_path).flush().bytes
+    for key, label in (("x", "up 3/1"), ("a", "up 4/1")):
+        with pytest.raises(RunFailed, match=f"says up 3/1 where {label} is asked for"):
+            Journal(tmp_path / NAME, end).known(key, label)
+
+
+def test_what_lies_beyond_a_state_is_cut_off(tmp_path):
+    journal = written(tmp_path, LINES[:1])
+    prefix = journal.flush()
+    journal.note(*LINES[1])
+    journal.flush()
+    with (tmp_path / NAME).open("a") as file:
+        file.write('["c","half')
+    check_prefix(tmp_path / NAME, prefix)
+    again = Journal(tmp_path / NAME, prefix.bytes)
+    again.known(*LINES[0][:2])
+    again.note(*LINES[1])
+    digest = again.compress()
+    assert [tuple(line) for line in read_finished(tmp_path, digest)] == LINES
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: text[:-3], "3 bytes of it are missing"),
+        (lambda text: text.replace(b"1234", b"1235"), "it was changed"),
+        (lambda text: text.splitlines(keepends=True)[0] * 2 + text, "it was changed"),
+        (lambda text: text[::-1], "it was changed"),
+    ],
+)
+def test_damage_before_a_state_is_found(tmp_path, damage, said):
+    prefix = written(tmp_path).flush()
+    (tmp_path / NAME).write_bytes(damage((tmp_path / NAME).read_bytes()))
+    with pytest.raises(InputError, match=said):
+        check_prefix(tmp_path / NAME, prefix)
+
+
+def test_a_finished_one_is_of_its_digest(tmp_path):
+    written(tmp_path).compress()
+    with pytest.raises(InputError, match="it was changed"):
+        list(read_finished(tmp_path, "0" * 32))
+    whole = (tmp_path / COMPRESSED).read_bytes()
+    (tmp_path / COMPRESSED).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="damaged at byte"):
+        list(read_finished(tmp_path, "0" * 32))

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 from theory_bandits import (
-    EXP3_GRID,
     FLOOR,
     FORGETFUL,
     GRID,
     MOVING,
-    SIZES,
     STEPS,
     STILL,
     UNFORGETTING,
@@ -201,17 +199,18 @@ def test_who_does_not_forget_has_not_found_it_as_many_plays_later(name):
 @pytest.mark.parametrize("name", FORGETFUL)
 def test_regret_grows_no_faster_than_the_root_of_changes_times_plays(name):
     """The 95 % interval of the slope of log regret over log(M·T) ends below 0.55."""
-    power = slope(totals(MOVING[name], SIZES, seeds=5), [t * m for t, m in SIZES])
+    sizes = [(plays, changes) for changes in (1, 9) for plays in (1000, 4000)]
+    power = slope(totals(MOVING[name], sizes, seeds=5), [t * m for t, m in sizes])
     assert power.high < 0.55
     assert power.low > 0.2
 
 
 @pytest.mark.long
 def test_tuned_exp3_grows_like_the_root_of_plays_and_fixed_mixing_does_not():
-    plays = EXP3_GRID[:-1]
+    plays = (4000, 16_000)
     sizes = [(t, 0) for t in plays]
     tuned = slope(totals(tuned_exp3, sizes, seeds=8), plays)
     fixed = slope(totals(kind("exp3"), sizes, seeds=8), plays)
-    assert tuned.low < 0.5
     assert 0.4 < tuned.mean < 0.6
+    assert tuned.high < fixed.low
     assert fixed.low > 0.75  # on its way to 1

@@ -68,13 +68,14 @@ def test_without_feedback_what_is_never_sent_stays():
 @pytest.mark.parametrize("label", CODECS)
 def test_the_slope_is_that_of_theory(label):
     """−½; steeper by what the errors add, which is a term like 1/T, and never flatter."""
-    slope = slope_of(averages(label, GRID, 3), GRID)
+    grid = GRID[:2]
+    slope = slope_of(averages(label, grid, 2), grid)
     assert slope.low <= -0.49
     assert -0.6 <= slope.mean <= -0.48
 
 
 @pytest.mark.long
 def test_without_feedback_the_average_does_not_fall_with_more_steps():
-    gradients = averages("top-k", GRID, 3, feedback=False)
+    gradients = averages("top-k", GRID, 1, feedback=False)
     assert (gradients >= FLOOR).all()
     assert (gradients[:, -1] <= FLOOR * 1.01).all()

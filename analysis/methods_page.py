@@ -30,10 +30,11 @@ from methods_tuned import (
     reported,
     settings_of,
 )
+from orders import holm
 from pages import markdown, write_page
 
 from simfed.report.pictures import picture_style, save_picture
-from simfed.report.statistics import Estimate, estimate_mean, holm
+from simfed.report.statistics import Estimate, estimate_mean
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:

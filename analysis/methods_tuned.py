@@ -23,13 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from orders import holm
 from pages import markdown
 from scipy import stats
 
 import simfed
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
-from simfed.report.statistics import Estimate, estimate_paired_difference, holm
+from simfed.report.statistics import Estimate, estimate_paired_difference
 
 HERE = Path(__file__).resolve().parent
 BASE = HERE.parent / "scenarios" / "methods-tuned.yaml"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from orders import holm
 from paper_rows import (
     FIXED,
     Rows,
@@ -35,7 +36,7 @@ from paper_rows import (
 from scipy import stats
 
 from simfed.report.comparison import format_ratio
-from simfed.report.statistics import Estimate, estimate_median_time, holm
+from simfed.report.statistics import Estimate, estimate_median_time
 
 POLICIES = (*FIXED, "exp3", "ascend")
 NAMES = dict(zip(POLICIES, ("Top-K", "Random-K", "Periodic-K", "EXP3", "ASCEND"), strict=True))

@@ -45,7 +45,7 @@ from scipy import stats
 import simfed
 from simfed.deploy.fidelity import Fidelity, fidelity
 from simfed.deploy.local import deploy
-from simfed.ground.cores import available_cores, find_cpu_groups, find_home_group
+from simfed.ground.cores import available_cores, find_cpu_groups
 from simfed.ground.units import counted
 from simfed.report.pictures import picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
@@ -200,6 +200,16 @@ class Quiet:
 
 
 @contextlib.contextmanager
+def find_home_group(above: Path) -> Path:
+    """The group of `above`'s hierarchy in which this process is."""
+    unified = (above / "cgroup.controllers").exists()
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(",") or (unified and not controllers):
+            return above / path.lstrip("/")
+    return above
+
+
 def before_others() -> Iterator[None]:
     """While the server has its turn before other work of this machine, which is what shaped
     clients have. Nice values would not do that: Linux looks at them within a session."""

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+from orders import holm
 from pages import markdown, study_parser, with_interval, write_page
 from scipy import stats
 
 from simfed.compress.choice import Choice
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.reach import find_first_amount
-from simfed.report.statistics import Paired, compare_times, estimate_mean, holm
+from simfed.report.statistics import Paired, compare_times, estimate_mean
 from simfed.report.style import SERIES_COLOURS
 from simfed.study import StudyResult, load_study, run_study
 

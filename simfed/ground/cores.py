@@ -55,16 +55,6 @@ def find_cpu_groups() -> Path | None:
     return None
 
 
-def find_home_group(above: Path) -> Path:
-    """The group of `above`'s hierarchy in which this process is."""
-    unified = (above / "cgroup.controllers").exists()
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(",") or (unified and not controllers):
-            return above / path.lstrip("/")
-    return above
-
-
 def make_group(group: Path, share: float, where: str, period_s: float | None = None) -> None:
     """Make a control group whose processes have this share of one processor, of every period, and
     ten times the weight of others while they have it.

@@ -147,8 +147,6 @@ class _Builder:
                 if isinstance(spec, Mapping):
                     for client in np.flatnonzero(self.link_of_client == i).tolist():
                         link_traces[client, way] = self._trace(spec, where, client, stream)
-                elif spec is not None:
-                    _check_rates(spec, where)
         latencies = [_read_latencies_s(link) for link in self.links]
         access = Access(
             self._column([_read_fixed_rate(link.get("up")) for link in self.links]),
@@ -270,7 +268,7 @@ class _Builder:
             return inf
         if isinstance(spec, Mapping):
             return self._trace(spec, where, name, "")
-        return _check_rate(spec, where)
+        return float(spec)
 
     def _trace(self, spec: Spec, where: str, link: int | str, way: str) -> LinkTrace:
         """`link` is the client, or the name of a link that is not a client's."""
@@ -362,14 +360,3 @@ def _or_zero(value: Any) -> Any:
 def _read_fixed_rate(rate: Any) -> Any:
     """A rate as a number; a trace, which replaces it, as no limit."""
     return inf if rate is None or isinstance(rate, Mapping) else rate
-
-
-def _check_rate(rate: Any, where: str) -> float:
-    _check_rates(rate, where)
-    return float(rate)
-
-
-def _check_rates(rates: Any, where: str) -> None:
-    """Raises: `InputError` for the first of one or many rates that is not above 0."""
-    for rate in np.ravel(rates)[~((np.ravel(rates) > 0) & (np.ravel(rates) < inf))]:
-        raise InputError("a rate above 0 bytes/s", where=where, got=float(rate))

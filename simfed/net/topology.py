@@ -418,10 +418,6 @@ class Topology:
             seen.append(lines)
         return seen[0].isdisjoint(seen[1])
 
-    def route_of(self, client: int) -> int:
-        """The index of its route."""
-        return int(self._nodes[client])
-
     def path(self, client: int, direction: Direction) -> Path:
         """The path of a client's transfers in one direction: one object for each that is asked."""
         path = self._paths.get((client, direction))

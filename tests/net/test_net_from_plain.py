@@ -477,8 +477,7 @@ def test_the_examples_of_the_documentation_are_valid():
 def test_rates_given_without_a_scenario_are_checked_too():
     with pytest.raises(
         InputError,
-        match=r"clients\[1\].link.up: got nan, expected a "
-        r"rate above 0 bytes/s",
+        match=r"client-1/up: got nan, expected a rate above 0 bytes/s",
     ):
         build({}, [{"up": 1.0}, {"up": float("nan")}], Streams(0))
 

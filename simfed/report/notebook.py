@@ -9,7 +9,7 @@ from rich.console import Console
 
 from simfed.report import frames
 from simfed.report.curves import accuracy_figure
-from simfed.report.pictures import picture_style
+from simfed.report.pictures import render_svg
 from simfed.report.summary import WIDTH, build_summary_table
 
 if TYPE_CHECKING:
@@ -32,13 +32,5 @@ def run_html(run: Run) -> str:
     console.print(build_summary_table(run))
     html = console.export_html(inline_styles=True, code_format=_FORMAT)
     if frames.curves(run)[run.measure.key].notna().any():
-        html += _draw_accuracy(run)
+        html += render_svg(accuracy_figure(run, width_in=5.0))
     return html
-
-
-def _draw_accuracy(run: Run) -> str:
-    file = io.StringIO()
-    with picture_style():
-        accuracy_figure(run, width_in=5.0).savefig(file, format="svg", metadata={"Date": None})
-    _, start, drawing = file.getvalue().partition("<svg")
-    return start + drawing

@@ -66,6 +66,8 @@ class PageSection(TypedDict, total=False):
     """(what, value, in other words)."""
     warnings: Sequence[str]
     panels: Sequence[Panel]
+    pictures: Sequence[str]
+    """SVG."""
     tables: Sequence[PanelTable]
     texts: Sequence[Mapping[str, str]]
 

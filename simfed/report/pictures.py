@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import warnings
@@ -238,6 +239,12 @@ def _split_legend(handles: Sequence[Artist], width_in: float) -> list[list[Artis
     return rows
 
 
+def render_svg(figure: Figure) -> str:
+    """Return a figure as an element of a page."""
+    _, start, drawing = _draw(figure, "svg").decode().partition("<svg")
+    return start + drawing
+
+
 def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300) -> Path:
     """Write a figure as PNG, SVG or PDF, by the file's suffix; the same figure gives the same
     bytes.
@@ -248,16 +255,22 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise InputError("a file named *.png, *.svg or *.pdf", got=path.name)
+    with writing(path):
+        path.write_bytes(_draw(figure, kind, dpi))
+    return path
+
+
+def _draw(figure: Figure, kind: str, dpi: int = 300) -> bytes:
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    with writing(path), picture_style(), warnings.catch_warnings():
+    drawn = io.BytesIO()
+    with picture_style(), warnings.catch_warnings():
         for text in figure.findobj(Text):
             if "$" in text.get_text() and "\\mathdefault" not in text.get_text():
                 text.set_parse_math(False)  # a name, where ticks of logarithms are formulas
         # A name in a script that the font lacks is drawn as boxes; everything else is readable.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
-        figure.savefig(path, dpi=dpi, metadata=undated)
-        if kind == "svg":  # XML has no control characters, in whatever name they stand
-            drawn = path.read_text(encoding="utf-8")
-            if (plain := escape_steering(drawn)) != drawn:
-                path.write_text(plain, encoding="utf-8")
-    return path
+        figure.savefig(drawn, format=kind, dpi=dpi, metadata=undated)
+    if kind != "svg":
+        return drawn.getvalue()
+    # XML has no control characters, in whatever name they stand
+    return escape_steering(drawn.getvalue().decode()).encode()

@@ -26,7 +26,7 @@ from simfed.report.pictures import time_unit
 from simfed.report.statistics import Estimate
 from simfed.report.style import choose_arm_colours
 from simfed.study.plan import shorten_names
-from simfed.study.target_figure import build_target_panels
+from simfed.study.target_figure import build_target_section
 from simfed.study.targets import choose_targets
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def write_page(study: StudyResult, out: Path | None = None) -> Path:
 def render_study_page(study: StudyResult) -> str:
     """The study as one self-contained page: verdicts, what each arm spent to reach the targets,
     curves with bands, tables."""
-    parts: dict[str, PageSection] = {"verdicts": _build_verdicts(study)}
-    charts = build_target_panels(study)
-    if charts:
-        parts["targets"] = {"title": "To the target", "panels": charts}
+    parts: dict[str, PageSection] = {
+        "verdicts": _build_verdicts(study),
+        "targets": build_target_section(study),
+    }
     if len(study.curves):
         panels = [_build_curves_panel(study, setting) for setting in _list_settings(study)]
         name = study.measure.name

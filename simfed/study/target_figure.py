@@ -1,11 +1,12 @@
-"""What each arm spent to reach a target against a swept axis: a picture for print, and charts of
-a page. Both draw the same panels; only how a mark is put on paper or on a screen is theirs."""
+"""What each arm spent to reach a target against a swept axis: a picture, which the page has as
+well, and a table."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,15 +16,18 @@ import pandas as pd
 from simfed.ground.errors import InputError
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
-from simfed.report.panels import Chart, Panel, PanelTable, Row, Spec, choices, plain
+from simfed.report.page import PageSection
+from simfed.report.panels import PanelTable, Row
 from simfed.report.pictures import (
     build_empty_figure,
     choose_bytes_unit,
     picture_style,
     put_legend_above,
+    render_svg,
     time_unit,
 )
 from simfed.report.style import ARM_SHAPES, choose_arm_colours, make_label
+from simfed.study.plan import shorten_names
 from simfed.study.targets import (
     QUANTITIES,
     Places,
@@ -81,8 +85,7 @@ class _Mark(NamedTuple):
 class _ArmLine(NamedTuple):
     arm: str
     colour: str
-    shape: tuple[str, str]
-    """Matplotlib's name, Plotly's name."""
+    marker: str
     marks: Sequence[_Mark]
 
     @property
@@ -130,12 +133,12 @@ def _build_panel(
     at = dict(zip(places.labels, places.at, strict=True))
     lines = []
     looks = zip(choose_arm_colours(arms).items(), itertools.cycle(ARM_SHAPES), aside, strict=False)
-    for (arm, colour), shape, beyond in looks:
+    for (arm, colour), (marker, _), beyond in looks:
         marks = [
             _build_mark(row, at[row[places.axis] if places.axis else ""] + beyond, scale, ends[1])
             for row in rows[rows["arm"] == arm].to_dict("records")
         ]
-        lines.append(_ArmLine(arm, colour, shape, marks))
+        lines.append(_ArmLine(arm, colour, marker, marks))
     if not places.axis:
         places = Places("", "", tuple(arms), tuple(0.5 + beyond for beyond in aside))
     ticks = _choose_log_ticks(*ends) if is_log else None
@@ -281,7 +284,7 @@ def _draw_panel(ax: Axes, panel: _Panel) -> None:
                 arrow = {**_ARROW, "color": arm.colour}
                 ax.annotate("", point(mark.at, tip), xytext=here, zorder=3, arrowprops=arrow)
             filling = "white" if mark.is_bound else arm.colour
-            look: Any = {**_MARK, "mec": arm.colour, "mfc": filling, "marker": arm.shape[0]}
+            look: Any = {**_MARK, "mec": arm.colour, "mfc": filling, "marker": arm.marker}
             ax.plot(*here, ls="none", zorder=4, **look)
             if 0 < row["reached"] < row["seeds"]:
                 count, place = f"{row['reached']}/{row['seeds']}", _BELOW if upright else _LEFT
@@ -304,7 +307,7 @@ def _build_handles(rows: pd.DataFrame, lines: Sequence[_ArmLine]) -> list[Any]:
             [],
             color=arm.colour,
             lw=1.0,
-            marker=arm.shape[0],
+            marker=arm.marker,
             label=make_label(arm.arm),
             **_MARK,
         )
@@ -346,109 +349,6 @@ def _describe_marks(study: StudyResult, rows: pd.DataFrame) -> str:
     return text
 
 
-# --- for the page ------------------------------------------------------------------------------
-
-
-def build_target_panels(study: StudyResult) -> list[Panel]:
-    """A chart for every setting of the axes that are not drawn against, with a selector of what was
-    spent and to which target."""
-    axis = choose_swept_axis(study)
-    places, goals = build_places(study, axis), choose_targets(study)
-    every = {}
-    for quantity in QUANTITIES.values():
-        try:
-            rows = compute_spent(study, quantity.name)
-        except InputError:  # the profiles know no power
-            continue
-        if (rows["at_least"] > 0).any():
-            every[quantity.name] = rows
-    if not every or not (every["time"]["seeds"] > 0).any():
-        return []
-    about = _describe_marks(study, every["time"])
-    about = about[0].upper() + about[1:]
-    panels = []
-    for number, title in enumerate(split_rows(study, every["time"], axis)):
-        options, cells = {}, []
-        for name, rows in every.items():
-            shown = split_rows(study, rows, axis)[title]
-            for goal in goals:
-                panel = _build_panel(study, QUANTITIES[name], places, goal, shown, rows)
-                options[panel.label] = _build_chart(panel)
-                cells += [
-                    _format_cells(panel, arm, mark.row) for arm in panel.lines for mark in arm.marks
-                ]
-        header = ("what", places.label or "setting", "arm", "seeds", "got there", "median")
-        table = PanelTable(title or "To the target", header, cells, frozenset({3, 4, 5}))
-        against = f" against {places.label}" if places.label else ""
-        panels.append(
-            Panel(
-                f"targets-{number}",
-                title or f"Spent to reach the target{against}",
-                about,
-                choices(options, subject="show"),
-                (),
-                table,
-            )
-        )
-    return panels
-
-
-def _build_chart(panel: _Panel) -> Chart:
-    upwards: Spec = {"title": {"text": f"{panel.label} ({panel.unit})"}, "range": panel.ends}
-    if panel.ticks is not None:
-        upwards |= {"type": "log", "range": [math.log10(end) for end in panel.ends]}
-        upwards |= {"tickvals": panel.ticks, "ticktext": [f"{value:g}" for value in panel.ticks]}
-    layout = {
-        "xaxis": {
-            "title": {"text": plain(panel.places.label)},
-            "tickvals": panel.places.at,
-            "zeroline": False,
-            "ticktext": [plain(text) for text in panel.places.labels],
-            "range": [-0.1, 1.1],
-            "showgrid": False,
-        },
-        "yaxis": upwards,
-        "showlegend": bool(panel.places.axis),
-    }
-    return [trace for arm in panel.lines for trace in _build_traces(arm, panel.quantity)], layout
-
-
-def _build_traces(arm: _ArmLine, quantity: SpentQuantity) -> list[Spec]:
-    """Lines between the marks, dotted where one is only a bound, and the marks with intervals."""
-    name, marks, symbol = plain(arm.arm), arm.marks, arm.shape[1]
-    group = {"type": "scatter", "legendgroup": name}
-    traces: list[Spec] = []
-    for wanted, dash in ((False, "solid"), (True, "dot")):
-        pairs = [(a, b) for a, b, is_open in arm.pairs if is_open == wanted]
-        if pairs:
-            line: Spec = {**group, "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
-            line["x"] = [at for a, b in pairs for at in (a.at, b.at, None)]
-            line["y"] = [value for a, b in pairs for value in (a.value, b.value, None)]
-            traces.append({**line, "line": {"color": arm.colour, "width": 1.6, "dash": dash}})
-    bars = {"type": "data", "symmetric": False, "width": 0, "thickness": 1.2, "color": arm.colour}
-    symbols = [f"{symbol}-open" if mark.is_bound else symbol for mark in marks]
-    points = {
-        **group,
-        "mode": "markers+text",
-        "name": name,
-        "x": [mark.at for mark in marks],
-        "y": [mark.value for mark in marks],
-        "error_y": {
-            **bars,
-            "array": [mark.high - mark.value for mark in marks],
-            "arrayminus": [mark.value - mark.low for mark in marks],
-        },
-        "marker": {"size": 9, "color": arm.colour, "symbol": symbols},
-        "text": ["↑" if mark.is_bound else "" for mark in marks],
-        "textposition": "top center",
-        "textfont": {"color": arm.colour, "size": 14},
-        "cliponaxis": False,
-        "hovertext": [f"{name}<br>{_describe_row(mark.row, quantity)}" for mark in marks],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
-    return [*traces, points]
-
-
 def _choose_log_ticks(low: float, high: float) -> list[float]:
     """1, 2, 5 times powers of ten between two ends; fewer where they are many.
 
@@ -461,6 +361,35 @@ def _choose_log_ticks(low: float, high: float) -> list[float]:
     return [value for value in values if low <= value <= high]
 
 
+# --- for the page ------------------------------------------------------------------------------
+
+
+def build_target_section(study: StudyResult) -> PageSection:
+    """The figure of each quantity that was spent, and one table of their numbers; empty where no
+    run has finished."""
+    axis, pictures, cells, about = choose_swept_axis(study), [], [], ""
+    for quantity in QUANTITIES.values():
+        try:
+            rows = compute_spent(study, quantity.name)
+        except InputError:  # the profiles know no power
+            continue
+        rows = rows[rows["seeds"] > 0]
+        if not (rows["at_least"] > 0).any():
+            continue
+        with suppress(InputError):  # too many panels for one picture
+            pictures.append(render_svg(target_figure(study, quantity=quantity.name)))
+        about = about or _describe_marks(study, rows)
+        cells += [_format_cells(row, quantity, study.measure) for row in rows.to_dict("records")]
+    if not cells:
+        return {}
+    header = ("what", "setting", "arm", "seeds", "got there", "median")
+    note = about[0].upper() + about[1:]
+    table = PanelTable("To the target", header, cells, frozenset({3, 4, 5}), note)
+    against = f" against {shorten_names(study.axes)[axis]}" if axis else ""
+    title = f"Spent to reach the target{against}"
+    return {"title": title, "pictures": pictures, "tables": [table]}
+
+
 def _describe_row(row: Row, quantity: SpentQuantity) -> str:
     text = _format_amount(row["at_least"], quantity)
     if math.isinf(row["at_most"]):
@@ -471,15 +400,13 @@ def _describe_row(row: Row, quantity: SpentQuantity) -> str:
         text += (
             f" [{_format_amount(row['low'], quantity)}, {_format_amount(row['high'], quantity)}]"
         )
-    if not math.isnan(row["target"]):
-        text += f"<br>{row['reached']} of {row['seeds']} seeds got there"
     return text
 
 
-def _format_cells(panel: _Panel, arm: _ArmLine, row: Row) -> tuple[str, ...]:
-    where = str(row[panel.places.axis] if panel.places.axis else row["setting"])
-    words = _describe_row(row, panel.quantity).partition("<br>")[0]
-    return panel.label, where, arm.arm, f"{row['seeds']}", f"{row['reached']}", words
+def _format_cells(row: Row, quantity: SpentQuantity, measure: Measure) -> tuple[str, ...]:
+    what = f"{quantity.label} {_format_goal(row['target'], measure)}"
+    counts = f"{row['seeds']}", f"{row['reached']}"
+    return what, str(row["setting"]), str(row["arm"]), *counts, _describe_row(row, quantity)
 
 
 def _format_amount(value: float, quantity: SpentQuantity) -> str:

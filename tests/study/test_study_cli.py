@@ -144,7 +144,7 @@ def test_the_page_holds_bands_and_escapes_labels(studied, write_study, tmp_path)
     from simfed.study import run_study
 
     page = render_study_page(studied)
-    assert page.count('class="chart"') == 3  # what was spent, and curves for each bandwidth
+    assert page.count('class="chart"') == 2  # curves for each bandwidth
     for sentence in studied.verdicts:
         assert sentence in page
     path = write_study(grid={"policy.strategy": {"<script>alert(1)</script>": "top-k"}})

@@ -59,6 +59,14 @@ def to(node: int, content: Any = None, kind: str = "train", **more: Any) -> Any:
     return Message(payload() if content is None else content, node, kind, **more)
 
 
+def ask_everybody_twice(grid: Any, context: Any) -> None:
+    """What a server app does that sends as much to every node, and waits for 30 s at most."""
+    for turn in range(2):
+        content = payload(turn, size=200)
+        messages = [to(node, content) for node in grid.get_node_ids()]
+        list(grid.send_and_receive(messages, timeout=30.0))
+
+
 def play(
     main: Callable[[Any, Any], None],
     world: dict[str, Any],

@@ -4,6 +4,10 @@ replayed, spread over processes or deployed comes to the same; and changes whose
     python tests/laws/laws.py resumed '{"name": "law", …}'   # one law of one world
     python tests/laws/laws.py resumed '{"name": "law", …}' --shrink   # of a smaller one as well
     python tests/laws/laws.py --draw 0:2000 [--of resumed,verified]   # of many, by their seeds
+    python tests/laws/laws.py --fresh 180   # of others each time, for so many seconds
+    python tests/laws/laws.py --fresh 180 --of apps   # of Flower apps, where Flower is installed
+
+It ends with 1 where a law is broken, and again when the same world is played again.
 """
 
 from __future__ import annotations
@@ -21,10 +25,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +45,15 @@ from simfed.ground.seeding import Streams
 from simfed.record.schema import TABLES
 from simfed.replay import TrajectoryStore
 from simfed.scenario import Scenario, dump_scenario, load_scenario
+from simfed.scenario.fleet_file import FleetFile, dump_fleet, load_fleet
 from simfed.verify.run import verify
 
-LONGEST_S = 120
-"""Seconds after which a play that has not ended counts as one that never does."""
+LONGEST_S = 60
+"""Processor seconds after which a play that has not ended counts as one that never does."""
+LONGEST_BUSY_S = 300
+"""Seconds on the wall after which this machine is too busy to tell."""
+SHRUNK_S = 60
+"""Seconds in which a smaller world that breaks the same law is sought."""
 
 
 @dataclass
@@ -67,9 +77,16 @@ class World:
         options = {"progress": False, "workers": 1, "source": files() / "world.yaml", **options}
         path = None if out is None else self.folder / out
         try:
-            return simfed.run(scenario or self.scenario, path, **options)
+            return self.run(scenario or self.scenario, path, **options)
         except RunFailed as error:
             raise Fails(str(error)) from None
+
+    def run(self, scenario: Scenario, path: Path | None, **options: Any) -> Any:
+        return simfed.run(scenario, path, **options)
+
+    def load(self, path: Path) -> Scenario:
+        """The scenario that a run directory keeps."""
+        return load_scenario(path, allow_plugins=True)
 
     def changed(self, change: Callable[[dict[str, Any]], None]) -> Scenario:
         """The scenario of its file after a change."""
@@ -89,12 +106,46 @@ class World:
             raise Unfit(str(error)) from None
 
 
+@dataclass
+class AppWorld(World):
+    """One for a Flower app, whose server asks everybody twice."""
+
+    scenario: FleetFile  # type: ignore[assignment]
+
+    def run(self, fleet: Any, path: Path | None, *, time_only: bool = False, **options: Any) -> Any:
+        """Of the app, whose clock is never alone."""
+        sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
+        from flower_worlds import ask_everybody_twice, client, server
+
+        return simfed.flower.run(server(ask_everybody_twice), client(), fleet, path, **options)
+
+    def load(self, path: Path) -> Any:
+        return load_fleet(path)
+
+    def resolved(self) -> dict[str, Any]:
+        return yaml.safe_load(dump_fleet(self.scenario))
+
+    def read(self, plain: dict[str, Any]) -> Any:
+        try:
+            return worlds.read_fleet(plain, files())
+        except (InputError, InputErrors) as error:
+            raise Unfit(str(error)) from None
+
+
 class Fails(Exception):
     """A run that ends with a sentence: nobody stays for as long as it takes, a trace ends."""
 
 
 class Unfit(Exception):
     """The law says nothing of this world."""
+
+
+class Busy(Unfit):
+    """This machine has no time or no memory to tell."""
+
+
+class Endless(Exception):
+    """A play that takes more work than any does that ends."""
 
 
 @cache
@@ -211,7 +262,7 @@ def killed(world: World) -> None:
 def resolved(world: World) -> None:
     """What a run says it played is what was written, spelled out, and plays the same."""
     run = world.play(out="run")
-    again = load_scenario(run.path / "scenario.yaml", allow_plugins=True)
+    again = world.load(run.path / "scenario.yaml")
     assert_same(run, world.play(again, source=run.path / "scenario.yaml"))
 
 
@@ -491,6 +542,19 @@ def plain_loop(world: World) -> None:
     assert sorted(tested) == sorted(rows)
 
 
+def app_clock(world: World) -> None:
+    """The world of an app is written as it was read, and its clock runs without Flower."""
+    again = world.read(world.resolved())
+    assert dump_fleet(again) == dump_fleet(world.scenario)
+    options = {"progress": False, "time_only": True, "source": files() / "world.yaml"}
+    try:
+        run = simfed.run(world.scenario.world(), world.folder / "run", **options)
+    except RunFailed as error:
+        raise Fails(str(error)) from None
+    assert not (broken := verify(run.path)), broken
+    assert_same(run, simfed.run(again.world(), **options))
+
+
 def loop_fits(scenario: Scenario) -> None:
     from simfed.learn.plain import _require_no_clock
 
@@ -524,8 +588,20 @@ LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
     "unlimited": (unlimited, unlimited_fits),
     "fat_tree": (fat_tree, tree_fits),
     "plain_loop": (plain_loop, loop_only_fits),
+    "app_clock": (app_clock, any_fits),
 }
 """Name → the law, and what refuses (as `InputError`) what a world may not have for it."""
+APP_LAWS = {
+    "app_verified": (verified, any_fits),
+    "app_resolved": (resolved, any_fits),
+    "app_in_memory": (in_memory, any_fits),
+    "app_spread": (spread, any_fits),
+    "app_split_groups": (split_groups, split_fits),
+    "app_unlimited": (unlimited, unlimited_fits),
+    "app_fat_tree": (fat_tree, tree_fits),
+}
+"""Those of worlds for an app, which is played: they need Flower."""
+ALL_LAWS = LAWS | APP_LAWS
 CLOCK_ALONE = "twice_as_fast", "twice_the_bytes", "never_there", "unlimited", "fat_tree"
 """Laws that play no learning, so that models may be heavy."""
 
@@ -636,30 +712,40 @@ def _refuse_files(scenario: Scenario) -> None:
 
 def draw(law: str, rng: random.Random) -> World:
     """A world for a law. Raises: `worlds.NoWorld`."""
-    return read(law, worlds.Drawing(rng, learns=law not in CLOCK_ALONE).world())
+    root = FleetFile if law.startswith("app_") else Scenario
+    return read(law, worlds.Drawing(rng, learns=law not in CLOCK_ALONE, root=root).world())
 
 
 def read(law: str, plain: dict[str, Any]) -> World:
     """A written world for a law, without what does not fit. Raises: `worlds.NoWorld`."""
-    learns, fits = law not in CLOCK_ALONE, LAWS[law][1]
+    learns, fits = law not in CLOCK_ALONE, ALL_LAWS[law][1]
+
+    def read_app(plain: dict[str, Any]) -> FleetFile:
+        fleet = worlds.read_fleet(plain, files())
+        fits(fleet.world())
+        return fleet
 
     def read_fitting(plain: dict[str, Any]) -> Scenario:
         scenario = worlds.read_world(plain, files(), learns=learns)
         fits(scenario)
         return scenario
 
+    if law.startswith("app_"):
+        return AppWorld(plain, worlds.mend_world(plain, read_app), Path())
     return World(plain, worlds.mend_world(plain, read_fitting), Path(), learns)
 
 
 def obey(law: str, world: World) -> None:
     """Play a world under a law. Raises: `Broken` from what breaks it; `Fails`, `Unfit` where it
     says nothing."""
-    with tempfile.TemporaryDirectory(prefix="simfed-law-") as folder, _at_most(LONGEST_S):
+    with tempfile.TemporaryDirectory(prefix="simfed-law-") as folder, _at_most():
         world.folder = Path(folder)
         try:
-            LAWS[law][0](world)
+            ALL_LAWS[law][0](world)
         except (Fails, Unfit):
             raise
+        except MemoryError as error:
+            raise Busy("no memory is left") from error
         except Exception as error:
             raise Broken(law, world.plain, f"{type(error).__name__}: {error}") from error
 
@@ -691,10 +777,14 @@ def _break_without(broken: Broken, path: tuple[Any, ...]) -> Broken | None:
             node[path[-1]] = max(1, node[path[-1]] // 2)
         else:
             del node[path[-1]]
-        used = {group["prototype"] for group in plain["clients"]}
-        plain["prototypes"] = {name: plain["prototypes"][name] for name in sorted(used)}
-        world = read(broken.law, plain)
+        if "prototypes" in plain:
+            used = {group["prototype"] for group in plain["clients"]}
+            plain["prototypes"] = {name: plain["prototypes"][name] for name in sorted(used)}
         small, large = json.dumps(plain), json.dumps(broken.plain)
+        if not plain.get("plugins") and any(f'"{part}"' in small for part in worlds.PLUGIN_PARTS):
+            return None  # which this process knows, and no other
+        world = read(broken.law, plain)
+        small = json.dumps(plain)
         if (len(small), small) < (len(large), large):
             obey(broken.law, world)
     except Broken as again:
@@ -725,47 +815,72 @@ class Broken(AssertionError):
 
 
 @contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    """Raises: `TimeoutError` where the block takes longer."""
+def _at_most() -> Iterator[None]:
+    """Raises: `Endless`, `Busy` where the block takes longer than anything does."""
 
-    def stop(*_: Any) -> None:
-        raise TimeoutError(f"still playing after {seconds} s")
+    def stop(signum: int, _: Any) -> None:
+        if signum == signal.SIGPROF:
+            raise Endless(f"still playing after {LONGEST_S} s of processor time")
+        raise Busy(f"still playing after {LONGEST_BUSY_S} s on a busy machine")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    before = {one: signal.signal(one, stop) for one in (signal.SIGALRM, signal.SIGPROF)}
+    signal.alarm(LONGEST_BUSY_S)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
     try:
         yield
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
-def draw_many(seeds: range, laws: list[str]) -> None:
-    """Print what is broken by worlds of these seeds, each under one of the laws in turn."""
+def draw_many(seeds: Iterable[int], laws: list[str]) -> bool:
+    """Print what is broken by worlds of these seeds, each under one of the laws in turn. Whether
+    any is, when it is played again, too."""
     counts: Counter[str] = Counter()
+    broken = False
     for seed in seeds:
         law = laws[seed % len(laws)]
         try:
-            obey(law, draw(law, random.Random(seed)))
+            world = draw(law, random.Random(seed))
+            obey(law, world)
             counts[f"{law}: obeyed"] += 1
         except (Fails, Unfit, worlds.NoWorld) as error:
             counts[f"{law}: {type(error).__name__}"] += 1
             print(f"-- {seed} {law}: {type(error).__name__}: {error}"[:300], flush=True)
-        except Exception as error:
+        except Broken as error:
             counts[f"{law}: broken"] += 1
             cause = error.__cause__ or error
             trace = "".join(traceback.format_tb(cause.__traceback__)[-2:])
-            small = shrink(error, time.monotonic() + 120) if isinstance(error, Broken) else error
-            print(f"== {seed} {law}\n{trace}{small}\n", flush=True)
+            print(f"== {seed} {law}\n{trace}{error}\n", flush=True)
+            try:
+                obey(law, world)
+            except Broken as again:
+                broken = True
+                print(shrink(again, time.monotonic() + SHRUNK_S), flush=True)
+            except (Fails, Unfit) as none:
+                print(f"== {seed} {law}: not again: {none}", flush=True)
+            else:
+                print(f"== {seed} {law}: obeyed when it was played again", flush=True)
     print(dict(sorted(counts.items())))
+    return broken
+
+
+def _draw_seeds(seconds: float) -> Iterator[int]:
+    """Others each time, until then."""
+    began, rng = time.monotonic(), random.SystemRandom()
+    while time.monotonic() < began + seconds:
+        yield rng.getrandbits(32)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("law", nargs="?", choices=[*LAWS, []])
+    parser.add_argument("law", nargs="?", choices=[*ALL_LAWS, []])
     parser.add_argument("world", nargs="?", type=json.loads)
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--draw", default="0:0")
+    parser.add_argument("--fresh", type=float, default=0.0)
     parser.add_argument("--of", default=",".join(LAWS))
     asked = parser.parse_args()
     if asked.law:
@@ -773,8 +888,11 @@ def main() -> None:
             obey(asked.law, read(asked.law, asked.world))
         except Broken as broken:
             raise shrink(broken, time.monotonic() + 600 * asked.shrink) from broken.__cause__
+        return
     first, last = map(int, asked.draw.split(":"))
-    draw_many(range(first, last), asked.of.split(","))
+    seeds = chain(range(first, last), _draw_seeds(asked.fresh))
+    names = [*APP_LAWS] if asked.of == "apps" else asked.of.split(",")
+    sys.exit(draw_many(seeds, names))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from simfed.scenario import dataset as data
 from simfed.scenario import device as devices
 from simfed.scenario import distribution as laws
 from simfed.scenario.faults import FaultsSpec, MessagesSpec
-from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup
+from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
 from simfed.scenario.load import validate_scenario
 from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import PluginSpec
@@ -780,6 +780,13 @@ def read_world(plain: dict[str, Any], files: Path, *, learns: bool = True) -> Sc
     scenario = validate_scenario(plain, source="world", folder=files, allow_plugins=True)
     check_parts(scenario, files / "world.yaml", time_only=not learns)
     return scenario
+
+
+def read_fleet(plain: dict[str, Any], files: Path) -> FleetFile:
+    """The world of an app. Raises: `InputError`, `InputErrors`."""
+    fleet = validate_fleet(plain, source="world", folder=files)
+    check_parts(fleet.world(), files / "world.yaml", time_only=True)
+    return fleet
 
 
 _NEEDED = re.compile(

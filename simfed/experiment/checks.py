@@ -87,6 +87,7 @@ class Checks:
                 continue  # what it would take is no question then
             gather(partial(self._check_steps, i), "method")
             gather(partial(self._check_overlap, i, time_only), f"clients[{i}].overlap")
+            gather(partial(self._check_failure, i))
             gather(partial(self._check_private_uploads, i))
             gather(partial(self._check_attack, i), f"clients[{i}].attack")
             if not time_only:
@@ -247,10 +248,25 @@ class Checks:
             allowed = f"null with method {self.scenario.method.kind}, which sends no models down"
             raise InputError(allowed, got=f"{listed(down) or 'nothing'} travels down")
 
+    def _check_failure(self, index: int) -> None:
+        """Only a message that is sent can be lost."""
+        failure, method = self.scenario.clients[index].failure, self.scenario.method.kind
+        plan = self.tasks.task(2, self.fleet.first(index), 1).plan
+        for way, rate, fields in (
+            ("download", failure.download, plan.down),
+            ("upload", failure.upload, plan.up),
+        ):
+            if rate and not fields:
+                allowed = f"0 with method {method}: there is no {way} that could fail"
+                where = f"clients[{index}].failure.{way}"
+                raise InputError(allowed, where=where, got=rate)
+
     def _doubled_effects(self) -> list[str]:
         """A sentence for each pair of keys that do the same thing, one on top of the other."""
         scenario, method, sentences = self.scenario, self.scenario.method, []
+        asked = scenario.participation.clients_per_round or scenario.client_count
         drawn = scenario.participation.selection.kind == "by-samples"
+        drawn = drawn and asked < scenario.client_count
         rule = scenario.aggregation.rule.kind
         if drawn and method.made.weighs_samples and rule in ("mean", "norm-bound"):
             sentences.append(
@@ -258,10 +274,13 @@ class Checks:
                 f"and method {method.kind} weighs by samples what they send: large owners count "
                 "twice over (selection uniform, or a method that counts all alike, does so once)"
             )
-        beside = {
-            "training.momentum": scenario.training.momentum,
-            "method.beta1": getattr(method.made, "momentum", 0.0),
-        }
+        of_clients, of_server = scenario.training.momentum, getattr(method.made, "momentum", 0.0)
+        if of_clients and of_server:
+            sentences.append(
+                f"training.momentum {of_clients:g} at the clients, and method.beta1 {of_server:g} "
+                "at the server: the model moves by both, one on top of the other"
+            )
+        beside = {"training.momentum": of_clients, "method.beta1": of_server}
         for i in range(len(scenario.clients)):
             for choice in self._arms(i):
                 momentum = getattr(choice.codec, "momentum", 0.0)

@@ -761,6 +761,13 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
             where=f"training.{key}",
             got=getattr(training, key),
         )
+    elif steps == 1 and training.momentum:
+        yield InputError(
+            "0 with local_steps 1, as momentum begins anew in every round",
+            where="training.momentum",
+            got=training.momentum,
+            hint="more local_steps, or local_epochs",
+        )
 
 
 def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:

@@ -53,7 +53,7 @@ clients:
     failure: {upload: 0.01}
   - {count: 2, prototype: small, device: {profile: profile.yaml, assume: *codecs},
      link: {up: 5 Mbps, latency: 10 ms, at: edge}, availability: {trace: there.csv, devices: drawn}}
-training: {batch_size: 4, momentum: 0.9, schedule: {kind: step, every: 2}}
+training: {batch_size: 4, local_steps: 2, momentum: 0.9, schedule: {kind: step, every: 2}}
 compression: {k: 50, strategies: [top-k, {qsgd: {levels: 4}}], k_choices: [1%, 20]}
 policy: {kind: ascend, warmup: 1, reward: {rho: 0.5, local_loss: {samples: 16}}}
 network: {topology: tree, tiers: [{name: edge, up: 50 Mbps}], model: tcp, tcp: {handshake: false}}

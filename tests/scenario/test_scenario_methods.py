@@ -241,10 +241,10 @@ def test_a_weight_of_each_upload_alone_is_refused_where_shares_add_up_to_1():
     assert scenario(method="fedavg", aggregation=written).aggregation.staleness.kind == "hinge"
 
 
-def warned(**changes):
+def warned(training=None, **changes):
     device = {"training": "1 ms", "compression": "1 ms"}
     clients = [{"count": 4, "prototype": "p", "device": device, "link": {}}]
-    made = scenario(clients=clients, training={"local_steps": 1}, **changes)
+    made = scenario(clients=clients, training=training or {"local_steps": 1}, **changes)
     return Checks(Parts(made)).warnings()
 
 
@@ -258,6 +258,13 @@ DGC = {"policy": {"kind": "uniform", "strategy": "dgc"}}
         ({"method": "fedavg", **BY_SAMPLES}, ["participation.selection by-samples", "fedavg"]),
         ({"method": "fedproto", **BY_SAMPLES}, ["participation.selection by-samples"]),
         ({"method": "fedbuff", **BY_SAMPLES}, []),
+        (
+            {
+                "method": "fedavg",
+                "participation": {"clients_per_round": 4, "selection": "by-samples"},
+            },
+            [],
+        ),
         ({"method": "fedavg", "aggregation": {"rule": "geometric-median"}, **BY_SAMPLES}, []),
         ({"method": "fedopt", **DGC}, ["dgc", "method.beta1 0.9"]),
         ({"method": {"kind": "fedopt", "beta1": 0.0}, **DGC}, []),
@@ -268,6 +275,22 @@ def test_two_keys_of_one_effect_are_told_in_a_warning(changes, names):
     told = warned(**changes)
     assert len(told) == bool(names)
     assert all(name in " ".join(told) for name in names)
+
+
+def test_momentum_of_clients_and_server_is_told_in_a_warning():
+    steps = {"local_steps": 2, "momentum": 0.9}
+    [told] = warned(method="fedopt", training=steps)
+    assert told.startswith("training.momentum 0.9 at the clients, and method.beta1 0.9 at the")
+    assert warned(method={"kind": "fedopt", "optimizer": "adagrad"}, training=steps) == []
+
+
+def test_momentum_of_a_single_local_step_is_refused():
+    sentence = r"training\.momentum: got 0.5, expected 0 with local_steps 1, as momentum begins"
+    for training in ({"momentum": 0.5}, {"momentum": 0.5, "local_steps": 1}):
+        with pytest.raises(InputErrors, match=sentence):
+            scenario(training=training)
+    scenario(training={"momentum": 0.5, "local_steps": 2})
+    scenario(method="fedavg", training={"momentum": 0.5})  # an epoch
 
 
 def test_momentum_of_the_client_and_of_its_codec_are_told_in_a_warning():

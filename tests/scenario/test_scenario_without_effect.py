@@ -115,6 +115,10 @@ REFUSED = {
         {"clients[0].failure.download": 0.1, "charge.downlink": False},
         "clients[0].failure.download: got 0.1, expected 0 with charge.downlink false",
     ),
+    ("Failure", "upload"): (
+        {"clients[0].failure.upload": 0.1, "method": "local-only"},
+        "clients[0].failure.upload: got 0.1, expected 0 with method local-only: there is no upl",
+    ),
     ("LinkSpec", "up"): (
         {**WIFI, "clients[0].link": {"cell": "home", "mcs": 5, "up": "5 Mbps"}},
         "got 'mcs or up', expected rate or mcs, in a Wi-Fi cell",
@@ -234,7 +238,7 @@ ALWAYS = {
     "EdgeServers": "mode at merges device restarts",
     "EdgeSpec": "between up down latency down_latency",
     "EvaluationSpec": "clients",
-    "Failure": "training upload",
+    "Failure": "training",
     "FaultsSpec": "stalls freezes messages restarts",
     "FileCapacity": "missing",
     "Generator": "kind length",

@@ -286,9 +286,9 @@ def seal_checkpoint(folder):
 
 KINDS = {
     # kind: (file or folder of the corpus, its reader, share of all inputs, seal)
-    "scenario": ("scenario.yaml", scenario, 0.14, None),
-    "study": ("study.yaml", study, 0.10, None),
-    "profile": ("profile.yaml", profile, 0.03, None),
+    "scenario": ("scenario.yaml", scenario, 0.07, None),
+    "study": ("study.yaml", study, 0.185, None),
+    "profile": ("profile.yaml", profile, 0.015, None),
     "measured": ("measured.csv", measured, 0.08, None),
     "devices": ("devices.csv", devices, 0.08, None),
     "there": ("there.csv", there, 0.08, None),

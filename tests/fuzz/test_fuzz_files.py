@@ -15,7 +15,7 @@ import readers
 from simfed.ground.errors import InputErrors, SimfedError
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_INPUTS", "12000"))
-"""Inputs in one process, and a fortieth of it through the command line."""
+"""Inputs in one process, and one in 160 of them through the command line."""
 LIMIT_S, LIMIT_BYTES = 10, 2 << 30
 
 
@@ -156,7 +156,7 @@ def test_the_command_line_says_a_sentence_and_exits_with_1_2_or_3(good, tmp_path
     import simfed.cli.app  # noqa: F401 - once, before the forks
 
     beside(good, tmp_path)
-    for number in range(COUNT // 40 // len(COMMANDS)):
+    for number in range(COUNT // 160 // len(COMMANDS)):
         path = readers.made(kind, 1_000_000 + number, good, tmp_path)
         code, said = in_a_child(COMMANDS[kind](path), tmp_path)
         assert code in (0, 1, 2, 3), f"input {number}: exit code {code}\n{said}"

@@ -21,8 +21,8 @@ from simfed.deploy.frames import Frame, Gone, encode
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.learn.parcel import Parcel
 
-COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "100000"))
-"""Messages that a server gets in the long test; a client gets a fiftieth of it."""
+COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "30000"))
+"""Messages that a server gets in the long test; a client gets a fiftieth of them."""
 AT_A_TIME = 12
 """Connections: fewer than a server lets one address have that it does not know."""
 MORE_STRANGE = [

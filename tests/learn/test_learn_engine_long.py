@@ -23,8 +23,8 @@ def scenario(rounds, **changes):
         "rounds": rounds,
         "dataset": {"name": "mnist-mini", "public": 64},
         "clients": [
-            {"count": 5, "prototype": "small", "device": "any"},
-            {"count": 5, "prototype": "large", "device": "any"},
+            {"count": 2, "prototype": "small", "device": "any"},
+            {"count": 2, "prototype": "large", "device": "any"},
         ],
         "training": {"batch_size": 32, "learning_rate": 0.05},
         "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 64}}},

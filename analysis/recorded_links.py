@@ -192,9 +192,10 @@ def cells() -> list[answers.Answer]:
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
     parts = {"links": links_table(pd.read_csv(LINKS))}
+    of_cells = cells()
     for target in answers.TARGETS:
-        parts[f"at {target:.0%}"] = answers.short_table(cells(), target, answers.use_in_words)
-    parts["momentum"] = answers.short_table(cells(), answers.TARGETS[-1], answers.rival_in_words)
+        parts[f"at {target:.0%}"] = answers.short_table(of_cells, target, answers.use_in_words)
+    parts["momentum"] = answers.short_table(of_cells, answers.TARGETS[-1], answers.rival_in_words)
     parts["tail"] = tail_table(pd.read_parquet(ROUNDS))
     return parts
 

@@ -113,10 +113,11 @@ def redrawn(cells: Floats, draws: int = DRAWS) -> Floats:
     """Quantiles (draw, share) of rounds, with seeds and starts redrawn; the same for all arms."""
     rng = np.random.default_rng(0)
     seeds, starts, _ = cells.shape
-    quantiles = np.empty((draws, len(SHARES)))
-    for draw in range(draws):
+    rounds = np.empty((draws, cells.size))
+    for draw in rounds:
         i, j = rng.integers(seeds, size=seeds), rng.integers(starts, size=starts)
-        quantiles[draw] = np.quantile(cells[np.ix_(i, j)], SHARES)
+        draw[:] = cells[np.ix_(i, j)].ravel()
+    quantiles: Floats = np.quantile(rounds, SHARES, axis=1, overwrite_input=True).T
     return quantiles
 
 

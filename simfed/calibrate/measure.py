@@ -47,7 +47,7 @@ from simfed.compress.vectors import move_positions
 from simfed.device.profile import QUANTITIES, is_value_codec, name_codec
 from simfed.device.table import MACHINE_COLUMNS, WORK_COLUMNS
 from simfed.ground.cores import most_processes
-from simfed.ground.errors import InputError, Interrupted, listed
+from simfed.ground.errors import InputError, Interrupted, check_known, listed
 from simfed.ground.inputs import MissingFile, read_text
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
@@ -285,8 +285,7 @@ def _check_plan(plan: MeasurementPlan) -> None:
     if not 0 <= plan.pace_s < 3600:
         raise InputError("seconds from 0 to 3600", where="--paced", got=plan.pace_s)
     for quantity in plan.quantities:
-        if quantity not in MEASURED:
-            raise InputError(f"kinds of work: {listed(MEASURED)}", where="--only", got=quantity)
+        check_known(quantity, MEASURED, "kinds of work:", where="--only")
     for strategy in plan.strategies:
         codec_from_spec(strategy, where="--strategies")
     shapes: dict[str, _Shape] = {}

@@ -14,7 +14,7 @@ import typer
 
 from simfed.cli.inspect import Imports
 from simfed.cli.terminal import print_columns
-from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.ground.errors import BrokenInvariant, InputError, check_known
 from simfed.ground.inputs import read_bytes
 from simfed.ground.writing import writing
 
@@ -141,8 +141,7 @@ def fit(
     from simfed.calibrate.profiles import fit_profile, format_profile
     from simfed.device.table import read_table
 
-    if kind not in ("law", "table"):
-        raise InputError("law or table", where="--kind", got=kind)
+    check_known(kind, ("law", "table"), where="--kind")
     if (not from_) == (not tables):
         raise InputError("tables, or --from RUN", where="fit", problem="there is nothing to fit")
     if not from_ and rounds is not None:

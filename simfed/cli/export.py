@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import check_known
 
 _WHERE = {"csv": "curves.csv", "tensorboard": "tensorboard", "mlflow": "mlruns"}
 
@@ -29,8 +29,7 @@ def export(
     from simfed.report import export as exporting
     from simfed.report.frames import label_runs
 
-    if to not in _WHERE:
-        raise InputError(listed(_WHERE), where="--to", got=to, hint=did_you_mean(to, _WHERE))
+    check_known(to, _WHERE, where="--to")
     opened = [open_run(run) for run in runs]
     named = dict(zip(label_runs(opened), opened, strict=True))
     folder = runs[0] if len(runs) == 1 else Path()

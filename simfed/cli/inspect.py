@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.notes import shorten_warnings
-from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import InputError, InputErrors, check_known
 from simfed.ground.plain import Plain
 from simfed.ground.registry import REGISTRIES, Registry, import_file
 from simfed.ground.units import counted
@@ -245,8 +245,7 @@ def _list_kinds() -> dict[str, str]:
 def _find_registry(kind: str) -> Registry:
     name = _list_kinds().get(kind, kind)
     if name not in REGISTRIES:
-        choices = [*_list_kinds()]
-        raise InputError(listed(choices), where="list", got=kind, hint=did_you_mean(kind, choices))
+        check_known(kind, _list_kinds(), where="list")
     return REGISTRIES[name]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.shipped import list_shipped_folders
 from simfed.templates import templates, write_template
 
@@ -73,9 +73,7 @@ def show_page(
         for name, path in pages.items():
             typer.echo(f"{name:<{width}}  {_read_title(path)}")
         return
-    if page not in pages:
-        hint = did_you_mean(page, pages)
-        raise InputError(f"a page: {listed(pages)}", where="help", got=page, hint=hint)
+    check_known(page, pages, "a page:", where="help")
     typer.echo(pages[page].read_text(encoding="utf-8"), nl=False)
 
 

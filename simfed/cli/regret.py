@@ -20,7 +20,7 @@ from simfed.cli.inspect import (
 )
 from simfed.cli.run import A_CLIENT_AT_A_TIME
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, check_known
 
 if TYPE_CHECKING:
     from simfed.study.regret import Regret
@@ -107,10 +107,7 @@ def _choose_kinds(policies: str | None) -> list[str]:
         return learning
     asked = [kind.strip() for kind in policies.split(",")]
     for kind in asked:
-        if kind not in learning:
-            raise InputError(
-                f"all, or kinds that learn: {listed(learning)}", where="--policies", got=kind
-            )
+        check_known(kind, learning, "all, or kinds that learn:", where="--policies")
     return asked
 
 

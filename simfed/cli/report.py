@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simfed.cli.inspect import Width
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, listed
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -155,9 +155,7 @@ def _choose_format(asked: str | None, out: Path | None) -> str:
         if out is not None and not fitting:
             raise InputError(f"a file that ends in {listed(suffixes)}", where="--out", got=out.name)
         return fitting[0] if fitting else "png"
-    if asked not in _FORMATS:
-        hint = did_you_mean(asked, _FORMATS)
-        raise InputError(listed(_FORMATS), where="--format", got=asked, hint=hint)
+    check_known(asked, _FORMATS, where="--format")
     if out is not None and not out.name.lower().endswith(_FORMATS[asked]):
         raise InputError(f"a file that ends in {_FORMATS[asked]}", where="--out", got=out.name)
     return asked

@@ -20,7 +20,7 @@ from simfed.cli.inspect import (
 )
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
-from simfed.ground.errors import InputError, RunFailed, listed
+from simfed.ground.errors import InputError, RunFailed, check_known, listed
 from simfed.ground.units import counted
 
 if TYPE_CHECKING:
@@ -174,8 +174,7 @@ def report(
     kinds = (".html", ".png", ".svg", ".pdf")
     if out is not None and out.suffix.lower() not in kinds:
         raise InputError(f"a file that ends in {listed(kinds)}", where="--out", got=out.name)
-    if figure not in ("targets", "curves"):
-        raise InputError("targets or curves", where="--figure", got=figure)
+    check_known(figure, ("targets", "curves"), where="--figure")
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
         return

@@ -40,7 +40,7 @@ from simfed.compress.vectors import (
     require_vector,
     take_entries,
 )
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.levels import Level
 from simfed.ground.method import Layout
 from simfed.ground.plain import Plain
@@ -646,15 +646,7 @@ def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
     first = allowed[0] if allowed else None
     named: dict[Any, Plain] = {first if key is None else key: v for key, v in options.items()}
     for option in named:
-        if option not in allowed:
-            raise InputError(
-                f"an option of {name}: {listed(allowed)}"
-                if allowed
-                else f"no option: {name} has none",
-                where=name,
-                got=option,
-                hint=did_you_mean(str(option), allowed),
-            )
+        check_known(option, allowed, f"an option of {name}:", where=name)
     try:
         return cls(**named)
     except InputError as error:

@@ -33,7 +33,7 @@ from simfed.compress.bits import (
 )
 from simfed.compress.sparsifiers import Mirrored, State
 from simfed.compress.vectors import Indices, Vector, convert_to_numpy
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.vocabulary import INDEX_CODES
 
 __all__ = ["INDEX_CODES", "code_in_use", "decode_indices", "encode_indices", "index_bytes"]
@@ -43,12 +43,7 @@ _SEED_BITS = 64
 
 def code_in_use(selection: object, index_code: str) -> str:
     """The code that this selection's indices travel in; `none` where all entries do."""
-    if index_code not in INDEX_CODES:
-        raise InputError(
-            f"an index code: {listed(INDEX_CODES)}",
-            got=index_code,
-            hint=did_you_mean(str(index_code), INDEX_CODES),
-        )
+    check_known(index_code, INDEX_CODES, "an index code:")
     if getattr(selection, "keeps_all", False):
         return "none"
     if index_code == "seeded" and not hasattr(selection, "mirror"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
 
@@ -19,12 +19,3 @@ def check_number(option: str, value: Plain, *, above: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not above < value < math.inf:
         raise InputError(f"a number above {above}", where=option, got=value)
-
-
-def check_choice(option: str, value: Plain, allowed: tuple[object, ...]) -> None:
-    """`InputError` unless `value` is one of these."""
-    if value not in allowed:
-        names = [str(a).lower() if isinstance(a, bool) else str(a) for a in allowed]
-        raise InputError(
-            listed(names), where=option, got=value, hint=did_you_mean(str(value), names)
-        )

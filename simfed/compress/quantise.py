@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from simfed.compress.bits import pack, unpack, unpack_bits
 from simfed.compress.codec import Feedback, Layout, Symbols
-from simfed.compress.options import check_choice, check_number, check_whole
+from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
 from simfed.compress.vectors import Block, Floats, chunks, list_layers
 from simfed.ground.errors import InputError
@@ -66,7 +66,8 @@ class QSGD:
     def __post_init__(self) -> None:
         check_whole("levels", self.levels, 2, 2**14)
         check_whole("bucket", self.bucket, 1, 2**31)
-        check_choice("scaled", self.scaled, (True, False))
+        if not isinstance(self.scaled, bool):
+            raise InputError("true or false", where="scaled", got=self.scaled)
 
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None

@@ -16,7 +16,7 @@ from simfed.device.noise import LognormalNoise, Measured
 from simfed.device.profile import QUANTITIES, Profile, find_quantity, is_free, work_size
 from simfed.device.quota import Quota
 from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.memo import Memo
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
@@ -279,8 +279,7 @@ def build_processor(
     """
     options = {key: value for key, value in spec.items() if value is not None and key != "profile"}
     for key in options:
-        if key not in _KEYS:
-            raise InputError(f"a key of a device: {listed(_KEYS)}", got=key)
+        check_known(key, _KEYS, "a key of a device:")
     for key in _PER_QUANTITY:
         for quantity in options.get(key, ()):
             find_quantity(quantity, where=key)

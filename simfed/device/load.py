@@ -16,7 +16,7 @@ from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
 from simfed.device.laws import LAWS, CostLaw
 from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork, Profile, name_codec
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed
 from simfed.ground.inputs import make_missing_file_error, read_bytes, read_text
 from simfed.ground.memo import Memo
 from simfed.ground.plain import Plain
@@ -142,8 +142,7 @@ def _read_profile(data: Plain, path: Path) -> Profile:
     data = _require_mapping(data, "", "a profile: a mapping with kind, name and measured times")
     _check_keys(data, _KEYS, "")
     kind = data.get("kind")
-    if kind not in KINDS:
-        raise InputError(listed(KINDS), where="kind", got=kind)
+    check_known(kind, KINDS, where="kind")
     curves: dict[Key, Curve] = {}
     for quantity in QUANTITIES:
         if quantity in data:
@@ -270,9 +269,7 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
     _check_keys(node, _LAW_KEYS, where)
     name = node["law"]
     fitting = [n for n, law in LAWS.items() if (variable == "k") == ("k" in law.needs)]
-    if name not in fitting:
-        allowed, hint = f"a law for this work: {listed(fitting)}", did_you_mean(str(name), fitting)
-        raise InputError(allowed, where=f"{where}.law", got=name, hint=hint)
+    check_known(name, fitting, "a law for this work:", where=f"{where}.law")
     law = LAWS[name]
     written = _require_mapping(
         node.get("parameters"), f"{where}.parameters", "the law's parameters"
@@ -364,8 +361,5 @@ def _check_all_keys(node: Mapping[str, Plain], keys: Sequence[str], where: str) 
 
 
 def _check_keys(node: Mapping[str, Plain], keys: Iterable[str], where: str) -> None:
-    keys = list(keys)
     for key in node:
-        if key not in keys:
-            allowed, hint = f"one of the keys {listed(keys)}", did_you_mean(str(key), keys)
-            raise InputError(allowed, where=where or None, got=key, hint=hint)
+        check_known(key, keys, "one of the keys", where=where or None)

@@ -29,7 +29,7 @@ from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, codec_from_spec
 from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed
 from simfed.ground.memo import Memo
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
@@ -95,9 +95,7 @@ QUANTITIES: dict[str, WorkQuantity] = {
 
 def find_quantity(name: str, where: str | None = None) -> WorkQuantity:
     """The kind of work of this name. Raises: `InputError` where there is none."""
-    if name not in QUANTITIES:
-        allowed, hint = f"a kind of work: {listed(QUANTITIES)}", did_you_mean(name, QUANTITIES)
-        raise InputError(allowed, where=where, got=name, hint=hint)
+    check_known(name, QUANTITIES, "a kind of work:", where=where)
     return QUANTITIES[name]
 
 

@@ -16,7 +16,7 @@ from flwr.serverapp.server_app import LoadServerAppError
 from flwr.supercore.object_ref import load_app
 
 from simfed.flower.asides import describe_error
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.inputs import list_files_below
 from simfed.ground.plain import Plain
 
@@ -62,10 +62,7 @@ def describe(
         raise InputError("the project of a Flower app", where=where, got=text) from None
     choices = get_fused_config_from_dir(folder, {})
     for key in overrides:
-        if key not in choices:
-            allowed = f"a key of the app's configuration: {listed(choices) or 'it has none'}"
-            hint = did_you_mean(key, choices)
-            raise InputError(allowed, where="--run-config", got=key, hint=hint)
+        check_known(key, choices, "a key of the app's configuration:", where="--run-config")
     return components, get_fused_config_from_dir(folder, dict(overrides))
 
 

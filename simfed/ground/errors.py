@@ -136,6 +136,20 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
     return f"did you mean {near!r}?" if near else None
 
 
+def check_known(
+    name: object, choices: Iterable[object], what: str = "", *, where: str | None = None
+) -> None:
+    """Raise an `InputError` with a did-you-mean where a name is none of the `choices`.
+
+    what: stands before them in the error, such as `a network model:`.
+    """
+    choices = list(choices)
+    if name not in choices:
+        names = [str(choice) for choice in choices]
+        allowed = f"{what} {listed(names) or 'none'}".strip()
+        raise InputError(allowed, where=where, got=name, hint=did_you_mean(str(name), names))
+
+
 def unwrap_error(error: Exception) -> Exception:
     """The error that a process raised: SimPy raises a copy in each process that waits for it, made
     from its arguments alone."""

@@ -23,7 +23,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed
 from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.plain import Plain
 
@@ -479,10 +479,7 @@ REGISTRIES: dict[str, Registry] = {
 def registry(kind: str) -> Registry:
     """The registry of a kind: `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
     `availability`, `rule`, `attack` or `device`."""
-    if kind not in REGISTRIES:
-        raise InputError(
-            f"a kind of part: {listed(REGISTRIES)}", got=kind, hint=did_you_mean(kind, REGISTRIES)
-        )
+    check_known(kind, REGISTRIES, "a kind of part:")
     return REGISTRIES[kind]
 
 

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed
 from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
 from simfed.ground.units import read_number
@@ -213,8 +213,7 @@ def _parse_cell(case: Mapping[str, Plain]) -> Case:
     )
     flows = _read_parts(case, "flows", _FLOW, [kind, "direction"])
     for k, flow in enumerate(flows):
-        if flow["direction"] not in ("up", "down"):
-            raise InputError("up or down", where=f"flows[{k}].direction", got=flow["direction"])
+        check_known(flow["direction"], ("up", "down"), where=f"flows[{k}].direction")
         if not _is_index(flow[kind], members):
             allowed = f"an index of {kind}s, from 0 to {len(members) - 1}"
             raise InputError(allowed, where=f"flows[{k}].{kind}", got=flow[kind])

@@ -18,7 +18,7 @@ from math import ceil
 import numpy as np
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, check_known, listed
 from simfed.ground.units import format_rate
 
 # ---- fitted to half of ns-3's cases (tests/golden); all else is timing of the standards ----------
@@ -164,8 +164,7 @@ class Wifi:
                 unit = "MHz" if key == "width" else "ns"
                 allowed = f"one of {name}: {listed([f'{x} {unit}' for x in choices])}"
                 raise InputError(allowed, where=key, got=f"{value} {unit}")
-        if self.fair not in ("packets", "airtime"):
-            raise InputError("packets or airtime", where="fair", got=self.fair)
+        check_known(self.fair, ("packets", "airtime"), where="fair")
         if not 1 <= self.streams <= facts.streams:
             allowed = f"from 1 to {facts.streams} in {name}"
             raise InputError(allowed, where="streams", got=self.streams)

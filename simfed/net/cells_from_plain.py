@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, listed
 from simfed.ground.plain import Plain
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.topology import Access, Cell, Direction
@@ -52,10 +52,7 @@ def place_in_cells(network: Spec, links: Sequence[Spec], cells: Technologies) ->
         if name is None:
             placed.append(link)
             continue
-        if name not in cells:
-            allowed = f"one of network.cells: {listed(cells) or 'there are none'}"
-            hint = did_you_mean(name, cells)
-            raise InputError(allowed, where=f"{where}.cell", got=name, hint=hint)
+        check_known(name, cells, "one of network.cells:", where=f"{where}.cell")
         if link.get("at") is not None:
             allowed, problem = f"no node beside cell {name}", f"network.cells.{name}.at has it"
             raise InputError(allowed, where=f"{where}.at", got=link["at"], problem=problem)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from math import inf, sqrt
 from typing import Protocol, TypeAlias
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.plain import Plain
 from simfed.net.flows import Flow
 from simfed.net.topology import Path
@@ -177,12 +177,8 @@ def make_model(model: ModelSpec, *, where: str | None = None) -> Model:
     options = dict(model) if isinstance(model, Mapping) else {"kind": model}
     kind = options.pop("kind", "")
     kinds: dict[str, type[Fluid] | type[Tcp]] = {"fluid": Fluid, "tcp": Tcp}
-    if kind not in kinds:
-        allowed = f"a network model: {listed(kinds)}"
-        raise InputError(allowed, where=where, got=kind, hint=did_you_mean(str(kind), kinds))
+    check_known(kind, kinds, "a network model:", where=where)
     names = [field.name for field in fields(kinds[kind])]
     for name in options:
-        if name not in names:
-            allowed = f"an option of model {kind}: {listed(names) or 'none'}"
-            raise InputError(allowed, where=where, got=name, hint=did_you_mean(name, names))
+        check_known(name, names, f"an option of model {kind}:", where=where)
     return kinds[kind](**options)

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol, get_args
 import numpy as np
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 
 EndPolicy = Literal["loop", "hold", "error"]
 
@@ -92,10 +92,7 @@ class Trace:
         """A checked trace of float64 arrays that the trace may hold: nobody else changes them."""
         if not len(starts) or len(starts) != len(rates):
             raise InputError("a trace with at least one piece", where=where, got=len(starts))
-        if end not in get_args(EndPolicy):
-            allowed = f"an end policy: {listed(get_args(EndPolicy))}"
-            hint = did_you_mean(end, get_args(EndPolicy))
-            raise InputError(allowed, where=where, got=end, hint=hint)
+        check_known(end, get_args(EndPolicy), "an end policy:", where=where)
         if starts[0] != 0:
             raise InputError("a trace that begins at 0 s", where=where, got=float(starts[0]))
         forwards = (starts[1:] > starts[:-1]) & np.isfinite(starts[1:])

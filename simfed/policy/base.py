@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import CHOICES, Reason
@@ -239,9 +239,7 @@ def check_arms(arms: Sequence[Choice], *chosen: Choice) -> tuple[Choice, ...]:
     if not arms or len(set(arms)) != len(arms):
         raise InputError("at least one arm, each once", got=list(map(str, arms)))
     for arm in chosen:
-        if arm not in arms:
-            labels, got = list(map(str, arms)), str(arm)
-            raise InputError(f"an arm: {listed(labels)}", got=got, hint=did_you_mean(got, labels))
+        check_known(str(arm), map(str, arms), "an arm:")
     return arms
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.inputs import find_memory_bytes, read_json, read_text
 from simfed.ground.measure import Measure, read_measure
 from simfed.ground.plain import Plain
@@ -118,10 +118,7 @@ class Run:
 
     def table(self, name: str) -> pa.Table:
         """A table as Arrow columns."""
-        if name not in TABLES:
-            raise InputError(
-                f"a table: {listed(TABLES)}", got=name, hint=did_you_mean(name, TABLES)
-            )
+        check_known(name, TABLES, "a table:")
         if name not in self._tables:
             self._tables[name] = self._read_table(name)
         return self._tables[name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.measure import find_common_measure
 from simfed.report import frames
 from simfed.report.pictures import build_figure, choose_bytes_unit, picture_style, time_unit
@@ -67,9 +67,8 @@ def curve_figure(
     width_in: float = 3.5,
 ) -> Figure:
     """A figure of the curves in a tidy frame; see `draw_curves`."""
-    if y not in tidy or x not in tidy:
-        name = y if y not in tidy else x
-        raise InputError(listed(tidy.columns), got=name, hint=did_you_mean(name, tidy.columns))
+    for name in (y, x):
+        check_known(name, tidy.columns)
     if tidy[y].notna().sum() == 0:
         raise InputError(
             f"a run that recorded {_Y_LABELS.get(y, y)}",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import InputError, InputErrors, check_known, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.scenario.load import (
     apply_overrides,
@@ -416,11 +416,9 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
             hint=did_you_mean(compare.arms, names),
         )
     labels = [point.label for point in axis.points]
-    if compare.baseline is not None and compare.baseline not in labels:
-        allowed = f"a value of {axis.name}: {listed(labels)}"
-        where = f"{source}: compare.baseline"
-        hint = did_you_mean(compare.baseline, labels)
-        raise InputError(allowed, where=where, got=compare.baseline, hint=hint)
+    if compare.baseline is not None:
+        what, where = f"a value of {axis.name}:", f"{source}: compare.baseline"
+        check_known(compare.baseline, labels, what, where=where)
 
 
 # --- scenarios ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed
 from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import parse_duration, parse_rate, parse_size
 from simfed.report.reach import WHOLE_RUN, find_first_amount
@@ -49,9 +49,7 @@ QUANTITIES = {
 
 def find_spent_quantity(name: str, *, where: str | None = None) -> SpentQuantity:
     """A quantity by its name. Raises: `InputError` for another."""
-    if name not in QUANTITIES:
-        hint = did_you_mean(name, QUANTITIES)
-        raise InputError(listed(QUANTITIES), where=where, got=name, hint=hint)
+    check_known(name, QUANTITIES, where=where)
     return QUANTITIES[name]
 
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.writing import writing
 
 __all__ = ["Template", "templates", "write_template"]
@@ -50,9 +50,7 @@ def write_template(name: str, out: Path) -> list[Path]:
     Raises: `InputError` for a name that is none, or where one of the files exists already.
     """
     names = {template.name: template for template in templates()}
-    if name not in names:
-        allowed = f"a template: {listed(names)}"
-        raise InputError(allowed, where="new", got=name, hint=did_you_mean(name, names))
+    check_known(name, names, "a template:", where="new")
     main, *others = names[name].files
     targets = [(main, out), *((file, out.parent / file.name) for file in others)]
     for _, target in targets:

@@ -129,7 +129,7 @@ def test_options_survive_the_way_over_the_label(levels, bucket, scaled, selectio
         ),
         ({"qsgd": {"scaled": 2}}, "qsgd: scaled: got 2, expected true or false"),
         ({"qsgd": 4}, "qsgd: got 4, expected options as a mapping"),
-        ({"top-k": {"k": 4}}, "top-k: got 'k', expected no option: top-k has none"),
+        ({"top-k": {"k": 4}}, "top-k: got 'k', expected an option of top-k: none"),
         (
             {"chain": ["top-k", "random-k"]},
             "chain: got .+, expected at most one selection in a chain",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.registry import registry
 from simfed.learn.data.outline import find_layout
 from simfed.learn.facts import DatasetFacts
@@ -70,8 +70,7 @@ class Dataset:
     """Empty: the classes have numbers."""
 
     def __post_init__(self) -> None:
-        if self.task not in TASKS:
-            raise InputError(f"a task: {listed(TASKS)}", got=self.task)
+        check_known(self.task, TASKS, "a task:")
         least = 1 if self.task == "regression" else 2
         whole = isinstance(self.classes, int) and not isinstance(self.classes, bool)
         if not whole or self.classes < least:

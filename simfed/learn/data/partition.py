@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.seeding import Streams
 
 Indices = NDArray[np.int64]
@@ -86,13 +86,7 @@ def deal(
         "feature": lambda: np.array_split(rng.permutation(len(private)), clients),
         "natural": list,
     }
-    if kind not in ways:
-        raise InputError(
-            f"a partition: {listed(ways)}",
-            where="dataset.partition.kind",
-            got=kind,
-            hint=did_you_mean(kind, ways),
-        )
+    check_known(kind, ways, "a partition:", where="dataset.partition.kind")
     rng = streams("partition")
     if kind == "natural":
         chosen, natural = _deal_natural(owners, private, clients, rng)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known
 from simfed.ground.method import (
     Arrival,
     Field,
@@ -80,13 +80,9 @@ class FedKDMutual(Method):
     # ---- from facts alone ------------------------------------------------------------------------
 
     def check(self, setting: Setting) -> None:
-        if self.student is not None and self.student not in setting.prototypes:
-            raise InputError(
-                f"a prototype of this scenario: {listed(setting.prototypes)}",
-                where="student",
-                got=self.student,
-                hint=did_you_mean(self.student, setting.prototypes),
-            )
+        if self.student is not None:
+            what = "a prototype of this scenario:"
+            check_known(self.student, setting.prototypes, what, where="student")
         student = self.size(setting)
         if not student.shapes:
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, check_known
 
 
 def require_above_zero(**options: float | None) -> None:
@@ -36,5 +36,4 @@ def require_below_one(**options: float | None) -> None:
 def require_one_of(allowed: tuple[str, ...], **options: object) -> None:
     """Raises: `InputError` for an option that is not among `allowed`."""
     for where, value in options.items():
-        if value not in allowed:
-            raise InputError(listed(allowed), where=where, got=value)
+        check_known(value, allowed, where=where)

@@ -195,8 +195,8 @@ def under_way(half):
 
 
 @pytest.mark.long
-def test_a_server_killed_at_twenty_moments_ends_with_the_bits_of_the_simulation(tmp_path):
-    plan = worlds.scenario(rounds=100, checkpoint={"every": 1}, method="fedprox")
+def test_a_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_path):
+    plan = worlds.scenario(rounds=30, checkpoint={"every": 1}, method="fedprox")
     file = tmp_path / "plan.yaml"
     file.write_text(simfed.scenario.dump_scenario(plan))
     port = worlds.free_port()
@@ -215,7 +215,7 @@ def test_a_server_killed_at_twenty_moments_ends_with_the_bits_of_the_simulation(
     ]
     try:
         server = worlds.command(*serve)
-        for kill in range(20):
+        for kill in range(5):
             assert worlds.wait_for_line(server, "clients join")
             worlds.wait_for_round(server, tmp_path / "real", 1 + 3 * kill)
             time.sleep(0.01 * kill)
@@ -235,8 +235,8 @@ def test_a_server_killed_at_twenty_moments_ends_with_the_bits_of_the_simulation(
 
 
 @pytest.mark.long
-def test_clients_killed_at_twenty_moments_leave_a_whole_run(tmp_path):
-    plan = worlds.scenario(rounds=400, method="fedprox", evaluation={"every": 100})
+def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
+    plan = worlds.scenario(rounds=120, method="fedprox", evaluation={"every": 40})
     file = tmp_path / "plan.yaml"
     file.write_text(simfed.scenario.dump_scenario(plan))
     port = worlds.free_port()
@@ -256,7 +256,7 @@ def test_clients_killed_at_twenty_moments_leave_a_whole_run(tmp_path):
     clients = [client(n) for n in range(3)]
     try:
         worlds.wait_for_line(server, "clients join")
-        for kill in range(20):
+        for kill in range(5):
             try:
                 server.wait(timeout=0.6 + 0.1 * (kill % 5))
                 break
@@ -269,7 +269,7 @@ def test_clients_killed_at_twenty_moments_leave_a_whole_run(tmp_path):
         for process in (*clients, server):
             process.kill()
     real = simfed.load_run(tmp_path / "real")
-    assert len(real.rounds) == 400
+    assert len(real.rounds) == 120
     assert verify(tmp_path / "real") == []
 
 

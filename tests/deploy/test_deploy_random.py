@@ -16,7 +16,7 @@ from simfed.ground.errors import InputErrors, Interrupted
 from simfed.ground.registry import registry
 from simfed.verify.run import verify
 
-RUNS = 24
+RUNS = 12
 MODES = (
     {"mode": "synchronous"},
     {"mode": "synchronous"},

@@ -206,4 +206,4 @@ class TestFromScratch(FromScratchMachine.TestCase):
 class TestRepairsLong(NetworkMachine.TestCase):
     """Many more, longer stories."""
 
-    settings = settings(max_examples=400, stateful_step_count=60, deadline=None)
+    settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

@@ -366,7 +366,7 @@ def test_every_mixture_of_faults_keeps_every_invariant(tmp_path_factory, **world
 
 @pytest.mark.long
 @MIXTURES
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_many_mixtures_of_faults_keep_every_invariant(tmp_path_factory, **world):
     check_mixture(tmp_path_factory, **world)
 

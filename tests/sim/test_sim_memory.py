@@ -12,7 +12,7 @@ from simfed.sim.server import Simulation
 
 ALWAYS = {
     "name": "long",
-    "rounds": 160,
+    "rounds": 60,
     "dataset": {"name": "mnist-mini", "public": 16},
     "evaluation": {"every": 1000},
     "prototypes": {"a": {"model": "logistic-regression"}},
@@ -68,7 +68,7 @@ FEATURES = {
     "fastest": {"participation": {"clients_per_round": 10, "selection": "fastest"}},
     "asynchronous": {**FILLED, "aggregation": {"mode": "asynchronous", "concurrency": 20}},
 }
-WARM_ROUNDS = 40
+WARM_ROUNDS = 20
 MOST_BYTES_PER_ROUND = 3_000
 """A participation that is never let go is 3,000 bytes, and a round has ten."""
 

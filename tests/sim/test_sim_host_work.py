@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import simfed
-from simfed.ground.errors import RunFailed
 from simfed.verify.run import verify
 
 TIMES = {"training": "10 ms", "compression": "1 ms"}
@@ -121,31 +120,6 @@ def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learn
         assert run.rounds["server_s"].tolist() == pytest.approx([0.03] * 2)
         assert run.spans.loc[run.spans["kind"] == "losses", "track"].tolist() == ["server"] * 2
         assert verify(tmp_path / next(iter(learns))) == []
-
-
-def test_a_run_that_is_resumed_while_messages_are_handled_goes_on_there(tmp_path):
-    plan = scenario(
-        {**TIMES, "handling": "40 ms"},
-        device=LATE,
-        method="fedasync",
-        rounds=12,
-        aggregation={"mode": "asynchronous", "concurrency": 2},
-        checkpoint={"every": 1},
-        dataset={"name": "mnist-mini"},
-    )
-    whole = played(plan, tmp_path / "whole")
-    for stop in (3, 6, 9):
-
-        def give_up(round, time_s, accuracy, stop=stop):
-            if round == stop:
-                raise RunFailed("enough")
-
-        out = tmp_path / f"stopped-{stop}"
-        with pytest.raises(RunFailed):
-            simfed.run(plan, out, time_only=True, progress=give_up)
-        again = played(plan, out, resume=True)
-        assert again.spans.equals(whole.spans)
-        assert again.participations.equals(whole.participations)
 
 
 def test_handling_messages_takes_the_watts_of_full_load(tmp_path):

@@ -1,18 +1,14 @@
 """K that varies by client and round, in whole runs: tables, bytes, time, replay, resuming."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
 
 import simfed
 from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.learn.kit import Kit
 from simfed.learn.plain import plain_rounds
-from simfed.replay.store import TrajectoryStore
 from simfed.scenario import Scenario
 from simfed.verify.run import verify
 
@@ -110,20 +106,13 @@ def test_compression_takes_as_long_as_the_profile_says_for_this_k(runs):
     assert (ks.nunique() > 3).all()
 
 
-@pytest.mark.parametrize("name", ["pairs", "apart", "moving", "hosted"])
+@pytest.mark.parametrize("name", ["pairs", "apart", "moving"])
 def test_a_time_only_run_replays_arms_and_levels(runs, name):
     run = runs(name)
     policy = {**WORLDS[name].get("policy", {"kind": "ascend"}), "arms_from": str(run.path)}
     again = simfed.run(world(name, policy=policy), time_only=True, progress=False)
     for column in ("arm", "k", "uplink_bytes", "started_at_s", "finished_at_s", "compression_s"):
         assert (again.participations[column] == run.participations[column]).all(), column
-
-
-def test_who_watches_time_alone_plays_the_same_without_learning(runs):
-    again = simfed.run(world("balanced"), time_only=True, progress=False)
-    full = runs("balanced").participations
-    for column in ("arm", "k", "uplink_bytes", "started_at_s", "finished_at_s", "slack_s"):
-        assert (again.participations[column] == full[column]).all(), column
 
 
 def test_learning_without_a_clock_refuses_who_watches_time():
@@ -134,37 +123,6 @@ def test_learning_without_a_clock_refuses_who_watches_time():
         r"time .*",
     ):
         next(plain_rounds(scenario, None, Streams(0)))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "apart",
-        "balanced",
-        "hosted",
-        pytest.param("late", marks=pytest.mark.long),
-    ],
-)
-def test_a_resumed_run_goes_on_to_the_same_bits(runs, name, tmp_path):
-    scenario = world(name)
-
-    def stop(round, at_s, accuracy):
-        if round == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(Interrupted):
-        simfed.run(scenario, tmp_path / "r", workers=1, progress=stop)
-    resumed = simfed.run(scenario, tmp_path / "r", workers=1, progress=False, resume=True)
-    assert resumed.fingerprint == runs(name).fingerprint
-
-
-@pytest.mark.parametrize("name", ["moving", "balanced"])
-def test_kept_trajectories_answer_with_k_and_size(runs, name, tmp_path):
-    store = TrajectoryStore(tmp_path)
-    for _ in range(2):
-        again = simfed.run(world(name), workers=1, progress=False, trajectories=store)
-        assert again.fingerprint == runs(name).fingerprint
-    assert again.manifest["learning_wall_s"].keys() == {"replay", "rebuild"}  # nothing was learned
 
 
 def test_a_uniform_level_is_the_same_as_that_k():

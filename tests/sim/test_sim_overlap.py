@@ -189,9 +189,17 @@ def test_whose_work_failed_has_its_processor_again_in_the_next_round(tmp_path):
 
 
 def test_learning_follows_and_one_chunk_is_none(tmp_path):
-    plain = simfed.run(SCENARIO, progress=False)
-    one = simfed.run(with_overlap({"chunks": 1}), progress=False)
-    many = simfed.run(with_overlap({"chunks": 8}), tmp_path / "run", progress=False)
+    short = {
+        "rounds": 2, "training": {"local_steps": 1}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    plain, one, many = (
+        simfed.run(with_overlap(overlap, **short), out, workers=1, progress=False)
+        for overlap, out in (
+            (None, None),
+            ({"chunks": 1}, None),
+            ({"chunks": 8}, tmp_path / "run"),
+        )
+    )
     assert one.fingerprint == plain.fingerprint
     loss = [run.prototypes["test_loss"].tolist() for run in (plain, many)]
     assert loss[0] != loss[1]
@@ -200,7 +208,8 @@ def test_learning_follows_and_one_chunk_is_none(tmp_path):
     )
     assert set(many.participations["arm"]) == {"top-k"}
     assert "\n".join(verify(many.path)) == ""
-    timed = simfed.run(with_overlap({"chunks": 8}), time_only=True, progress=False)
+    eight = with_overlap({"chunks": 8}, **short)
+    timed = simfed.run(eight, time_only=True, progress=False)
     for column in ("started_at_s", "compression_s", "uplink_s", "finished_at_s"):
         assert timed.participations[column].tolist() == many.participations[column].tolist()
 

@@ -80,7 +80,7 @@ def build(world, plain, *, scale=1.0, recorder=None, **options):
 
 
 @given(world=worlds(), per_round=st.integers(1, 5), rounds=st.integers(1, 3))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_run_keeps_its_invariants(tmp_path_factory, world, per_round, rounds):
     count = len(world["up"])
     plain = sim.scenario(
@@ -94,7 +94,7 @@ def test_every_run_keeps_its_invariants(tmp_path_factory, world, per_round, roun
 
 
 @given(world=worlds())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_world_that_is_twice_as_slow_takes_exactly_twice_as_long(world):
     plain = sim.scenario(rounds=2, clients=clients(len(world["up"])))
     one, two = build(world, plain).run(), build(world, plain, scale=2.0).run()
@@ -107,7 +107,7 @@ def test_a_world_that_is_twice_as_slow_takes_exactly_twice_as_long(world):
 
 
 @given(world=worlds())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_without_a_limit_at_the_server_nobody_notices_a_further_client(world):
     world = {**world, "receive": np.inf, "send": np.inf, "server": None}
     count = len(world["up"])
@@ -121,7 +121,7 @@ def test_without_a_limit_at_the_server_nobody_notices_a_further_client(world):
 
 
 @given(world=worlds(), faster=st.floats(1.0, 10.0), data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_faster_device_or_dedicated_link_never_makes_a_round_longer(world, faster, data):
     world = {**world, "receive": np.inf, "send": np.inf}
     client = data.draw(st.integers(0, len(world["up"]) - 1))

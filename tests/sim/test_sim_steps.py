@@ -231,7 +231,7 @@ def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
     register("method", "talking", Talking, replace=True)
     try:
         plain, talking = (
-            simfed.run({**SCENARIO, "method": {"kind": kind}}, progress=False)
+            simfed.run({**SCENARIO, "method": {"kind": kind}}, workers=1, progress=False)
             for kind in ("fedavg", "talking")
         )
     finally:

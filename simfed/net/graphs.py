@@ -193,8 +193,10 @@ def _find_homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[s
     for client, attached in enumerate(node_of_client):
         node = f"client-{client}" if attached is None else attached
         if node not in nodes:
-            allowed = "a node of the network" + (" to be attached to" if attached is None else "")
-            hint = did_you_mean(node, nodes)
+            if attached is None:
+                allowed, problem = "link.at, or a node of this name", "it is attached to no node"
+                raise InputError(allowed, where=node, problem=problem)
+            allowed, hint = "a node of the network", did_you_mean(node, nodes)
             raise InputError(allowed, where=f"client-{client}", got=node, hint=hint)
         homes.append(node)
     return homes
@@ -377,7 +379,8 @@ def _make_line(
     if loss is not None and not (isinstance(loss, (int, float)) and 0 <= loss < 1):
         raise InputError("a number from 0 to below 1", where=f"{where}: loss", got=loss)
     if rate is not None:
-        capacity_bytes_per_s = units.parse_rate(rate, where=f"{where}: {way}")
+        key = way if way in data else "capacity"
+        capacity_bytes_per_s = units.parse_rate(rate, where=f"{where}: {key}")
     elif missing_bytes_per_s is not None:
         capacity_bytes_per_s = missing_bytes_per_s
     else:

@@ -392,7 +392,7 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
         (
             "{}",
             "{topology: graph, edges: [{between: [a, server]}]}",
-            "client-0: got 'client-0', expected a node of the network to be attached to",
+            "client-0: it is attached to no node, expected link.at, or a node of this name",
         ),
         (
             "{}",

@@ -478,7 +478,7 @@ def test_a_rate_without_unit_in_a_graph_is_refused():
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", capacity=5)
     with pytest.raises(
-        InputError, match="edge a to server: up: got 5, expected a rate with its unit"
+        InputError, match="edge a to server: capacity: got 5, expected a rate with its unit"
     ):
         lines_of(drawn)
 

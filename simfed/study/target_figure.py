@@ -27,7 +27,6 @@ from simfed.report.pictures import (
     time_unit,
 )
 from simfed.report.style import ARM_SHAPES, choose_arm_colours, make_label
-from simfed.study.plan import shorten_names
 from simfed.study.targets import (
     QUANTITIES,
     Places,
@@ -367,7 +366,7 @@ def _choose_log_ticks(low: float, high: float) -> list[float]:
 def build_target_section(study: StudyResult) -> PageSection:
     """The figure of each quantity that was spent, and one table of their numbers; empty where no
     run has finished."""
-    axis, pictures, cells, about = choose_swept_axis(study), [], [], ""
+    pictures, cells, about = [], [], ""
     for quantity in QUANTITIES.values():
         try:
             rows = compute_spent(study, quantity.name)
@@ -384,10 +383,8 @@ def build_target_section(study: StudyResult) -> PageSection:
         return {}
     header = ("what", "setting", "arm", "seeds", "got there", "median")
     note = about[0].upper() + about[1:]
-    table = PanelTable("To the target", header, cells, frozenset({3, 4, 5}), note)
-    against = f" against {shorten_names(study.axes)[axis]}" if axis else ""
-    title = f"Spent to reach the target{against}"
-    return {"title": title, "pictures": pictures, "tables": [table]}
+    table = PanelTable("Spent to reach the target", header, cells, frozenset({3, 4, 5}), note)
+    return {"title": "To the target", "pictures": pictures, "tables": [table]}
 
 
 def _describe_row(row: Row, quantity: SpentQuantity) -> str:

@@ -790,7 +790,7 @@ def read_fleet(plain: dict[str, Any], files: Path) -> FleetFile:
 
 
 _NEEDED = re.compile(
-    r"name|rounds|dataset|prototypes|clients|clients\.\d+|dataset\.missing|.*\.(kind|clip)"
+    r"name|rounds|dataset|prototypes(\.\w+)?|clients|clients\.\d+|dataset\.missing|.*\.(kind|clip)"
 )
 SIMPLE = {
     "method": "fedavg",

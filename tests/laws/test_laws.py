@@ -9,7 +9,7 @@ import pytest
 
 from simfed.scenario.load import import_plugins
 
-SEEDS = {"resumed": 4, "deployed": 2, "spread": 2}
+SEEDS = dict.fromkeys(("deployed", "spread", "killed", "resolved"), 2)
 """Worlds of a law in the suite that always runs; of the others three."""
 
 

@@ -10,8 +10,6 @@ import lzma
 import os
 import pickle
 import struct
-import subprocess
-import sys
 import tarfile
 
 import numpy as np
@@ -102,14 +100,6 @@ def test_facts_of_the_catalogue_fit_the_published_files(published):
     headers = 0 if published is CIFAR10 else 2 * 16 + 2 * 8
     assert published.size_bytes == samples * (values + 1) + headers
     assert all(len(file.sha256) == 64 for file in published.files.values())
-
-
-def test_data_sets_need_no_torch():
-    program = (
-        "import sys, simfed.learn.data as d; d.load_dataset('mnist-mini'); assert 'torch' not in "
-        "sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 # ---- Dataset -----------------------------------------------------------------------------------

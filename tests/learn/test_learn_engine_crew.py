@@ -242,9 +242,9 @@ def test_no_process_outlives_its_parent(ending):
     ids=["fedkd", "fedavg"],
 )
 def test_any_number_of_workers_gives_the_same_bits(changes):
-    scenario = tiny.scenario(rounds=4, **changes)
-    ends = [tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 2, 3)]
-    assert ends[0] == ends[1] == ends[2]
+    scenario = tiny.scenario(rounds=2, **changes)
+    one, three = (tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 3))
+    assert one == three
 
 
 def end_of(scenario, workers):

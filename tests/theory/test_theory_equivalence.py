@@ -1,8 +1,7 @@
 """Time and learning meet in one contract, and nowhere else.
 
-1. A full barrier and a policy that does not look at time: the learning curve is that of a plain
-   loop without a clock, bit for bit, over any network and on any devices.
-2. A strategy and sizes known beforehand: the timeline is that of a run without learning.
+That a full barrier learns what a plain loop without a clock learns, and that sizes known beforehand
+give the timeline of a run without learning, are laws of drawn worlds (`tests/laws`).
 """
 
 import subprocess
@@ -44,23 +43,18 @@ def group(prototype, *, link=None, **device):
     }
 
 
-WORLDS = {
-    "nothing is charged": {"charge": {"downlink": False, "buffers": False}},
-    "slow links, latency, slow and noisy devices": {
-        "clients": [
-            group("small", link={"up": "1 Mbps", "down": "9 Mbps", "latency": "40 ms"}),
-            group(
-                "large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}
-            ),
-        ]
-    },
-    "a shared bottleneck": {
-        "clients": [
-            group("small", link={"up": "50 Mbps", "down": "50 Mbps"}),
-            group("large", link={"up": "20 Mbps", "down": "50 Mbps"}, speed=3.0),
-        ],
-        "network": {"server": {"receive": "25 Mbps", "send": "30 Mbps", "latency": "3 ms"}},
-    },
+SLOW = {
+    "clients": [
+        group("small", link={"up": "1 Mbps", "down": "9 Mbps", "latency": "40 ms"}),
+        group("large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}),
+    ]
+}
+SHARED = {
+    "clients": [
+        group("small", link={"up": "50 Mbps", "down": "50 Mbps"}),
+        group("large", link={"up": "20 Mbps", "down": "50 Mbps"}, speed=3.0),
+    ],
+    "network": {"server": {"receive": "25 Mbps", "send": "30 Mbps", "latency": "3 ms"}},
 }
 
 
@@ -106,22 +100,10 @@ def curve_of_plain(rounds):
     return prototypes, parts
 
 
-@pytest.fixture(scope="module")
-def without_clock():
-    return curve_of_plain(plain_curve(scenario()))
-
-
-@pytest.mark.parametrize("world", WORLDS)
-def test_a_full_run_learns_what_a_plain_loop_without_a_clock_learns(world, without_clock):
-    run = play(scenario(**WORLDS[world]))
-    assert curve_of(run) == without_clock
-    assert run.rounds.duration_s.gt(0).all()
-
-
 @pytest.mark.parametrize("kind", ["ascend", "ucb"])
 def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop(kind):
     policy = {**ASCEND, "kind": kind} if kind == "ascend" else {"kind": kind}
-    plain = scenario(policy=policy, **WORLDS["a shared bottleneck"], rounds=6)
+    plain = scenario(policy=policy, **SHARED, rounds=6)
     run = play(plain)
     parts = run.participations.set_index(["round", "client"])
     tau_s = parts.training_s + parts.compression_s + parts.uplink_s
@@ -131,81 +113,14 @@ def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_pla
     assert parts.reward.dropna().to_dict() == rewards
 
 
-TIMES = {
-    "rounds": [
-        "started_at_s",
-        "finished_at_s",
-        "duration_s",
-        "server_s",
-        "uplink_bytes",
-        "downlink_bytes",
-        "critical_client",
-        "critical_phase",
-        "critical_link",
-        "saved_without_critical_s",
-    ],
-    "participations": [
-        "round",
-        "client",
-        "prototype",
-        "model_version",
-        "arm",
-        "k",
-        "outcome",
-        "started_at_s",
-        "finished_at_s",
-        "downlink_s",
-        "training_s",
-        "compression_s",
-        "uplink_s",
-        "waiting_s",
-        "offline_s",
-        "uplink_bytes",
-        "downlink_bytes",
-        "slack_s",
-    ],
-    "links": ["link", "from_s", "to_s", "bytes", "capacity_bytes_per_s", "flows"],
-    "spans": ["track", "kind", "name", "round", "client", "started_at_s", "finished_at_s"],
-}
-
-
-def assert_same_timeline(one, other):
-    for table, names in TIMES.items():
-        assert one.table(table).select(names).equals(other.table(table).select(names)), table
-
-
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("index_code", ["ideal", "seeded"])
-def test_a_full_runs_timeline_is_that_of_a_run_without_learning(world, index_code):
-    plain = scenario(**WORLDS[world], compression={"k": 500, "index_code": index_code}, rounds=3)
-    assert_same_timeline(play(plain), play(plain, time_only=True))
-
-
-def test_recorded_arms_and_sizes_give_the_timeline_of_a_policy_that_learned(tmp_path):
-    world = {**WORLDS["a shared bottleneck"], "compression": {"k": 500, "index_code": "rice"}}
-    full = play(scenario(policy=ASCEND, rounds=5, **world), out=tmp_path / "full")
-    policy = {**ASCEND, "arms_from": str(tmp_path / "full")}
-    replayed = play(scenario(policy=policy, rounds=5, **world), time_only=True)
-    assert set(full.participations.arm) == {"top-k", "random-k", "periodic-k"}
-    assert_same_timeline(full, replayed)
-
-
-def test_cohorts_are_the_same_with_and_without_learning():
-    plain = scenario(participation={"clients_per_round": 2}, rounds=6)
-    run = play(plain, time_only=True)
-    rounds = plain_curve(plain)
-    expected = [(p.round, client) for p in rounds for client in p.arms]
-    assert (
-        list(zip(run.participations["round"], run.participations.client, strict=True)) == expected
-    )
-
-
 @pytest.mark.parametrize(
     ("code", "absent"),
     [
         ("import simfed.learn.plain, simfed.learn.hosted", "simpy"),
         (
-            "import simfed; s = simfed.load_scenario(sys.argv[1]);"
+            "import simfed; from simfed.learn import catalogue, data;"
+            "data.load_dataset('mnist-mini'); catalogue.facts('resnet18', 'cifar10');"
+            "s = simfed.load_scenario(sys.argv[1]);"
             "simfed.run(s, source=sys.argv[1], time_only=True, progress=False)",
             "torch",
         ),
@@ -215,7 +130,12 @@ def test_each_side_runs_without_the_others_library(code, absent, tmp_path):
     import yaml
 
     path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(BASE))
+    codecs = {"strategies": ["qsgd", "svd", "top-k+bf16", "random-k"]}
+    devices = {"training": "1 ms", "compression": "1 ms", "inference": "1 ms"}
+    devices["distillation"] = "1 ms"
+    groups = [{**group, "device": devices} for group in BASE["clients"]]
+    world = {**BASE, "compression": codecs, "clients": groups}
+    path.write_text(yaml.safe_dump(world))
     program = f"import sys; {code}; print({absent!r} in sys.modules)"
     told = subprocess.run(
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
@@ -225,8 +145,7 @@ def test_each_side_runs_without_the_others_library(code, absent, tmp_path):
 
 def test_a_selection_that_does_not_look_at_time_asks_the_same_clients_without_a_clock():
     participation = {"clients_per_round": 2, "selection": "by-samples"}
-    world = WORLDS["slow links, latency, slow and noisy devices"]
-    plain = scenario(participation=participation, rounds=5, **world)
+    plain = scenario(participation=participation, rounds=5, **SLOW)
     assert curve_of(play(plain)) == curve_of_plain(plain_curve(plain))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import (
@@ -298,9 +298,10 @@ def _parse_value(written: object, key: str, quantity: FieldQuantity) -> float:
 def drawn_as(quantity: str) -> AfterValidator:
     """Checks that a distribution is one of this quantity, see `QUANTITIES`."""
 
-    def check(value: Distribution) -> Distribution:
-        with refusing():
-            value.law(QUANTITIES[quantity])
+    def check(value: Any) -> Any:
+        if isinstance(value, Distribution):
+            with refusing():
+                value.law(QUANTITIES[quantity])
         return value
 
     return AfterValidator(check)
@@ -310,32 +311,17 @@ def _tell_distribution(value: Any) -> str:
     return "distribution[]" if isinstance(value, (dict, Distribution)) else "value[]"
 
 
+T = TypeVar("T")
 # The brackets keep a tag out of the key paths in error messages.
-DrawnNumber = Annotated[
-    Annotated[Positive, Tag("value[]")]
-    | Annotated[Distribution, drawn_as("number"), Tag("distribution[]")],
+_Drawn = Annotated[
+    Annotated[T, Tag("value[]")] | Annotated[Distribution, Tag("distribution[]")],
     Discriminator(_tell_distribution),
 ]
-DrawnLoss = Annotated[
-    Annotated[BelowOne, Tag("value[]")]
-    | Annotated[Distribution, drawn_as("loss"), Tag("distribution[]")],
-    Discriminator(_tell_distribution),
-]
-DrawnDuration = Annotated[
-    Annotated[Duration, Tag("value[]")]
-    | Annotated[Distribution, drawn_as("duration"), Tag("distribution[]")],
-    Discriminator(_tell_distribution),
-]
-DrawnStay = Annotated[
-    Annotated[PositiveDuration, Tag("value[]")]
-    | Annotated[Distribution, drawn_as("stay"), Tag("distribution[]")],
-    Discriminator(_tell_distribution),
-]
-DrawnEntries = Annotated[
-    Annotated[Entries, Tag("value[]")]
-    | Annotated[Distribution, drawn_as("entries"), Tag("distribution[]")],
-    Discriminator(_tell_distribution),
-]
+DrawnNumber = Annotated[_Drawn[Positive], drawn_as("number")]
+DrawnLoss = Annotated[_Drawn[BelowOne], drawn_as("loss")]
+DrawnDuration = Annotated[_Drawn[Duration], drawn_as("duration")]
+DrawnStay = Annotated[_Drawn[PositiveDuration], drawn_as("stay")]
+DrawnEntries = Annotated[_Drawn[Entries], drawn_as("entries")]
 
 
 def list_distributions(part: Section, path: str = "") -> Iterator[tuple[str, Distribution]]:

@@ -36,7 +36,7 @@ RUN = [
 
 
 FORKS = """
-import os, runpy, sys
+import os, runpy, sys, traceback
 import pandas, torch, simfed.experiment.running, simfed.learn.federation
 for line in sys.stdin:
     script = line.strip()
@@ -44,8 +44,13 @@ for line in sys.stdin:
         for number, file in enumerate((os.devnull, script + ".out", script + ".err")):
             os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
         sys.argv, sys.path[0] = [script], os.path.dirname(script)
-        runpy.run_path(script, run_name="__main__")
-        sys.exit()
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        sys.stdout.flush()
+        os._exit(0)  # to take the libraries down again would take a second
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
 """Runs each script that it reads of in a process that has imported the heavy libraries."""
@@ -66,10 +71,11 @@ def forks():
 
 @pytest.mark.parametrize("page", RUN)
 def test_examples_run(page, tmp_path, forks):
-    """In one process per page, from the repository, with a folder `runs` that is thrown away."""
+    """In one process per page, from the repository, with a folder `runs` that is thrown away, and
+    in three rounds."""
     script = tmp_path / "example.py"
     code = examples(page).replace('"runs/', f'"{tmp_path}/runs/')
-    script.write_text(code)
+    script.write_text(re.sub(r'"rounds": \d+', '"rounds": 3', code))
     forks.stdin.write(f"{script}\n")
     forks.stdin.flush()
     assert forks.stdout.readline() == "0\n", script.with_suffix(".py.err").read_text()

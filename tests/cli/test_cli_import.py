@@ -56,15 +56,6 @@ def test_a_name_of_ones_own_is_known_with_its_file_alone(parts, capsys):
     assert "always-second" in capsys.readouterr().out
 
 
-def test_a_study_s_processes_know_it_as_well(parts, capsys):
-    study = {"name": "s", "base": "own.yaml"}
-    path = parts.with_name("study.yaml")
-    path.write_text(yaml.safe_dump(study))
-    out = str(parts.with_name("out"))
-    words = ["study", "run", str(path), "--out", out, "--time-only", "--quiet", "--jobs", "1"]
-    assert main([*words, "--import", str(parts)]) == 0, capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

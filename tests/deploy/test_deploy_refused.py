@@ -102,6 +102,7 @@ def times_with(**changes):
 
 
 EVIL = {
+    "another client's label": (facts_with(label="0/2"), "label: "),
     "coded is a list": (facts_with(coded=[]), "coded: "),
     "a field that nobody asked for": (facts_with(coded={"x": {}}), "coded "),
     "no state": (facts_with(coded={"update": {"shape": [7850]}}), "coded "),
@@ -116,7 +117,6 @@ EVIL = {
     "so large that the mean overflows": (filled_with(1e38), "update: "),
     "another task's label": (facts_with(label="1/1"), "label: "),
     "no label": (facts_with(label=None), "label: "),
-    "another client's label": (facts_with(label="0/2"), "label: "),
     "whole numbers": (parts_with(update=np.zeros(7850, np.int64)), "update: "),
     "doubles": (parts_with(update=np.zeros(7850)), "update: "),
     "too few entries": (parts_with(update=np.zeros(3, np.float32)), "update: "),
@@ -128,19 +128,35 @@ EVIL = {
 }
 
 
-@pytest.mark.parametrize("case", EVIL)
-def test_a_malformed_upload_is_its_clients_failure(case, tmp_path):
-    change, said = EVIL[case]
-    plan = worlds.scenario(**TINY)
-    crowd = worlds.Crowd((0, 1))
-    with altered(change):
-        run = worlds.deployed(plan, tmp_path / "run", crowd=crowd)
+class Evil(Altering):
+    """A client's half that sends something else in one task after another."""
+
+    def work(self, parcel):
+        answer = self._half.work(parcel)
+        self._left -= 1
+        return self._change[-self._left](answer) if self._left in self._evil else answer
+
+    @property
+    def _evil(self):
+        return range(1 - len(self._change), 1)
+
+
+@pytest.mark.parametrize("half", [0, 1])  # as a run notes at most 20 such failures
+def test_a_malformed_upload_is_its_clients_failure(half, tmp_path):
+    changes, due = zip(*[*EVIL.values()][half::2], strict=True)
+    last = len(changes) + 1
+    plan = worlds.scenario(**{**TINY, "rounds": last + 1, "evaluation": {"every": last}})
+    with altered(changes, kind=Evil):
+        run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
     outcomes = run.participations.set_index(["round", "client"])["outcome"]
-    assert outcomes[2, 1] == "failed"
-    assert list(outcomes.drop((2, 1))) == ["aggregated"] * 7
-    (sentence,) = (line for line in run.manifest["warnings"] if "refused" in line)
-    assert sentence.startswith("client 1: its upload of round 2 is refused: ")
-    assert said in sentence
+    evil = [(round, 1) for round in range(2, last + 1)]
+    assert set(outcomes[evil]) == {"failed"}
+    assert set(outcomes.drop(evil)) == {"aggregated"}
+    told = [line for line in run.manifest["warnings"] if "refused" in line]
+    for round, (sentence, said) in enumerate(zip(told, due, strict=True), 2):
+        beginning = f"client 1: its upload of round {round} is refused: "
+        assert sentence.startswith(beginning)
+        assert said in sentence
     assert verify(tmp_path / "run") == []
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import changes_worlds as worlds
 from changes_worlds import MODES, D
 
 from simfed.experiment.running import run
-from simfed.ground.errors import InputErrors, Interrupted
+from simfed.ground.errors import InputErrors
 from simfed.replay.store import TrajectoryStore
 from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
@@ -71,13 +69,6 @@ def test_everybody_is_sent_what_they_lack(mode, tmp_path):
     assert result.manifest["warnings"] == []
 
 
-@pytest.mark.parametrize("mode", several(MODES, ["deadline, merge", "buffered"]))
-def test_a_clock_without_learning_takes_the_same_time(mode):
-    made = worlds.scenario(mode, count=4, rounds=10)
-    full, clock = played(made), played(made, time_only=True)
-    assert full.participations[TIMES].equals(clock.participations[TIMES])
-
-
 LOSING = ["deadline, merge", "buffered", "asynchronous"]
 
 
@@ -95,50 +86,6 @@ def test_lost_downloads_are_sent_again(mode, tmp_path):
         [expected[at] for at in whole.index]
     )
     assert verify(tmp_path / "run") == []
-
-
-HOSTED = {"kind": "fedprox", "mu": 0.0}
-SHORT = [
-    ("synchronous", "fedavg", False),
-    ("buffered", HOSTED, False),
-    ("deadline, merge", "fedavg", True),
-]
-ALL = [
-    pytest.param(mode, method, time_only, marks=pytest.mark.long)
-    for mode in MODES
-    for method, time_only in (("fedavg", False), (HOSTED, False), ("fedavg", True))
-    if (mode, method, time_only) not in SHORT
-]
-
-
-@pytest.mark.parametrize(("mode", "method", "time_only"), [*SHORT, *ALL], ids=str)
-def test_a_resumed_run_is_the_whole_one(mode, method, time_only, tmp_path):
-    compression = {"k": 200, "strategy": "periodic-k"}
-    made = worlds.scenario(
-        mode, count=4, method=method, rounds=9, downlink={"compression": compression}
-    )
-
-    def stop(round, time_s, accuracy):
-        if round == 4:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(Interrupted):
-        run(made, tmp_path / "run", workers=1, progress=stop, time_only=time_only)
-    again = played(made, tmp_path / "run", resume=True, time_only=time_only)
-    assert again.fingerprint == played(made, time_only=time_only).fingerprint
-
-
-def test_learning_is_answered_from_what_was_learned_with_the_same_changes(tmp_path):
-    store = TrajectoryStore(tmp_path)
-    for mode in ("synchronous", "buffered"):
-        learned = played(worlds.scenario(mode))
-        assert played(worlds.scenario(mode), trajectories=store).fingerprint == learned.fingerprint
-        again = played(worlds.scenario(mode), trajectories=store)
-        assert again.fingerprint == learned.fingerprint
-        assert "replay" in again.manifest["learning_wall_s"]
-        assert "server" not in again.manifest["learning_wall_s"]  # nothing was learned
-    other = worlds.scenario(downlink={"compression": {"k": 40}})
-    assert played(other, trajectories=store).fingerprint == played(other).fingerprint
 
 
 def test_the_index_code_of_changes_may_be_another_and_learning_is_the_same(tmp_path):

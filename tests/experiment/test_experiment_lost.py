@@ -142,13 +142,13 @@ def assert_controls_add_up(scenario, run):
     np.testing.assert_allclose(control, sum(own) / len(own), atol=1e-5 * np.abs(own).max())
 
 
-@pytest.mark.parametrize("seed", [14, 22, 35, 41, 270])
+@pytest.mark.parametrize("seed", [35, 41])
 def test_what_is_learned_does_not_depend_on_when_somebody_looked(seed, tmp_path, monkeypatch):
     assert_looking_changes_nothing(seed, tmp_path, monkeypatch)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 300))
+@pytest.mark.parametrize("seed", [14, 22, *range(100, 300)])
 def test_nor_in_many_worlds(seed, tmp_path, monkeypatch):
     assert_looking_changes_nothing(seed, tmp_path, monkeypatch)
     # a finished run is a circle of few objects with large arrays, to which the collector comes

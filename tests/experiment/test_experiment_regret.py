@@ -22,7 +22,7 @@ ARMS = ["top-k", "random-k", "dense"]
 
 def scenario(policy="ascend", **changes):
     options = {
-        "rounds": 9,
+        "rounds": 5,
         "policy": {"kind": policy},
         "downlink": {},
         "server": {},
@@ -62,9 +62,9 @@ def test_the_run_is_the_same_with_and_without_an_oracle(changes):
     )
     assert rounds == [*range(1, made.rounds + 1)]
     assert watched.fingerprint == alone.fingerprint
-    assert set(samples["round"]) <= {2, 4, 6, 8}
+    assert set(samples["round"]) <= {2, 4}
     assert len(samples) % len(ARMS) == 0
-    assert len(samples) >= (3 if changes is FEDKD else 24)
+    assert len(samples) >= (3 if changes is FEDKD else 12)
 
 
 @pytest.mark.parametrize("method", ["fedavg", {"kind": "fedprox", "mu": 0.1}], ids=str)
@@ -73,7 +73,7 @@ def test_what_was_played_is_paid_what_the_run_paid(method):
     result, samples = run_with_oracle(made, every=1, progress=False, workers=1)
     played = samples[samples["played"]].set_index(["round", "client"])
     paid = result.participations.set_index(["round", "client"])
-    assert len(played) == 3 * 8  # all but the first round
+    assert len(played) == 3 * 4  # all but the first round
     for column in ("arm", "reward_raw", "reward"):
         assert played[column].equals(paid.loc[played.index, column])
     each = samples.groupby(["round", "client"])["arm"]

@@ -307,7 +307,7 @@ def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, str(script), str(path), str(out), str(tmp_path / "cache")]
     pause, rng, before = threading.Event(), random.Random(7), 0
-    for _ in range(6):
+    for _ in range(3):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         pause.wait(rng.uniform(4, 12))
         process.send_signal(signal.SIGKILL)

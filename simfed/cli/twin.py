@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, within
 
 
 def twin(
@@ -37,10 +37,8 @@ def twin(
         raise InputError("a file that ends with .yaml", where="--out", got=str(out))
     rows = read_log(log)
     chosen = None if rounds is None else parse_rounds(rounds, max(row.round for row in rows))
-    try:
+    with within(str(log)):
         fitted = fit_twin(rows, chosen)
-    except InputError as error:
-        raise error.within(str(log)) from None
     further = None if predict is None else fitted.predict(predict)
     paths = fitted.write(out, model=model, source=log.name)
     played = run(out, time_only=True, progress=False)

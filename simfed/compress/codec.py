@@ -40,7 +40,7 @@ from simfed.compress.vectors import (
     require_vector,
     take_entries,
 )
-from simfed.ground.errors import InputError, check_known
+from simfed.ground.errors import InputError, check_known, within
 from simfed.ground.levels import Level
 from simfed.ground.method import Layout
 from simfed.ground.plain import Plain
@@ -647,10 +647,8 @@ def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
     named: dict[Any, Plain] = {first if key is None else key: v for key, v in options.items()}
     for option in named:
         check_known(option, allowed, f"an option of {name}:", where=name)
-    try:
+    with within(name):
         return cls(**named)
-    except InputError as error:
-        raise error.within(name) from None
 
 
 @lru_cache

@@ -13,7 +13,7 @@ from simfed.compress.codec import COMPOSED, Arrived, Codec, EncodeCall, Feedback
 from simfed.compress.labels import format_link
 from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import Block, find_device, list_layers, require_vector
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.method import Layers
 from simfed.ground.plain import Plain
 
@@ -199,7 +199,7 @@ COMPOSED[_NAME] = PerLayer.read
 
 
 def _read_choice(pattern: object, strategy: Plain) -> Choice:
-    try:
+    with within(f"{_NAME}: {pattern}"):
         if not isinstance(pattern, str) or not pattern or _SPECIAL & set(pattern):
             raise InputError("a pattern of names such as conv* or *.bias", got=pattern)
         choice = Choice.read(strategy)
@@ -209,6 +209,4 @@ def _read_choice(pattern: object, strategy: Plain) -> Choice:
             raise InputError(allowed, got=strategy)
         if codec.takes_k and choice.level is None:
             raise InputError(f"a level behind it, such as {choice.label}@1%", got=strategy)
-    except InputError as error:
-        raise error.within(f"{_NAME}: {pattern}") from None
     return choice

@@ -16,7 +16,7 @@ from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
 from simfed.device.laws import LAWS, CostLaw
 from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork, Profile, name_codec
-from simfed.ground.errors import InputError, check_known, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed, within
 from simfed.ground.inputs import make_missing_file_error, read_bytes, read_text
 from simfed.ground.memo import Memo
 from simfed.ground.plain import Plain
@@ -132,10 +132,8 @@ def _read_once(text: str, path: Path) -> Profile:
     """Return the profile that a file's text is, not to be changed: a study of 300 runs asks
     300 times for one file. Raises: `InputError`."""
     data = parse_yaml(text, where=str(path))
-    try:
+    with within(str(path)):
         return _read_profile(data, path)
-    except InputError as error:
-        raise error.within(str(path)) from None
 
 
 def _read_profile(data: Plain, path: Path) -> Profile:
@@ -238,10 +236,8 @@ def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
 
 
 def _read_strategy(name: str, where: str) -> str:
-    try:
+    with within(where):
         return name if name == ANY else name_codec(name)
-    except InputError as error:
-        raise error.within(where) from None
 
 
 def _read_curve(node: Plain, variable: str, where: str) -> Curve:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from simfed.compress.choice import Choice
 from simfed.device.profile import QUANTITIES, Key, find_quantity, name_codec
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, listed, within
 from simfed.ground.inputs import MOST_TEXT_BYTES, decode_text, read_bytes
 from simfed.ground.registry import registry
 from simfed.ground.tables import find_separator_hint, read_records
@@ -198,10 +198,8 @@ def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
         raise InputError("the name of a model", where=f"{where}: model", got="")
     strategy = text.get("strategy", "") if what.per_strategy else ""
     if what.per_strategy:
-        try:
+        with within(f"{where}: strategy"):
             strategy = name_codec(strategy)
-        except InputError as error:
-            raise error.within(f"{where}: strategy") from None
     columns = ("k",) if what.variable == "k" else ("batch_size", "samples")
     size = next((text[c] for c in columns if text.get(c)), "")
     a_time = "a time above 0 in seconds, without its unit"

@@ -37,7 +37,7 @@ from simfed.fleet.privacy import (
 )
 from simfed.fleet.tasks import Tasks, make_policy_maker
 from simfed.ground.distributions import Discrete, Law
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, within
 from simfed.ground.measure import MEASURES, Measure
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Strikes
@@ -340,10 +340,8 @@ class Parts:
     def _read_recorded(run: str, where: str) -> Recorded:
         from simfed.sim import Recorded  # brings simpy
 
-        try:
+        with within(where):
             return Recorded(open_run(run))
-        except InputError as error:
-            raise error.within(where) from None
 
 
 def _make_messages(spec: MessagesSpec | None) -> Messages | None:

@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from simfed.ground.arrays import Bools, Floats, Ints
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
@@ -298,10 +298,8 @@ def read_trace(path: str) -> Intervals:
     for row in np.flatnonzero((ids != np.floor(ids)) | (ids < 0) | (ids >= 2.0**63)):
         allowed, where = "a client's number, from 0 on", f"{path}: column client, row {row + 1}"
         raise InputError(allowed, where=where, got=float(ids[row]))
-    try:
+    with within(path):
         return Intervals.of(ids.astype(np.int64), table["from_s"], table["to_s"])
-    except InputError as error:
-        raise error.within(path) from None
 
 
 class PresenceTrace:

@@ -21,7 +21,7 @@ import numpy as np
 
 from simfed.fleet.availability import Presence
 from simfed.ground.arrays import Bools, Floats, Ints
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.scenario.presence import parse_time_of_day_s
@@ -53,10 +53,8 @@ class Battery:
                 "shares with 0 ≤ low ≤ back ≤ 1", where="low", got=[self.low, self.back]
             )
         for name in ("charges_from", "charges_to"):
-            try:
+            with within(name):
                 parse_time_of_day_s(getattr(self, name))
-            except InputError as error:
-                raise error.within(name) from None
         if self.hours_s[1] == 0:
             raise InputError(
                 "another time than charges_from", where="charges_to", got=self.charges_to

@@ -33,7 +33,7 @@ from simfed.fleet.availability import (
 from simfed.fleet.contract import Task
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.distributions import pick_positions
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, within
 from simfed.ground.levels import Level, bound_entries
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
@@ -153,10 +153,8 @@ class Fleet:
         spec = FIELDS[field].read(self._scenario.clients[group])
         if not isinstance(spec, Distribution):
             return None
-        try:
+        with within(f"clients[{group}].{field}"):
             return self._draw(group, field, spec)
-        except InputError as error:
-            raise error.within(f"clients[{group}].{field}") from None
 
     def speed(self, client: int) -> float:
         """The client's factor on its group's processor; 1 where it is not drawn."""
@@ -280,10 +278,8 @@ class Fleet:
             lives = pick_positions(self._draw_uniform("availability.zone")[members], len(zones))
             times = (parse_time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
             return Daily(*times, zones[lives])
-        try:
+        with within(f"clients[{group}].availability.trace"):
             return self._read_presence(spec, members)
-        except InputError as error:
-            raise error.within(f"clients[{group}].availability.trace") from None
 
     def _mean_stays(self, group: int, key: str) -> float | Floats:
         field = f"availability.markov.{key}"

@@ -11,7 +11,7 @@ from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why
 from simfed.flower.messages import Mail
 from simfed.flower.work import Answer
 from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, name_counts
-from simfed.ground.errors import InputError, RunFailed, listed
+from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
 
@@ -104,10 +104,8 @@ class Charges:
         if self._watch is not None and not again:
             self._watch.tell(mail, answer, visible)
         if self._work is not None and answer.error is None:
-            try:
+            with within(str(self._fleet.charged.file)):
                 return self._work.price(visible, mail.client, device.processor, again=again)
-            except InputError as error:
-                raise error.within(str(self._fleet.charged.file)) from None
         return WorkPrice(self._price_unmeasured(mail, answer, visible, device))
 
     def _price_unmeasured(
@@ -123,7 +121,7 @@ class Charges:
         elif kind in _LEGACY and not self._declared(mail, visible):
             why = "nothing is declared of it"
         else:
-            try:
+            with within(f"a message of type {kind} to node {mail.client}"):
                 spent, processor = answer.spent, device.processor
                 seconds = price(
                     computing,
@@ -136,8 +134,6 @@ class Charges:
                 if why is not None and kind in _WORK and answer.error is None:
                     raise _make_no_time_error(self._fleet, kind, why)
                 self._check_coverage(kind, answer)
-            except InputError as error:
-                raise error.within(f"a message of type {kind} to node {mail.client}") from None
         if why is not None and not answer.spent.slept_s:
             self.warn(f"a message of type {kind} was charged 0 s: {why}")
         if answer.error is None:

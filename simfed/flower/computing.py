@@ -16,7 +16,7 @@ from simfed.flower.clocks import read_host_s, read_processor_s
 from simfed.flower.metering import Counted, FlopMeter, Pass
 from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError, listed, within
 from simfed.scenario.fleet_file import Computing
 
 __all__ = ["Charge", "Coverage", "HostSpent", "price", "stage_names", "why_free"]
@@ -124,12 +124,10 @@ def price(
         return spent.host_s * computing.speed
     if computing.kind == "declared":
         expression = _find_expression(computing, names)
-        try:
+        with within("computing.seconds"):
             seconds = read_arithmetic(expression)(values())
             if seconds < 0:
                 raise InputError("at least 0 seconds", where=expression, got=seconds)
-        except InputError as error:
-            raise error.within("computing.seconds") from None
         return seconds
     assert processor is not None
     return sum(_price_pass(processor, step) for step in spent.counted.passes)

@@ -8,7 +8,8 @@ simfed is a bug and keeps its traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from simfed.ground.plain import Plain
 
@@ -148,6 +149,15 @@ def check_known(
         names = [str(choice) for choice in choices]
         allowed = f"{what} {listed(names) or 'none'}".strip()
         raise InputError(allowed, where=where, got=name, hint=did_you_mean(str(name), names))
+
+
+@contextmanager
+def within(outer: str) -> Iterator[None]:
+    """A block whose `InputError` is seen from further out, see `InputError.within`."""
+    try:
+        yield
+    except InputError as error:
+        raise error.within(outer) from None
 
 
 def unwrap_error(error: Exception) -> Exception:

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, check_known, did_you_mean, listed
+from simfed.ground.errors import InputError, check_known, did_you_mean, listed, within
 from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
 from simfed.ground.units import read_number
@@ -134,10 +134,8 @@ def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
         allowed = "a list of cases under the key 'cases'"
         raise InputError(allowed, where=where, got=_shorten(content))
     for number, case in enumerate(cases):
-        try:
+        with within(f"{where}: cases[{number}]"):
             parse_case(case)
-        except InputError as error:
-            raise error.within(f"{where}: cases[{number}]") from None
     return cases
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simfed.ground.arrays import Floats, Integers
-from simfed.ground.errors import InputError
+from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.net import trace_files, traces
@@ -272,14 +272,12 @@ class _Builder:
 
     def _trace(self, spec: Spec, where: str, link: int | str, way: str) -> LinkTrace:
         """`link` is the client, or the name of a link that is not a client's."""
-        try:
+        with within(where):
             if spec.get("file") is not None:
                 trace = self._read(_name_column(spec, link))
             else:
                 trace = self._generate(spec, self.streams("trace", link, way))
                 trace = self._count_pieces(trace.scaled(spec.get("scale", 1.0)))
-        except InputError as error:
-            raise error.within(where) from None
         offset = spec.get("offset", "random" if spec["end"] == "loop" else 0.0)
         if offset == "random":
             offset = self.streams("trace-offset", link).random() * trace.duration_s

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
+from simfed.ground.errors import within
 from simfed.ground.levels import Level, WrittenLevel
 from simfed.policy.base import check_option
 
@@ -61,7 +61,5 @@ class Interval(NamedTuple):
 
 
 def _check_level(option: str, level: object) -> Level:
-    try:
+    with within(option):
         return Level.read(level)
-    except InputError as error:
-        raise error.within(option) from None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simfed.ground.errors import InputError, InputErrors, check_known, did_you_mean, listed
+from simfed.ground.errors import InputError, InputErrors, check_known, did_you_mean, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.load import (
     apply_overrides,
@@ -138,10 +138,8 @@ def plan_study(
     _check_overrides(of_runs, axes)
     _check_compare(study.compare, axes, source)
     _check_count(axes, len(study.seeds or (0,)), source)
-    try:
+    with within(f"{source}: base"):
         base = read_yaml(study.base)
-    except InputError as error:
-        raise error.within(f"{source}: base") from None
     folder = Path(study.base).parent
     import_plugins(base, source=study.base, folder=folder, allow=allow_plugins)
     if study.plugins:  # each run says all that it needs

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from simfed.ground.errors import InputError, SimfedError
+from simfed.ground.errors import InputError, SimfedError, within
 from simfed.ground.inputs import make_missing_file_error
 from simfed.ground.units import format_bytes
 from simfed.ground.version import VERSION
@@ -61,10 +61,8 @@ def get(
 def _read_source(published: Published, source: Path) -> dict[str, bytes]:
     if not source.exists():
         raise make_missing_file_error(source).within("--from")
-    try:
+    with within("--from"):
         files = _find_files(published, source)
-    except InputError as error:
-        raise error.within("--from") from None
     if files is None:
         allowed = f"a folder or archive with {', '.join(published.files)}"
         raise InputError(allowed, where="--from", got=str(source))

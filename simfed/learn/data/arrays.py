@@ -90,6 +90,7 @@ class Arrays:
                 yield archive
         except _UNREADABLE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = reason.partition(": <")[0]  # of a header, an object's address
             raise InputError(
                 "a whole npz file", where=self.path, problem=f"cannot be read: {reason}"
             ) from None

@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from simfed.ground.registry import REGISTRIES, registry
 
-settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("repeat", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("repeat")
 

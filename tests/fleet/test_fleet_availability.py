@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.fleet.availability import (
@@ -51,7 +51,6 @@ def presences():
     ]
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 7), st.lists(st.floats(0, 1e4), min_size=1, max_size=3), st.data())
 def test_all_answers_are_one_truth(which, instants, data):
     """Masks in any order of instants, single clients, and walks from change to change agree."""
@@ -74,7 +73,6 @@ def test_all_answers_are_one_truth(which, instants, data):
         assert presence.mask(change_s)[place] != mask[place]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 7), st.floats(0, 1e4))
 def test_an_arrival_is_the_first_instant_at_which_somebody_comes(which, at_s):
     presence, count = presences()[which]

@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.fleet.columns import FIELDS, Fleet, describe_forgotten_links
@@ -56,7 +56,6 @@ def test_more_clients_change_nobodys_draw(fleet):
         assert few.drawn(0, field).tolist() == many.drawn(0, field)[:5].tolist()
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans(), st.integers(0, 3))
 def test_a_draw_hangs_on_seed_field_and_client_alone(tmp_path_factory, counts, turns, seed):
     """Whatever groups there are, in whatever order: client i of any group has the i-th draw."""

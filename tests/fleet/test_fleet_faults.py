@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -25,7 +25,6 @@ times = st.floats(0.05, 5.0)
 
 
 @given(a=times, b=times, seed=st.integers(0, 50), start=st.floats(0, 20), work=st.floats(0, 9))
-@settings(max_examples=30, deadline=None)
 def test_work_is_stretched_by_exactly_the_strikes_that_it_meets(a, b, seed, start, work):
     struck = strikes(Exponential(a), UniformLaw(0.5 * b, b), seed=seed)
     plain = intervals(struck, 800)
@@ -50,7 +49,6 @@ def test_work_is_stretched_by_exactly_the_strikes_that_it_meets(a, b, seed, star
 
 
 @given(numbers=st.lists(st.integers(0, 400), min_size=1, max_size=20), seed=st.integers(0, 9))
-@settings(max_examples=30, deadline=None)
 def test_the_order_of_questions_changes_no_answer(numbers, seed):
     law = Exponential(1.0), Exponential(0.3)
     one, other = strikes(*law, seed=seed), strikes(*law, seed=seed)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -157,7 +157,6 @@ def test_clients_that_are_up_to_date_are_sent_nothing():
     assert (task.downlink_bytes, task.unpacking) == (0, ())
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     k=st.integers(1, D),
     version=st.integers(0, 30),

@@ -14,7 +14,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from learn_tiny import TINY, TINY_FILES, write_tiny
 
@@ -232,7 +232,6 @@ def test_errors_of_a_users_data_set_say_which_key_asked_for_it(add_part):
 # ---- formats -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
 @given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_an_idx_file_reads_back(shape):
     array = rng.integers(0, 256, shape, dtype=np.uint8)

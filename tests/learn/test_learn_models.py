@@ -7,7 +7,7 @@ import os
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -135,7 +135,6 @@ def test_fast_and_plain_lenets_agree_bit_for_bit(name, channels_last):
         assert torch.equal(a.grad, b.grad)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shape=st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(2, 7)] * 2),
     levels=st.integers(1, 4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.ground.errors import InputError
@@ -18,7 +18,6 @@ def all_parts(split: Split) -> np.ndarray:
     return np.concatenate([split.public, *split.clients])
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     labels=st.lists(st.integers(0, 5), min_size=2, max_size=80),
     kind=st.sampled_from(["dirichlet", "iid", "shards", "quantity", "feature"]),

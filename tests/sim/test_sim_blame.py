@@ -4,7 +4,7 @@ import math
 
 import pytest
 import sim_worlds as sim
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simfed
@@ -84,7 +84,6 @@ def test_a_client_alone_has_nobody_to_be_compared_with():
     receive=st.floats(0.2, 8.0),
     send=st.sampled_from([None, 0.5, 3.0]),
 )
-@settings(max_examples=60, deadline=None)
 def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(
     uploads, training, receive, send
 ):

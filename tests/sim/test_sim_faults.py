@@ -92,7 +92,6 @@ def test_a_message_that_leaves_twice_is_two_equal_transfers_of_which_one_counts(
     receive=st.floats(100, 9000),
     sizes=st.lists(st.floats(1, 1e5), min_size=4, max_size=4),
 )
-@settings(max_examples=50, deadline=None)
 def test_one_flow_of_two_copies_is_two_flows(up, receive, sizes):
     ends = []
     for twice in (False, True):

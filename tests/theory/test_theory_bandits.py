@@ -155,7 +155,7 @@ def test_with_a_constant_step_exploitation_is_neither_linear_nor_within_the_root
     """It grows faster than √T, as the bound does not allow, and slower than T: its cost per play
     falls."""
     marks = (2_000, 40_000)
-    (power,) = powers(exploitation((0.1,), 120, marks)[0.1].exploited, marks)
+    (power,) = powers(exploitation((0.1,), 60, marks)[0.1].exploited, marks)
     assert power.low > 0.5
     assert power.high < 1
 

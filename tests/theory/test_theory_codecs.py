@@ -61,7 +61,7 @@ def at_most(errors, bound):
         ({"terngrad": {"clip": None}}, 1, None),
     ],
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(kind=shapes_of_vectors, n=st.integers(1, 60), seed=st.integers(0, 10**6))
 def test_the_mean_of_what_is_received_is_what_was_sent(spec, levels, bucket, kind, n, seed):
     """Unbiased in every entry. Bernstein's bound holds for any number of draws: a right codec fails
@@ -79,7 +79,7 @@ def test_the_mean_of_what_is_received_is_what_was_sent(spec, levels, bucket, kin
 
 
 @pytest.mark.parametrize(("levels", "bucket"), [(2, 512), (4, 20), (16, 512), (100, 7)])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(kind=shapes_of_vectors, n=st.integers(1, 600), seed=st.integers(0, 10**6))
 def test_the_variance_of_qsgd_is_below_that_of_its_paper(levels, bucket, kind, n, seed):
     codec = codec_from_spec({"qsgd": {"levels": levels, "bucket": bucket}})
@@ -122,7 +122,7 @@ def delta(label, n, k, x):
         "random-k+fp16",
     ],
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(
     kind=shapes_of_vectors, n=st.integers(1, 200), k=st.integers(1, 220), seed=st.integers(0, 10**6)
 )
@@ -137,7 +137,7 @@ def test_the_error_contracts(label, kind, n, k, seed):
 
 
 @pytest.mark.parametrize("label", ["powersgd(2)", "svd(2)"])
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(rows=st.integers(5, 20), columns=st.integers(5, 20), seed=st.integers(0, 10**6))
 def test_low_rank_is_a_projection_and_takes_its_share(label, rows, columns, seed):
     """r directions of min(n, m) take at least the mean direction's energy each."""

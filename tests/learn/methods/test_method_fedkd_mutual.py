@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -42,7 +42,6 @@ def test_a_decomposition_costs_the_more_of_two_ways_and_vectors_nothing():
     energy=st.floats(0.1, 1.0),
     seed=st.integers(0, 100),
 )
-@settings(max_examples=60, deadline=None)
 def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
     flat = torch.randn(
         sum(int(np.prod(s)) for s in shapes), generator=torch.Generator().manual_seed(seed)

@@ -43,7 +43,10 @@ def _run_command(arguments: list[str], debug: bool) -> int:
         code = app(arguments, standalone_mode=False, prog_name="simfed")
         sys.stdout.flush()
         return _report_interruption(code) if isinstance(code, int) else 0
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as error:
+        # typer makes an exit code of the first
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         # the reader of a pipe went away (`simfed list models | head -1`): nothing to tell anybody
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

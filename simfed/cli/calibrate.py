@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure a device, fit a profile to it, and know how far to trust it.",
+    help="Measure a device, and fit a profile with its errors to it.",
 )
 
-Tables = Annotated[list[Path], typer.Argument(metavar="TABLE...", help="Measurements in CSV.")]
+Tables = Annotated[
+    list[Path], typer.Argument(metavar="TABLE", help="Measurements in CSV, one file or more.")
+]
 ProfileName = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile's name or file.")]
 
 _CIFAR_MODELS = ("resnet18", "wresnet40-2")
@@ -105,7 +107,7 @@ def fit(
     *,
     tables: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[TABLE...]", help="Measurements in CSV, unless --from says a run."),
+        typer.Argument(metavar="TABLE", help="Measurements in CSV, unless --from says a run."),
     ] = None,
     from_: Annotated[
         list[Path] | None,
@@ -131,8 +133,9 @@ def fit(
     description: Annotated[str | None, typer.Option(help="One line about the device.")] = None,
     import_: Imports = None,
 ) -> None:
-    """Fit a profile to measurements, report its errors, and say whether a table is the better
-    choice.
+    """Fit a profile to measurements, and report its errors.
+
+    It says whether a table of medians would be the better choice.
 
     Of runs, the measurements go to a table beside the profile, and so does the first one's scenario
     with the profile, the rates and speeds that its groups came to, and what its server took:
@@ -225,13 +228,17 @@ def show(
     table: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Measurements to draw as points; the profile's own files if they lie beside it."
+            metavar="TABLE",
+            help="Measurements to draw as points; the profile's own files if they lie beside it.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Picture (PNG, SVG, PDF); PROFILE.png")] = None,
     import_: Imports = None,
 ) -> None:
-    """Draw a profile's curves with their intervals over the points, and list them."""
+    """Draw a profile's curves over the points, and list them.
+
+    The curves have their intervals.
+    """
     from simfed.device.profile import ANY
     from simfed.device.table import read_table
     from simfed.report.calibration import profile_figure

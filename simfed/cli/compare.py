@@ -28,7 +28,9 @@ def compare(
         Path | None, typer.Option(help="Page (HTML) with both timelines on one scale.")
     ] = None,
 ) -> None:
-    """How far a simulation is from reality: per phase, client and round, and why.
+    """How far a simulation is from reality, and why.
+
+    Per phase, client and round.
 
     Two simulations, or two deployments, are called by the names of their folders.
     """

@@ -38,7 +38,9 @@ def get(
         ),
     ] = None,
 ) -> None:
-    """Make a data set available on this machine; every file is checked by its SHA-256.
+    """Make a data set available on this machine.
+
+    Every file is checked by its SHA-256.
 
     It is taken from where it already is, else from its publisher.
     """
@@ -60,7 +62,10 @@ def get(
 
 @app.command("list")
 def list_() -> None:
-    """List the known data sets: size, licence, and where each one is, its files checked."""
+    """List the known data sets: size, licence, and where each is.
+
+    Its files are checked.
+    """
     from simfed.ground.registry import registry
     from simfed.learn.data.store import Published
 
@@ -87,7 +92,10 @@ def show(
     import_: Imports = None,
     width: Width = "7in",
 ) -> None:
-    """Show what is learned from, and what each client owns: how many samples, of which classes."""
+    """Show what is learned from, and what each client owns.
+
+    How many samples, of which classes.
+    """
     from simfed.experiment.checks import check_parts
     from simfed.learn.catalogue import dataset_facts
     from simfed.report.owned import draw_owned_figure, format_owned_lines
@@ -139,7 +147,10 @@ def _describe_samples(
 
 @app.command()
 def path() -> None:
-    """Print the folders data sets are looked for in; the first is where `get` puts them."""
+    """Print the folders data sets are looked for in.
+
+    The first is where `get` puts them.
+    """
     from simfed.learn.data.store import list_data_folders
 
     for folder in list_data_folders():

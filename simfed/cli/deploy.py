@@ -58,7 +58,7 @@ def serve(
     figures: Figures = True,
     quiet: Quiet = False,
 ) -> None:
-    """Serve a scenario to clients that `join`, and write its run directory."""
+    """Serve a scenario to clients that `join`; write its run."""
     from simfed.deploy.handshake import read_token
     from simfed.deploy.peers import Patience
     from simfed.deploy.serving import Listening
@@ -109,7 +109,10 @@ def join(
     allow_plugins: AllowPlugins = False,
     quiet: Quiet = False,
 ) -> None:
-    """Be one client of a served scenario, with the data of this machine, until it is done."""
+    """Be one client of a served scenario, until it is done.
+
+    It learns from the data of this machine.
+    """
     from simfed.deploy.handshake import read_token
     from simfed.deploy.joining import join as join_server
     from simfed.deploy.tls import load_client_tls
@@ -159,7 +162,10 @@ def deploy(
     figures: Figures = True,
     quiet: Quiet = False,
 ) -> None:
-    """Serve a scenario to one process per client on this machine, for trying."""
+    """Serve a scenario to processes on this machine, for trying.
+
+    One process per client.
+    """
     if queue is not None and not shaped:
         raise InputError(where="--queue", problem="without --shaped this says nothing")
     from simfed.deploy.local import deploy as deploy_here

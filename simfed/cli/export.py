@@ -13,7 +13,9 @@ _WHERE = {"csv": "curves.csv", "tensorboard": "tensorboard", "mlflow": "mlruns"}
 
 
 def export(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run directories, one or more.")
+    ],
     to: Annotated[str, typer.Option(metavar="csv|tensorboard|mlflow", help="For what.")],
     out: Annotated[
         str | None,
@@ -24,7 +26,10 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Write curves for other tools: a step is a round, and simulated seconds are a curve."""
+    """Write curves for other tools: CSV, TensorBoard, MLflow.
+
+    A step is a round, and simulated seconds are a curve.
+    """
     from simfed.record.read import open_run
     from simfed.report import export as exporting
     from simfed.report.frames import label_runs

@@ -70,7 +70,7 @@ def run(
     figures: Figures = True,
     quiet: Quiet = False,
 ) -> None:
-    """Run a Flower app on a simulated fleet and write its run directory."""
+    """Run a Flower app on a simulated fleet and write its run."""
     from simfed import flower
     from simfed.flower.running import check_some_worked
     from simfed.flower.versions import flower_version
@@ -140,7 +140,10 @@ def measure(
     overwrite: Annotated[bool, typer.Option(help="Replace the work file that is there.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure what a Flower app's messages take, by a few short plays on this machine."""
+    """Measure what a Flower app's messages take on this machine.
+
+    By a few short plays of it.
+    """
     from simfed.flower import read_config
     from simfed.flower.measuring import measure as measure_app
     from simfed.flower.workfile import write_work

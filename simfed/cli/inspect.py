@@ -107,7 +107,7 @@ Imports = Annotated[
 
 
 def validate(
-    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO|STUDY...")],
+    scenarios: Annotated[list[Path], typer.Argument(metavar="SCENARIO|STUDY")],
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Print the scenario with every default.")
     ] = False,
@@ -121,7 +121,10 @@ def validate(
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
-    """Check scenarios, studies or fleets of apps: every error of every file, one line each."""
+    """Check scenarios, studies or fleets of apps before they run.
+
+    Every error of every file comes, one line each.
+    """
     from simfed.experiment.checks import Checks, check_parts
     from simfed.scenario import dump_scenario
     from simfed.scenario.load import is_fleet, is_study, read_yaml
@@ -190,7 +193,7 @@ def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> No
 
 
 def schema() -> None:
-    """Print the JSON Schema of a scenario: every key, what it may be and its default."""
+    """Print the JSON Schema of a scenario: keys and defaults."""
     from simfed.scenario.reference import build_scenario_schema
 
     typer.echo(json.dumps(build_scenario_schema(), indent=2, ensure_ascii=False))
@@ -209,7 +212,7 @@ def list_parts(
     ] = None,
     import_: Imports = None,
 ) -> None:
-    """List what a scenario can name, or begin with, with one line of explanation each."""
+    """List what a scenario can name, or begin with, in a line each."""
     if kind is None:
         typer.echo("\n".join(sorted(_list_kinds())))
         typer.echo("simfed list KIND lists one of these", err=True)

@@ -44,8 +44,10 @@ def regret(
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
-    """Play a scenario, and in every so many rounds all other arms of every client, in forks of
-    it."""
+    """Play a scenario, and now and then all other arms too.
+
+    In every so many rounds each client plays every other arm, in forks of the run.
+    """
     import pandas as pd
 
     from simfed.experiment.progress import RunProgress

@@ -45,7 +45,7 @@ def timeline(
         Path | None, typer.Option(help="File to write; timeline.* in the run directory if omitted.")
     ] = None,
 ) -> None:
-    """Draw who did what when, who was waited for, and how full the links were.
+    """Draw who did what when, and who was waited for.
 
     A Gantt chart as png, svg or pdf; a trace for ui.perfetto.dev or chrome://tracing; or an
     interactive page.
@@ -80,7 +80,9 @@ def timeline(
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run directories, one or more.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -89,8 +91,10 @@ def report(
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Write one HTML page about one run, or comparing several: it needs no network and no
-    server."""
+    """Write one HTML page about one run, or comparing several.
+
+    It needs no network and no server.
+    """
     from simfed.record.read import open_run
     from simfed.report.page import write_page
 

@@ -145,8 +145,10 @@ def verify(
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
 ) -> None:
-    """Check every invariant of a run directory and play its clock again; exit code 3 if something
-    differs."""
+    """Check a run directory and play its clock again.
+
+    Every invariant of its tables is checked; exit code 3 if something differs.
+    """
     from simfed.verify.run import verify as verify_run
 
     if recompute is not None and recompute < 1:

@@ -47,7 +47,7 @@ def fleet(
     import_: Imports = None,
     width: Width = "7in",
 ) -> None:
-    """Print and draw what clients have: speeds, links, K, when they are there."""
+    """Print and draw what clients have: speeds, links, K, presence."""
     import numpy as np
 
     from simfed.experiment.checks import Checks, check_world

@@ -61,7 +61,10 @@ def run(
     import_: Imports = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run what is not yet done of a study; killed or stopped, the same command goes on."""
+    """Run what is not yet done of a study.
+
+    Killed or stopped, the same command goes on.
+    """
     from simfed.study import load_study, run_study
     from simfed.study.drive import choose_out
 
@@ -102,7 +105,7 @@ def run(
 
 @app.command()
 def status(folder: Folder) -> None:
-    """How far a study is, and what failed; at any time, also while it runs."""
+    """How far a study is, and what failed; also while it runs."""
     from simfed.study import load_study
     from simfed.study.tables import describe_status
 
@@ -118,7 +121,7 @@ def table(
         Path | None, typer.Option(metavar="FILE", help="Write the rows to a CSV file.")
     ] = None,
 ) -> None:
-    """What came out so far: every arm in every setting, and the verdicts in words."""
+    """What came out so far: every arm, and the verdicts in words."""
     from simfed.study import load_study
 
     result = load_study(folder)
@@ -158,8 +161,9 @@ def report(
     target: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="85%",
             help="An accuracy such as 85%, or RMSE such as 12.5, may be repeated; else the "
-            "study's thresholds."
+            "study's thresholds.",
         ),
     ] = None,
     width: Width = "7in",
@@ -167,8 +171,9 @@ def report(
         str | None, typer.Option(help="Height of a picture; by what it holds if omitted.")
     ] = None,
 ) -> None:
-    """Make the page about a study, one self-contained HTML file; or a picture for print: what each
-    arm spent to reach the targets against the swept axis, or its curves."""
+    """Make the page about a study, or a picture of it for print.
+
+    The page is one self-contained HTML file. The picture is what each arm spent to reach the targets against the swept axis, or its curves."""
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")

@@ -25,7 +25,10 @@ def twin(
         int | None, typer.Option(metavar="N", help="Say how long N further rounds take.")
     ] = None,
 ) -> None:
-    """Fit devices, links and server to the log of anybody's run; the scenario runs."""
+    """Fit devices, links and server to the log of anybody's run.
+
+    The scenario that comes out runs.
+    """
     from simfed.calibrate.twin import fit_twin
     from simfed.calibrate.twin_log import read_log
     from simfed.experiment.running import run

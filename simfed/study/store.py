@@ -166,8 +166,12 @@ class StudyFolder:
         """`study.json`. Raises: `InputError` for a folder that is no study's."""
         path = self.path / "study.json"
         if not self.path.is_dir() or not path.exists():
-            got = "a folder without study.json" if self.path.is_dir() else "no such folder"
-            raise InputError("a study's folder", where=str(self.path), problem=got)
+            got = "a file" if self.path.exists() else "no such folder"
+            if self.path.is_dir():
+                got = "a folder without study.json"
+            run = (self.path / "manifest.json").is_file()
+            hint = "this is a run: simfed report" if run else None
+            raise InputError("a study's folder", where=str(self.path), problem=got, hint=hint)
         plan: Any = read_json(path)
         if not isinstance(plan, dict) or plan.get("format") not in (1, FORMAT):
             problem = "of another version, or no study's plan"

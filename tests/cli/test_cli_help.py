@@ -33,3 +33,11 @@ def test_data_sets_are_told_apart(capsys):
     assert "60,000 training and 10,000 test images of 1×28×28, 10 classes" in said
     assert "comes with simfed" in lines[0]
     assert "50,000" in next(line for line in lines if line.startswith("cifar10"))
+
+
+def test_summaries_of_commands_fit_a_terminal_of_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in ([], ["show"], ["study"], ["cache"], ["data"], ["calibrate"], ["flower"]):
+        assert main([*group, "--help"]) == 0
+        commands = capsys.readouterr().out.partition("Commands:")[2]
+        assert [line for line in commands.splitlines() if line.endswith("...")] == []

@@ -173,7 +173,9 @@ def report(
 ) -> None:
     """Make the page about a study, or a picture of it for print.
 
-    The page is one self-contained HTML file. The picture is what each arm spent to reach the targets against the swept axis, or its curves."""
+    The page is one self-contained HTML file. The picture is what each arm spent to reach
+    the targets against the swept axis, or its curves.
+    """
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")

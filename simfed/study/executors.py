@@ -16,6 +16,8 @@ import queue
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -31,6 +33,9 @@ _T = TypeVar("_T")
 
 _ATTEMPTS = 2
 """How often a run is begun before the death of its worker counts against it."""
+
+_HELD = (signal.SIGINT, signal.SIGTERM)
+"""What ends a process; workers leave both to the study."""
 
 _ONE_THREAD = (
     "OMP_NUM_THREADS",
@@ -157,6 +162,18 @@ class LocalExecutor:
             self._lost.append(Result(job.address, "failed", reason))
 
 
+@contextmanager
+def _holding_signals() -> Iterator[None]:
+    """A block in which a process starts that no signal ends before it has said which it
+    ignores."""
+    resource_tracker.ensure_running()  # else started inside, which lets the signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _JobWorker:
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -168,7 +185,7 @@ class _JobWorker:
         before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
-            with starting_elsewhere():
+            with starting_elsewhere(), _holding_signals():
                 self._process.start()
         finally:
             for name in _ONE_THREAD:
@@ -209,6 +226,7 @@ def _serve_jobs(pipe: Connection) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
     _end_with_parent()
     # what libraries print would run through the table of runs; errors travel in results
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115

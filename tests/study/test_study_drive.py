@@ -21,7 +21,7 @@ import yaml
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.record.lock import lock_folder
-from simfed.study import drive, load_study, run_study
+from simfed.study import drive, executors, load_study, run_study
 from simfed.study.executors import LocalExecutor
 from simfed.study.kinds import ScenarioRuns
 from simfed.study.plan import plan_study
@@ -384,6 +384,13 @@ def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
     (fakes.control_of(out) / "hold-64").unlink()
     assert process.wait(60) == 0
     assert list(load_study(out).summary["status"]) == ["finished"] * 6
+
+
+def test_ctrl_c_does_not_reach_a_worker_that_is_starting():
+    worker = executors._JobWorker()  # a second of its processor: it imports what runs need
+    worker.signal(signal.SIGINT)
+    worker.signal(signal.SIGTERM)
+    assert worker.end() == "exit code 0"
 
 
 def test_ctrl_c_says_how_to_go_on(held):

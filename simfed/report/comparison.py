@@ -254,9 +254,12 @@ class _Wording:
 
     def _describe_open(self, paired: Paired) -> str:
         """Return how large the difference may be, and whether the seeds are too few to decide."""
-        first, ratio, _ = self._order(paired, 1 if paired.wins >= paired.losses else -1)
-        text = f": {first} {ratio} sooner" if paired.ratio.coverage else ""
-        few = bool(text) and not paired.ratio.decides(self.confidence)
+        side = 1 if paired.wins >= paired.losses else -1
+        first, ratio, _ = self._order(paired, side)
+        covers, least = paired.ratio.coverage > 0, _choose_ratio(paired, side).least
+        # where nothing is known below, "at least 0.00×" would say nothing
+        text = f": {first} {ratio} sooner" if covers and least > 0 else ""
+        few = covers and not paired.ratio.decides(self.confidence)
         return f"{text}, too few seeds to decide" if few else text
 
     def without_winner(self) -> list[str]:

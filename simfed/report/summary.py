@@ -192,5 +192,7 @@ def _build_stragglers_table(run: Run, most: int = 3) -> Table:
         )
     if len(stragglers) > most:
         rounds = int(stragglers["rounds"].iloc[most:].sum())
-        table.caption = Text(f"{len(stragglers) - most} other clients: {rounds:,} rounds")
+        table.caption = Text(
+            f"{counted(len(stragglers) - most, 'other client')}: {counted(rounds, 'round')}"
+        )
     return table

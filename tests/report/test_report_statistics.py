@@ -225,6 +225,15 @@ def test_a_sentence_about_many_settings_counts_them():
     assert "at 1 Mbps, and in 3 of 3 seeds" in few
 
 
+def test_seeds_that_tell_nothing_are_no_ratio_of_zero():
+    from simfed.report.comparison import describe_sides
+
+    # nobody knows of the second seed which arm was sooner, so no bound of the median
+    paired = compare_times([1.0, 9.0], [True, False], [9.0, 9.0], [False, False])
+    text = describe_sides("top-k", "random-k", 0.7, [("", paired)], 0.95)
+    assert "(top-k sooner in 1, random-k in 0 of 2 seeds, too few seeds to decide)" in text
+
+
 def test_settings_that_read_alike_are_told_one_number():
     from simfed.report.comparison import describe_sides
 

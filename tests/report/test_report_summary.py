@@ -1,4 +1,5 @@
 import io
+import re
 from types import SimpleNamespace
 
 import pandas as pd
@@ -102,6 +103,13 @@ def test_blame_counts_every_round_once(report_run):
     assert blame["rounds"].sum() == 20
     assert blame["share"].sum() == pytest.approx(1)
     assert blame["rounds"].is_monotonic_decreasing
+
+
+def test_one_more_client_that_was_waited_for_is_one_client(report_run, monkeypatch):
+    run = report_run()
+    four = pd.concat([frames.list_stragglers(run).head(1)] * 4).assign(rounds=1)
+    monkeypatch.setattr(frames, "list_stragglers", lambda run: four)
+    assert "1 other client: 1 round\n" in re.sub(" +\n", "\n", printed(run))
 
 
 def test_what_nobody_knows_to_be_saved_is_no_second(report_run):

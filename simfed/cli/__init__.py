@@ -65,6 +65,9 @@ def _run_command(arguments: list[str], debug: bool) -> int:
             raise
         place = f"{error.filename}: " if error.filename else ""
         reason = f"{place}{error.strerror or error}"
+        if isinstance(error, PermissionError):
+            print(f"simfed: {reason}", file=sys.stderr)
+            return 2
         print(f"simfed: {reason}; what was written before is kept", file=sys.stderr)
         return 1
     except Exception as error:

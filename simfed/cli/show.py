@@ -64,8 +64,11 @@ def fleet(
         loaded = load(scenario, set_, allow_plugins, seed=seed)
     parts = check_world(loaded, scenario)
     width_in = parse_width(width)
-    # what an app sends has no K
-    columns = [column for column in parts.columns() if not (of_app and column.field == "k")]
+    # what an app sends has no K, nor has an update of which all travels
+    by_k = not of_app and any(
+        choice.level is None and choice.codec.takes_k for choice in loaded.compression.choices
+    )
+    columns = [column for column in parts.columns() if by_k or column.field != "k"]
     hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
     there = parts.fleet.shares_there(3600 * hours)
     names = [

@@ -1,5 +1,6 @@
 """The command line: exit codes, one sentence per error, and what is not imported."""
 
+import errno
 import io
 import json
 import os
@@ -335,6 +336,15 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     assert process.returncode == code, err
     assert err.splitlines()[-1].startswith("simfed: interrupted with 0 of 2 runs finished")
     assert len(list(told("*/checkpoint/state.json"))) == 1
+
+
+def test_a_folder_that_may_not_be_entered_is_wrong_input(tiny, monkeypatch, capsys):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("simfed.record.read.open_run", refuse)
+    assert main(["report", "tiny.yaml"]) == 2
+    assert capsys.readouterr().err == "simfed: tiny.yaml: Permission denied\n"
 
 
 def test_an_interruption_outside_a_run_is_said(monkeypatch, capsys):

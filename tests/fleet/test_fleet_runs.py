@@ -182,6 +182,14 @@ def test_show_fleet_shows_what_learns_and_has_sizes_from_data(tmp_path, name, ca
     assert "device.speed" in said
 
 
+def test_a_fleet_that_sends_everything_shows_no_k(here, capsys):
+    written()
+    dense = ["compression.strategies=[dense]", "policy={kind: uniform, strategy: dense}"]
+    for sets, shown in ([], True), (["--set", dense[0], "--set", dense[1]], False):
+        assert main(["show", "fleet", "s.yaml", "--out", "f.svg", *sets]) == 0
+        assert ("\n  k " in capsys.readouterr().out) is shown
+
+
 def test_show_says_who_is_there_when(here, capsys):
     data = {**SCENARIO, "clients": [dict(group) for group in SCENARIO["clients"]]}
     data["clients"][0]["availability"] = {"daily": {"from": "06:00", "to": "18:00"}}

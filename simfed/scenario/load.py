@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
-from simfed.ground.inputs import MissingFile, read_text
+from simfed.ground.inputs import check_file, read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import import_file, is_consented
@@ -171,10 +171,10 @@ def _extend_mapping(
     if not isinstance(base, str):
         raise InputError("the name of another file", where=f"{source}: extends", got=base)
     try:
-        below = read_yaml(folder / base, _seen=_seen)
-    except MissingFile as error:
+        check_file(folder / base)
+    except InputError as error:
         raise error.within(f"{source}: extends") from None
-    return _merge_mappings(below, data)
+    return _merge_mappings(read_yaml(folder / base, _seen=_seen), data)
 
 
 def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:

@@ -451,6 +451,9 @@ def test_a_missing_file_is_named_with_the_one_that_extends_it(tmp_path):
         load_scenario(tmp_path / "a.yaml")
     b, c = tmp_path / "b.yaml", tmp_path / "c.yaml"
     assert str(refused.value).startswith(f"{b}: extends: {c}: no such file")
+    c.mkdir()
+    with pytest.raises(InputError, match=r"b\.yaml: extends: .*c\.yaml: this is a folder"):
+        load_scenario(tmp_path / "a.yaml")
 
 
 def test_a_mapping_is_loaded_as_its_file_is(tiny):

@@ -57,7 +57,7 @@ def close(a, b, rtol=1e-9):
 MODELS = st.sampled_from(["fluid", "tcp"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), st.floats(1e-3, 1e6))
 def test_bytes_and_capacities_scaled_together_change_nothing(case, factor):
     scaled = changed(
@@ -68,7 +68,7 @@ def test_bytes_and_capacities_scaled_together_change_nothing(case, factor):
     close(net.replay(scaled), net.replay(case))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), st.floats(1e-3, 1e3))
 def test_time_scales(case, factor):
     slower = changed(
@@ -82,7 +82,7 @@ def test_time_scales(case, factor):
     np.testing.assert_allclose(net.replay(slower), net.replay(case) * factor, rtol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), MODELS, st.randoms(use_true_random=False))
 def test_the_numbers_of_links_and_flows_mean_nothing(case, model, random):
     flow_order = list(range(len(case["flows"])))
@@ -100,14 +100,14 @@ def test_the_numbers_of_links_and_flows_mean_nothing(case, model, random):
     close(net.replay(permuted, model), net.replay(case, model)[flow_order])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), MODELS)
 def test_the_order_of_a_path_means_nothing(case, model):
     turned = changed(case, None, lambda flow: {"path": flow["path"][::-1]})
     close(net.replay(turned, model), net.replay(case, model))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), st.floats(0, 1))
 def test_a_link_split_in_two_in_series_is_the_same_link(case, share):
     extra = len(case["links"])
@@ -120,7 +120,7 @@ def test_a_link_split_in_two_in_series_is_the_same_link(case, share):
     close(net.replay(split), net.replay(case))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_a_link_too_fast_to_matter_does_not(case):
     total = sum(link["capacity_bytes_per_s"] for link in case["links"])
@@ -129,7 +129,7 @@ def test_a_link_too_fast_to_matter_does_not(case):
     close(net.replay(wide), net.replay(case))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_a_flow_of_weight_two_is_two_flows(case):
     """Two equal flows side by side take as long as one of twice the size and twice the weight."""
@@ -194,7 +194,7 @@ def test_a_loop_shifted_by_its_period_is_the_same(case, rates, piece, turns):
     np.testing.assert_allclose(shifted[2], shifted[0], rtol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), MODELS, st.data())
 def test_a_flow_that_starts_after_everything_is_over_changes_nothing(case, model, data):
     before = net.replay(case, model)
@@ -204,7 +204,7 @@ def test_a_flow_that_starts_after_everything_is_over_changes_nothing(case, model
     assert after[:-1].tolist() == before.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_the_total_work_of_a_single_link_does_not_depend_on_how_it_is_shared(case):
     """On one link the last byte leaves at the same time under any work-conserving sharing."""

@@ -188,7 +188,7 @@ class FromScratchMachine(NetworkMachine):
     from_scratch = True
 
 
-NetworkMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+NetworkMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
 FromScratchMachine.TestCase.settings = settings(
     max_examples=20, stateful_step_count=20, deadline=None
 )

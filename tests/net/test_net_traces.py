@@ -288,7 +288,7 @@ def line_by_line(path, columns):
     return rows
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=12),
     st.lists(st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\n# said\n"]), min_size=12, max_size=12),

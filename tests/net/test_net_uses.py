@@ -1,6 +1,6 @@
 """What links carried, in columns: the list that they stand for."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.ground.uses import NO_AIR, LinkUses
@@ -33,6 +33,7 @@ def filled(chunks):
     return uses
 
 
+@settings(max_examples=30)
 @given(st.lists(CHUNK), st.lists(CHUNK))
 def test_it_is_the_list_of_its_uses(chunks, more):
     uses, others = filled(chunks), filled(more)

@@ -1,5 +1,6 @@
 """Measured tables: what is read, and what is refused in one sentence."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def test_the_sources_tables_are_read_without_a_quantity_column():
 
 
 def test_a_law_fitted_to_the_sources_tables_is_as_near_as_two_parameters_get(tmp_path):
-    table = read_table(SOURCE)
+    whole = read_table(SOURCE)
+    rows = [row for row in whole.rows if row.key[1] in ("lenet5", "resnet18")]
+    table = dataclasses.replace(whole, rows=tuple(rows))
     work = {m: facts(m, data) for m, data in table.datasets().items()}
     models = {m: ModelWork(f.parameters, f.forward_flops, f.train_flops) for m, f in work.items()}
     calibration = fit_profile(table, name="law", models=models)

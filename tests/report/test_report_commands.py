@@ -21,8 +21,8 @@ def run(report_folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "file", "start"),
     [
-        ([], "timeline.png", b"\x89PNG"),
-        (["--format", "svg"], "timeline.svg", b"<?xml"),
+        (["--rounds", "1"], "timeline.png", b"\x89PNG"),
+        (["--format", "svg", "--rounds", "1"], "timeline.svg", b"<?xml"),
         (["--format", "pdf", "--width", "88mm", "--rounds", "2"], "timeline.pdf", b"%PDF"),
         (["--format", "perfetto"], "timeline.json.gz", b"\x1f\x8b"),
         (["--format", "html", "--rounds", "3:4"], "timeline.html", b"<!doctype html>"),
@@ -132,7 +132,8 @@ def test_what_is_no_whole_run_directory_is_one_sentence(run, tmp_path, capsys, c
     ) in said(run)
 
 
-def test_neither_torch_nor_simpy_is_imported(run):
+def test_neither_torch_nor_simpy_is_imported(report_folder, tmp_path):
+    run = shutil.copytree(report_folder(4, 2), tmp_path / "run")
     code = (
         "import sys; from simfed.cli import main; "
         f"assert main(['report', {str(run)!r}]) == 0; "

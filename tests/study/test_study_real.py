@@ -42,7 +42,7 @@ def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tm
     result = run_study(
         path,
         tmp_path / "out",
-        jobs=2,
+        executor=Inline(),
         progress=False,
         trajectories=TrajectoryStore(tmp_path / "cache"),
     )

@@ -39,7 +39,7 @@ def strike(mode, folder, *jobs):
 
 
 def test_a_sample_of_strikes(tmp_path):
-    jobs = ["begin:kill:30:60", "overwrite:full:60:200"]
+    jobs = ["begin:kill:30:100", "overwrite:full:60:300"]
     struck = strike("time-only", tmp_path, *jobs)
     assert list(struck) == jobs
     assert all(struck.values())

@@ -174,11 +174,9 @@ def test_attackers_are_honest_before_their_first_round(attack):
 
 
 @pytest.mark.parametrize("attack", NAMES)
-def test_any_number_of_processes_and_a_resumed_run_come_to_the_same_bits(attack):
-    made = with_attack(attack, arm="top-k", prototypes={"a": {"model": "lenet5-half"}})
+def test_a_resumed_run_comes_to_the_same_bits(attack):
+    made = with_attack(attack, arm="top-k")
     alone, _ = sent(made, 2, arm="top-k")
-    both, _ = sent(made, 2, workers=2, arm="top-k")
-    assert all(map(torch.equal, alone, both))
     first = HostedWorkload(made, Streams(0), data=data_of(made))
     uploads = [first.execute(first.task(1, c), Choice("top-k", 30)) for c in range(4)]
     state = first.state()  # all of them under way

@@ -174,10 +174,12 @@ def test_batch_norm_statistics_move_in_training_mode_only():
     torch.testing.assert_close(flat.statistics, expected)
 
 
-def test_a_first_gradient_imports_no_module_of_pytorch():
+def test_a_first_gradient_imports_no_module_of_pytorch_and_learning_no_clock():
     # a backward pass of anything but a number would import hundreds, in every process
     script = """
 import sys, torch
+import simfed.learn.plain, simfed.learn.hosted
+assert "simpy" not in sys.modules
 from torch import nn
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy

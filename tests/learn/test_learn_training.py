@@ -315,10 +315,3 @@ def test_a_cohort_learns_what_its_clients_learn_one_by_one(method, monkeypatch):
     assert max(asked) == 1
     monkeypatch.setattr(LinearPasses, "stacks", False)
     assert torch.equal(weights_after(made), together)
-
-
-@pytest.mark.parametrize("method", ["fedavg", "fedprox"])
-def test_workers_change_no_bit_of_it(method):
-    made = averaging(method)
-    alone = weights_after(made)
-    assert torch.equal(tiny.where_no_gpu_is_seen(weights_after, made, 3), alone)

@@ -61,7 +61,7 @@ def stop_after(rounds):
     return lambda: asked.append(1) or len(asked) >= rounds
 
 
-@pytest.mark.parametrize("stop", range(1, 7))
+@pytest.mark.parametrize("stop", [1, 6])
 def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tmp_path, stop):
     whole = sim.write(tmp_path / "whole", world, plain())
     with pytest.raises(Interrupted, match=f"stopped after round {stop}; --resume goes on"):

@@ -2,15 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
-from simfed.experiment.running import run
 from simfed.ground.method import Field
 from simfed.learn.methods.scaffold import Scaffold
 from simfed.scenario import Scenario
-from simfed.verify.run import verify
 
 BY_LAYER = {"layers": {"*.weight": "random-k@20", "*.bias": "fp16"}}
 
@@ -43,34 +39,6 @@ def world(method, **changes):
         "compression": {"index_code": "fixed", "k": 30},
     }
     return Scenario.model_validate({**plain, **changes})
-
-
-@pytest.mark.parametrize(
-    ("method", "changes"),
-    [
-        ("scaffold", {"policy": {"kind": "uniform", "strategy": BY_LAYER}}),
-        ("fedavg", {"policy": {"kind": "uniform", "strategy": BY_LAYER}}),
-        ("fedprox", {"policy": {"kind": "uniform", "strategy": BY_LAYER}}),
-        (
-            "fedprox",
-            {
-                "policy": {"kind": "ucb", "reward": {"clip": [-9, 9]}},
-                "compression": {"index_code": "rice", "strategies": [BY_LAYER, "top-k@9"]},
-            },
-        ),
-    ],
-)
-def test_runs_hold_and_are_the_same_without_learning_and_replayed(tmp_path, method, changes):
-    made = world(method, **changes)
-    full = run(made, out=tmp_path / "full", progress=False)
-    assert verify(tmp_path / "full") == []
-    if changes["policy"]["kind"] == "ucb":
-        made = made.model_copy(
-            update={"policy": made.policy.model_copy(update={"arms_from": str(tmp_path / "full")})}
-        )
-    timed = run(made, out=tmp_path / "timed", time_only=True, progress=False)
-    columns = ["arm", "k", "uplink_bytes", "started_at_s", "finished_at_s", "compression_s"]
-    assert timed.participations[columns].equals(full.participations[columns])
 
 
 def test_layers_that_do_not_exist_are_one_sentence():

@@ -7,8 +7,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
@@ -27,22 +25,6 @@ KINDS = [
 def plain_state(world):
     facts, arrays = world.host.state()
     return json.dumps(facts, sort_keys=True), {name: a.tobytes() for name, a in arrays.items()}
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind.values())))
-def test_a_restored_run_goes_on_as_the_other(kind):
-    public = 12 if kind["kind"] == "fedal" else None
-    made = tiny.scenario(kind, mixed=kind["kind"] != "fedgen", public=public, rounds=3)
-    first, second = tiny.World(made), tiny.World(made, workers=2)
-    for round in (1, 2):
-        first.play(round)
-    facts, arrays = first.host.state()
-    second.host.restore(json.loads(json.dumps(facts)), arrays)
-    first.play(3)
-    second.play(3)
-    assert plain_state(first) == plain_state(second)
-    first.close()
-    second.close()
 
 
 def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():

@@ -17,7 +17,6 @@ from simfed.cli import (
     flower,
     inspect,
     new,
-    regret,
     report,
     run,
     show,
@@ -68,7 +67,6 @@ app.command(cls=run.Verify)(run.verify)
 app.command()(deploy.serve)
 app.command()(deploy.join)
 app.command()(deploy.deploy)
-app.command()(regret.regret)
 app.command()(report.timeline)
 app.command()(report.report)
 app.command()(compare.compare)

@@ -19,17 +19,20 @@ from simfed.deploy.frames import Frame, Refused, format_reason
 from simfed.deploy.measured import Instants, lay_out_legs, read_busy
 from simfed.deploy.peers import ArrivedUpload, Peers
 from simfed.deploy.world import RealTime
-from simfed.fleet.contract import Outcome
+from simfed.experiment.assembly import Parts
+from simfed.fleet.contract import Contribution, Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.apart import ServerHalf
 from simfed.learn.parcel import Parcel
 from simfed.net import LinkUses
 from simfed.net.instants import at, cancel
+from simfed.record import Recorder
 from simfed.record.schema import HOST
-from simfed.sim.flight import Flight, Leg
+from simfed.replay.journaled import Answered, Journaled
+from simfed.sim import Simulation
+from simfed.sim.flight import BusySeconds, Flight, Leg
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import Asking, Attendance, draw_failure
 
@@ -72,19 +75,23 @@ class Remote:
     network = None
 
     def __init__(
-        self, workload: ServerHalf, rejoin_s: float, streams: Streams, planned: Attendance | None
+        self, workload: Journaled, rejoin_s: float, streams: Streams, planned: Attendance | None
     ) -> None:
         """rejoin_s: how long to wait while nobody is there. planned: whom the scenario has there,
         and what it lets fail."""
         self.env = RealTime()
+        if not workload.live:
+            self.env.happen_again = self._happen_again
+        workload.beside = self
         self.presence = Joined(planned)
         self._streams = streams
         self.uses = LinkUses()
-        self._workload = workload
+        self._workload, self._half = workload, workload.real
         self._rejoin_s = rejoin_s
         self._back = self.env.event()
         self._under_way: dict[int, simpy.Event] = {}
         """What comes when a client's upload is there."""
+        self._flights: dict[int, Flight] = {}
         self.before: Callable[[Callable[[], bool]], object] = lambda stop_requested: None
         """Called with `stop_requested` before the first round: waits for clients, then `begin`s."""
         self.refused: Callable[[str], object] = lambda sentence: None
@@ -104,6 +111,55 @@ class Remote:
         self.presence.ids.update(self._peers.there)
         self.env.begin()
 
+    # ---- what happened outside, and happens again ------------------------------------------------
+
+    def _note(self, what: str, client: int) -> None:
+        if self._workload.live:
+            facts = [self.env.handled, self.env.now, client]
+            self._workload.journal.note("", what, facts)
+
+    def _happen_again(self) -> bool:
+        line = self._workload.journal.next
+        if line is None and not self.env._queue:
+            raise RunFailed(f"{self._workload.journal.path}: ends while clients are awaited")
+        if line is None or line.label not in ("joined", "left", "arrived"):
+            return False
+        handled, now_s, client = line.answer
+        if handled != self.env.handled:
+            return False
+        self._workload.journal.known("", line.label)
+        self.env.set_out(now_s)
+        if line.label == "arrived":
+            self._under_way[client].succeed(None)
+        elif line.label == "joined":
+            self.joined(client)
+        else:
+            self.left(client, "")
+        return True
+
+    def come_back_again(self) -> None:
+        """At a round's border: where the server had come back there, it does again."""
+        while not self._workload.live and (line := self._workload.journal.next):
+            if line.label != "resumed":
+                return
+            self._come_back()
+
+    def _come_back(self) -> None:
+        """The server was gone, and is back with those who have joined: all under way is lost."""
+        for flight in list(self._flights.values()):
+            flight.away = True
+            self._lose(flight, "dropped")
+            self._under_way[flight.client].callbacks.clear()
+            self._land(flight)
+        self._asking.forget_model_of(None)
+        self._say_who_is_there("resumed")
+
+    def _say_who_is_there(self, what: str) -> None:
+        there = sorted(self.presence.ids), self._rejoin_s
+        ids, self._rejoin_s = self._workload.ask_world(what, lambda: [*there])
+        self.presence.ids.clear()
+        self.presence.ids.update(ids)
+
     # ---- called in the story's time --------------------------------------------------------------
 
     def note_fate(self, client: int, label: str, frame: Frame) -> None:
@@ -115,18 +171,21 @@ class Remote:
 
     def joined(self, client: int) -> None:
         """A client's connection stands: it may be chosen from now on."""
+        self._note("joined", client)
         self.presence.ids.add(client)
         back, self._back = self._back, self.env.event()
         back.succeed()
 
     def left(self, client: int, why: str) -> None:
         """A client is there no longer."""
+        self._note("left", client)
         self.presence.ids.discard(client)
         self._forget(client)
 
     def _forget(self, client: int) -> None:
         self._asking.forget_model_of(client)
-        self._workload.forget(client)
+        if self._workload.live:
+            self._half.forget(client)
 
     # ---- what every world does -------------------------------------------------------------------
 
@@ -134,13 +193,16 @@ class Remote:
         """See `World`."""
         self._asking = asking
 
-    def set_out(self, now_s: float) -> None:
-        """See `World`: the clock of a resumed run goes on where it stood."""
-        self.env.set_out(now_s)
+    def set_out(self) -> None:
+        """See `World`."""
+        self.env.set_out(0.0)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
         """See `World`."""
-        self.before(stop_requested)
+        self._stop_requested = stop_requested
+        if self._workload.live:
+            self.before(stop_requested)
+        self._say_who_is_there("begin")
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
         """See `World`. Of those who have joined, one that the scenario has come back."""
@@ -163,23 +225,21 @@ class Remote:
     def carry(self, flight: Flight) -> None:
         """See `World`: it is asked to do its part, and answers when it is done."""
         done = self._under_way[flight.client] = self.env.event()
+        self._flights[flight.client] = flight
         done.callbacks.append(lambda event: self._arrive(flight, event.value))
-        self._peers.give(
-            flight.client,
-            flight.task.label,
-            self._workload.outgoing(flight.contribution),
-            self._workload.most_bytes(flight.contribution),
-            lambda arrival: None if done.triggered else done.succeed(arrival),
-        )
+
+        def tell(arrival: ArrivedUpload) -> None:
+            if not done.triggered:
+                self._note("arrived", flight.client)
+                done.succeed(arrival)
+
+        if self._workload.live:
+            real = self._find_real(flight)
+            parcel, most = self._half.outgoing(real), self._half.most_bytes(real)
+            self._peers.give(flight.client, flight.task.label, parcel, most, tell)
         leaves_at_s = self.presence.change_after(flight.client, self.env.now)
         if leaves_at_s < math.inf:
             flight.departure = at(self.env, leaves_at_s, call=lambda _: self.cut(flight, "dropped"))
-
-    def resume(self, flight: Flight) -> None:
-        """See `World`: who was under way then is lost."""
-        flight.away = True
-        self._lose(flight, "dropped")
-        flight.end(self.env.now)
 
     def cut(self, flight: Flight, cause: str) -> None:
         """See `World`. What its client still does of it is not waited for."""
@@ -188,12 +248,40 @@ class Remote:
         done.callbacks.clear()
         if not done.triggered:
             done.succeed(None)
-        sent_bytes = self._peers.forget(flight.client, flight.task.label)
+        label = flight.task.label
+        sent_bytes = self._workload.ask_world(
+            f"cut {label}", lambda: self._peers.forget(flight.client, label)
+        )
         self._lose(flight, "dropped", sent_bytes)
         self._land(flight)
 
-    def _arrive(self, flight: Flight, arrival: ArrivedUpload) -> None:
-        """Its upload is there, or never will be."""
+    def _arrive(self, flight: Flight, arrival: ArrivedUpload | None) -> None:
+        """Its upload is there, or never will be; played again, the journal says what it was."""
+
+        def ask() -> Plain:
+            assert arrival is not None
+            self._receive(flight, arrival)
+            legs = [leg.plain() for leg in flight.legs]
+            of_flight = flight.outcome, flight.away, flight.done, flight.told
+            return [*of_flight, flight.busy, legs]
+
+        answer = self._workload.ask_world(f"landed {flight.task.label}", ask)
+        outcome, flight.away, flight.done, flight.told, busy, legs = answer
+        if outcome in ("dropped", "failed"):
+            flight.lose(outcome)
+        flight.busy = None if busy is None else BusySeconds(*busy)
+        flight.legs = [Leg.of_plain(leg) for leg in legs]
+        self._land(flight)
+
+    @staticmethod
+    def _find_real(flight: Flight) -> Contribution:
+        """Return what the server's half of the learning knows of a participation."""
+        answered = flight.contribution
+        assert isinstance(answered, Answered)
+        assert answered.real is not None
+        return answered.real
+
+    def _receive(self, flight: Flight, arrival: ArrivedUpload) -> None:
         frame = arrival.frame
         if frame is None:
             flight.away = True
@@ -211,7 +299,6 @@ class Remote:
                 # what no client of this version sends: it counts as a failure of its own
                 self._lose(flight, "failed", arrival.sent_bytes, frame.size)
                 self.refused(f"client {client}: its upload of round {round} is refused: {error}")
-        self._land(flight)
 
     def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
         facts = dict(frame.facts)
@@ -230,8 +317,9 @@ class Remote:
         if self._fails(flight):
             self._lose(flight, "failed", *sizes)
             return
-        self._workload.deliver(flight.contribution, Parcel(facts, frame.body))
-        flight.told = flight.contribution.told
+        real = self._find_real(flight)
+        self._half.deliver(real, Parcel(facts, frame.body))
+        flight.told = real.told
         flight.legs = lay_out_legs(instants, flight.pull.arm.label, *sizes)
         flight.done, flight.busy = len(flight.legs), busy
 
@@ -248,7 +336,7 @@ class Remote:
         )
 
     def _land(self, flight: Flight) -> None:
-        del self._under_way[flight.client]
+        del self._under_way[flight.client], self._flights[flight.client]
         departure, flight.departure = flight.departure, None
         cancel(self.env, departure)
         flight.end(self.env.now)
@@ -277,19 +365,23 @@ class Remote:
         """See `World`: the merge itself, timed."""
         before = dict(self._workload.timings())
         outcome = merge()
+        seconds = self._workload.ask_world(f"played {round}", lambda: self._time(before))
+        kinds = ("merge", "merge"), (HOST, "evaluation"), (HOST, "losses"), (HOST, "other")
+        played = [
+            PlayedWork(kind, name, None, duration_s)
+            for (kind, name), duration_s in zip(kinds, seconds, strict=True)
+        ]
+        return played, lambda: outcome
+
+    def _time(self, before: Mapping[str, float]) -> list[float]:
+        """Return the seconds of a merge, of tests, of losses and of the rest since then."""
         after = self._workload.timings()
         spent = {name: max(after[name] - before.get(name, 0.0), 0.0) for name in after}
         whole_s = max(self.env.real_now_s() - self.env.now, 0.0)
         merge_s = min(sum(spent.get(name, 0.0) for name in _MERGING), whole_s)
         tests_s = min(spent.get("evaluation", 0.0), whole_s - merge_s)
         losses_s = min(spent.get("local_losses", 0.0), whole_s - merge_s - tests_s)
-        played = [
-            PlayedWork("merge", "merge", None, merge_s),
-            PlayedWork(HOST, "evaluation", None, tests_s),
-            PlayedWork(HOST, "losses", None, losses_s),
-            PlayedWork(HOST, "other", None, whole_s - merge_s - tests_s - losses_s),
-        ]
-        return played, lambda: outcome
+        return [merge_s, tests_s, losses_s, whole_s - merge_s - tests_s - losses_s]
 
     def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
         """See `World`: nobody knows the power of a real device."""
@@ -311,9 +403,33 @@ class Remote:
         return {"clients": facts}, bodies
 
     def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """See `World`: which model a client has is not known; changes made before are not kept."""
+        """Take up what clients had kept, and wait for them: time passes again."""
         self.client_states = {
             int(client): Parcel(of_client, np.asarray(arrays[f"client/{client}"]).tobytes())
             for client, of_client in facts["clients"].items()
         }
-        self._asking.forget_model_of(None)
+        self.env.happen_again = None
+        self.presence.ids.clear()
+        self.before(self._stop_requested)
+        self._come_back()
+
+
+def play_again(parts: Parts, workload: Journaled, recorder: Recorder) -> None:
+    """Play a finished deployment again, over its journal."""
+    world = Remote(workload, 0.0, parts.streams, parts.fleet.presence())
+    loop = make_loop(parts, workload, world, recorder)
+    loop.run(progress=lambda *_: world.come_back_again())
+
+
+def make_loop(parts: Parts, workload: Journaled, world: Remote, recorder: Recorder) -> Simulation:
+    """Return the server's loop over real clients."""
+    return Simulation(
+        parts.scenario,
+        workload=workload,
+        world=world,
+        make_policy=parts.policy,
+        recorder=recorder,
+        streams=parts.streams,
+        samples_of=parts.samples_of,
+        faults=parts.faults,
+    )

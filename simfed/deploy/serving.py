@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from simfed.deploy.frames import Frame, quote
 from simfed.deploy.peers import Patience, Peers
-from simfed.deploy.playing import Remote
+from simfed.deploy.playing import Remote, make_loop
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import check_parts
 from simfed.experiment.running import (
@@ -31,6 +31,7 @@ from simfed.learn.parcel import Parcel, pack
 from simfed.record import Recorder
 from simfed.record.digest import digest_scenario
 from simfed.record.manifest import versions
+from simfed.replay.journaled import Journaled
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario
 from simfed.scenario.model import Overlap
@@ -149,9 +150,10 @@ class _Holder:
 
     def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
         """The server loop, which nobody is connected to yet."""
-        self._half = cast("ServerHalf", workload)
+        assert isinstance(workload, Journaled)
+        self._half: ServerHalf = workload.real
         self._world = Remote(
-            self._half,
+            workload,
             self.listening.join_s,
             parts.streams,
             parts.fleet.presence(),
@@ -173,16 +175,7 @@ class _Holder:
             patience=self.listening.patience,
         )
         self._world.play_with(self._peers)
-        return Simulation(
-            parts.scenario,
-            workload=workload,
-            world=self._world,
-            make_policy=parts.policy,
-            recorder=recorder,
-            streams=parts.streams,
-            samples_of=parts.samples_of,
-            faults=parts.faults,
-        )
+        return make_loop(parts, workload, self._world, recorder)
 
     @contextlib.contextmanager
     def connected(self, parts: Parts, simulation: object) -> Iterator[Progress]:
@@ -190,6 +183,7 @@ class _Holder:
         rounds = parts.scenario.rounds
 
         def border(round: int, time_s: float, accuracy: float | None) -> None:
+            self._world.come_back_again()
             if round == rounds:
                 self._last = Frame("done")
 

@@ -26,6 +26,12 @@ class RealTime(simpy.Environment):
         super().__init__(initial_time)
         self._zero_s = time.monotonic() - initial_time
         self._outside: queue.SimpleQueue[tuple[float, Call]] = queue.SimpleQueue()
+        self._from_outside: set[simpy.Event] = set()
+        self.handled = 0
+        """Events so far that somebody waited for and that did not come from outside."""
+        self.happen_again: Callable[[], bool] | None = None
+        """While it is played again: lets what happened next outside happen, if that came
+        after as many events as there were; says whether it did."""
 
     def set_out(self, now_s: float) -> None:
         """The clock stands at `now_s`; nothing is on it."""
@@ -49,15 +55,30 @@ class RealTime(simpy.Environment):
         self._outside.put((monotonic_s, lambda _: happen()))
 
     def step(self) -> None:
-        """The next event, once its instant has come."""
+        """Handle the next event, once its instant has come; played again, at once."""
+        if self.happen_again is not None:
+            if not self.happen_again():
+                # cancelled ones leave the clock at other times than they did
+                while self._queue and not self._queue[0][3].callbacks:
+                    super().step()
+                self._step()
+            return
         while True:
             self._let_in(0.0)
             due_s = self.peek()
             ahead_s = due_s - self.real_now_s()
             if ahead_s <= 0:
-                super().step()
+                self._step()
                 return
             self._let_in(ahead_s)
+
+    def _step(self) -> None:
+        event = self._queue[0][3] if self._queue else None
+        if event in self._from_outside:
+            self._from_outside.remove(event)
+        elif event is not None and event.callbacks:
+            self.handled += 1
+        super().step()
 
     def _let_in(self, patience_s: float) -> None:
         """What has happened outside becomes events; wait so long for the first."""
@@ -70,7 +91,7 @@ class RealTime(simpy.Environment):
             )
             while True:
                 monotonic_s, happen = happened
-                at(self, self.instant_s(monotonic_s), call=happen)
+                self._from_outside.add(at(self, self.instant_s(monotonic_s), call=happen))
                 happened = self._outside.get_nowait()
         except queue.Empty:
             return

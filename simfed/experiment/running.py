@@ -26,7 +26,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.record.digest import fingerprint
 from simfed.record.directory import RunDirectory, reserve
-from simfed.record.journal import OtherDecisions
+from simfed.record.journal import Journal, OtherDecisions
 from simfed.record.manifest import versions
 from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
@@ -167,14 +167,18 @@ def carry_out_run(
                 directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(own=parts.own_columns)
-                if mode == "full":
-                    journal, live = directory.open_journal(), directory.last is None
-                    workload = Journaled(parts.tasks, journal, workload, live=live)
+            if directory is not None and mode != "time-only":
+                journal, live = directory.open_journal(), directory.last is None
+                away = mode == "deployed"
+                workload = Journaled(parts.tasks, journal, workload, live=live, elsewhere=away)
+            elif mode == "deployed":
+                journal = Journal(Path(), appends=False)
+                workload = Journaled(parts.tasks, journal, workload, elsewhere=True)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, parts)
             observer = stack.enter_context(beside(parts, simulation)) if beside else None
             save_every = scenario.checkpoint.every
-            _play_rounds(simulation, workload, directory, recorder, shown, save_every, observer)
+            _play_rounds(simulation, workload, directory, shown, save_every, observer)
             if isinstance(workload, Journaled):
                 workload.note_open()
             facts_at_end = _collect_facts_at_end(parts, workload, simulation, directory)
@@ -324,9 +328,9 @@ def make_method_workload(parts: Parts, workers: int, device: str) -> Learning:
 def _choose_store(asked: TrajectoryStore | None, last: Checkpoint | None) -> TrajectoryStore | None:
     """Return where learning is kept for replay. A run that goes on from `last` does so as
     it began, since the two states of learning cannot be read for each other."""
-    if last is None or "workload" not in last.facts:
+    if last is None:
         return asked
-    if "replay" not in last.facts["workload"]:
+    if "replay" not in last.facts:
         return None
     from simfed.replay import TrajectoryStore
 
@@ -407,7 +411,6 @@ def _play_rounds(
     simulation: Simulation,
     workload: Workload,
     directory: RunDirectory | None,
-    recorder: Recorder,
     shown: RunProgress | Progress | None,
     save_every: int,
     observer: Progress | None = None,
@@ -417,23 +420,20 @@ def _play_rounds(
     Where there is a checkpoint, it plays again up to there, and learning goes on.
     """
 
-    def save(checkpoint: Checkpoint) -> None:
-        if directory is not None:
-            directory.save_checkpoint(checkpoint, recorder)
+    learning = workload if isinstance(workload, Journaled) else None
+    last = directory.last if directory is not None and learning is not None else None
 
-    last = None
-    if directory is not None:
-        last = directory.load_checkpoint(recorder)
-        if last is not None and not isinstance(workload, Journaled):
-            restore(simulation, last)
-            last = None
+    def save(round: int) -> None:
+        assert directory is not None
+        assert learning is not None
+        directory.save_checkpoint(round, *learning.state())
 
     def play_again(round: int) -> int:
-        if last is None or round > last.round:
+        if last is None or learning is None or round > last.round:
             return 0
-        if round == last.round and isinstance(workload, Journaled):
+        if round == last.round:
             with _refusing_others():
-                workload.take_up(last.facts["workload"], last.arrays)
+                learning.take_up(last.facts, last.arrays)
         return last.round
 
     if last is not None and isinstance(shown, RunProgress):
@@ -444,7 +444,7 @@ def _play_rounds(
             simulation.run(
                 progress=_call_both(shown, observer),
                 stop_requested=ctrl_c.asked,
-                save=save if directory is not None else None,
+                save=save if directory is not None and learning is not None else None,
                 save_every=save_every,
                 plays_again=play_again,
             )
@@ -462,12 +462,6 @@ def _call_both(first: Progress | None, second: Progress | None) -> Progress | No
         second(round, time_s, measure)
 
     return both
-
-
-def restore(simulation: Simulation, checkpoint: Checkpoint) -> None:
-    """Go on from a checkpoint. Raises: `InputError` for one of other code."""
-    with _refusing_others():
-        simulation.restore(checkpoint)
 
 
 @contextlib.contextmanager
@@ -533,7 +527,7 @@ def _leave_directory(directory: RunDirectory, status: str, reason: str, *, in_va
         directory.stop(status, reason)
     if directory.has_checkpoint:
         return f"{directory.path} keeps the last checkpoint, --resume goes on from it"
-    return f"{directory.path} keeps the scenario, no checkpoint was due yet"
+    return f"{directory.path} keeps the scenario alone, --resume begins it again"
 
 
 # ---- what the manifest says --------------------------------------------------------------------

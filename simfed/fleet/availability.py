@@ -15,7 +15,7 @@ per client but a few numbers, and no interval is made before somebody asks.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -23,7 +23,6 @@ import numpy as np
 
 from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError, within
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
 from simfed.scenario.presence import Failure
@@ -59,14 +58,6 @@ class Working(Protocol):
         """A participation of this client has ended at an instant: seconds of it, from the server's
         first byte to its upload's last, and joules of them where its device's profile knows its
         power. Told when it ends, lost or not, before the server chooses anew."""
-        ...
-
-    def state(self) -> dict[str, Plain]:
-        """What a resumed run needs to know (JSON-able); empty for one that was told nothing."""
-        ...
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a new presence of the same clients."""
         ...
 
 
@@ -479,22 +470,6 @@ class Availability:
         presence, place = self._of(client)
         if isinstance(presence, Working):
             presence.worked(place, ended_s, worked_s, energy_j)
-
-    def state(self) -> dict[str, Plain]:
-        """Of each group that was told of work, by its number."""
-        states = {
-            str(number): presence.state()
-            for number, (_, presence) in enumerate(self._groups)
-            if isinstance(presence, Working)
-        }
-        return {number: state for number, state in states.items() if state}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a new fleet of the same scenario."""
-        for number, of_group in state.items():
-            presence = self._groups[int(number)][1]
-            assert isinstance(presence, Working)
-            presence.restore(of_group)
 
     def _of(self, client: int) -> tuple[Presence, int]:
         return self._groups[int(self._group[client])][1], int(self._place[client])

@@ -13,7 +13,6 @@ Ignored: what a device uses beside its participations, ageing, charging curves.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -22,7 +21,6 @@ import numpy as np
 from simfed.fleet.availability import Presence
 from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError, within
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.scenario.presence import parse_time_of_day_s
 
@@ -129,15 +127,3 @@ class _Batteries:
 
     def arrival_after(self, at_s: float) -> float:
         return float(np.min(self._back_s, initial=math.inf, where=self._back_s > at_s))
-
-    def state(self) -> dict[str, Plain]:
-        """Level, instant and return of each client whose battery was not full after its work."""
-        worked = np.flatnonzero(self._level_j < self._battery.capacity_j).tolist()
-        columns = (self._level_j, self._since_s, self._back_s)
-        return {str(place): [float(column[place]) for column in columns] for place in worked}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`."""
-        for place, (level_j, since_s, back_s) in state.items():
-            at = int(place)
-            self._level_j[at], self._since_s[at], self._back_s[at] = level_j, since_s, back_s

@@ -228,14 +228,6 @@ class Account:
             "amplified": self.amplified,
         }
 
-    def state(self) -> list[tuple[int, int]]:
-        """(client, participations that count) of every client with any, for a checkpoint."""
-        return sorted(self._times.items())
-
-    def restore(self, state: Iterable[tuple[int, int]]) -> None:
-        """Inverse of `state`."""
-        self._times = dict(state)
-
     def _epsilon(self, rate: float, noise: float, times: int) -> float:
         return compute_epsilon(rate, noise, times, self._privacy.spent_delta)
 

@@ -7,7 +7,7 @@ alike, and learning without a clock asks the same clients as a run with one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, ClassVar, Protocol
@@ -16,7 +16,6 @@ import numpy as np
 
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
 
@@ -265,17 +264,6 @@ class Selecting:
             self._facts.duration_s[client] = duration_s
         if loss is not None:
             self._facts.loss[client] = loss
-
-    def state(self) -> dict[str, Plain]:
-        """The facts so far as lists, for checkpoints; empty before anybody was asked."""
-        if "_facts" not in self.__dict__:
-            return {}
-        return {f.name: getattr(self._facts, f.name).tolist() for f in _TOLD}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`."""
-        for name, column in state.items():
-            getattr(self._facts, name)[:] = column
 
     @cached_property
     def _facts(self) -> Facts:

@@ -211,24 +211,6 @@ class Tasks:
             total += dense
         return task._replace(downlink_bytes=total, unpacking=tuple(unpacking))
 
-    def as_recorded(self, task: Task, down_bytes: float) -> Task:
-        """`task` with bytes that were recorded; where they are fewer than the whole model's, they
-        were changes."""
-        if down_bytes == task.downlink_bytes:
-            return task
-        task = task._replace(downlink_bytes=down_bytes)
-        if task.held is None or not self.changes_vary(task):
-            return task
-        missed = task.model_version - task.held
-        if not missed or down_bytes >= self.downlink_bytes(task.plan):
-            return task
-        unpacking = (
-            self._make_unpacking(task, field, missed)
-            for field in task.plan.down.values()
-            if field.kind == "weights"
-        )
-        return task._replace(unpacking=tuple(unpacking))
-
     def name_changes(self, task: Task, sent: Task) -> list[str]:
         """Return the fields of which changes travel in `sent`, which came of `task`."""
         if not sent.unpacking:

@@ -116,7 +116,7 @@ class Play:
             device_of=lambda flight: self._nodes_at_work[flight],  # type: ignore[arg-type,return-value]
         )
         self._clock.connect(self)
-        self._clock.set_out(0.0)
+        self._clock.set_out()
         self.env, self.network = self._clock.env, self._clock.network
         self._presence = self._clock.presence
         clients = fleet.client_count

@@ -6,7 +6,7 @@ makespan from `env.now` at the end of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf, isfinite
@@ -16,7 +16,6 @@ import simpy
 from simpy.events import Event
 
 from simfed.ground.errors import InputError, RunFailed
-from simfed.ground.plain import Plain
 from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.engine import Engine
@@ -26,7 +25,6 @@ from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 from simfed.net.models import ModelSpec, make_model
-from simfed.net.snapshot import read_graph, write_graph
 from simfed.net.topology import Direction, Topology
 
 __all__ = ["Network", "Transfer"]
@@ -58,8 +56,6 @@ class Transfer:
     size_bytes: float
     flow: Flow
     started_at_s: float
-    key: tuple[int, ...] = ()
-    """Whose it is, in the sender's words; a checkpoint keeps it."""
     tell: Callable[[float], None] | None = None
     """Called when it has arrived, with its duration: what waits for `done` costs an event more."""
     spent_s: float | None = None
@@ -184,13 +180,12 @@ class Network:
         *,
         weight: float = 1.0,
         cap_bytes_per_s: float | None = None,
-        key: tuple[int, ...] = (),
         pace: Pace | None = None,
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
         `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own,
-        as `pace` makes one; `key`: see `Transfer`.
+        as `pace` makes one.
         Raises `InputError` for a size, weight or cap that is not a number in range.
         """
         path = self.topology.path(client, direction)
@@ -219,47 +214,10 @@ class Network:
             flow.cap_bytes_per_s = min(flow.cap_bytes_per_s, cap)
         engine.start(flow, now_s)
         transfer = self._transfers[flow] = Transfer(
-            self, client, direction, size_bytes, flow, self.env.now, key
+            self, client, direction, size_bytes, flow, self.env.now
         )
         self._wake_in_time(now_s)
         return transfer
-
-    @property
-    def transfers(self) -> list[Transfer]:
-        """The transfers in flight, in the order in which they were sent."""
-        return list(self._transfers.values())
-
-    def state(self) -> dict[str, Plain]:
-        """Everything that decides what comes, bit for bit, while transfers are under way;
-        JSON-able.
-
-        Taking it changes nothing. What was reported to `on_use` before is not part of it; what a
-        link carries in the interval that is not over yet is.
-        """
-        transfers = [
-            (flow, t.client, t.direction, t.size_bytes, t.started_at_s, t.key)
-            for flow, t in self._transfers.items()
-        ]
-        timer = None if self._timer is None else (self._timer_at_s, self._timer_due_s)
-        counters = {"epoch_at_s": self._epoch_at_s, "sent": self._sent}
-        roots = {"transfers": transfers, "timer": timer, **counters, **self._engine.state()}
-        return write_graph(roots)
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a new network over the same topology, at the instant of the state.
-
-        `transfers` then lists those under way, in the order in which they were sent, each with a
-        `done` of its own. Raises: `InputError` for a state of another version.
-        """
-        roots = read_graph(state)
-        self._epoch_at_s, self._sent = roots["epoch_at_s"], roots["sent"]
-        self._engine.restore(roots)
-        for flow, client, direction, size_bytes, started_at_s, key in roots["transfers"]:
-            self._transfers[flow] = Transfer(
-                self, client, direction, size_bytes, flow, started_at_s, key
-            )
-        if roots["timer"] is not None:
-            self._set_timer(*roots["timer"])
 
     # ---- inside --------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from simfed.net.flows import Flow, Link
 from simfed.net.following import DeadLink, Varying
 from simfed.net.meter import Meter
 from simfed.net.sharing import Sharing
-from simfed.net.traces import LinkTrace, Moment
+from simfed.net.traces import LinkTrace
 
 FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
 """What happens at one instant, in order."""
@@ -131,24 +131,6 @@ class Engine:
     def solve_from_scratch(self) -> None:
         """Solve every instant anew from now on, as where repairs do not settle: for checks."""
         self.sharing.patience = self.sharing.patience_per_link = 0
-
-    def state(self) -> dict[str, object]:
-        """Return what decides the future, as names and records (`simfed.net.snapshot`)."""
-        return {
-            f"{type(part).__name__}.{key}": getattr(part, key)
-            for part, keys in self._parts()
-            for key in keys
-        }
-
-    def restore(self, state: Mapping[str, object]) -> None:
-        """Take up a `state`, on a new engine of the same links and traces."""
-        for part, keys in self._parts():
-            for key in keys:
-                setattr(part, key, state[f"{type(part).__name__}.{key}"])
-        for varying in [*[entry[3] for entry in self._heap], *self._varying.values()]:
-            if isinstance(varying, Varying):
-                varying.trace = self._traces[varying.link]
-                varying.moment = varying.moment and Moment(*varying.moment)
 
     def _parts(self) -> list[tuple[object, list[str]]]:
         """The objects that a state is made of, and the names of the attributes that are in it."""

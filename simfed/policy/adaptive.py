@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import WrittenLevel
-from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Bandit, Pull, check_option
 from simfed.policy.interval import Interval
@@ -136,19 +135,3 @@ class AdaptiveK(Bandit):
 
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
-
-    def state(self) -> dict[str, Plain]:
-        return {
-            "k": self._k,
-            "interval": [self._low, self._high],
-            "steps": [self._steps, self._steps_before],
-            "seen": list(self._seen),
-            "rewards": list(self._rewards),
-        }
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._k = state["k"]
-        self._low, self._high = state["interval"]
-        self._steps, self._steps_before = state["steps"]
-        self._seen = list(state["seen"])
-        self._rewards = list(state["rewards"])

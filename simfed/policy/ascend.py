@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import listed
-from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, check_arms, check_option, finite_reward
 
 Initial = Literal["warm-up-mean", "ema-from-zero"]
@@ -126,19 +125,3 @@ class Ascend(Policy):
             return average
         # fsum: equal sets of rewards tie exactly, in whatever order they came
         return math.fsum(rewards) / len(rewards) if rewards else math.nan
-
-    def state(self) -> dict[str, Plain]:
-        return {
-            "pulls": self._pulls,
-            "slots_left": list(self._slots_left),
-            "warmup_rewards": [list(rewards) for rewards in self._warmup_rewards],
-            "average": list(self._average),
-            "rewarded": list(self._rewarded),
-        }
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._pulls = state["pulls"]
-        self._slots_left = list(state["slots_left"])
-        self._warmup_rewards = [list(rewards) for rewards in state["warmup_rewards"]]
-        self._average = list(state["average"])
-        self._rewarded = list(state["rewarded"])

@@ -142,14 +142,6 @@ class Policy(Protocol):
         probabilities."""
         ...
 
-    def state(self) -> dict[str, Plain]:
-        """All that changes, as strict JSON."""
-        ...
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a policy made with the same arguments."""
-        ...
-
 
 class Unpaid(Policy):
     """What policies that neither draw nor look at rewards have in common."""
@@ -174,12 +166,6 @@ class Wrapped(Policy):
 
     def values(self) -> tuple[float, ...]:
         return self._policy.values()
-
-    def state(self) -> dict[str, Plain]:
-        return self._policy.state()
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._policy.restore(state)
 
 
 class Bandit(Policy):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level, WrittenLevel
-from simfed.ground.plain import Plain
 from simfed.policy.base import Pull, Spent, Unpaid
 from simfed.policy.interval import Interval
 
@@ -59,9 +58,3 @@ class Clocked(Unpaid):
 
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
-
-    def state(self) -> dict[str, Plain]:
-        return {"k": self._k}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._k = state["k"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
 
@@ -62,9 +61,3 @@ class Exp3(Bandit):
         total = math.fsum(weights)
         floor = self.mixing / len(self.arms)
         return tuple((1 - self.mixing) * weight / total + floor for weight in weights)
-
-    def state(self) -> dict[str, Plain]:
-        return {"log_weights": list(self._log_weights)}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._log_weights = list(state["log_weights"])

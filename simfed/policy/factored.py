@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from simfed.compress.choice import Choice, has_all_pairs
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
 from simfed.policy.base import Policy, Pull, Reason
 
 _MOST_OF: tuple[Reason, ...] = ("warm-up", "explore", "exploit", "fixed")
@@ -77,13 +76,6 @@ class Factored(Policy):
 
     def values(self) -> tuple[float, ...]:
         return (*self._codec.values(), *self._level.values())
-
-    def state(self) -> dict[str, Plain]:
-        return {"codec": self._codec.state(), "level": self._level.state()}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._codec.restore(state["codec"])
-        self._level.restore(state["level"])
 
     @property
     def _both(self) -> tuple[Policy, Policy]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
-from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Pull, Unpaid, check_arms
 
@@ -47,12 +46,6 @@ class Uniform(Unpaid):
 
     def values(self) -> tuple[float, ...]:
         return tuple(float(arm == self._pull.arm) for arm in self.arms)
-
-    def state(self) -> dict[str, Plain]:
-        return {}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        pass
 
 
 class Replay(Unpaid):
@@ -95,9 +88,3 @@ class Replay(Unpaid):
     def values(self) -> tuple[float, ...]:
         upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None
         return tuple(float(arm == upcoming) for arm in self.arms)
-
-    def state(self) -> dict[str, Plain]:
-        return {"next": self._next}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._next = int(state["next"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
 
@@ -74,10 +73,3 @@ class Thompson(Bandit):
         return tuple(
             self.low + width * m if n else math.nan for n, m in zip(self._n, means, strict=True)
         )
-
-    def state(self) -> dict[str, Plain]:
-        return {"n": list(self._n), "sum": list(self._sum)}
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._n = list(state["n"])
-        self._sum = list(state["sum"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.ground.plain import Plain
 from simfed.policy.base import Bandit, Pull, check_option
 
 
@@ -101,17 +100,3 @@ class Ucb(Bandit):
         width = self.high - self.low
         counted = zip(self._n, self._sum, strict=True)
         return tuple(self.low + width * s / n if n else math.nan for n, s in counted)
-
-    def state(self) -> dict[str, Plain]:
-        return {
-            "n": list(self._n),
-            "sum": list(self._sum),
-            "unpaid": list(self._unpaid),
-            "plays": [list(play) for play in self._plays],
-        }
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        self._n = list(state["n"])
-        self._sum = list(state["sum"])
-        self._unpaid = list(state["unpaid"])
-        self._plays = [(at, share) for at, share in state["plays"]]

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import yaml
 
 from simfed.ground.errors import InputError, RunFailed
@@ -25,7 +26,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
 from simfed.record import aside, files
-from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
+from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
 from simfed.record.journal import NAME, Journal
 from simfed.record.lock import LOCK, lock_folder
@@ -54,7 +55,7 @@ class RunDirectory:
         """What the user should know of how the run went on, for the manifest."""
         self._id = str(manifest.get("id", ""))
         self._checkpoints = CheckpointFolder(path / "checkpoint", self._id)
-        self._loaded: Loaded | None = None
+        self._loaded: Checkpoint | None = None
         self._beside: dict[str, bytes] = {}
         self._journal: Journal | None = None
 
@@ -151,7 +152,7 @@ class RunDirectory:
         run._beside = dict(beside or {})
         if manifest is not None:
             run.warnings += list_differences(begun.get("versions", {}), manifest["versions"])
-        run._loaded = run._checkpoints.load(run.recorder())
+        run._loaded = run._checkpoints.load()
         if run._loaded is not None and run._loaded.warning is not None:
             run.warnings.append(run._loaded.warning)
         return run
@@ -166,16 +167,17 @@ class RunDirectory:
         with writing(self.path):
             files.delete_partials(self.path)
             self._checkpoints.sweep()
+            self._delete_segments()
+            if self._loaded is not None:
+                self._checkpoints.take_up(self._loaded)
             _write_beside(self.path, self._beside)  # its copies may be damaged
             self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
             self._put_manifest()
 
     @property
     def last(self) -> Checkpoint | None:
-        """The checkpoint that `resume` found, until it is loaded; None: it begins anew."""
-        if self._loaded is None or not self._loaded.checkpoint.round:
-            return None
-        return self._loaded.checkpoint
+        """The checkpoint that it goes on from; None: it begins anew."""
+        return self._loaded if self._loaded is not None and self._loaded.round else None
 
     @property
     def has_checkpoint(self) -> bool:
@@ -196,32 +198,24 @@ class RunDirectory:
         """A recorder that spills into this directory."""
         return Recorder(
             self._checkpoints.path / "segments",
-            run=self._id,
             rows_in_memory=rows_in_memory,
             own=own,
         )
 
     def open_journal(self) -> Journal:
         """Return the run's journal up to the checkpoint that it goes on from."""
-        end = 0 if self._loaded is None else self._loaded.journal.bytes
+        end = 0 if self.last is None else self.last.journal.bytes
         self._journal = Journal(self.path / NAME, end)
         return self._journal
 
-    def save_checkpoint(self, checkpoint: Checkpoint, recorder: Recorder) -> None:
-        """A new checkpoint; the one before stays beside it, and a few small ones of long before."""
+    def save_checkpoint(
+        self, round: int, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """A new checkpoint of what was learned; the one before stays beside it."""
+        assert self._journal is not None
         with self._going():
-            self._checkpoints.save(checkpoint, recorder, self._journal)
+            self._checkpoints.save(Checkpoint(round, facts, arrays, self._journal.flush()))
             aside.drop(self.path)
-
-    def load_checkpoint(self, recorder: Recorder) -> Checkpoint | None:
-        """The checkpoint to go on from; None: there is none, begin at the beginning."""
-        loaded, self._loaded = self._loaded or self._checkpoints.load(recorder), None
-        with self._going():
-            if loaded is None:
-                recorder.restore(None)
-                return None
-            self._checkpoints.take_up(loaded, recorder)
-        return loaded.checkpoint if loaded.checkpoint.round else None
 
     def stop(self, status: str, reason: str) -> None:
         """The run ends here for now: `interrupted` or `failed`, with its reason in one sentence."""
@@ -257,8 +251,10 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             aside.drop(self.path)
             files.delete_partials(self.path)
-            self._checkpoints.delete_older()
             (self.path / NAME).unlink(missing_ok=True)
+        self._delete_segments()
+
+    def _delete_segments(self) -> None:
         shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
 
     def _put_manifest(self, **changes: Plain) -> None:

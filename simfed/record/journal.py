@@ -93,9 +93,9 @@ class Journal:
         return line.answer
 
     @property
-    def at_end(self) -> bool:
-        """Whether all answers were given."""
-        return self._next is None
+    def next(self) -> Line | None:
+        """The next line; None: all answers were given."""
+        return self._next
 
     def note(self, key: str, label: str, answer: Plain) -> None:
         """Append an answer. Raises: `RunFailed` where the disk refuses it."""

@@ -22,7 +22,7 @@ _OF_SCENARIO = _EVERY | {"models", "classes", "data", "profiles", "learning_wall
 _KEYS = {
     "full": _OF_SCENARIO | {"journal"},
     "time-only": _OF_SCENARIO,
-    "deployed": _OF_SCENARIO | {"clocks"},
+    "deployed": _OF_SCENARIO | {"journal", "clocks"},
     "flower": _EVERY | {"computing", "app", "repeatable"},
 }
 """Mode → what the manifest of a finished run says."""

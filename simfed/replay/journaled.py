@@ -62,13 +62,24 @@ class Journaled:
     """
 
     def __init__(
-        self, tasks: Tasks, journal: Journal, real: Any = None, *, live: bool = True
+        self,
+        tasks: Tasks,
+        journal: Journal,
+        real: Any = None,
+        *,
+        live: bool = True,
+        elsewhere: bool = False,
     ) -> None:
+        """`elsewhere`: clients are real, and of what they lose no size is known."""
+        self.real, self.journal = real, journal
+        self.beside: Any = None
+        """What else is kept with what was learned, and is taken up with it: of a
+        deployment what its clients have."""
         self.key = ""
         """Of the node at which the decisions stand."""
         self.live = live and real is not None
         """Whether it learns by now."""
-        self._tasks, self._journal, self._real = tasks, journal, real
+        self._tasks, self._elsewhere = tasks, elsewhere
         self._version = 0
         self._lost: list[Answered] = []
         """Discards that are no part of the key yet, see `_settle_lost`."""
@@ -82,12 +93,14 @@ class Journaled:
 
         Raises: `RunFailed` where the journal does not end here.
         """
-        if not self._journal.at_end:
-            raise RunFailed(f"{self._journal.path}: goes on where its state ends")
-        self._real.restore(facts, arrays)
+        if self.journal.next is not None:
+            raise RunFailed(f"{self.journal.path}: goes on where its state ends")
+        self.real.restore(facts, arrays)
         for one in self._open.values():
-            one.real = self._real.contribution(one.task)
+            one.real = self.real.contribution(one.task)
         self.live = True
+        if self.beside is not None:
+            self.beside.restore(facts, arrays)
 
     def note_open(self) -> None:
         """Note at the end of a run what is under way, of which no table tells."""
@@ -95,8 +108,13 @@ class Journaled:
             [one.task.round, one.task.client, one.task.who.turn, one.choice.label]
             for one in self._open.values()
         ]
-        if self._ask("", "under way", lambda: under_way) != under_way or not self._journal.at_end:
-            raise RunFailed(f"{self._journal.path}: ends otherwise than the run")
+        answer = self.ask_world("under way", lambda: under_way)
+        if answer != under_way or self.journal.next is not None:
+            raise RunFailed(f"{self.journal.path}: ends otherwise than the run")
+
+    def ask_world(self, label: str, ask: Callable[[], Plain]) -> Plain:
+        """Return what happened outside, which no scenario says."""
+        return self._ask("", label, ask)
 
     # --- the contract -----------------------------------------------------------------
 
@@ -107,14 +125,14 @@ class Journaled:
     def place(self, edges: Sequence[Sequence[int]]) -> None:
         """See `TieredWorkload`."""
         self._tasks.place(edges)
-        if self._real is not None:
-            self._real.place(edges)
+        if self.real is not None:
+            self.real.place(edges)
 
     def lend(self, task: Task) -> Answered:
         """See `TieredWorkload`."""
         self._settle_lost(task.client)
         self._go("lend", task.label)
-        real = self._real.lend(task) if self.live else None
+        real = self.real.lend(task) if self.live else None
         size_bytes = self._tasks.uplink_bytes(task, NO_COMPRESSION)
         return self._begin(Answered(self, task, NO_COMPRESSION, size_bytes, real))
 
@@ -128,7 +146,7 @@ class Journaled:
         real = None
         if self.live:
             more = {} if edge is None else {"edge": edge.real}
-            real = self._real.execute(task, choice, **more)
+            real = self.real.execute(task, choice, **more)
         if self._tasks.downlink_varies(task):
 
             def ask() -> Plain:
@@ -148,7 +166,7 @@ class Journaled:
         edge.merged += contributions
         if self.live:
             real = [one.real for one in contributions]
-            self._real.gather(edge.real, real, weights)
+            self.real.gather(edge.real, real, weights)
 
     def merge(
         self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
@@ -163,7 +181,7 @@ class Journaled:
 
         def ask() -> Plain:
             real = [one.real for one in contributions]
-            return self._real.merge(round, real, weights).plain()
+            return self.real.merge(round, real, weights).plain()
 
         outcome = Outcome.of_plain(round, self._ask(self.key, f"merge {round}", ask))
         self._version = outcome.model_version
@@ -178,23 +196,26 @@ class Journaled:
     def discard(self, contribution: Any) -> None:
         """See `Workload`."""
         self._lost.append(contribution)
-        self._unsized.append(contribution)
+        if not self._elsewhere:
+            self._unsized.append(contribution)
         if self.live:
-            self._real.discard(contribution.real)
+            self.real.discard(contribution.real)
         self._close(contribution)
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """What was learned."""
-        return self._real.state() if self.live else ({}, {})
+        """What was learned, and what is kept beside it."""
+        facts, arrays = self.real.state()
+        more = ({}, {}) if self.beside is None else self.beside.state()
+        return {**facts, **more[0]}, {**arrays, **more[1]}
 
     def timings(self) -> Mapping[str, float]:
         """See `Workload`."""
-        return {} if self._real is None else self._real.timings()
+        return {} if self.real is None else self.real.timings()
 
     def close(self) -> None:
         """See `Workload`."""
-        if self._real is not None:
-            self._real.close()
+        if self.real is not None:
+            self.real.close()
 
     # --- the chain of decisions -------------------------------------------------------
 
@@ -213,11 +234,11 @@ class Journaled:
         """Return the journal's answer, or learning's, which is noted."""
         if self.live:
             answer = ask()
-            self._journal.note(key, label, answer)
+            self.journal.note(key, label, answer)
             return answer
-        answer = self._journal.known(key, label)
+        answer = self.journal.known(key, label)
         if answer is None:
-            raise RunFailed(f"{self._journal.path}: ends before {label}")
+            raise RunFailed(f"{self.journal.path}: ends before {label}")
         return answer
 
     def _go(self, *decision: str | int | None) -> None:

@@ -9,8 +9,8 @@ merge, arrivals wait for the next one and nobody is started.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -18,9 +18,8 @@ import simpy
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import RunFailed
-from simfed.ground.plain import Plain
 from simfed.ground.strikes import Strikes
-from simfed.net.instants import at, cancel, end_of_instant
+from simfed.net.instants import cancel, end_of_instant
 from simfed.sim.flight import Flight
 from simfed.sim.modes import Mode
 from simfed.sim.server_work import PlayedWork
@@ -60,37 +59,6 @@ class Closing:
     def arrived(self) -> list[Flight]:
         """Its participations that came in time and whole: those that are merged."""
         return [flight for flight in self.taken if not flight.lost]
-
-    def plain(self) -> dict[str, Plain]:
-        """What a checkpoint keeps of it."""
-        return {
-            **{field.name: getattr(self, field.name) for field in fields(self)},
-            "taken": [flight.plain() for flight in self.taken],
-            "last": None if self.last is None else list(self.taken).index(self.last),
-            "work": [astuple(piece) for piece in self.work],
-        }
-
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Plain], taken: Sequence[Flight]) -> Closing:
-        """Inverse of `plain`."""
-        last = None if plain["last"] is None else taken[plain["last"]]
-        work = [PlayedWork(*piece) for piece in plain["work"]]
-        return cls(**{**plain, "taken": taken, "last": last, "work": work})
-
-
-_PLAIN = (
-    "merges",
-    "starts",
-    "restarts",
-    "_lost_in_a_row",
-    "_started_at_s",
-    "_delay_s",
-    "_cohort",
-    "_cohort_ended",
-    "_arrived",
-    "_struck",
-)
-"""Attributes that `plain` and `restore` copy as they are."""
 
 
 class Node(Protocol):
@@ -165,8 +133,8 @@ class Aggregator:
         self._cohort = self._cohort_ended = self._arrived = 0
         self._deadline_at_s = self._strikes_at_s = math.inf
         self._deadline: simpy.Event | None = None
-        self._next: tuple[str, simpy.Event, Callable[[simpy.Event], None]] | None = None
-        """What it waits for, and in which part of a merge."""
+        self._next: tuple[simpy.Event, Callable[[simpy.Event], None]] | None = None
+        """What it waits for, and what happens then."""
         self._last: Flight | None = None
         self._struck = False
         self._closing: Closing | None = None
@@ -195,7 +163,7 @@ class Aggregator:
         ids = self._node.choose()
         if not (len(ids) or self.in_flight or self.ended or self._node.may_pass()):
             back = self.world.somebody_back(self._node.round, patient=False)
-            self._then("starting", back, self._start)
+            self._then(back, self._start)
             return
         self._delay_s = self._env.now - self._started_at_s
         flights = self._node.make_flights(ids)
@@ -219,14 +187,14 @@ class Aggregator:
             self._close()
             return
         self._wake = wake = self._env.event()
-        self._then("waiting", wake, self._woken)
+        self._then(wake, self._woken)
         if self.mode.filled and len(self.in_flight) < (self.mode.concurrency or 0):
             patient = bool(self.in_flight)
             self._alarm(self.world.somebody_back(self._node.round, patient=patient))
 
     def _woken(self, _: simpy.Event) -> None:
         self._wake = None
-        self._then("waiting", end_of_instant(self._env), self._look)
+        self._then(end_of_instant(self._env), self._look)
 
     def _look(self, _: simpy.Event) -> None:
         """All that happens at this instant has happened."""
@@ -244,7 +212,7 @@ class Aggregator:
         self._struck = struck = not self._due()
         self._last = None if struck else self._last_awaited()
         if (struck or not self.mode.keeps_late or self._node.last) and self._cut_off():
-            self._then("closing", end_of_instant(self._env), self._work)
+            self._then(end_of_instant(self._env), self._work)
         else:
             self._work()
 
@@ -275,10 +243,10 @@ class Aggregator:
             closing.work, merge = self._node.work(closing, merge)
         closing.server_s = sum(piece.duration_s for piece in closing.work)
         self._closing, self._merge = closing, merge
-        self._then("working", self._env.timeout(closing.server_s), self._worked)
+        self._then(self._env.timeout(closing.server_s), self._worked)
 
     def _worked(self, _: simpy.Event) -> None:
-        self._then("merging", end_of_instant(self._env), self._finish)
+        self._then(end_of_instant(self._env), self._finish)
 
     def _finish(self, _: simpy.Event) -> None:
         assert self._closing is not None
@@ -290,7 +258,7 @@ class Aggregator:
         """End whatever is under way, and lose what had arrived; those that had not been merged,
         lost ones included."""
         if self._next is not None:
-            _, event, story = self._next
+            event, story = self._next
             if event.callbacks is not None:
                 event.callbacks.remove(story)
         cancel(self._env, self._deadline)
@@ -391,76 +359,12 @@ class Aggregator:
         if self.mode.filled or self._due():
             self._ring()
 
-    def resume(self, flight: Flight) -> None:
-        """Take up one that a checkpoint left under way, or that waits for its merge."""
-        if not flight.over:
-            self.world.resume(flight)
-            if flight.over:  # it cannot go on
-                self._node.lose(flight)
-        if not flight.over:
-            self.in_flight[flight.client] = flight
-        else:
-            self.ended.append(flight)
-            self._arrived += self.mode.filled and flight.arrived
-        if not (flight.over and self.mode.filled):
-            self.busy.add(flight.client)
-
-    # ---- checkpoints -----------------------------------------------------------------------------
-
-    def plain(self) -> dict[str, Plain]:
-        """What a checkpoint in the middle of a merge keeps of it, beside the flights that are in
-        flight or have ended."""
-        closing = self._closing
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "until": [
-                None if s == math.inf else s for s in (self._deadline_at_s, self._strikes_at_s)
-            ],
-            "phase": None if self._next is None else self._next[0],
-            "last": None if self._last is None else self._last.task.name,
-            "closing": None if closing is None else closing.plain(),
-        }
-
-    def restore(
-        self, plain: Mapping[str, Plain], flight_of: Callable[[Mapping[str, Plain]], Flight]
-    ) -> None:
-        """Inverse of `plain`, once those flights are resumed; `flight_of`: gives others
-        back."""
-        for name in _PLAIN:
-            setattr(self, name, plain[name])
-        deadline_at_s, strikes_at_s = plain["until"]
-        self._last = next((f for f in self.ended if [*f.task.name] == plain["last"]), None)
-        if plain["closing"] is not None:
-            taken = [flight_of(flight) for flight in plain["closing"]["taken"]]
-            self._closing = closing = Closing.of_plain(plain["closing"], taken)
-            self._merge = partial(self._node.merge, closing)
-        if deadline_at_s is not None:
-            self._deadline_at_s = deadline_at_s
-            self._deadline = at(self._env, deadline_at_s)
-            self._alarm(self._deadline)
-        if strikes_at_s is not None:
-            self._strikes_at_s = strikes_at_s
-            self._alarm(self._instants.at(strikes_at_s))
-        phase = plain["phase"]
-        if phase == "working":
-            assert self._closing is not None
-            ends_s = self._closing.at_s + self._closing.server_s
-            self._then(phase, at(self._env, ends_s), self._worked)
-        elif phase is not None:
-            stories = {
-                "starting": self._start,
-                "waiting": self._look,
-                "closing": self._work,
-                "merging": self._finish,
-            }
-            self._then(phase, end_of_instant(self._env), stories[phase])
-
     # ---- waiting ---------------------------------------------------------------------------------
 
-    def _then(self, phase: str, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
+    def _then(self, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
         assert event.callbacks is not None
         event.callbacks.append(story)
-        self._next = phase, event, story
+        self._next = event, story
 
     def _ring(self, _: simpy.Event | None = None) -> None:
         """Look whether the merge is due, where the aggregator waits."""

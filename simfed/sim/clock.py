@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import simpy
 
 from simfed.device import Device
@@ -27,11 +26,10 @@ from simfed.fleet.contract import Outcome
 from simfed.fleet.faults import Faults
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
-from simfed.ground.plain import Plain
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import CLIENT, UPLOAD, Do, Send, Wait
-from simfed.net import LinkUses, Network, Transfer
+from simfed.net import LinkUses, Network
 from simfed.net.driver import Pace
 from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
@@ -80,12 +78,9 @@ class Clock:
         self._streams = streams
         self._faults = faults
         self._at_wait: Callable[[Flight], None] | None = None
-        self._companions: list[Clock] | None = []
-        """Those that joined it; None: it joined another, which keeps the network's state."""
         self._messages = None if faults is None else faults.messages
         self._numbers = itertools.count()
         """Counts the beginnings of steps."""
-        self._under_way = 0
         self._laid: LaidSteps = {}
         self._ahead: dict[_Gate, int] = {}
         """Barrier → how many of those under way have yet to come to it."""
@@ -99,8 +94,6 @@ class Clock:
         """It will look for the next unit at the end of this instant."""
         self._waiting: dict[_Gate, list[Flight]] = {}
         """Those who have come to a barrier that is not open."""
-        self._transfers: dict[tuple[int, ...], Transfer] = {}
-        """By (client, step): those that a checkpoint left in the middle."""
 
     # ---- from outside ----------------------------------------------------------------------------
 
@@ -108,9 +101,9 @@ class Clock:
         """See `World`."""
         self._asking = asking
 
-    def set_out(self, now_s: float) -> None:
+    def set_out(self) -> None:
         """See `World`."""
-        self.env = Environment(initial_time=now_s)
+        self.env = Environment()
         self.network = self.make_network(self.env, self.uses)
         self._returns = InstantEvents(self.env)
 
@@ -119,9 +112,6 @@ class Clock:
         out."""
         self.env, self.network, self.uses = other.env, other.network, other.uses
         self._returns = InstantEvents(self.env)
-        assert other._companions is not None
-        other._companions.append(self)
-        self._companions = None
 
     def come_to(self, at_wait: Callable[[Flight], None]) -> None:
         """Call this where a flight comes to a barrier, which then is none: it waits until `go_on`.
@@ -158,14 +148,6 @@ class Clock:
             if leaves_at_s < math.inf:
                 self._await_departure(flight, leaves_at_s)
 
-    def resume(self, flight: Flight) -> None:
-        """See `World`. When its client leaves was settled at its start: work that others have done
-        since may have changed what presence says now."""
-        self._lay_out(flight)
-        self._resume_step(flight)
-        if flight.departs_at_s is not None:
-            self._await_departure(flight, flight.departs_at_s)
-
     def cut(self, flight: Flight, cause: str) -> None:
         """See `World`."""
         flight.lose("dropped" if cause == CUT else cause)
@@ -200,37 +182,9 @@ class Clock:
         device = self.device(client)
         return device.energy_j(phases_s()) if device.counts_energy else None
 
-    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """See `World`."""
-        server = self._server_device
-        clocks = () if self._companions is None else (self, *self._companions)
-        under_way = any(clock._under_way for clock in clocks)
-        facts = {
-            "devices": {str(c): s for c, d in self._devices.items() if (s := d.state())},
-            "server_device": server.state() if server else {},
-            "steps": next(self._numbers),
-            "network": self.network.state() if under_way else None,
-            "closes_s": [[*gate, at_s] for gate, at_s in self._closes_s.items()],
-        }
-        return facts, {}
-
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """See `World`."""
-        for client, of_device in facts["devices"].items():
-            self.device(int(client)).restore(of_device)
-        if self._server_device is not None:
-            self._server_device.restore(facts["server_device"])
-        self._numbers = itertools.count(facts["steps"] + 1)
-        if facts["network"] is not None:
-            self.network.restore(facts["network"])
-        for round, name, at_s in facts["closes_s"]:
-            self._close_at((round, name), at_s)
-        self._transfers = {transfer.key: transfer for transfer in self.network.transfers}
-
     # ---- what comes after what -------------------------------------------------------------------
 
     def _lay_out(self, flight: Flight) -> None:
-        self._under_way += 1
         device = self._device_for(flight)
         flight.lay_steps(device.charges("handling", flight.task.model), self._laid)
         if flight.task.plan.steps and self._at_wait is None:
@@ -275,7 +229,6 @@ class Clock:
         flight.end(self.env.now)
         departure, flight.departure = flight.departure, None
         cancel(self.env, departure)
-        self._under_way -= 1
         if flight.task.plan.steps and self._at_wait is None:
             self._leave_gates(flight)
         there = self.presence
@@ -283,26 +236,6 @@ class Clock:
             energy_j = self.energy_j(flight.client, partial(compute_powered_s, flight))
             there.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
         self._asking.land(flight)
-
-    def _resume_step(self, flight: Flight) -> None:
-        """Go on with a step that a checkpoint left in the middle."""
-        step, running = flight.steps[flight.done], flight.running
-        assert running is not None
-        if isinstance(step, Wait):
-            if self._at_wait is None:  # else its merges go on by themselves
-                gate = flight.task.round, step.gate
-                self._waiting.setdefault(gate, []).append(flight)
-                self._open_later(gate)  # if all had come; `_open` sees whether somebody is ahead
-        elif running.ends_at_s is not None:
-            if isinstance(step, Do) and step.node != CLIENT:
-                self._served = running
-            self._set_timer(flight, running, at(self.env, running.ends_at_s))
-        elif isinstance(step, Do):
-            self._queue(flight, running)
-        else:
-            transfer = self._transfers.pop((flight.client, flight.done))
-            running.transfer = transfer
-            transfer.tell = partial(self._arrive, flight, running)
 
     def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
         running.timer = timer
@@ -332,7 +265,6 @@ class Clock:
         self._transmit(flight, running, step)
 
     def _await_departure(self, flight: Flight, leaves_at_s: float) -> None:
-        flight.departs_at_s = leaves_at_s
         flight.departure = at(self.env, leaves_at_s, call=partial(self._depart, flight))
 
     def _depart(self, flight: Flight, _: simpy.Event) -> None:
@@ -504,7 +436,6 @@ class Clock:
             size_bytes,
             "down" if down else "up",
             weight=weight,
-            key=(flight.client, flight.done),
             pace=pace,
         )
         transfer.tell = partial(self._arrive, flight, running)

@@ -8,8 +8,8 @@ that they make (a pass over the weights).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
@@ -21,9 +21,7 @@ from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.tasks import MERGES, SERVER
 from simfed.ground.method import Work, make_key
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import Wait
 from simfed.policy import Pull
 from simfed.record import Recorder
 from simfed.record.schema import BARRIER, Merge, Span
@@ -39,18 +37,12 @@ from simfed.sim.rows import Played, Settled
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
 
-FlightOf = Callable[[Mapping[str, Plain]], Flight]
-"""A flight from what a checkpoint keeps of it."""
-
 
 class _NoDevice:
     """Of participations that work nothing: an edge server's own device works at its merges."""
 
     def charges(self, quantity: str, model: str) -> bool:
         return False
-
-    def state(self) -> dict[str, Plain]:
-        return {}
 
 
 def make_backbone(
@@ -104,20 +96,6 @@ class Part:
     merging_s: float = 0.0
     blame: tuple[float, Blame] | None = None
     """Of the longest of them, with its length."""
-
-    def plain(self) -> list[Plain]:
-        """What a checkpoint keeps of it."""
-        settled = [[flight.plain(), astuple(played)] for flight, played in self.settled]
-        blame = None if self.blame is None else [self.blame[0], astuple(self.blame[1])]
-        return [settled, self.merges, self.merging_s, blame]
-
-    @classmethod
-    def of_plain(cls, plain: Sequence[Plain], flight_of: FlightOf) -> Part:
-        """Inverse of `plain`."""
-        settled, merges, merging_s, blame = plain
-        again = [Settled(flight_of(one), Played(*played)) for one, played in settled]
-        who = None if blame is None else (blame[0], Blame(*blame[1]))
-        return cls(again, merges, merging_s, who)
 
 
 class Edge:
@@ -239,17 +217,6 @@ class Edge:
         if closing.taken:
             played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
             self._edges.stray += [Settled(flight, played) for flight in closing.taken]
-
-    def plain(self) -> dict[str, Plain]:
-        """What a checkpoint keeps of it."""
-        turns = [self._turns_of, sorted(self._turns.items())]
-        return {"aggregator": self.aggregator.plain(), "turns": turns}
-
-    def restore(self, plain: Mapping[str, Plain], flight_of: FlightOf) -> None:
-        """Inverse of `plain`, once its participation is restored and its clients' are resumed."""
-        self._turns_of, turns = plain["turns"]
-        self._turns = dict(turns)
-        self.aggregator.restore(plain["aggregator"], flight_of)
 
 
 class Edges:
@@ -418,32 +385,3 @@ class Edges:
         if who.saved_s is None or not others_s:
             return who
         return replace(who, saved_s=min(who.saved_s, last.elapsed_s - max(others_s)))
-
-    # ---- checkpoints -----------------------------------------------------------------------------
-
-    def plain(self) -> dict[str, Plain]:
-        """What a checkpoint keeps of them, beside their participations."""
-        aggregators = [edge.aggregator for edge in self._edges]
-        return {
-            "backbone": self.backbone.state()[0],
-            "edges": [edge.plain() for edge in self._edges],
-            "flights": [
-                f.plain() for each in aggregators for f in (*each.in_flight.values(), *each.ended)
-            ],
-            "parts": [[list(name), part.plain()] for name, part in self.parts.items()],
-        }
-
-    def restore(
-        self, plain: Mapping[str, Plain], flying: Sequence[Flight], flight_of: FlightOf
-    ) -> None:
-        """Inverse of `plain`; `flying`: their participations; `flight_of` gives back clients'."""
-        for name, part in plain["parts"]:
-            self.parts[tuple(name)] = Part.of_plain(part, flight_of)
-        for flight in flying:
-            if not flight.over and isinstance(flight.steps[flight.done], Wait):
-                self._edge(flight).flight = flight
-        for record in sorted(plain["flights"], key=lambda record: int(record["order"])):
-            flight = flight_of(record)
-            self.aggregator_of(flight.client).resume(flight)
-        for edge, record in zip(self._edges, plain["edges"], strict=True):
-            edge.restore(record, flight_of)

@@ -109,7 +109,7 @@ class Leg(NamedTuple):
             yield self.seen_as, self.name, self.exposed_s - done_s
 
     def plain(self) -> list[Plain]:
-        """What a checkpoint keeps of it."""
+        """What a journal keeps of it."""
         return [*self[:7], [*self.limited_s.items()], *self[8:]]
 
     @classmethod
@@ -142,27 +142,6 @@ class Running:
     """Of an upload in chunks, what its compression will have been."""
     ahead_s: float = 0.0
     """Of that, what comes before the upload begins."""
-
-    def plain(self) -> list[Plain]:
-        """What a checkpoint keeps of it."""
-        work = None if self.work is None else self.work.plain()
-        packing = [leg.plain() for leg in self.packing]
-        times = self.started_at_s, self.order, self.ends_at_s, self.tries, self.ahead_s
-        return [*times, work, packing]
-
-    @classmethod
-    def of_plain(cls, plain: Sequence[Plain]) -> Running:
-        """Inverse of `plain`."""
-        started_at_s, order, ends_at_s, tries, ahead_s, work, packing = plain
-        return cls(
-            started_at_s,
-            order,
-            ends_at_s,
-            None if work is None else Leg.of_plain(work),
-            tries=tries,
-            packing=[Leg.of_plain(leg) for leg in packing],
-            ahead_s=ahead_s,
-        )
 
 
 class LostUpload(NamedTuple):
@@ -199,8 +178,6 @@ class Flight:
     """How many of its steps are."""
     running: Running | None = None
     """What it is doing."""
-    departs_at_s: float | None = None
-    """When its client goes away, as was known at its start; None: never."""
     departure: Any = None
     """The clock's handle of that instant."""
     order: int = 0
@@ -367,49 +344,3 @@ class Flight:
         return [
             leg for leg in self.legs if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
         ]
-
-    def plain(self) -> dict[str, Plain]:
-        """What a checkpoint keeps of it, beside its task, its contribution and its transfer."""
-        upload = self.contribution
-        return {
-            **{name: getattr(self, name) for name in _PLAIN},
-            "task": self.task.name,
-            "pull": self.pull.plain(),
-            "shared_loss": dict(self.shared_loss),
-            "legs": [leg.plain() for leg in self.legs],
-            "running": None if self.running is None else self.running.plain(),
-            "lost": [upload.choice.label, upload.k] if self.over and self.lost else None,
-        }
-
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Plain], task: Task, contribution: Contribution) -> Flight:
-        """Inverse of `plain`; a timer or a transfer is the world's to give back."""
-        flight = cls(
-            task,
-            contribution,
-            Pull.of_plain(plain["pull"]),
-            shared_loss=plain["shared_loss"],
-            legs=[Leg.of_plain(leg) for leg in plain["legs"]],
-            **{name: plain[name] for name in _PLAIN},
-        )
-        if plain["running"] is not None:
-            flight.running = Running.of_plain(plain["running"])
-        if flight.over:
-            flight.end(flight.ended_at_s)
-        return flight
-
-
-_PLAIN = (
-    "started_at_s",
-    "departs_at_s",
-    "done",
-    "order",
-    "merges",
-    "staleness",
-    "outcome",
-    "away",
-    "over",
-    "arrived",
-    "ended_at_s",
-    "told",
-)

@@ -6,17 +6,15 @@ then kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
 from simfed.compress.choice import Choice
-from simfed.fleet.availability import Availability
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
 from simfed.fleet.selection import Selecting
 from simfed.ground.arrays import Ints
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
 from simfed.scenario import Scenario
@@ -49,7 +47,6 @@ class Population:
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._presence = presence
-        self._working = presence if isinstance(presence, Availability) else None
         self._policies: dict[int, Policy] = {}
 
     def __len__(self) -> int:
@@ -137,20 +134,3 @@ class Population:
         if client not in self._policies:
             self._policies[client] = self._make_policy(client)
         return self._policies[client]
-
-    def state(self) -> dict[str, Plain]:
-        """What has changed since the run began, JSON-able: the states that are not empty."""
-        presence = {} if self._working is None else self._working.state()
-        return {
-            **({"presence": presence} if presence else {}),
-            "told": self._selecting.state(),
-            "policies": {str(c): s for c, p in self._policies.items() if (s := p.state())},
-        }
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a new population of the same scenario."""
-        self._selecting.restore(state["told"])
-        if self._working is not None:
-            self._working.restore(state.get("presence", {}))
-        for client, of_policy in state["policies"].items():
-            self.policy(int(client)).restore(of_policy)

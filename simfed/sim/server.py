@@ -11,13 +11,13 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from simfed.compress.choice import Choice
-from simfed.fleet.contract import Contribution, Learning, Outcome, TieredWorkload, Workload
+from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.privacy import make_account
@@ -26,7 +26,7 @@ from simfed.ground.errors import Interrupted, RunFailed, unwrap_error
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, gain, paces_of, reward, watches
-from simfed.record import Checkpoint, Recorder
+from simfed.record import Recorder
 from simfed.record.schema import PolicyValue
 from simfed.record.summary import average_over_clients
 from simfed.scenario import Scenario
@@ -35,7 +35,7 @@ from simfed.sim.aggregator import Aggregator, Closing
 from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.clock import Clock
 from simfed.sim.edges import Edges
-from simfed.sim.flight import Flight, LostUpload
+from simfed.sim.flight import Flight
 from simfed.sim.modes import make_cloud_mode, make_server_mode
 from simfed.sim.population import Population
 from simfed.sim.rows import UNTOLD, Played, Settled, Verdict
@@ -74,7 +74,7 @@ class Simulation:
         messages is the world's); `edges`: edge servers between the clients and the server, whose
         own participations are in `backbone`."""
         self._scenario = scenario
-        self._workload = cast("Learning", workload)
+        self._workload = workload
         self._world = world
         self._recorder = recorder
         self._streams = streams
@@ -106,7 +106,6 @@ class Simulation:
         self._version = 0
         self._shared_loss: dict[str, float] = {}
         self._turns: dict[int, int] = {}
-        self._has_set_out = False
         self._total, self._learning, self._recording = HostSeconds(), HostSeconds(), HostSeconds()
         world.connect(self)
 
@@ -117,19 +116,19 @@ class Simulation:
         *,
         progress: Progress | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
-        save: Callable[[Checkpoint], None] | None = None,
+        save: Callable[[int], None] | None = None,
         save_every: int = 0,
         plays_again: Callable[[int], int] = lambda round: 0,
     ) -> None:
         """Play the rounds that are left.
 
         progress: called after each round. stop_requested: asked at each round's border; once it
-        says yes the state is saved and `Interrupted` raised. save: keeps a checkpoint; called every
-        `save_every` rounds and after the last one (0: only when stopped). plays_again: asked
-        at each round's border, up to which round it is kept already; 0: not as far as this.
+        says yes the state is saved and `Interrupted` raised. save: keeps what was learned up to
+        this round; called every `save_every` rounds and after the last one (0: only when
+        stopped). plays_again: asked at each round's border, up to which round it is kept
+        already; 0: it is not.
         """
-        if not self._has_set_out:
-            self._set_out()
+        self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
         self._plays_again = plays_again
@@ -153,75 +152,12 @@ class Simulation:
             "recording": recording_s,
         }
 
-    def checkpoint(self) -> Checkpoint:
-        """Everything a resumed run needs, at a round's border: clients may be in flight."""
-        facts, arrays = self._workload.state()
-        world, world_arrays = self._world.state()
-        aggregator = self._aggregator
-        flying = [*aggregator.in_flight.values(), *aggregator.ended]
-        plain = {
-            "now_s": self._now_s,
-            "forced_arm": self._forced_arm,
-            "version": [self._version, self._shared_loss],
-            "population": self._population.state(),
-            "starts": aggregator.starts,
-            "flights": [flight.plain() for flight in flying],
-            "edges": None if self._edges is None else self._edges.plain(),
-            "held": sorted(self._held.items()) if self._held is not None else None,
-            "restarts": aggregator.restarts,
-            **({} if self._account is None else {"privacy": self._account.state()}),
-        }
-        every = {"simulation": plain, "world": world, "workload": facts}
-        return Checkpoint(self._round, every, {**arrays, **world_arrays})
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Inverse of `checkpoint`, on a new simulation of the same scenario, before `run`."""
-        state = checkpoint.facts["simulation"]
-        aggregator = self._aggregator
-        aggregator.merges = checkpoint.round
-        self._now_s = state["now_s"]
-        self._forced_arm = state["forced_arm"]
-        self._version, self._shared_loss = state["version"]
-        if self._held is not None:
-            self._held.update(state["held"])
-        self._population.restore(state["population"])
-        self._workload.restore(checkpoint.facts["workload"], checkpoint.arrays)
-        aggregator.starts, aggregator.restarts = state["starts"], state["restarts"]
-        if self._account is not None:
-            self._account.restore(state["privacy"])
-        self._set_out()
-        self._world.restore(checkpoint.facts["world"], checkpoint.arrays)
-        if self._edges is not None:
-            self._edges.backbone.restore(state["edges"]["backbone"], {})
-        # in the order in which they began what they do
-        plain = sorted(state["flights"], key=lambda one: int(one["order"]))
-        flying = list(map(self._recorded, plain))
-        for flight in flying:
-            aggregator.resume(flight)
-        if self._edges is not None:
-            self._edges.restore(state["edges"], flying, self._recorded)
-
     def _set_out(self) -> None:
-        self._has_set_out = True
-        self._world.set_out(self._now_s)
+        self._world.set_out()
         self._env = self._world.env
         if self._edges is not None:
             self._edges.set_out()
         self._aggregator.set_out()
-
-    def _recorded(self, record: Mapping[str, Any]) -> Flight:
-        """The flight that a checkpoint's record tells of, with its contribution."""
-        round, client, version, turn = record["task"]
-        task = self._workload.task(round, client, turn)
-        if record["lost"] is None:
-            contribution = self._workload.contribution(task)
-        else:  # the learning knows of it no longer
-            task = task._replace(model_version=version)
-            contribution = LostUpload(task, Choice.of(record["lost"][0]), record["lost"][1])
-        flight = Flight.of_plain(record, contribution.task, contribution)
-        if flight.task.model_version == self._version:
-            flight.shared_loss = self._shared_loss
-        return flight
 
     # ---- what the world asks and tells -----------------------------------------------------------
 
@@ -479,7 +415,7 @@ class Simulation:
         due = self._save_every and (last or self._round % self._save_every == 0)
         if self._save is not None and (stop or due) and not kept:
             with self._recording:
-                self._save(self.checkpoint())
+                self._save(self._round)
         if stop:
             hints = ["--resume goes on from there"] if self._save is not None else []
             raise Interrupted(f"stopped after round {kept or self._round}", *hints)

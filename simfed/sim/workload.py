@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
 from simfed.fleet.tasks import Tasks, count_told
@@ -307,32 +305,6 @@ class TimeOnlyWorkload:
         for one in contribution.merged if isinstance(contribution, SizedContribution) else ():
             self.discard(one)
         self._open.pop((contribution.task.client, contribution.task.key), None)
-
-    def contribution(self, task: Task) -> Contribution:
-        """The contribution of a task that is under way."""
-        return self._open[task.client, task.key]
-
-    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        under_way = [
-            [
-                *(c.task.arguments, c.choice.label, c.k, c.uplink_bytes(), c.task.downlink_bytes),
-                c.told,
-                [[one.task.client, one.task.key] for one in c.merged],
-            ]
-            for c in self._open.values()
-        ]
-        return {"merges": self._merges, "open": under_way}, {}
-
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        self._merges = int(facts["merges"])
-        for arguments, label, k, size_bytes, down_bytes, told, _ in facts.get("open", ()):
-            choice = Choice.of(label)
-            task = self.tasks.as_recorded(self.tasks.task(*arguments), down_bytes)
-            self._open[task.client, task.key] = SizedContribution(task, choice, k, size_bytes, told)
-        for contribution, (*_, merged) in zip(
-            self._open.values(), facts.get("open", ()), strict=True
-        ):
-            contribution.merged = [self._open[client, key] for client, key in merged]
 
     def timings(self) -> Mapping[str, float]:
         return {}

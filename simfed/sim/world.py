@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.method import Work
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.net import LinkUses, Network
 from simfed.net.instants import at
@@ -95,8 +94,8 @@ class World(Protocol):
         """Work for this server; called once, before anything else."""
         ...
 
-    def set_out(self, now_s: float) -> None:
-        """The clock stands at `now_s`, and nothing is under way."""
+    def set_out(self) -> None:
+        """The clock stands at 0, and nothing is under way."""
         ...
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
@@ -105,11 +104,6 @@ class World(Protocol):
 
     def carry(self, flight: Flight) -> None:
         """Let a participation begin now."""
-        ...
-
-    def resume(self, flight: Flight) -> None:
-        """Let one go on that was under way at a checkpoint; where that cannot be, it is over
-        afterwards, and nobody is told."""
         ...
 
     def cut(self, flight: Flight, cause: str) -> None:
@@ -134,14 +128,6 @@ class World(Protocol):
 
     def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
         """Joules of a participation from its seconds per phase; None: not known."""
-        ...
-
-    def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """What a resumed run needs, as `Workload.state`: (JSON-able facts, name → array)."""
-        ...
-
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """Inverse of `state`, after `set_out`."""
         ...
 
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts, load_parts
 from simfed.experiment.running import (
     build_simulation,
@@ -26,18 +25,16 @@ from simfed.experiment.running import (
     make_method_workload,
     make_time_only_workload,
 )
-from simfed.fleet.tasks import choose_pull, count_told
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.registry import import_part
 from simfed.ground.seeding import Streams
-from simfed.policy import Policy, Pull, Spent, paces_of, watches
-from simfed.record.checkpoint import Checkpoint, CheckpointFolder, Loaded
+from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.journal import COMPRESSED, Journal
 from simfed.record.manifest import versions
-from simfed.record.read import Run, number_turns, open_run
+from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.replay.journaled import Journaled
-from simfed.verify.invariants import Broken, Columns, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,15 +51,20 @@ class Again(list[str]):
 
 
 def replay(run: Run, parts: Parts) -> list[str]:
-    """Play a simulated run again; what its tables say otherwise."""
+    """Play a run again; what its tables say otherwise."""
     recorder = Recorder(own=parts.own_columns)
+    mode = run.manifest["mode"]
     try:
-        if run.manifest.get("mode") == "full":
-            workload = Journaled(parts.tasks, open_finished(run))
-            build_simulation(parts, workload, recorder).run()
-            workload.note_open()
-        else:
+        if mode == "time-only":
             build_simulation(parts, make_time_only_workload(parts), recorder).run()
+        else:
+            workload = Journaled(parts.tasks, open_finished(run), elsewhere=mode == "deployed")
+            if mode == "deployed":
+                # of a room above this one, which no simulated run needs
+                import_part("simfed.deploy.playing:play_again")(parts, workload, recorder)
+            else:
+                build_simulation(parts, workload, recorder).run()
+            workload.note_open()
     except (InputError, InputErrors, RunFailed) as error:
         return [f"scenario.yaml: cannot be played again: {error}"]
     return [*_compare_tables(run, recorder)]
@@ -95,11 +97,11 @@ def recompute(
     try:
         parts = load_parts(run, path)
         total = parts.scenario.rounds
-        kept = {one.checkpoint.round: one for one in _list_kept_checkpoints(run)}
+        kept = {one.round: one for one in _list_kept_checkpoints(run)}
         start = kept[min(kept)] if kept and min(kept) < total else None
-        begun = 0 if start is None else start.checkpoint.round
+        begun = 0 if start is None else start.round
         sample = draw_rounds(run, rounds, total)
-        stretches: list[tuple[Loaded | None, int]] = []
+        stretches: list[tuple[Checkpoint | None, int]] = []
         if early := [number for number in sample if number <= begun or start is None]:
             stretches.append((None, early[-1]))
         if start is not None and sample[-1] > begun:
@@ -108,7 +110,7 @@ def recompute(
             recorder, round, arrays = _learn_rounds(run, parts, loaded, last, workers)
             problems += _compare_tables(run, recorder)
             if round in kept:
-                problems += _compare_weights(kept[round].checkpoint, arrays)
+                problems += _compare_weights(kept[round], arrays)
     except (InputError, InputErrors, RunFailed) as error:
         problems.append(f"scenario.yaml: cannot be played again: {error}")
         return problems
@@ -125,151 +127,16 @@ def draw_rounds(run: Run, count: int, total: int) -> list[int]:
     return sorted(int(round) + 1 for round in drawn)
 
 
-def policies_play_again(facts: Columns, parts: Parts) -> Broken:
-    """Every client's policy of a deployed run, with its keyed draws and its recorded rewards: what
-    it thought of its arms, which it chose, and the K that follows.
-
-    In any mode: what a client starts for a round it chooses knowing the merges before that round.
-    """
-    table = facts.run.table("participations")
-    rows = [row for batch in table.to_batches(max_chunksize=10_000) for row in batch.to_pylist()]
-    turns = [turn for turn, _ in number_turns((row["round"], row["client"]) for row in rows)]
-    values: dict[tuple[int, int], list[tuple[str, float | None]]] = {}
-    for row in facts.run.table("policies").to_pylist():
-        values.setdefault((row["round"], row["client"]), []).append((row["arm"], row["value"]))
-    wrong = {what: np.zeros(len(rows), bool) for what in _OTHERWISE}
-    # of one round's end first the merges, then the starts that know of them
-    begins = [(row["round"] - 1, 1, at) for at, row in enumerate(rows)]
-    merges = [(row["merge"], 0, at) for at, row in enumerate(rows)]
-    paces = _compute_paces(rows)
-    pulls: dict[int, Pull | None] = {}
-    policies: dict[int, Policy] = {}
-    for _, begin, at in sorted(begins + merges):
-        row, client = rows[at], rows[at]["client"]
-        if not 0 <= client < parts.scenario.client_count:
-            wrong[_NO_CLIENT][at] = True
-        elif begin:
-            if client not in policies:
-                policies[client] = parts.policy(client)
-            policy = policies[client]
-            shown = values.get((row["round"], client), [])
-            arms = len(policy.arms) if policy.learns else 0
-            told, rest = shown[:arms], shown[arms:]
-            values[row["round"], client] = rest
-            expected = list(zip(map(str, policy.arms), policy.values(), strict=True))[:arms]
-            wrong[_OTHER_VALUES][at] = not _are_same(told, expected)
-            try:
-                pulls[at] = _pull_again(row, turns[at], policy, parts, wrong, at)
-            except InputError:
-                wrong[_OTHER_CHOICE][at] = True
-        elif (pull := pulls.get(at)) and not _settle_pull(row, policies[client], pull, paces[at]):
-            wrong[_NO_REWARD][at] = True
-            break
-    yield from (Rows("participations", mask, what) for what, mask in wrong.items())
-    if any(values.values()) and not any(mask.any() for mask in wrong.values()):
-        yield "policies.parquet: values of participations that there are not"
-
-
-_NO_CLIENT = "are of a client that the scenario does not have"
-_OTHER_VALUES = "have values in policies.parquet that their rewards do not come to"
-_OTHER_PROTOTYPE = "are of another prototype than the scenario's"
-_OTHER_FORCED = "were forced to another arm than the safeguard says"
-_OTHER_CHOICE = "did not choose what their policy draws"
-_OTHER_K = "keep another K than what they chose comes to"
-_NO_REWARD = "were not told a reward"
-_OTHERWISE = (
-    _NO_CLIENT,
-    _OTHER_VALUES,
-    _OTHER_PROTOTYPE,
-    _OTHER_FORCED,
-    _OTHER_CHOICE,
-    _OTHER_K,
-    _NO_REWARD,
-)
-"""What a participation's policy may have done otherwise."""
-
-
-def _are_same(
-    told: Sequence[tuple[str, float | None]], expected: Sequence[tuple[str, float]]
-) -> bool:
-    """Whether cells are these values; what is not a number is stored as empty."""
-    return [arm for arm, _ in told] == [arm for arm, _ in expected] and all(
-        np.isnan(value) if cell is None else cell == value
-        for (_, cell), (_, value) in zip(told, expected, strict=True)
-    )
-
-
-def _pull_again(
-    row: Mapping[str, Any],
-    turn: int,
-    policy: Policy,
-    parts: Parts,
-    wrong: Mapping[str, np.ndarray[Any, Any]],
-    at: int,
-) -> Pull | None:
-    """What this policy would have chosen, None where it is not asked, as nothing is compressed;
-    `wrong` marks what is recorded otherwise."""
-    task = parts.tasks.task(row["round"], row["client"], row["model_version"], turn)
-    arm, forced = Choice.of(row["arm"]), row["choice"] == "forced"
-    wrong[_OTHER_PROTOTYPE][at] = row["prototype"] != task.prototype
-    wrong[_OTHER_FORCED][at] = forced and arm not in parts.scenario.forced_arms
-    pull = choose_pull(task, policy, arm if forced else None, parts.streams)
-    wrong[_OTHER_CHOICE][at] = (pull.arm, pull.choice) != (arm, row["choice"])
-    k = parts.fleet.compression(task, pull).k
-    if row["outcome"] in ("aggregated", "late"):  # of others nobody knows
-        wrong[_OTHER_K][at] = row["k"] != (count_told(task, pull.arm, k) or row["k"])
-    return pull if task.plan.longest else None
-
-
-def _compute_paces(rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """By its place, each row's pace among those that were settled by the same merge."""
-    of_merge: dict[int, list[int]] = {}
-    for at, row in enumerate(rows):
-        of_merge.setdefault(row["merge"], []).append(at)
-    paces: dict[int, float] = {}
-    for places in of_merge.values():
-        uploads = [
-            (0, 0) if _is_lost(row) else (row["uplink_bytes"], row["uplink_s"])
-            for row in map(rows.__getitem__, places)
-        ]
-        paces |= dict(zip(places, paces_of(uploads), strict=True))
-    return paces
-
-
-def _is_lost(row: Mapping[str, Any]) -> bool:
-    return row["outcome"] in ("dropped", "failed")
-
-
-def _settle_pull(row: Mapping[str, Any], policy: Policy, pull: Pull, pace: float) -> bool:
-    """Tell a policy what became of its pull; False: no reward is known that it was told."""
-    lost = _is_lost(row)
-    if watches(policy) and not lost:
-        work_s = row["training_s"] + row["compression_s"]
-        slack_s = row["slack_s"] or 0.0
-        policy.watch(pull, Spent(row["downlink_s"], work_s, row["uplink_s"], slack_s, pace))
-    if lost or row["choice"] == "forced":
-        policy.void(pull)
-    elif policy.learns and row["reward"] is None:
-        return False
-    elif policy.learns:
-        policy.update(pull, row["reward"])
-    return True
-
-
-def _list_kept_checkpoints(run: Run) -> list[Loaded]:
+def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
     """The last one, and the one before it, of those that hold what was learned: while learning is
     answered from a record, they hold the decisions alone."""
     assert run.path is not None
     folder = CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", "")))
-    return [
-        one
-        for one in folder.kept()
-        if "steps" not in one.checkpoint.facts["workload"].get("replay", {})
-    ]
+    return [one for one in folder.kept() if "steps" not in one.facts.get("replay", {})]
 
 
 def _learn_rounds(
-    run: Run, parts: Parts, start: Loaded | None, last: int, workers: int | None
+    run: Run, parts: Parts, start: Checkpoint | None, last: int, workers: int | None
 ) -> tuple[Recorder, int, Mapping[str, np.ndarray]]:
     """Learn the rounds after `start` (None: the beginning) up to `last`.
 
@@ -277,7 +144,7 @@ def _learn_rounds(
     arrays that were learned.
     """
     recorder = Recorder(own=parts.own_columns)
-    end, first = (0, 0) if start is None else (start.journal.bytes, start.checkpoint.round)
+    end, first = (0, 0) if start is None else (start.journal.bytes, start.round)
     device = str(run.manifest["device"])
     learning = make_method_workload(parts, choose_workers(parts.scenario, workers), device)
     journal = open_finished(run, end)
@@ -286,7 +153,7 @@ def _learn_rounds(
 
         def take_up(round: int) -> int:
             if start is not None and round == first:
-                workload.take_up(start.checkpoint.facts["workload"], start.checkpoint.arrays)
+                workload.take_up(start.facts, start.arrays)
             return 0
 
         with contextlib.suppress(Interrupted):

@@ -3,7 +3,7 @@
 Each check is a function from the columns of a run to what is broken: a sentence, or `Rows`, the
 rows of a table that are wrong in one way. `FILES` hold the files against each other; they are asked
 of every run. `CLOCK` are what a clock's rows must obey, whoever wrote them: they are asked of runs
-that cannot be played again (deployed ones and Flower apps), since playing again
+that cannot be played again (Flower apps), since playing again
 (`simfed.verify.again`) finds whatever they find. Below edge servers a client takes part in merges
 of a node, which rounds do not tell: there `CLOCK` asks nothing of lateness, of staleness, of slack,
 of what was critical, nor of spans' rounds and names.
@@ -36,7 +36,6 @@ from simfed.record.schema import (
     CHOICES,
     CLIENT_KINDS,
     HELD_UP,
-    HOST,
     LANE,
     MESSAGE_NAMES,
     OUTCOMES,
@@ -75,7 +74,7 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 def find_broken(run: Run, *, clock: bool = True) -> list[str]:
     """What is broken in an open run, a sentence each; `clock`: in its clock's rows, too."""
     facts = Columns(run)
-    broken = run_check(_values_are_in_range, facts)
+    broken = run_check(_values_are_in_range, facts) if clock else []
     if broken:  # the other checks would trip over such values
         return broken
     checks = (*FILES, *CLOCK) if clock else FILES
@@ -153,9 +152,8 @@ class Columns:
     def elapsed_s(self) -> Array:
         """Each participation's time until its upload arrived."""
         parts = self["participations"]
-        total: Array = sum(parts[name] for name in PHASES[:4])  # type: ignore[assignment]
-        total = total + self.barrier_s
-        return total + self.host_s if self.deployed else total
+        total: Array = sum(parts[name] for name in PHASES[:4]) + self.barrier_s
+        return total
 
     @cached_property
     def barrier_s(self) -> Array:
@@ -169,18 +167,6 @@ class Columns:
         spent_s = (spans["finished_at_s"] - spans["started_at_s"])[mine]
         in_merge = at < len(ids)
         return np.bincount(at[in_merge], weights=spent_s[in_merge], minlength=len(ids))[inverse]
-
-    @cached_property
-    def deployed(self) -> bool:
-        """Clients were real: so were bytes, durations and who was there."""
-        return bool(self.run.manifest.get("mode") == "deployed")
-
-    @cached_property
-    def host_s(self) -> Array:
-        """What no column of a deployed participation tells of its span; its spans say what of."""
-        parts = self["participations"]
-        told_s = sum(parts[name] for name in PHASES)
-        return parts["finished_at_s"] - parts["started_at_s"] - told_s
 
     @cached_property
     def lost(self) -> Array:
@@ -369,39 +355,6 @@ def _rows_are_in_order(facts: Columns) -> Broken:
                 yield f"{name}.parquet: rows of one {' and '.join(table.once)} twice"
 
 
-def _processors_are_those_of_real_clients(facts: Columns) -> Broken:
-    """Each real client whose upload was merged said what it took; simulated ones have no such
-    rows."""
-    keys = ("merge", "round", "client", "started_at_s")
-    told, played = (
-        list(zip(*(facts[name][key].tolist() for key in keys), strict=True))
-        for name in ("processor", "participations")
-    )
-    known = set(played) if facts.deployed else set()
-    yield Rows("processor", np.array([key not in known for key in told], bool), "are of nobody")
-    # a server that goes on knows no longer what uploads that lay there had taken
-    if facts.deployed and not told and not facts.lost.all():
-        yield "processor.parquet: no rows, though uploads of real clients were merged"
-
-
-def _rewards_are_gains_over_time(facts: Columns) -> Broken:
-    parts, scenario = facts["participations"], facts.run.scenario
-    tau_s = parts["training_s"] + parts["compression_s"] + parts["uplink_s"]
-    paid, raw = ~np.isnan(parts["reward"]), parts["reward_raw"]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        expected = np.where(parts["gain"] == 0, 0.0, parts["gain"] / tau_s)
-        unknown = np.isnan(raw) & np.isnan(expected)
-        wrong = ~unknown & (raw != expected) & _differ(raw, expected, raw)
-    yield Rows("participations", wrong, "have a raw reward that is not gain over time")
-    policies = [scenario.get("policy"), *(g.get("policy") for g in scenario.get("clients", []))]
-    fits = np.zeros(len(raw), bool)
-    for policy in filter(None, policies):
-        low, high = policy.get("reward", {}).get("clip", (-1.0, 1.0)) or (-np.inf, np.inf)
-        fits |= parts["reward"] == np.clip(raw, low, high)
-    yield Rows("participations", paid & ~fits, "have a reward that is not the clipped one")
-    yield Rows("participations", paid & facts.lost, "are rewarded although they were lost")
-
-
 def _pulls_follow_rollbacks(facts: Columns) -> Broken:
     parts, rolled_back = facts["participations"], facts["rounds"]["rolled_back"]
     forced = parts["choice"] == "forced"
@@ -436,8 +389,6 @@ FILES: tuple[Callable[[Columns], Broken], ...] = (
     _models_are_those_of_the_scenario,
     _columns_are_those_of_the_format,
     _rows_are_in_order,
-    _processors_are_those_of_real_clients,
-    _rewards_are_gains_over_time,
     _pulls_follow_rollbacks,
     _summary_is_that_of_the_tables,
 )
@@ -477,9 +428,6 @@ def _phases_sum_to_their_participation(facts: Columns) -> Broken:
     total_s = facts.elapsed_s - facts.barrier_s + parts["waiting_s"] + parts["offline_s"]
     wrong = _differ_in_span(begun, ended, total_s)
     yield Rows("participations", wrong, "have phases that do not sum to their span")
-    if facts.deployed:
-        less = facts.host_s < -(RELATIVE * np.abs(total_s) + _compute_rounding(ended))
-        yield Rows("participations", less, "have phases longer than their span")
     keys = _make_keys(parts["round"], parts["client"])
     several = facts.filled or facts.tiered or facts.mode == "exchanges"
     if not several and len(np.unique(keys)) != len(keys):
@@ -607,11 +555,9 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
-    is_phase = np.isin(kinds, (*CLIENT_KINDS, HOST) if facts.deployed else CLIENT_KINDS)
+    is_phase = np.isin(kinds, CLIENT_KINDS)
     counted = np.where(is_phase, kinds, "training")  # units of a method's own are local work
     spent = [(kind, parts[phase], phase) for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True)]
-    if facts.deployed:
-        spent.append((HOST, np.maximum(facts.host_s, 0.0), "the rest of their span"))
     for kind, seconds, phase in spent:
         mine = on_client & (counted == kind)
         keys = _make_keys(spans["round"][mine], spans["client"][mine])

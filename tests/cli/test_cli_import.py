@@ -115,7 +115,6 @@ def test_a_file_alone_runs_no_code(scenario, tmp_path, capsys):
     for words in (
         ["validate", str(scenario)],
         ["run", str(scenario), *out],
-        ["regret", str(scenario)],
         ["show", "fleet", str(scenario)],
         ["study", "run", str(tmp_path / "study.yaml"), *out],
         ["study", "run", str(tmp_path / "first.yaml"), *out],

@@ -63,11 +63,6 @@ class SharedMemory(Ascend):
         return Pull(self.arms[SharedMemory.plays % 3], "explore", 1.0)
 
 
-class ForgetsTheWarmUp(Ascend):
-    def state(self):
-        return {**super().state(), "slots_left": [0, 0, 0]}
-
-
 class ReadingMovesIt(Ascend):
     def values(self):
         self._pulls += 1
@@ -91,7 +86,6 @@ class HeedsForcedPulls(Ascend):
         (PlaysForced, "a choice of"),
         (GlobalRandomness, "global random"),
         (SharedMemory, "the same pulls|nothing shared"),
-        (ForgetsTheWarmUp, "state"),
         (ReadingMovesIt, "change nothing"),
         (LearnsInSecret, "rewards to make no difference"),
         (HeedsForcedPulls, "forced pulls"),

@@ -83,7 +83,7 @@ def corpus(folder):
     """One good example of everything, in this folder."""
     import simfed
     from simfed.record.checkpoint import Checkpoint, CheckpointFolder
-    from simfed.record.recorder import Recorder
+    from simfed.record.journal import NAME, Journal
 
     folder.mkdir(parents=True, exist_ok=True)
     calibration = fuzz.ROOT / "calibration"
@@ -111,31 +111,21 @@ def corpus(folder):
         time_only=True,
         progress=False,
     )
-    begun = folder / "begun"
-    checkpoints = CheckpointFolder(begun, "id")
+    begun = folder / "begun" / "checkpoint"
+    checkpoints, journal = CheckpointFolder(begun, "id"), Journal(begun.parent / NAME)
+    begun.parent.mkdir()
     for round in (1, 2):
-        recorder = Recorder(begun / "segments", run="id")
-        if round == 2:
-            loaded = checkpoints.load(recorder)
-            checkpoints.take_up(loaded, recorder)
-        recorder.policies.append(RowOf.policy(round))
-        checkpoints.save(Checkpoint(round, {"a": {"b": [1, 2.5, "x"]}}, RowOf.arrays()), recorder)
+        journal.note("", f"merge {round}", [round])
+        facts = {"a": {"b": [1, 2.5, "x"]}}
+        checkpoints.save(Checkpoint(round, facts, arrays(), journal.flush()))
     cache(folder / "cache")
     return folder
 
 
-class RowOf:
-    @staticmethod
-    def policy(round):
-        from simfed.record.schema import PolicyValue
+def arrays():
+    import numpy as np
 
-        return PolicyValue(round, 0, "top-k", 0.5)
-
-    @staticmethod
-    def arrays():
-        import numpy as np
-
-        return {"weights": np.arange(6.0), "counts": np.arange(3)}
+    return {"weights": np.arange(6.0), "counts": np.arange(3)}
 
 
 def cache(folder):
@@ -144,7 +134,7 @@ def cache(folder):
     trajectory = TrajectoryStore(folder).open("key", {"what": "x"})
     trajectory.add("n0", {"losses": [1.0, 2.0]})
     trajectory.add("n1", {"losses": [0.5]})
-    trajectory.keep_state("n1", {"a": 1}, RowOf.arrays())
+    trajectory.keep_state("n1", {"a": 1}, arrays())
     trajectory.close()
 
 
@@ -238,9 +228,8 @@ def run(path):
 
 def checkpoint(path):
     from simfed.record.checkpoint import CheckpointFolder
-    from simfed.record.recorder import Recorder
 
-    CheckpointFolder(path, "id").load(Recorder(path / "segments", run="id"))
+    CheckpointFolder(path / "checkpoint", "id").load()
 
 
 def kept(path):

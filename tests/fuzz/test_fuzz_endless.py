@@ -207,7 +207,7 @@ def test_so_is_one_in_a_run(tmp_path, good, name, make):
 
 
 @pytest.mark.parametrize("make", [pipe, device, sparse, folder])
-@pytest.mark.parametrize("below", ["*.json", "*.safetensors", "segments/*.parquet"])
+@pytest.mark.parametrize("below", ["checkpoint/*.json", "checkpoint/*.safetensors", "*.jsonl"])
 def test_so_is_a_checkpoint(tmp_path, good, below, make):
     begun = tmp_path / "begun"
     shutil.copytree(good / "begun", begun)

@@ -89,12 +89,6 @@ class Alternating(Policy):
     def values(self):
         return tuple(1.0 / len(self.arms) for _ in self.arms)
 
-    def state(self):
-        return {"turn": self.turn}
-
-    def restore(self, state):
-        self.turn = state["turn"]
-
 
 class LowestIds:
     """Those of the lowest ids."""

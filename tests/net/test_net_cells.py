@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import inf
 
 import numpy as np
@@ -252,33 +251,6 @@ def test_airtime_is_metered_where_something_else_limits():
     _, uses = run(home, [(0, 0, 4.0, "up"), (0, 1, 4.0, "up")])
     air = next(use for use in uses if use.link == HOME)
     assert air[1:] == (0.0, 8.0, 8.0, 4.0, 2, 2.0)
-
-
-@pytest.mark.parametrize("at_s", [0.3, 1.0, 2.5])
-def test_a_state_in_the_middle_goes_on_to_the_same_bits(at_s):
-    fades = LinkTrace(Trace((0.0, 2.0), (4e6, 1e6), 3.0, "loop", (1.2, 0.3)))
-    rates = np.array([4e6, 4e6, 1e6])
-    topology = star(rates, cells=[cell((1.2, 0.9, 0.9))], traces={(1, "up"): fades})
-    sends = [(0, 3e6, "up"), (1, 4e6, "up"), (2, 1e6, "down"), (1, 5e5, "down")]
-
-    def ends(saved_at_s):
-        env = simpy.Environment()
-        network = Network(env, topology, model="tcp")
-        transfers = [network.send(*one) for one in sends]
-        if saved_at_s is not None:
-            env.run(saved_at_s)
-            gone = [x.done.value for x in transfers if x.done.triggered]
-            state = json.loads(json.dumps(network.state()))
-            env = simpy.Environment(saved_at_s)
-            network = Network(env, topology, model="tcp")
-            network.restore(state)
-            transfers = network.transfers
-        else:
-            gone = []
-        env.run(env.all_of([transfer.done for transfer in transfers]))
-        return sorted(gone + [transfer.done.value for transfer in transfers])
-
-    assert ends(at_s) == ends(None)
 
 
 def test_a_cancelled_transfer_gives_its_air_back():

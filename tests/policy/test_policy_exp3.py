@@ -44,27 +44,26 @@ def test_the_reward_is_weighted_by_the_probability_of_its_own_pull():
     late = Pull("top-k", "explore", 0.5)
     policy.update(Pull("random-k", "explore", 0.1), 1.0)
     policy.update(late, 0.0)  # (0 − (−1))/2 = 0.5
-    assert policy.state() == {"log_weights": [0.3 * 0.5 / 0.5 / 3, 0.3 * 1 / 0.1 / 3, 0.0]}
+    assert policy._log_weights == [0.3 * 0.5 / 0.5 / 3, 0.3 * 1 / 0.1 / 3, 0.0]
 
 
 def test_the_importance_weighted_estimate_is_unbiased():
     """E[r̂(s)] = r(s) for every arm, whatever the probabilities."""
     rewards = {"top-k": 0.2, "random-k": 0.9, "periodic-k": 0.5}
     policy = Exp3(ARMS, reward_range=(0, 1))
-    policy.restore({"log_weights": [0.0, 1.0, -1.0]})
+    policy._log_weights = [0.0, 1.0, -1.0]
     estimate = dict.fromkeys(ARMS, 0.0)
     for arm, p in zip(ARMS, policy.values(), strict=True):
         after = Exp3(ARMS, reward_range=(0, 1))
-        after.restore({"log_weights": [0.0, 0.0, 0.0]})
         after.update(Pull(arm, "explore", p), rewards[arm])
-        step = after.state()["log_weights"][ARMS.index(arm)]
+        step = after._log_weights[ARMS.index(arm)]
         estimate[arm] = p * step * 3 / 0.1
     assert estimate == pytest.approx(rewards, rel=1e-12)
 
 
 def test_pulls_follow_the_probabilities():
     policy = Exp3(ARMS)
-    policy.restore({"log_weights": [0.0, 0.7, -0.4]})
+    policy._log_weights = [0.0, 0.7, -0.4]
     counts = dict.fromkeys(ARMS, 0)
     for seed in range(4000):
         pull = policy.pull(np.random.default_rng(seed))

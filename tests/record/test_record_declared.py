@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "sim"))
 
 import sim_worlds as sim
-from test_sim_resume import plain, world
+from paid_worlds import plain, world
 from test_sim_verify import tamper
 
 from simfed.record import open_run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simfed.ground.errors import InputError, RunFailed
-from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, read_manifest
+from simfed.record import Recorder, RunDirectory, open_run, read_manifest
 from simfed.record.digest import fingerprint
 from simfed.record.directory import reserve
 from simfed.record.lock import lock_folder
@@ -203,28 +203,31 @@ def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
     assert not list((tmp_path / "run").glob(".partial*"))
 
 
-def test_a_resumed_run_goes_on_after_its_checkpoint_and_has_the_same_fingerprint(tmp_path):
-    uninterrupted = finished(tmp_path / "whole", range(1, 9)).manifest["fingerprint"]
+def save(directory, journal, number, arrays):
+    """A checkpoint after a round whose answer is in the journal."""
+    journal.note("", f"merge {number}", number)
+    directory.save_checkpoint(number, {"at": number}, arrays)
+
+
+def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
     directory = create(tmp_path / "run")
-    recorder = directory.recorder()
+    journal, recorder = directory.open_journal(), directory.recorder(rows_in_memory=1)
     for number in (2, 4):
-        record_some(recorder, range(number - 1, number + 1))
-        arrays = {"learning/weights": np.arange(number, dtype=np.float32)}
-        directory.save_checkpoint(Checkpoint(number, {"server": {"at": 0.1}}, arrays), recorder)
-    record_some(recorder, range(5, 7))  # after the checkpoint, on disk, then the process dies
-    recorder.flush()
+        save(directory, journal, number, {"weights": np.arange(number, dtype=np.float32)})
+    record_some(recorder, range(5, 7))
+    recorder.settle()  # on disk, then the process dies
     del recorder, directory
 
     directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
-    recorder = directory.recorder()
-    checkpoint = directory.load_checkpoint(recorder)
-    assert (checkpoint.round, checkpoint.facts) == (4, {"server": {"at": 0.1}})
-    assert checkpoint.arrays["learning/weights"].tolist() == [0.0, 1.0, 2.0, 3.0]
+    checkpoint = directory.last
+    assert (checkpoint.round, checkpoint.facts) == (4, {"at": 4})
+    assert checkpoint.arrays["weights"].tolist() == [0.0, 1.0, 2.0, 3.0]
     arrays = sorted(p.name for p in (tmp_path / "run" / "checkpoint").glob("arrays*"))
     assert arrays == ["arrays-000002.safetensors", "arrays-000004.safetensors"]
-    record_some(recorder, range(5, 9))
-    assert directory.finish(recorder, manifest={}, summary={}) == uninterrupted
-    assert open_run(tmp_path / "run").rounds["round"].tolist() == list(range(1, 9))
+    directory.go_on()
+    assert not (tmp_path / "run" / "checkpoint" / "segments").exists()
+    journal = directory.open_journal()
+    assert [journal.known("", f"merge {number}") for number in (2, 4)] == [2, 4]
 
 
 def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):
@@ -233,17 +236,6 @@ def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):
     with pytest.raises(InputError, match=r"simfed 0\.1\.0 began this run, this is") as caught:
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     assert "--overwrite begins the run again" in caught.value.hint
-
-
-def test_each_checkpoint_writes_only_the_rows_since_the_last_one(tmp_path):
-    directory = create(tmp_path / "run")
-    recorder = directory.recorder()
-    written = []
-    for number in range(1, 6):
-        record_some(recorder, [number])
-        directory.save_checkpoint(Checkpoint(number, {}, {}), recorder)
-        written.append(sum(1 for _ in (tmp_path / "run" / "checkpoint" / "segments").iterdir()))
-    assert written == [5, 10, 15, 20, 25]
 
 
 def test_a_full_disk_in_mid_run_is_a_sentence(tmp_path, monkeypatch):
@@ -271,9 +263,7 @@ def test_without_a_checkpoint_a_run_begins_again(tmp_path):
     ):
         open_run(tmp_path / "run")
     directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
-    recorder = directory.recorder()
-    assert directory.load_checkpoint(recorder) is None
-    assert recorder.table("rounds").num_rows == 0
+    assert directory.last is None
     assert "reason" not in directory.manifest
 
 
@@ -323,26 +313,18 @@ def test_other_versions_are_said_where_a_run_goes_on(tmp_path):
 # ---- damage --------------------------------------------------------------------------------------
 
 
-def with_two_checkpoints(path, first=1):
+def with_two_checkpoints(path):
     directory = create(path)
-    recorder = directory.recorder()
+    journal = directory.open_journal()
     for number in (1, 2):
-        record_some(recorder, [first - 1 + number])
-        arrays = {"w": np.full(3, number, np.float32)}
-        directory.save_checkpoint(Checkpoint(number, {"at": number}, arrays), recorder)
+        save(directory, journal, number, {"w": np.full(3, number, np.float32)})
     return path / "checkpoint"
 
 
 def look(path):
-    """The run taken up again, and its tables."""
+    """The run taken up again, and what it goes on from."""
     directory = RunDirectory.resume(path, scenario_yaml=SCENARIO, mode="full")
-    recorder = directory.recorder()
-    return directory, directory.load_checkpoint(recorder), recorder
-
-
-def segment(folder, name):
-    (path,) = (folder / "segments").glob(f"{name}-*.parquet")
-    return path
+    return directory, directory.last
 
 
 def flip(path, at=-20):
@@ -369,8 +351,7 @@ DAMAGED_NEWEST = {
     "arrays of another round": lambda folder: swap(
         folder / "arrays-000001.safetensors", folder / "arrays-000002.safetensors"
     ),
-    "a byte of a segment": lambda folder: flip(segment(folder, "spans-000001")),
-    "no segment": lambda folder: segment(folder, "spans-000001").unlink(),
+    "a byte of the journal": lambda folder: flip(folder.parent / "journal.jsonl", -3),
 }
 
 
@@ -384,16 +365,15 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
     DAMAGED_NEWEST[what](folder)
     if what == "arrays of another round":
         (tmp_path / "copy").replace(folder / "arrays-000001.safetensors")
-    directory, checkpoint, recorder = look(tmp_path / "run")
+    directory, checkpoint = look(tmp_path / "run")
     assert checkpoint.round == checkpoint.facts["at"] == 1
     assert checkpoint.arrays["w"].tolist() == [1.0, 1.0, 1.0]
-    assert recorder.table("rounds").column("round").to_pylist() == [1]
     (said,) = directory.warnings
-    assert said.startswith(f"{folder}/")
-    assert "a whole" in said
+    assert said.startswith(f"{folder.parent}/")
+    assert "a whole" in said or "the journal" in said
     assert said.endswith("; went on from an earlier checkpoint, after round 1")
-    record_some(recorder, [2])
-    directory.save_checkpoint(Checkpoint(2, {"at": 2}, {}), recorder)
+    directory.go_on()
+    save(directory, directory.open_journal(), 2, {})
     assert look(tmp_path / "run")[1].round == 2
 
 
@@ -434,96 +414,27 @@ def test_where_no_checkpoint_is_whole_the_file_is_named_and_nothing_changed(
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("damage", "got"),
-    [
-        (lambda folder: flip(segment(folder, "spans-000000")), "it was changed"),
-        (lambda folder: segment(folder, "spans-000000").unlink(), "it is missing"),
-        (
-            lambda folder: swap(segment(folder, "spans-000000"), segment(folder, "spans-000001")),
-            "it was changed",
-        ),
-    ],
-)
-def test_where_only_rows_are_damaged_the_run_begins_again_and_it_is_said(tmp_path, damage, got):
+def test_where_only_the_journal_is_damaged_the_run_begins_again_and_it_is_said(tmp_path):
     folder = with_two_checkpoints(tmp_path / "run")
-    damage(folder)
-    directory, checkpoint, recorder = look(tmp_path / "run")
+    flip(tmp_path / "run" / "journal.jsonl", 3)
+    directory, checkpoint = look(tmp_path / "run")
     (said,) = directory.warnings
-    assert got in said
+    assert "it was changed" in said
     assert said.endswith(
         "; no checkpoint goes with what is left, so the run began at round 1 again"
     )
     assert checkpoint is None
-    assert len(recorder.table("rounds")) == len(recorder.table("spans")) == 0
-    assert [path.name for path in folder.rglob("*.parquet")] == []
-    record_some(recorder, [1])
-    directory.save_checkpoint(Checkpoint(1, {"at": 1}, {}), recorder)
+    directory.go_on()
+    assert not list(folder.glob("*.json"))
+    save(directory, directory.open_journal(), 1, {})
     assert look(tmp_path / "run")[1].round == 1
 
 
-def with_checkpoints(path, rounds, weights=3):
-    directory = create(path)
-    recorder = directory.recorder()
-    for number in range(1, rounds + 1):
-        record_some(recorder, [number])
-        arrays = {"w": np.full(weights, number, dtype=np.float32)}
-        directory.save_checkpoint(Checkpoint(number, {"at": number}, arrays), recorder)
-    return directory, recorder
-
-
-def kept_rounds(folder):
-    older = [int(path.stem.partition("-")[2]) for path in folder.glob("older-*.json")]
-    arrays = [int(path.stem.partition("-")[2]) for path in folder.glob("arrays-*")]
-    return sorted(older), sorted(arrays)
-
-
-def test_checkpoints_stay_at_doubling_rounds_while_they_are_small_and_go_with_the_end(tmp_path):
-    directory, recorder = with_checkpoints(tmp_path / "run", 11)
-    folder = tmp_path / "run" / "checkpoint"
-    assert kept_rounds(folder) == ([1, 2, 4, 8], [1, 2, 4, 8, 10, 11])
-    directory.finish(recorder, manifest={}, summary={})
-    assert kept_rounds(folder) == ([], [10, 11])
-    with_checkpoints(tmp_path / "large", 4, weights=5 * 2**20)  # 20 MiB each
-    assert kept_rounds(tmp_path / "large" / "checkpoint") == ([], [3, 4])
-
-
-@pytest.mark.parametrize(("damaged", "from_round"), [(10, 10), (9, 8), (7, 4), (3, 2), (1, 1)])
-def test_where_rows_are_damaged_the_run_goes_on_before_them(tmp_path, damaged, from_round):
-    whole = finished(tmp_path / "whole", range(1, 13)).manifest["fingerprint"]
-    with_checkpoints(tmp_path / "run", 11)
-    folder = tmp_path / "run" / "checkpoint"
-    flip(segment(folder, f"spans-{damaged:06d}"))  # numbered from 0: rows of the round after
-    directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
-    recorder = directory.recorder()
-    checkpoint = directory.load_checkpoint(recorder)
-    assert checkpoint.round == checkpoint.facts["at"] == checkpoint.arrays["w"][0] == from_round
-    assert directory.warnings[0].endswith(f"an earlier checkpoint, after round {from_round}")
-    for number in range(from_round + 1, 13):
-        record_some(recorder, [number])
-        directory.save_checkpoint(Checkpoint(number, {}, {}), recorder)
-    assert kept_rounds(folder) == ([1, 2, 4, 8], [1, 2, 4, 8, 11, 12])
-    assert directory.finish(recorder, manifest={}, summary={}) == whole
-
-
-def test_a_segment_that_cannot_be_read_is_left_alone(tmp_path):
-    folder = with_two_checkpoints(tmp_path / "run")
-    path = segment(folder, "spans-000000")
-    content = path.read_bytes()
-    path.unlink()
-    path.mkdir()  # which no one can read as a file
-    with pytest.raises(InputError, match=r"spans-000000-\w+\.parquet: this is a folder"):
-        look(tmp_path / "run")
-    path.rmdir()
-    path.write_bytes(content)
-    assert look(tmp_path / "run")[1].round == 2
-
-
-def test_a_checkpoint_and_segments_of_another_run_are_not_taken_for_ones_own(tmp_path):
+def test_a_checkpoint_of_another_run_is_not_taken_for_ones_own(tmp_path):
     mine = with_two_checkpoints(tmp_path / "run")
-    other = with_two_checkpoints(tmp_path / "other", first=7)
+    other = with_two_checkpoints(tmp_path / "other")
     shutil.copy(other / "state.json", mine / "state.json")
-    directory, checkpoint, _ = look(tmp_path / "run")
+    directory, checkpoint = look(tmp_path / "run")
     assert checkpoint.round == 1
     assert "it is of run " in directory.warnings[0]
     for name in ("state.json", "earlier.json"):
@@ -533,26 +444,15 @@ def test_a_checkpoint_and_segments_of_another_run_are_not_taken_for_ones_own(tmp
         match=(r"state\.json: it is of run \w+, not \w+, expected a"),
     ):
         look(tmp_path / "run")
-    third = with_two_checkpoints(tmp_path / "third")
-    segment(other, "rounds-000000").replace(segment(third, "rounds-000000"))
-    directory, checkpoint, _ = look(tmp_path / "third")
-    assert checkpoint is None
-    assert "it was changed, moved, or is of another run" in directory.warnings[0]
 
 
 def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(tmp_path):
     directory = create(tmp_path / "run")
-    recorder = directory.recorder()
+    recorder = directory.recorder(rows_in_memory=1)
     record_some(recorder)
-    recorder.flush()
-    flip(segment(tmp_path / "run" / "checkpoint", "links-000000"))
-    with pytest.raises(
-        RunFailed,
-        match=(
-            r"links-000000-\w+\.parquet: it was "
-            "changed, moved, or is of another run,"
-        ),
-    ):
+    recorder.settle()
+    flip(tmp_path / "run" / "checkpoint" / "segments" / "links-000000.parquet")
+    with pytest.raises(RunFailed, match=r"links-000000\.parquet: was changed while the run"):
         directory.finish(recorder, manifest={}, summary={})
     assert read_manifest(tmp_path / "run")["status"] == "running"
 
@@ -688,7 +588,7 @@ def test_whenever_the_replacing_process_is_killed_one_whole_run_is_left(
         directory = create(run, overwrite=True)
         if when == "with a checkpoint":
             monkeypatch.setattr("simfed.record.aside.drop", lambda folder: None)
-            directory.save_checkpoint(Checkpoint(1, {}, {}), directory.recorder())
+            save(directory, directory.open_journal(), 1, {})
             monkeypatch.undo()
     (run / ".lock").write_text("process 4 on a host")
     with reserve(run, overwrite=True):
@@ -717,7 +617,7 @@ def test_a_full_disk_behind_safetensors_is_a_sentence(tmp_path, monkeypatch):
     with pytest.raises(
         RunFailed, match=r"safetensors: cannot be written \(No space left on device\)$"
     ):
-        directory.save_checkpoint(Checkpoint(1, {}, {"w": np.zeros(3)}), directory.recorder())
+        save(directory, directory.open_journal(), 1, {"w": np.zeros(3)})
 
 
 def test_why_a_run_stopped_and_how_to_go_on_is_said_once_where_it_can(tmp_path):

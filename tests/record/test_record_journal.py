@@ -19,7 +19,7 @@ def test_it_answers_in_order_what_it_was_told(tmp_path):
     end = written(tmp_path).flush().bytes
     journal = Journal(tmp_path / NAME, end)
     assert [journal.known(key, label) for key, label, _ in LINES] == [x[2] for x in LINES]
-    assert journal.at_end
+    assert journal.next is None
     assert journal.known("c", "merge 2") is None
 
 

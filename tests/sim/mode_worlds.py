@@ -47,12 +47,6 @@ class Uneven(sim.Fixed):
         self.done += 1
         return nominal_s * (1 + 0.07 * (self.done % 5))
 
-    def state(self):
-        return {"done": self.done}
-
-    def restore(self, state):
-        self.done = state["done"]
-
 
 def world(plain, recorder=None, *, server=False, **parts):
     device = Uneven(decompression=0.05, inference=0.2, distillation=0.3) if server else None

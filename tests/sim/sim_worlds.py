@@ -1,6 +1,5 @@
 """Tiny worlds: a scenario as plain values, and a simulation of it over a real network."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Replay
-from simfed.record import Checkpoint, Recorder, RunDirectory, open_run, summarise
-from simfed.record.schema import TABLES
+from simfed.record import Recorder, RunDirectory, open_run, summarise
 from simfed.scenario import Scenario
 from simfed.sim import Clock, Simulation, TimeOnlyWorkload
 
@@ -57,12 +55,6 @@ class Fixed:
 
     def energy_j(self, phases_s):
         return None
-
-    def state(self):
-        return {}
-
-    def restore(self, state):
-        pass
 
 
 class TasksOf(Tasks):
@@ -150,26 +142,6 @@ def build(
     return World(plain, simulation, recorder, workload, clock)
 
 
-def resumptions(whole, make):
-    """Play `whole`, saved at every border; from each but the last one a world of `make` that went
-    on to the end: (round, facts that were saved, that world)."""
-    saved = []
-    whole.run(save=lambda checkpoint: saved.append(json.dumps(checkpoint.facts)), save_every=1)
-    assert len(saved) > 1
-    for number, text in enumerate(saved[:-1], start=1):
-        again = make()
-        again.simulation.restore(Checkpoint(number, json.loads(text), {}))
-        again.run()
-        yield number, json.loads(text), again
-
-
-def assert_ends_alike(again, whole):
-    """The rows of a world that went on are the last ones of a whole run's directory."""
-    for table in set(TABLES) - {"policies"}:
-        rows, of_whole = again.rows(table), whole.table(table).to_pylist()
-        assert rows == of_whole[len(of_whole) - len(rows) :]
-
-
 def write(path, world_of, plain, **run_options):
     """Run into a directory, as the composition root does; `world_of(recorder)` builds the world."""
     directory = RunDirectory.create(
@@ -177,23 +149,7 @@ def write(path, world_of, plain, **run_options):
     )
     recorder = directory.recorder()
     world = world_of(recorder)
-    world.simulation.run(
-        save=lambda checkpoint: directory.save_checkpoint(checkpoint, recorder), **run_options
-    )
-    return finish(directory, recorder, plain)
-
-
-def resume(path, world_of, plain, **run_options):
-    """Go on with what `write` began."""
-    directory = RunDirectory.resume(path, scenario_yaml=as_yaml(plain), mode="time-only")
-    recorder = directory.recorder()
-    checkpoint = directory.load_checkpoint(recorder)
-    world = world_of(recorder)
-    if checkpoint is not None:
-        world.simulation.restore(checkpoint)
-    world.simulation.run(
-        save=lambda saved: directory.save_checkpoint(saved, recorder), **run_options
-    )
+    world.simulation.run(**run_options)
     return finish(directory, recorder, plain)
 
 

@@ -1,6 +1,5 @@
 """Edge servers: to their clients a server, to the cloud a client."""
 
-import json
 import re
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from simfed.experiment.running import (
 )
 from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, message_up
 from simfed.learn.methods import Averaging
-from simfed.record import Checkpoint, Recorder
+from simfed.record import Recorder
 from simfed.report.timeline import build_timeline
 from simfed.report.trace import list_events
 from simfed.scenario import Scenario
@@ -186,45 +185,6 @@ RESUMED = [
     ("buffered", {"mode": "buffered", "buffer": 2, "concurrency": 2, "merges": 2,
                   "device": DEVICE}),
 ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("cloud", "edges"), RESUMED)
-def test_a_resumed_run_goes_on_in_the_middle_of_its_edge_servers_merges(cloud, edges):
-    leaving = {"failure": {"upload": 0.2}, "availability": {"markov": {"on": "2 s", "off": "1 s"}}}
-    clients = [{**group, **leaving} for group in CLIENTS]
-    scenario = world(edges, CLOUDS[cloud], count=3, tier=BACKBONE, clients=clients)
-    tables = ("rounds", "participations", "links", "merges", "spans")
-    saved = []
-    simulation, whole, _ = build(scenario)
-
-    def save(checkpoint):
-        facts = json.loads(json.dumps(checkpoint.facts))
-        counts = {table: len(rows(whole, table)) for table in tables}
-        saved.append((Checkpoint(checkpoint.round, facts, checkpoint.arrays), counts))
-
-    simulation.run(save=save, save_every=1)
-    for checkpoint, counts in saved[:-1]:
-        again, recorder, _ = build(scenario)
-        again.restore(checkpoint)
-        again.run()
-        for table in tables:
-            assert rows(recorder, table) == rows(whole, table)[counts[table] :], table
-
-
-def test_a_resumed_run_has_what_edge_servers_had_learned():
-    scenario = world(
-        {"merges": 2}, CLOUDS["deadline"], count=3, tier=BACKBONE, rounds=3,
-        training={"local_steps": 1}, method="scaffold", evaluation={"every": 1},
-    )  # fmt: skip
-    saved = []
-    simulation, whole, workload = build(scenario, learn=True)
-    simulation.run(save=saved.append, save_every=1)
-    again, recorder, other = build(scenario, learn=True)
-    again.restore(saved[0])
-    again.run()
-    workload.close()
-    other.close()
-    assert rows(recorder, "prototypes") == rows(whole, "prototypes")[1:]
 
 
 @pytest.mark.long

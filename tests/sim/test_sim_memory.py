@@ -90,7 +90,10 @@ class Probe:
 
         def probed(simulation, outcome):
             if simulation._round in (WARM_ROUNDS, ALWAYS["rounds"]):
-                simulation._recorder.flush()
+                recorder = simulation._recorder
+                most, recorder._rows_in_memory = recorder._rows_in_memory, 0
+                recorder.settle()
+                recorder._rows_in_memory = most
                 gc.collect()
                 self.bytes[simulation._round] = tracemalloc.get_traced_memory()[0]
                 self.events[simulation._round] = len(simulation._env._queue)

@@ -98,21 +98,6 @@ def test_slices_of_tcp_share_one_handshake():
     assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
 
 
-def test_slices_keep_every_invariant_and_go_on_from_any_border(tmp_path):
-    late = {"mode": "deadline", "deadline": "2.5 s", "late": "merge"}
-
-    def made(recorder=None):
-        shape = {"clients": 3, "rounds": 6, "aggregation": late}
-        return world(4, 1.0, 700.0, 0.1, recorder=recorder, **shape)
-
-    whole = sim.write(tmp_path / "run", made, made().scenario)
-    assert "\n".join(verify(whole.path)) == ""
-    for number, facts, again in sim.resumptions(made(), made):
-        under_way = any(flight["running"] for flight in facts["simulation"]["flights"])
-        assert number > 1 or under_way
-        sim.assert_ends_alike(again, whole)
-
-
 # ---- what is learned -----------------------------------------------------------------------------
 
 

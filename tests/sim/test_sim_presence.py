@@ -205,5 +205,4 @@ def test_waiting_for_the_others_empties_no_battery():
     played = sim.build(plain, devices=devices, presence=presence).run()
     assert played.column("rounds", "participants") == [2] * 4
     assert played.column("participations", "energy_j") == [46.0, 10.0] * 4
-    levels_j = [phones.state()[str(client)][0] for client in (0, 1)]
-    assert levels_j == pytest.approx([96.0, 60.0], abs=1e-3)
+    assert phones._level_j.tolist() == pytest.approx([96.0, 60.0], abs=1e-3)

@@ -2,7 +2,6 @@
 blame, drop-outs, checkpoints."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pytest
 import sim_worlds as sim
@@ -21,7 +20,6 @@ from simfed.ground.steps import (
     message_up,
 )
 from simfed.net import Star
-from simfed.report.trace import list_events
 from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
@@ -116,28 +114,6 @@ def test_who_leaves_in_the_queue_or_at_the_server_makes_room(at_s, spans_of_it):
     last = ("half", "half", max(at_s, 3.0), max(at_s, 3.0) + 2.0)
     assert spans(played, "server · steps")[-1] == last
     assert rows[1]["uplink_bytes"] == 1000.0
-
-
-@pytest.mark.parametrize("kind", ["served", "gated"])
-def test_a_run_with_server_work_keeps_every_invariant_and_goes_on_from_any_border(kind, tmp_path):
-    late = {"mode": "deadline", "deadline": "2.2 s", "late": "merge"}
-
-    def made(recorder=None):
-        return world(
-            kind, clients=3, rounds=6, recorder=recorder, aggregation=late,
-            server_device=sim.Fixed(0.8),
-        )  # fmt: skip
-
-    whole = sim.write(tmp_path / "run", made, made().scenario)
-    assert "\n".join(verify(whole.path)) == ""
-    slices = [event for event in list_events(whole) if event["ph"] == "X"]
-    for thread in {event["tid"] for event in slices}:
-        mine = sorted((e["ts"], e["dur"]) for e in slices if e["tid"] == thread)
-        assert all(at + lasts <= after + 1e-3 for (at, lasts), (after, _) in pairwise(mine))
-    for number, facts, again in sim.resumptions(made(), made):
-        under_way = any(flight["running"] for flight in facts["simulation"]["flights"])
-        assert number > 1 or under_way
-        sim.assert_ends_alike(again, whole)
 
 
 SCENARIO = {

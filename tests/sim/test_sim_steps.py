@@ -1,7 +1,6 @@
 """Plans that say their steps: messages beside the model, and barriers."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 import sim_worlds as sim
@@ -156,45 +155,6 @@ def test_split_learning_is_as_long_as_its_batches():
     assert first["uplink_s"] == pytest.approx(3 * 0.8 + 1.0, rel=1e-12)
     assert first["downlink_s"] == pytest.approx(3 * 0.2, rel=1e-12)
     assert first["uplink_bytes"] == 3 * 800.0 + 1000.0
-
-
-def test_a_run_with_barriers_keeps_every_invariant_and_goes_on_from_any_border(tmp_path):
-    late = {"mode": "deadline", "deadline": "7 s", "late": "merge"}
-
-    def made(recorder=None):
-        return world(rounds=5, recorder=recorder, aggregation=late)
-
-    whole = sim.write(tmp_path / "run", made, made().scenario)
-    assert "\n".join(verify(whole.path)) == ""
-    for number, facts, again in sim.resumptions(made(), made):
-        under_way = any(flight["running"] for flight in facts["simulation"]["flights"])
-        assert number > 1 or under_way
-        sim.assert_ends_alike(again, whole)
-
-
-def test_a_barrier_whose_last_one_comes_at_a_checkpoints_instant_opens_in_the_resumed_run():
-    """Everybody is at `keys` at 1 s and so at `shares` at once, while the server, whose deadline
-    that is, saves its state before `shares` opens."""
-
-    @dataclass(frozen=True)
-    class Twice(Method):
-        def plan(self, setting, who, round):
-            steps = message_up(1000.0), Wait("keys"), Wait("shares"), TRAINING, UPLOAD
-            return Plan({}, (), {"counts": Field("counts", 250)}, steps=steps)
-
-    late = {"mode": "deadline", "deadline": "1 s", "late": "merge"}
-    register("method", "twice", Twice, replace=True)
-    try:
-        make = partial(world, "twice", rounds=6, aggregation=late)
-        whole = make()
-        for number, facts, resumed in sim.resumptions(whole, make):
-            waits = [flight["legs"][-1] for flight in facts["simulation"]["flights"]]
-            assert number > 1 or [wait[1] for wait in waits] == ["keys"] * 3  # all at `shares`
-            later = [row for row in whole.rows("participations") if row["merge"] > number]
-            assert resumed.rows("participations") == later
-    finally:
-        registry("method").remove("twice")
-    assert "late" in whole.column("participations", "outcome")
 
 
 SCENARIO = {

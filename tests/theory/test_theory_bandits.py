@@ -125,15 +125,8 @@ def test_many_clients_at_once_play_as_the_policy_plays():
     for client in range(2):
         policy = build_policy("ascend", ("a", "b", "c"), options={"ema": float(step[client])})
         warm = [[float(crowd.utility[arm, client])] * 5 for arm in range(3)]
-        policy.restore(
-            {
-                "pulls": 15,
-                "slots_left": [0, 0, 0],
-                "warmup_rewards": warm,
-                "average": [None] * 3,
-                "rewarded": [5] * 3,
-            }
-        )
+        policy._pulls, policy._slots_left = 15, [0, 0, 0]
+        policy._warmup_rewards, policy._rewarded = warm, [5] * 3
         policies.append(policy)
     for plays in (300, 200):
         draws = Draws.of(rng, plays, 2, 3)

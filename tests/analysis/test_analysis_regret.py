@@ -10,12 +10,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import changes_worlds as worlds
+from regret import RegretSample, regret_of, run_with_oracle
 
-from simfed.cli import main
 from simfed.experiment.running import run
 from simfed.ground.errors import InputError
-from simfed.scenario import dump_scenario
-from simfed.study.regret import RegretSample, regret_of, run_with_oracle
 
 ARMS = ["top-k", "random-k", "dense"]
 
@@ -58,7 +56,7 @@ def test_the_run_is_the_same_with_and_without_an_oracle(changes):
     alone = run(made, progress=False, workers=1)
     rounds = []
     watched, samples = run_with_oracle(
-        made, every=2, progress=lambda round, *_: rounds.append(round), workers=1
+        made, every=2, progress=lambda round, *_: rounds.append(round)
     )
     assert rounds == [*range(1, made.rounds + 1)]
     assert watched.fingerprint == alone.fingerprint
@@ -70,7 +68,7 @@ def test_the_run_is_the_same_with_and_without_an_oracle(changes):
 @pytest.mark.parametrize("method", ["fedavg", {"kind": "fedprox", "mu": 0.1}], ids=str)
 def test_what_was_played_is_paid_what_the_run_paid(method):
     made = scenario("exp3", method=method)
-    result, samples = run_with_oracle(made, every=1, progress=False, workers=1)
+    result, samples = run_with_oracle(made, every=1, progress=False)
     played = samples[samples["played"]].set_index(["round", "client"])
     paid = result.participations.set_index(["round", "client"])
     assert len(played) == 3 * 4  # all but the first round
@@ -104,12 +102,6 @@ def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it()
         def values(self):
             return (0.0,) * len(self.arms)
 
-        def state(self):
-            return {"turn": self.turn}
-
-        def restore(self, state):
-            self.turn = state["turn"]
-
     from simfed.ground.registry import register
 
     register("policy", "by-plan", Fixed, replace=True)
@@ -120,7 +112,7 @@ def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it()
         groups[1]["policy"] = {"kind": "by-plan", "plan": second}
         return scenario(rounds=3, clients=groups, policy="by-plan")
 
-    _, samples = run_with_oracle(made("aba", "bca"), every=3, progress=False, workers=1)
+    _, samples = run_with_oracle(made("aba", "bca"), every=3, progress=False)
     assert set(samples["round"]) == {3}
     for client in (0, 1):
         for letter, arm in zip("abc", ARMS, strict=True):
@@ -186,27 +178,6 @@ def test_what_cannot_be_asked(changes, every, sentence):
         run_with_oracle(worlds.scenario(**plain), every=every, progress=False)
 
 
-def test_the_command_compares_policies(tmp_path, capsys):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(dump_scenario(scenario(rounds=5)))
-    out = tmp_path / "regret"
-    command = ["regret", str(path), "--every", "2", "--quiet", "--workers", "1"]
-    assert main([*command, "--policies", "ascend,ucb", "--out", str(out)]) == 0
-    head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split()[:5] == ["policy", "pulls", "played", "best", "regret"]
-    assert {row.split()[0] for row in rows} == {"ascend", "ucb"}
-    table = pd.read_csv(out / "rewards.csv")
-    assert set(table["policy"]) == {"ascend", "ucb"}
-    assert main(["verify", str(out / "ascend")]) == 0
-    assert main([*command, "--policies", "ascent"]) == 2
-    assert (
-        "--policies: got 'ascent', expected all, or kinds that learn: ascend"
-        in capsys.readouterr().err
-    )
-    assert main([*command[:2], "--every", "50", "--quiet"]) == 2
-    assert "--every: got 50, expected rounds in which somebody chooses" in capsys.readouterr().err
-
-
 def test_all_pairs_are_played_where_two_bandits_choose_apart():
     pairs = {
         "strategies": ["top-k", "random-k"],
@@ -215,7 +186,7 @@ def test_all_pairs_are_played_where_two_bandits_choose_apart():
         "index_code": "fixed",
     }
     made = scenario("ucb", compression=pairs, rounds=4)
-    _, samples = run_with_oracle(made, every=2, progress=False, workers=1)
+    _, samples = run_with_oracle(made, every=2, progress=False)
     of_pull = samples.groupby(["round", "client"])
     names = {"top-k@20", "top-k@60", "random-k@20", "random-k@60"}
     assert of_pull["arm"].agg(set).tolist() == [names] * len(of_pull)

@@ -1,20 +1,24 @@
 """Regret inside a run: what every arm would have brought, on a sample of its rounds.
 
-Before a sampled round the whole state is forked, clock and learning alike. One fork plays the round
-as the run is about to; then, for each client that chooses in it and each other arm, a fork plays it
-with that client's choice replaced. The reward of that client is written down and the fork thrown
-away, so the run itself goes on as if nobody had looked. What is modelled: everything that a run
-models, for one round: the client's own time, the links it shares, the merge with the others'
-uploads, what the safeguard does. Other clients play what they play in the run. What is ignored:
-everything after that round. An arm that leaves a better residual, or teaches the policy more, is
-paid nothing for it, so the regret is that of single steps and not of whole runs.
+    python analysis/regret.py scenarios/quickstart.yaml --every 50 [--policies ascend,ucb]
+
+At the border before a sampled round this process is forked. One fork plays the round as the run is
+about to; then, for each client that chooses in it and each other arm, a fork plays it with that
+client's choice replaced. The reward of that client is written down and the fork ends, so the run
+itself goes on as if nobody had looked. What is modelled: everything that a run models, for one
+round: the client's own time, the links it shares, the merge with the others' uploads, what the
+safeguard does. Other clients play what they play in the run. What is ignored: everything after that
+round. An arm that leaves a better residual, or teaches the policy more, is paid nothing for it, so
+the regret is that of single steps and not of whole runs. One process, on a processor.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import copy
+import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,23 +28,15 @@ import pandas as pd
 
 from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
-from simfed.experiment.running import (
-    Progress,
-    RunResult,
-    build_simulation,
-    make_method_workload,
-    run,
-)
-from simfed.ground.errors import InputError, Interrupted
+from simfed.experiment.running import Progress, RunResult, run
+from simfed.ground.errors import InputError
+from simfed.ground.registry import registry
 from simfed.policy import Policy, Pull
 from simfed.policy.base import Wrapped
-from simfed.record.recorder import Recorder
 from simfed.report.statistics import compute_half_width
-from simfed.scenario import Scenario
+from simfed.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
-    from simfed.fleet.contract import Workload
-    from simfed.record.checkpoint import Checkpoint
     from simfed.sim import Simulation
 
 
@@ -89,17 +85,14 @@ class Regret(NamedTuple):
 
 def run_with_oracle(
     scenario: Scenario,
-    out: str | Path | None = None,
     *,
     every: int = 10,
     source: str | Path | None = None,
-    workers: int | None = None,
-    device: str = "cpu",
-    overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> tuple[RunResult, pd.DataFrame]:
-    """Play a scenario; the run, and a `RegretSample` per arm, client and round that is a multiple
-    of `every` (from the second round on). The run is the same bit for bit as without an oracle.
+    """Play a scenario in memory; the run, and a `RegretSample` per arm, client and round that is a
+    multiple of `every` (from the second round on). The run is the same bit for bit as without an
+    oracle.
 
     Rounds in which the server forces the arm, and clients whose policy does not learn, have none.
     Raises: as `simfed.run`; `InputError` for a server that merges uploads of other rounds, and
@@ -110,25 +103,16 @@ def run_with_oracle(
 
     @contextlib.contextmanager
     def beside(parts: Parts, simulation: Simulation) -> Iterator[Progress]:
-        with contextlib.closing(make_method_workload(parts, 1, device)) as workload:
-            oracle = _Oracle(parts, workload)
+        oracle = _Oracle(parts, simulation)
 
-            def look(round: int, time_s: float, accuracy: float | None) -> None:
-                if (round + 1) % every == 0 and round < scenario.rounds:
-                    samples.extend(oracle.samples(simulation.checkpoint()))
+        def look(round: int, time_s: float, accuracy: float | None) -> None:
+            oracle.end_fork(round)
+            if (round + 1) % every == 0 and round < scenario.rounds:
+                samples.extend(oracle.samples(round + 1))
 
-            yield look
+        yield look
 
-    result = run(
-        scenario,
-        out,
-        source=source,
-        workers=workers,
-        device=device,
-        overwrite=overwrite,
-        progress=progress,
-        beside=beside,
-    )
+    result = run(scenario, source=source, workers=1, progress=progress, beside=beside)
     return result, pd.DataFrame(samples, columns=list(RegretSample._fields))
 
 
@@ -190,30 +174,49 @@ def _check_scenario(scenario: Scenario, every: int) -> None:
             )
 
 
+class _Forked(BaseException):
+    """Leaves `samples` in a fork, which goes on with the round."""
+
+
 class _Oracle:
-    """Forks a run, with a learning side of its own that every fork begins anew with."""
+    """Forks this process at a round's border."""
 
-    def __init__(self, parts: Parts, workload: Workload) -> None:
-        self._parts = parts
-        self._workload = workload
+    def __init__(self, parts: Parts, simulation: Simulation) -> None:
+        self._parts, self._simulation = parts, simulation
+        self._tells: int | None = None
+        """In a fork: the pipe that its rows go to."""
 
-    def samples(self, checkpoint: Checkpoint) -> Iterator[RegretSample]:
-        """All arms of all who choose in the round after `checkpoint`."""
-        facts = copy.deepcopy(checkpoint.facts)  # the run goes on with what it was made of
-        before = type(checkpoint)(checkpoint.round, facts, checkpoint.arrays)
-        for client, row in self._fork(before, None).items():
+    def end_fork(self, round: int) -> None:
+        """A fork has played its round: it tells the rows, and is over."""
+        if self._tells is None:
+            return
+        rows = self._simulation._recorder.table("participations").to_pylist()
+        told = json.dumps([row for row in rows if row["round"] == round])
+        with os.fdopen(self._tells, "w") as file:
+            file.write(told)
+        os._exit(0)
+
+    def samples(self, round: int) -> list[RegretSample]:
+        """All arms of all who choose in this round; nothing, in a fork that is to play it."""
+        try:
+            return list(self._samples(round))
+        except _Forked:
+            return []
+
+    def _samples(self, round: int) -> Iterator[RegretSample]:
+        for client, row in self._fork(None).items():
             if row["choice"] == "forced" or row["reward"] is None:
                 continue
             group = self._parts.group(client)
             rows = {
-                arm: row if arm.label == row["arm"] else self._fork(before, (client, arm))[client]
+                arm: row if arm.label == row["arm"] else self._fork((client, arm))[client]
                 for arm in self._parts.scenario.arms_of_group(group)
             }
             if any(result["reward"] is None for result in rows.values()):
                 continue  # nothing to compare with
             for arm, result in rows.items():
                 yield RegretSample(
-                    round=row["round"],
+                    round=round,
                     client=client,
                     prototype=row["prototype"],
                     arm=arm.label,
@@ -223,27 +226,26 @@ class _Oracle:
                     reward=result["reward"],
                 )
 
-    def _fork(
-        self, checkpoint: Checkpoint, forced: tuple[int, Choice] | None
-    ) -> dict[int, dict[str, Any]]:
-        """Client → its row of the next round, played from `checkpoint`; `forced`: one client
-        and its arm."""
-
-        def make_policy(client: int) -> Policy:
-            policy = self._parts.policy(client)
-            if forced is not None and forced[0] == client:
-                return _FixedArm(policy, forced[1])
-            return policy
-
-        recorder = Recorder(own=self._parts.own_columns)
-        fork = build_simulation(self._parts, self._workload, recorder, make_policy)
-        fork.restore(
-            type(checkpoint)(checkpoint.round, copy.deepcopy(checkpoint.facts), checkpoint.arrays)
-        )
-        with contextlib.suppress(Interrupted):
-            fork.run(stop_requested=lambda: True)
-        rows = recorder.table("participations").to_pylist()
-        return {row["client"]: row for row in rows if row["round"] == checkpoint.round + 1}
+    def _fork(self, forced: tuple[int, Choice] | None) -> dict[int, dict[str, Any]]:
+        """Client → its row of the round, played from here; `forced`: one client and its arm."""
+        read, write = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.close(read)
+            self._tells = write
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            if forced is not None:
+                client, arm = forced
+                policies = self._simulation._population._policies
+                policies[client] = _FixedArm(self._simulation._population.policy(client), arm)
+            raise _Forked
+        os.close(write)
+        with os.fdopen(read) as file:
+            told = file.read()
+        os.waitpid(pid, 0)
+        if not told:
+            raise RuntimeError("a fork of the run ended before its round")
+        return {row["client"]: row for row in json.loads(told)}
 
 
 class _FixedArm(Wrapped):
@@ -263,3 +265,32 @@ class _FixedArm(Wrapped):
 
     def void(self, pull: Pull) -> None:
         """Nothing is learned: the fork ends here."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenario", type=Path)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--policies", default="", help="kinds that learn, or `all` of them")
+    parser.add_argument("--out", type=Path, help="a CSV file for the rewards")
+    asked = parser.parse_args()
+    base = load_scenario(asked.scenario)
+    kinds = asked.policies.split(",") if asked.policies else [base.policy.kind]
+    if kinds == ["all"]:
+        learns = {name: registry("policy").get(name) for name in registry("policy").names()}
+        kinds = [k for k, of in learns.items() if of.learns and not hasattr(of, "ends")]
+    tables, regrets = [], {}
+    for kind in kinds:
+        policy = {"kind": kind, "reward": base.policy.reward.model_dump(mode="json")}
+        chosen = {} if kind == base.policy.kind else {"policy": policy}
+        scenario = load_scenario(asked.scenario, chosen)
+        _, samples = run_with_oracle(scenario, every=asked.every, source=asked.scenario)
+        tables.append(samples.assign(policy=kind))
+        regrets[kind] = regret_of(samples)._asdict()
+    print(pd.DataFrame(regrets).T.sort_values("regret").to_string())
+    if asked.out is not None:
+        pd.concat(tables).to_csv(asked.out, index=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,9 @@
 """Runs that go on over their journal, whatever became of it."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 from struck import TINY
@@ -88,6 +90,18 @@ def test_who_stops_while_it_plays_again_is_told_what_is_kept(begun, tmp_path, ca
         gone_on(begun, tmp_path / "run", progress=stop_after(1))
     gone_on(begun, tmp_path / "run", progress=True)
     assert "playing again up to round 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("pressed", "kept"), [(1, 3), (4, 4)])
+def test_ctrl_c_says_up_to_where_it_is_kept(begun, tmp_path, pressed, kept):
+    def press_ctrl_c(round, time_s, accuracy):
+        if round == pressed:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    shutil.copytree(begun[1] / "run", tmp_path / "run")
+    with pytest.raises(Interrupted, match=f"stopped after round {kept}; --resume goes on"):
+        gone_on(begun, tmp_path / "run", progress=press_ctrl_c)
+    assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
 
 
 def test_the_journal_of_a_finished_run_is_small_and_named_by_its_manifest(begun, tmp_path):

@@ -8,7 +8,6 @@ import simfed
 from simfed.verify.run import verify
 
 TIMES = {"training": "10 ms", "compression": "1 ms"}
-LATE = {"noise": {"kind": "lognormal", "cv": 0.5}}
 
 
 def scenario(times=TIMES, server=None, group=None, **changes):

@@ -8,8 +8,6 @@ from simfed.ground.method import Field
 from simfed.learn.methods.scaffold import Scaffold
 from simfed.scenario import Scenario
 
-BY_LAYER = {"layers": {"*.weight": "random-k@20", "*.bias": "fp16"}}
-
 
 class FlatControl(Scaffold):
     """A field that says no layers."""

@@ -1,9 +1,7 @@
-"""States of methods with networks of their own survive a checkpoint, and do not hang on
-processes."""
+"""A model of a client's own is evaluated with what its merges brought."""
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,20 +9,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
 import simfed
-
-KINDS = [
-    {"kind": "fedproto", "projection": "trained", "predict": "nearest-mean"},
-    {"kind": "fedtgp", "server_epochs": 2},
-    {"kind": "fedgen", "server_steps": 2},
-    {"kind": "fedgen", "share": "head", "server_steps": 2},
-    {"kind": "fedal", "server_steps": 2},
-    {"kind": "fedkd-mutual"},
-]
-
-
-def plain_state(world):
-    facts, arrays = world.host.state()
-    return json.dumps(facts, sort_keys=True), {name: a.tobytes() for name, a in arrays.items()}
 
 
 def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():

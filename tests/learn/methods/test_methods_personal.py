@@ -1,14 +1,46 @@
-"""A model of a client's own is evaluated with what its merges brought."""
+"""Models of clients' own: restored from a checkpoint, and evaluated with what merges brought."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import personal_worlds as tiny
 
 import simfed
+
+KINDS = [
+    {"kind": "fedproto", "projection": "trained", "predict": "nearest-mean"},
+    {"kind": "fedgen", "server_steps": 2},
+    {"kind": "fedal", "server_steps": 2},
+]
+
+
+def plain_state(world):
+    facts, arrays = world.host.state()
+    named = {name: array.tobytes() for name, array in arrays.items()}
+    return json.dumps(facts, sort_keys=True), named
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
+def test_a_restored_run_goes_on_as_the_other(kind):
+    public = 12 if kind["kind"] == "fedal" else None
+    mixed = kind["kind"] != "fedgen"
+    made = tiny.scenario(kind, mixed=mixed, public=public, rounds=3)
+    first, second = tiny.World(made), tiny.World(made, workers=2)
+    for round in (1, 2):
+        first.play(round)
+    facts, arrays = first.host.state()
+    second.host.restore(json.loads(json.dumps(facts)), arrays)
+    first.play(3)
+    second.play(3)
+    assert plain_state(first) == plain_state(second)
+    first.close()
+    second.close()
 
 
 def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from simfed.ground.errors import InputError, within
+from simfed.ground.units import counted
 
 
 def twin(
@@ -46,10 +47,14 @@ def twin(
     paths = fitted.write(out, model=model, source=log.name)
     played = run(out, time_only=True, progress=False)
     print(fitted.describe_rounds())
-    clients, scatter = len(fitted.clients), f"{100 * fitted.work_cv:.3g} % from round to round"
-    print(f"work {fitted.work_s:.4g} s (mean of {clients} clients; scatter {scatter})")
+    clients, scatter = (
+        counted(len(fitted.clients), "client"),
+        f"{100 * fitted.work_cv:.3g} % from round to round",
+    )
+    print(f"work {fitted.work_s:.4g} s (mean of {clients}; scatter {scatter})")
     server_s, scatter = fitted.server, f"{100 * fitted.server_cv:.3g} %"
-    margin = "" if math.isnan(server_s.error) else f" ± {server_s.error:.2g}"
+    # to the nanosecond: what equal rounds differ by is the arithmetic's
+    margin = "" if math.isnan(server_s.error) else f" ± {round(server_s.error, 9):.2g}"
     print(f"server {server_s.value:.4g}{margin} s a round (scatter {scatter})")
     for phase, watts in fitted.power_w.items():
         print(f"{phase} {watts:.4g} W")

@@ -257,3 +257,13 @@ def test_rounds_that_overlap_are_no_synchronous_servers(tmp_path):
         fit_twin(read_log(path))
     assert raised.value.where == "line 2"
     assert "synchronous" in raised.value.allowed
+
+
+def test_a_server_that_always_takes_as_long_has_a_margin_of_0(tmp_path, capsys):
+    rows = [("round", "client", "phase", "started_at_s", "finished_at_s")]
+    rows += [(n, 0, "training", 2.1 * n, 2.1 * n + 2) for n in range(1, 8)]
+    write(tmp_path / "log.csv", *rows)
+    assert main(["twin", str(tmp_path / "log.csv"), "--out", str(tmp_path / "t.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "(mean of 1 client; scatter" in said
+    assert "\nserver 0.1 ± 0 s a round" in said

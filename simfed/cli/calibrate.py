@@ -491,7 +491,7 @@ def _print_check(comparison: ProfileCheck) -> None:
 
 def _print_profile(profile: Profile) -> None:
     from simfed.device.curve import Constant, Fitted
-    from simfed.ground.units import format_duration
+    from simfed.ground.units import counted, format_duration
 
     headers = ("work", "model", "strategy", "curve", "from", "to", "left out", "spread")
     rows = []
@@ -507,7 +507,7 @@ def _print_profile(profile: Profile) -> None:
         else:
             ends = _format_amount(curve.sizes[0]), _format_amount(curve.sizes[-1])
             spread = profile.uncertainty.get(quantity)
-            cells = [f"{len(curve.sizes)} rows", *ends, None, spread]
+            cells = [counted(len(curve.sizes), "row"), *ends, None, spread]
         shares = map(_format_share, cells[3:])
         rows.append((quantity, model, strategy, *cells[:3], *shares))
     print_columns(headers, rows, words=4)

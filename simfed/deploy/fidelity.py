@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.ground.errors import InputError
-from simfed.ground.units import format_duration
+from simfed.ground.units import counted, format_duration
 from simfed.record.schema import HANDLING, HOST, PHASES
 from simfed.report.comparison import ComparedPair, compare_sides, format_ratio, inverse
 from simfed.report.reach import WHOLE_RUN, RunOutcome
@@ -109,7 +109,7 @@ class Fidelity:
         """What the errors come to, a sentence each; the last names the phase behind most."""
         whole = zip(self.heads, map(format_duration, self.makespan_s), strict=True)
         yield (
-            f"{len(self.rounds)} rounds: {', '.join(map(' '.join, whole))} "
+            f"{counted(len(self.rounds), 'round')}: {', '.join(map(' '.join, whole))} "
             f"({self.makespan_error:+.1%}); the median round is {self.round_error:.1%} off"
         )
         first, second = self.names or _ROLES

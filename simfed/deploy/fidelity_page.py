@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simfed.deploy.fidelity import Fidelity
-from simfed.ground.units import format_duration
+from simfed.ground.units import counted, format_duration
 from simfed.report.page import PageSection, build_timelines, render_page, write_text
 from simfed.report.panels import PanelTable
 from simfed.report.style import phase as look_of
@@ -41,7 +41,9 @@ def write_fidelity(
         "errors": {"title": "Errors", "tables": tables},
     }
     title = f"{real.manifest['name']}: {' and '.join(errors.heads)}"
-    return write_text(path, render_page(title, f"{len(errors.rounds)} rounds", parts, timelines))
+    return write_text(
+        path, render_page(title, counted(len(errors.rounds), "round"), parts, timelines)
+    )
 
 
 def spell_out(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:

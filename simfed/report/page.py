@@ -23,7 +23,7 @@ import pandas as pd
 
 from simfed.ground.errors import InputError
 from simfed.ground.measure import find_common_measure
-from simfed.ground.units import format_bytes, format_duration
+from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.ground.version import VERSION
 from simfed.ground.writing import writing
 from simfed.record.schema import TABLES
@@ -431,8 +431,8 @@ def _format_subtitle(runs: Sequence[Run]) -> str:
     up, down = run.rounds["uplink_bytes"].sum(), run.rounds["downlink_bytes"].sum()
     end_s = run.rounds["finished_at_s"].max() if len(run.rounds) else 0
     words = [
-        f"{clients:,} clients",
-        f"{len(run.rounds):,} rounds",
+        counted(clients, "client"),
+        counted(len(run.rounds), "round"),
         f"{format_duration(end_s)} {run.seconds}",
         f"{format_bytes(up)} up and {format_bytes(down)} down",
         f"seed {run.manifest.get('seed', '?')}",

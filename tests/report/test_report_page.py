@@ -18,7 +18,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.units import format_duration
 from simfed.report import compare, frames, page, page_timeline, reach
 from simfed.report.comparison import compare_sides
-from simfed.report.page import write_page
+from simfed.report.page import _format_subtitle, write_page
 from simfed.report.panels import MOST_POINTS, build_curves_panel, pack_numbers, plain
 from simfed.report.timeline import build_timeline
 from simfed.report.trace import list_events
@@ -515,3 +515,7 @@ def test_edge_servers_have_a_row_each():
     assert (edges["round"] + 1).tolist() == spans["round"].tolist()
     long_s = spans["finished_at_s"] - spans["started_at_s"]
     assert edges["length"].tolist() == pytest.approx(long_s.tolist(), rel=1e-6)
+
+
+def test_one_client_and_one_round_are_singular(report_run):
+    assert _format_subtitle([report_run(1, 1)]).startswith("1 client · 1 round · ")

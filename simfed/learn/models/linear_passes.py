@@ -75,7 +75,7 @@ def _make_products(like: Tensor, width: int) -> Tensor:
     if width > 1 and n * width % _EVEN == 0:
         return like.new_empty(count, n, width)
     whole = make_rows(like, count, n * width + 16 * (width == 1))
-    return whole[:, : n * width].unflatten(1, (n, width))
+    return whole[:, : n * width].view(count, n, width)
 
 
 def _lay_apart(stack: Tensor) -> Tensor:

@@ -199,7 +199,6 @@ class Quiet:
             subprocess.run(self._release, shell=True, check=False)
 
 
-@contextlib.contextmanager
 def find_home_group(above: Path) -> Path:
     """The group of `above`'s hierarchy in which this process is."""
     unified = (above / "cgroup.controllers").exists()
@@ -210,6 +209,7 @@ def find_home_group(above: Path) -> Path:
     return above
 
 
+@contextlib.contextmanager
 def before_others() -> Iterator[None]:
     """While the server has its turn before other work of this machine, which is what shaped
     clients have. Nice values would not do that: Linux looks at them within a session."""

@@ -436,13 +436,16 @@ def _play_rounds(
                 learning.take_up(last.facts, last.arrays)
         return last.round
 
+    tell = shown
     if last is not None and isinstance(shown, RunProgress):
         shown.again = last.round
+    elif last is not None and shown is not None:
+        tell = _tell_after(last.round, shown)
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         try:
             simulation.run(
-                progress=_call_both(shown, observer),
+                progress=_call_both(tell, observer),
                 stop_requested=ctrl_c.asked,
                 save=save if directory is not None and learning is not None else None,
                 save_every=save_every,
@@ -451,6 +454,16 @@ def _play_rounds(
         except OtherDecisions as error:
             assert directory is not None
             raise RunFailed("; ".join([str(error), *directory.warnings])) from None
+
+
+def _tell_after(last: int, progress: Progress) -> Progress:
+    """Return a `progress` that does not hear again of the rounds up to `last`."""
+
+    def tell(round: int, time_s: float, measure: float | None) -> None:
+        if round > last:
+            progress(round, time_s, measure)
+
+    return tell
 
 
 def _call_both(first: Progress | None, second: Progress | None) -> Progress | None:

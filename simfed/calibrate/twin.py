@@ -30,7 +30,7 @@ from simfed.device import ModelWork
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-from simfed.ground.writing import writing
+from simfed.ground.writing import put_output, writing
 
 _SETTLING = 10
 _STAND_INS = (
@@ -131,7 +131,7 @@ class Twin:
         for path, text in files.items():
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+            put_output(path, text)
         return list(files)
 
     @property

@@ -16,7 +16,7 @@ from simfed.cli.inspect import Imports
 from simfed.cli.terminal import print_columns
 from simfed.ground.errors import BrokenInvariant, InputError, check_known
 from simfed.ground.inputs import read_bytes
-from simfed.ground.writing import writing
+from simfed.ground.writing import put_output, writing
 
 if TYPE_CHECKING:
     from simfed.calibrate.check import ProfileCheck
@@ -164,9 +164,7 @@ def fit(
     if description:
         document = {"kind": kind, "name": document["name"], "description": description, **document}
     text = format_profile(document, _HEADERS[kind])
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+    _write_text(out, text)
     if measured:
         noisy = set(document.get("noise", {}))
         noise = {"training", "compression", *(["handling"] if host else [])} <= noisy
@@ -303,9 +301,9 @@ def _join_rows(runs: Sequence[_Measured], host: bool) -> str:
 
 
 def _write_text(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return put_output(path, text)
 
 
 def _split_names(text: str, where: str) -> list[str]:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from simfed.deploy.fidelity import Fidelity
 from simfed.ground.units import counted, format_duration
-from simfed.report.page import PageSection, build_timelines, render_page, write_text
+from simfed.ground.writing import put_output
+from simfed.report.page import PageSection, build_timelines, render_page
 from simfed.report.panels import PanelTable
 from simfed.report.style import phase as look_of
 
@@ -41,7 +42,7 @@ def write_fidelity(
         "errors": {"title": "Errors", "tables": tables},
     }
     title = f"{real.manifest['name']}: {' and '.join(errors.heads)}"
-    return write_text(
+    return put_output(
         path, render_page(title, counted(len(errors.rounds), "round"), parts, timelines)
     )
 

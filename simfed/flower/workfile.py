@@ -31,7 +31,7 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
-from simfed.ground.writing import writing
+from simfed.ground.writing import put_output
 from simfed.scenario.fields import NonNegative, Positive, PositiveInt
 from simfed.scenario.load import validate_as
 from simfed.scenario.section import BadValue, Section
@@ -239,8 +239,7 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
         "# one thread of the machine below. `simfed flower run` scales them by devices.\n"
     )
     text = yaml.safe_dump({"kind": "work", **plain}, sort_keys=False, allow_unicode=True, width=100)
-    with writing(path):
-        Path(path).write_text(head + text, encoding="utf-8")
+    put_output(path, head + text)
 
 
 # ---- a run's prices ------------------------------------------------------------------------------

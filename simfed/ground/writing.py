@@ -1,12 +1,16 @@
-"""One sentence for a file that cannot be written."""
+"""Files that are whole or as they were, and one sentence for one that cannot be written."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from simfed.ground.errors import InputError
+
+PARTIAL = ".partial-"
+"""How the names of files begin that are not whole yet."""
 
 
 @contextmanager
@@ -17,3 +21,28 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         problem = f"cannot be written: {error.strerror or error}"
         raise InputError(where=str(path), problem=problem) from error
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A block that writes a file at the path that it is given; once the block is over, the
+    file gets its name. A pipe or a device is written as it is."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    temporary = target.with_name(f"{PARTIAL}{target.name}")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def put_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
+    """Write a file that somebody asked for. Raises: `InputError` where the disk refuses."""
+    content = content.encode() if isinstance(content, str) else content
+    with writing(path), replacing(path) as whole:
+        whole.write_bytes(content)
+    return Path(path)

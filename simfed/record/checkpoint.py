@@ -25,6 +25,7 @@ import numpy as np
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_json
 from simfed.ground.plain import Plain
+from simfed.ground.writing import replacing
 from simfed.record import files
 from simfed.record.digest import digest_file, digest_value
 from simfed.record.journal import NAME, NOTHING, DamagedJournal, Prefix, check_prefix
@@ -199,15 +200,10 @@ def _put_arrays(path: Path, arrays: Arrays) -> str:
     from safetensors.numpy import save_file
 
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    digest = ""
-
-    def write(temporary: Path) -> None:
-        nonlocal digest
-        save_file(whole, temporary)
-        digest = digest_file(temporary)
-
     try:
-        files.put_file(path, write)
+        with replacing(path) as temporary:
+            save_file(whole, temporary)
+            digest = digest_file(temporary)
     except SafetensorError as error:  # it wraps what the disk says
         number = re.search(r"(?:os error|code:) (\d+)", str(error))
         if number is None:

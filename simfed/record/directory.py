@@ -8,7 +8,6 @@ is not done, and a resumed run finds its checkpoint.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import shutil
 import uuid
@@ -24,7 +23,7 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
-from simfed.ground.writing import writing
+from simfed.ground.writing import replacing, writing
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
@@ -234,10 +233,8 @@ class RunDirectory:
             for name in TABLES:
                 if name in OPTIONAL_TABLES and not any(map(len, recorder.batches(name))):
                     continue
-                write = functools.partial(
-                    _write_table, name=name, recorder=recorder, running=running
-                )
-                files.put_file(self.path / f"{name}.parquet", write)
+                with replacing(self.path / f"{name}.parquet") as whole:
+                    _write_table(whole, name, recorder, running)
             files.put_json(self.path / "summary.json", summary)
             fingerprint = running.hexdigest()
             if self._journal is not None:

@@ -1,43 +1,26 @@
-"""Files that are either whole or not there."""
+"""Files of a run, which are on the disk before they get their names."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from simfed.ground.plain import Plain
-
-_PARTIAL = ".partial-"
-
-
-def put_file(path: Path, write: Callable[[Path], object]) -> None:
-    """`write(temporary)` makes the file; only when it is whole does it get its name."""
-    temporary = path.with_name(f"{_PARTIAL}{path.name}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+from simfed.ground.writing import PARTIAL, replacing
 
 
 @contextmanager
 def named_after(path: Path, text: str) -> Iterator[None]:
     """Write text and have it on the disk; the file gets its name after the body of the `with`."""
-    temporary = path.with_name(f"{_PARTIAL}{path.name}")
-    try:
+    with replacing(path) as temporary:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         yield
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def put_text(path: Path, text: str) -> None:
@@ -53,10 +36,10 @@ def put_json(path: Path, value: Plain) -> None:
 
 def delete_partials(folder: Path) -> None:
     """Delete what a killed process left half-written."""
-    for left in folder.glob(f"{_PARTIAL}*"):
+    for left in folder.glob(f"{PARTIAL}*"):
         left.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:
     """Whether this is a file that never got its name."""
-    return path.name.startswith(_PARTIAL)
+    return path.name.startswith(PARTIAL)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.inputs import find_memory_bytes, open_file
 from simfed.ground.plain import Plain
-from simfed.record import files
+from simfed.ground.writing import replacing
 
 NAME = "journal.jsonl"
 COMPRESSED = f"{NAME}.zst"
@@ -131,17 +131,15 @@ class Journal:
 
         _, digest = self.flush()
 
-        def write(temporary: Path) -> None:
-            with (
-                pa.CompressedOutputStream(str(temporary), "zstd") as out,
-                self.path.open("rb") as file,
-            ):
-                left = self._bytes
-                while left and (block := file.read(min(left, 1 << 20))):
-                    out.write(block)
-                    left -= len(block)
-
-        files.put_file(self.path.with_name(COMPRESSED), write)
+        with (
+            replacing(self.path.with_name(COMPRESSED)) as whole,
+            pa.CompressedOutputStream(str(whole), "zstd") as out,
+            self.path.open("rb") as file,
+        ):
+            left = self._bytes
+            while left and (block := file.read(min(left, 1 << 20))):
+                out.write(block)
+                left -= len(block)
         return digest
 
 

@@ -16,7 +16,7 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.ground.uses import LinkUses
-from simfed.record import files
+from simfed.ground.writing import replacing
 from simfed.record.digest import sha256
 from simfed.record.schema import (
     TABLES,
@@ -142,7 +142,8 @@ class Recorder:
         try:
             pq.write_table(columns, content, compression="zstd")
             folder.mkdir(parents=True, exist_ok=True)
-            files.put_file(path, lambda temporary: temporary.write_bytes(content.getvalue()))
+            with replacing(path) as whole:
+                whole.write_bytes(content.getvalue())
         except OSError as error:
             raise RunFailed(f"{folder}: cannot be written ({error.strerror or error})") from error
         segments.append((path, sha256(content.getvalue())))

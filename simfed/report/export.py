@@ -19,7 +19,7 @@ import pandas as pd
 
 from simfed.ground.errors import InputError
 from simfed.ground.names import quote_formula
-from simfed.ground.writing import writing
+from simfed.ground.writing import replacing, writing
 from simfed.report import compare, frames
 
 if TYPE_CHECKING:
@@ -104,19 +104,25 @@ def _name_columns(run: Run) -> dict[str, str]:
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV for spreadsheets, which take a text such as `=1+1` for a formula."""
+    """Write a table as CSV for spreadsheets, which take a text such as `=1+1` for a formula.
+
+    Raises: `InputError` where the disk refuses.
+    """
     table = table.rename(columns=quote_formula)
     texts = table.select_dtypes(exclude="number").columns
-    table.assign(**{name: table[name].map(quote_formula) for name in texts}).to_csv(
-        path, index=False
-    )
+    table = table.assign(**{name: table[name].map(quote_formula) for name in texts})
+    with (
+        writing(path),
+        replacing(path) as whole,
+        whole.open("w", encoding="utf-8", newline="") as file,
+    ):
+        table.to_csv(file, index=False)
 
 
 def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
     """Write `rows` of all runs to one file."""
     table = pd.concat([rows(run, label) for label, run in runs.items()], ignore_index=True)
-    with writing(path):
-        write_table(table, path)
+    write_table(table, path)
     return path
 
 

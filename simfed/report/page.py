@@ -25,7 +25,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.measure import find_common_measure
 from simfed.ground.units import counted, format_bytes, format_duration
 from simfed.ground.version import VERSION
-from simfed.ground.writing import writing
+from simfed.ground.writing import put_output
 from simfed.record.schema import TABLES
 from simfed.record.summary import count_classes, explain_rounds
 from simfed.report import compare, frames, panels
@@ -81,17 +81,9 @@ def write_page(
     capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> Path:
     """Write the page to a file; see `build_page`."""
-    return write_text(
+    return put_output(
         path, build_page(runs, sections=sections, rounds=rounds, capacities=capacities)
     )
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a page's text to a file. Raises: `InputError` if that cannot be done."""
-    path = Path(path)
-    with writing(path):
-        path.write_text(text, encoding="utf-8")
-    return path
 
 
 def build_page(

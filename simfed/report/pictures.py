@@ -20,7 +20,7 @@ from matplotlib.text import Text
 
 from simfed.ground.errors import InputError
 from simfed.ground.names import escape_steering
-from simfed.ground.writing import writing
+from simfed.ground.writing import put_output
 from simfed.report.style import FONT_FAMILY
 
 if TYPE_CHECKING:
@@ -255,9 +255,7 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise InputError("a file named *.png, *.svg or *.pdf", got=path.name)
-    with writing(path):
-        path.write_bytes(_draw(figure, kind, dpi))
-    return path
+    return put_output(path, _draw(figure, kind, dpi))
 
 
 def _draw(figure: Figure, kind: str, dpi: int = 300) -> bytes:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.ground.writing import writing
+from simfed.ground.writing import replacing, writing
 from simfed.record.schema import LANE
 from simfed.record.summary import explain_rounds
 from simfed.report import frames
@@ -60,7 +60,8 @@ def write_trace(
     # mtime 0: the same run gives the same bytes
     with (
         writing(path),
-        path.open("wb") as raw,
+        replacing(path) as whole,
+        whole.open("wb") as raw,
         gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="", compresslevel=6) as file,
     ):
         file.write(b'{"displayTimeUnit":"ms","otherData":')

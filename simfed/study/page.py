@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from simfed.ground.errors import InputError
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration
+from simfed.ground.writing import put_output
 from simfed.report.comparison import format_estimate, format_median_time, format_ratio
-from simfed.report.page import PageSection, render_page, write_text
+from simfed.report.page import PageSection, render_page
 from simfed.report.panels import (
     Columns,
     Panel,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 def write_page(study: StudyResult, out: Path | None = None) -> Path:
     """Write the page to `out`, `report.html` in the study's folder if omitted."""
-    return write_text(
+    return put_output(
         out if out is not None else study.path / "report.html", render_study_page(study)
     )
 

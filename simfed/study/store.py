@@ -23,7 +23,7 @@ from typing import Any, TypedDict, cast
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_json
-from simfed.ground.writing import writing
+from simfed.ground.writing import replacing, writing
 from simfed.record import files
 from simfed.record.lock import is_held, lock_folder
 from simfed.record.read import read_manifest
@@ -274,10 +274,8 @@ class StudyFolder:
     def tell_progress(self, address: str, facts: StoredProgress) -> None:
         """Write down how far a run is; a disk that refuses is passed over."""
         path = self.partial / f"{address}.json"
-        with suppress(OSError):
-            temporary = path.with_name(f".partial-{path.name}")
-            temporary.write_text(json.dumps(facts), encoding="utf-8")
-            os.replace(temporary, path)
+        with suppress(OSError), replacing(path) as whole:
+            whole.write_text(json.dumps(facts), encoding="utf-8")
 
     def progress(self) -> dict[str, StoredProgress]:
         """Address → the last progress of a run under way."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simfed.ground.errors import InputError, check_known
-from simfed.ground.writing import writing
+from simfed.ground.writing import put_output, writing
 
 __all__ = ["Template", "templates", "write_template"]
 
@@ -61,8 +61,7 @@ def write_template(name: str, out: Path) -> list[Path]:
     with writing(out.parent):
         out.parent.mkdir(parents=True, exist_ok=True)
     for file, target in targets:
-        with writing(target):
-            target.write_bytes(file.read_bytes())
+        put_output(target, file.read_bytes())
     return [target for _, target in targets]
 
 

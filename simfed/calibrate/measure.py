@@ -228,8 +228,9 @@ def measure(
                         "preempted": preempted,
                         "measured_at": _format_now(),
                     }
-                    writer.writerow(row)
-                    file.flush()
+                    with writing(out):
+                        writer.writerow(row)
+                        file.flush()
                     new += last
                     if last and progress is not None:
                         progress(new, total, f"{name} {quantity} {case.strategy}".rstrip())

@@ -12,7 +12,7 @@ import typer
 
 from simfed.cli.inspect import AllowPlugins, Imports, Overrides, Width, load
 from simfed.ground.errors import InputError
-from simfed.ground.units import format_bytes
+from simfed.ground.units import counted, format_bytes
 
 if TYPE_CHECKING:
     from simfed.learn.data.store import Published
@@ -106,13 +106,13 @@ def show(
     owned, data = parts.owned, loaded.dataset
     facts = dataset_facts(data)
     shape = "×".join(map(str, facts.input_shape))
-    counted = [f"{facts.owners} owners"] if facts.owners else []
-    counted += [f"{facts.classes} classes" if facts.task == "classification" else facts.task]
+    told = [counted(facts.owners, "owner")] if facts.owners else []
+    told += [f"{facts.classes} classes" if facts.task == "classification" else facts.task]
     print(
         f"{data.label}: {facts.train_samples:,} training and {facts.test_samples:,} test samples "
         f"of {shape}"
     )
-    print(f"{', '.join(counted)}; partition {data.partition.kind}")
+    print(f"{', '.join(told)}; partition {data.partition.kind}")
     print(
         "\n".join(format_owned_lines(owned.plain(), _describe_samples(data, facts, owned.labels)))
     )

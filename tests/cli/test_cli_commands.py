@@ -298,7 +298,7 @@ def test_the_folder_one_is_in_and_a_folder_without_a_name(tiny, tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    "how", [["--time-only"], pytest.param(["--workers", "2"], marks=pytest.mark.long)]
+    "how", [["--workers", "1"], pytest.param(["--workers", "2"], marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, code, how):
@@ -335,7 +335,7 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert err.splitlines()[-1].startswith("simfed: interrupted with 0 of 2 runs finished")
-    assert len(list(told("*/checkpoint/state.json"))) == 1
+    assert len(list(told("*/manifest.json"))) == 1
 
 
 def test_a_folder_that_may_not_be_entered_is_wrong_input(tiny, monkeypatch, capsys):

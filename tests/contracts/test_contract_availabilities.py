@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simfed.fleet.availability import Daily, Markov
-from simfed.fleet.battery import Battery
 from simfed.ground.registry import registry
 from simfed.testing import check_availability
 
@@ -71,13 +70,6 @@ class Neighbours:
         return Daily(22 * 3600.0, 6 * 3600.0, 3600.0 * np.arange(len(clients)))
 
 
-class Forgets(Battery):
-    def presence(self, clients, streams):
-        batteries = super().presence(clients, streams)
-        batteries.state = dict
-        return batteries
-
-
 @pytest.mark.parametrize(
     ("broken", "clause"),
     [
@@ -91,8 +83,3 @@ class Forgets(Battery):
 def test_a_broken_availability_is_named(broken, clause):
     with pytest.raises(AssertionError, match=clause):
         check_availability(broken)
-
-
-def test_a_battery_without_a_state_is_named():
-    with pytest.raises(AssertionError, match="go on alike from its state"):
-        check_availability(Forgets, **OPTIONS["battery"])

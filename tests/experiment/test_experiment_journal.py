@@ -1,5 +1,6 @@
 """Runs that go on over their journal, whatever became of it."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from struck import TINY
 import simfed
 from simfed.ground.errors import Interrupted, RunFailed
 from simfed.record.journal import NAME, read_finished
+from simfed.replay.journaled import Journaled
 
 
 def stop_after(last):
@@ -84,23 +86,42 @@ def test_a_run_that_decides_otherwise_is_refused_and_what_it_learned_is_kept(
     assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
 
 
-def test_who_stops_while_it_plays_again_is_told_what_is_kept(begun, tmp_path, capsys):
+@contextlib.contextmanager
+def interrupted_in(monkeypatch, round, interrupt):
+    """The merge of this round is interrupted, played again or not."""
+    merge = Journaled.merge
+
+    def merge_interrupted(self, number, *more):
+        if number == round:
+            interrupt()
+        return merge(self, number, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journaled, "merge", merge_interrupted)
+        yield
+
+
+def test_who_stops_while_it_plays_again_is_told_what_is_kept(begun, tmp_path, capsys, monkeypatch):
+    def stop():
+        raise KeyboardInterrupt
+
     shutil.copytree(begun[1] / "run", tmp_path / "run")
-    with pytest.raises(Interrupted, match=r"keeps the last checkpoint"):
-        gone_on(begun, tmp_path / "run", progress=stop_after(1))
+    stopped = pytest.raises(Interrupted, match=r"keeps the last checkpoint")
+    with interrupted_in(monkeypatch, 1, stop), stopped:
+        gone_on(begun, tmp_path / "run")
     gone_on(begun, tmp_path / "run", progress=True)
     assert "playing again up to round 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("pressed", "kept"), [(1, 3), (4, 4)])
-def test_ctrl_c_says_up_to_where_it_is_kept(begun, tmp_path, pressed, kept):
-    def press_ctrl_c(round, time_s, accuracy):
-        if round == pressed:
-            os.kill(os.getpid(), signal.SIGINT)
+def test_ctrl_c_says_up_to_where_it_is_kept(begun, tmp_path, pressed, kept, monkeypatch):
+    def press_ctrl_c():
+        os.kill(os.getpid(), signal.SIGINT)
 
     shutil.copytree(begun[1] / "run", tmp_path / "run")
-    with pytest.raises(Interrupted, match=f"stopped after round {kept}; --resume goes on"):
-        gone_on(begun, tmp_path / "run", progress=press_ctrl_c)
+    stopped = pytest.raises(Interrupted, match=f"stopped after round {kept}; --resume goes on")
+    with interrupted_in(monkeypatch, pressed, press_ctrl_c), stopped:
+        gone_on(begun, tmp_path / "run")
     assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
 
 

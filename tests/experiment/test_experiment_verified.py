@@ -107,7 +107,7 @@ def test_a_run_with_an_unknown_word_is_reported_in_one_sentence(tmp_path, column
     out = Forgery(column, change).of(play(tmp_path).path, tmp_path / "forged")
     assert main(["report", str(out), "--out", str(tmp_path / "page.html")]) == 2
     assert f"{column}: 'lost' is none of " in capsys.readouterr().err
-    assert f"{column}: 'lost' is none of " in verify(out)[0]
+    assert f"{column} of 1 rows is not what playing again comes to" in verify(out)[0]
 
 
 def test_a_student_that_diverged_is_said_in_one_sentence(tmp_path):

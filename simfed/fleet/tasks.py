@@ -338,13 +338,17 @@ class Tasks:
         work.append(Work("handling", SERVER, 1))
         if self._measure_losses(arrived) if measured is None else measured:
             work.append(Work("losses", SERVER, 1))
-        due = self.scenario.evaluation.due(round, self.scenario.rounds)
-        if due and self._test_samples and not self.method.personal:
+        if self.is_evaluated(round) and not self.method.personal:
             work += [
                 Work("evaluation", size.model, self._test_samples, name=f"evaluation of {name}")
                 for name, size in self.setting.prototypes.items()
             ]
         return work
+
+    def is_evaluated(self, round: int) -> bool:
+        """Return whether models are tested after this round."""
+        due = self.scenario.evaluation.due(round, self.scenario.rounds)
+        return due and self._test_samples > 0
 
     def _measure_losses(self, arrived: Iterable[Who]) -> bool:
         measures, group_of = self._measures, self._group_of_client

@@ -184,6 +184,7 @@ class Journaled:
             return self.real.merge(round, real, weights).plain()
 
         outcome = Outcome.of_plain(round, self._ask(self.key, f"merge {round}", ask))
+        self._check_evaluated(outcome)
         self._version = outcome.model_version
         for one in contributions:
             self._close(one)
@@ -240,6 +241,15 @@ class Journaled:
         if answer is None:
             raise RunFailed(f"{self.journal.path}: ends before {label}")
         return answer
+
+    def _check_evaluated(self, outcome: Outcome) -> None:
+        """Raises: `RunFailed` where models are evaluated in other rounds than is due."""
+        due = self._tasks.is_evaluated(outcome.round)
+        tested = bool(outcome.evaluation or outcome.clients)
+        # personal models are tested of those who have one, perhaps of nobody yet
+        if (tested and not due) or (due and not tested and not self._tasks.method.personal):
+            told = "evaluated, which is not due" if tested else "not evaluated, which is due"
+            raise RunFailed(f"{self.journal.path}: after round {outcome.round} models are {told}")
 
     def _go(self, *decision: str | int | None) -> None:
         text = json.dumps([self.key, *decision])

@@ -75,7 +75,9 @@ def test_examples_run(page, tmp_path, forks):
     in three rounds."""
     script = tmp_path / "example.py"
     code = examples(page).replace('"runs/', f'"{tmp_path}/runs/')
-    script.write_text(re.sub(r'"rounds": \d+', '"rounds": 3', code))
+    if page.stem != "methods":  # which says what its method learns
+        code = re.sub(r'"rounds": \d+', '"rounds": 3', code)
+    script.write_text(code)
     forks.stdin.write(f"{script}\n")
     forks.stdin.flush()
     assert forks.stdout.readline() == "0\n", script.with_suffix(".py.err").read_text()

@@ -136,7 +136,7 @@ def assert_controls_add_up(scenario, run):
     if scenario.method.kind != "scaffold":
         return
     folder = CheckpointFolder(run.path / "checkpoint", run.manifest["id"])
-    arrays = max(folder.kept(), key=lambda one: one.checkpoint.round).checkpoint.arrays
+    arrays = max(folder.kept(), key=lambda one: one.round).arrays
     control = arrays["server/a/control"]
     own = [arrays.get(f"own/{n}/control", 0 * control) for n in range(scenario.client_count)]
     np.testing.assert_allclose(control, sum(own) / len(own), atol=1e-5 * np.abs(own).max())

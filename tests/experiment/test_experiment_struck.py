@@ -53,7 +53,7 @@ CLOCK_STRIDE, LEARNING_STRIDE = 10, 24
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["kill", "full"])
 @pytest.mark.parametrize(
-    ("case", "operations"), [("begin", 100), ("go-on", 50), ("overwrite", 100), ("study", 100)]
+    ("case", "operations"), [("begin", 40), ("go-on", 30), ("overwrite", 70), ("study", 100)]
 )
 def test_operations_of_a_clock_are_struck(tmp_path, case, operations, how):
     (struck,) = strike("time-only", tmp_path, f"{case}:{how}:1:{CLOCK_STRIDE}").values()

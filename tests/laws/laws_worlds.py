@@ -261,7 +261,7 @@ VALUES: dict[str, Any] = {
     "upload": [0.3],
     "between": ["3 s", "1 s", laws.Distribution],
     "lasts": ["500 ms", "1 s", laws.Distribution],
-    "on": ["2 s", "500 ms", laws.Distribution],
+    "on": ["5 s", "20 s", laws.Distribution],
     "off": ["1 s", "300 ms", laws.Distribution],
     "lost": [0.1, 0.4],
     "doubled": [0.2, 0.5],

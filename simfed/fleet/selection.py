@@ -8,7 +8,7 @@ alike, and learning without a clock asks the same clients as a run with one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Protocol
 
@@ -269,10 +269,6 @@ class Selecting:
     def _facts(self) -> Facts:
         samples = np.fromiter(map(self._samples_of, range(self._clients)), np.int64, self._clients)
         return Facts.unknown(samples)
-
-
-_TOLD = fields(Facts)[1:]
-"""The facts that change while a run goes on: all but the samples."""
 
 
 def cohort(streams: Streams, round: int, clients: int, clients_per_round: int | None) -> Ints:

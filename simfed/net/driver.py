@@ -169,8 +169,7 @@ class Network:
         self._sent = 0
         self._timer: Event | None = None
         self._timer_at_s = inf
-        """When it is due on the engine's clock; `_timer_due_s`: on the environment's."""
-        self._timer_due_s = inf
+        """When it is due on the engine's clock."""
 
     def send(
         self,
@@ -232,13 +231,11 @@ class Network:
         at_s = self._engine.next_at_s()
         if at_s >= self._timer_at_s or not self._transfers:
             return
-        self._set_timer(at_s, float(self.env.now) + max(at_s - now_s, 0.0))
-
-    def _set_timer(self, at_s: float, due_s: float) -> None:
         if self._timer is not None:
             cancel(self.env, self._timer)
+        due_s = float(self.env.now) + max(at_s - now_s, 0.0)
         self._timer = at(self.env, due_s, AFTER_EVERYTHING_ELSE, self._wake)
-        self._timer_at_s, self._timer_due_s = at_s, due_s
+        self._timer_at_s = at_s
 
     def _wake(self, _: Event) -> None:
         at_s = max(self._timer_at_s, self._local_s())

@@ -146,7 +146,7 @@ class Clock:
         if self.presence is not None and not flight.over:
             leaves_at_s = self.presence.change_after(flight.client, self.env.now)
             if leaves_at_s < math.inf:
-                self._await_departure(flight, leaves_at_s)
+                flight.departure = at(self.env, leaves_at_s, call=partial(self._depart, flight))
 
     def cut(self, flight: Flight, cause: str) -> None:
         """See `World`."""
@@ -197,8 +197,7 @@ class Clock:
             self._end(flight)
             return
         step = course.steps[flight.done]
-        flight.order = order = next(self._numbers)
-        flight.running = running = Running(self.env.now, order)
+        flight.running = running = Running(self.env.now, next(self._numbers))
         if isinstance(step, Send):
             if course.packing and step == UPLOAD:
                 self._pack(flight, running)
@@ -254,18 +253,14 @@ class Clock:
             messages = self._messages
             assert messages is not None
             self._note_pause(flight, messages.timeout_s)
-            flight.order = running.order = next(self._numbers)
             if running.tries == messages.tries:
                 flight.lose("failed")
                 self._finish(flight)
                 return
-        running.started_at_s, running.ends_at_s = self.env.now, None
+        running.started_at_s = self.env.now
         step = flight.steps[flight.done]
         assert isinstance(step, Send)
         self._transmit(flight, running, step)
-
-    def _await_departure(self, flight: Flight, leaves_at_s: float) -> None:
-        flight.departure = at(self.env, leaves_at_s, call=partial(self._depart, flight))
 
     def _depart(self, flight: Flight, _: simpy.Event) -> None:
         flight.departure = end_of_instant(self.env, lambda _: self.cut(flight, "dropped"))
@@ -275,7 +270,6 @@ class Clock:
     def _work(self, flight: Flight, running: Running, step: Do) -> None:
         nth = flight.course.nths[flight.done]
         running.work = leg = self._leg_of(flight, step, running.started_at_s, nth)
-        running.ends_at_s = running.started_at_s + leg.duration_s
         self._set_timer(flight, running, self.env.timeout(leg.duration_s))
 
     def _leg_of(self, flight: Flight, step: Do, at_s: float, nth: int) -> Leg:
@@ -304,7 +298,6 @@ class Clock:
             packing.append(leg)
             whole_s += leg.duration_s
         running.packing, running.ahead_s = packing, whole_s / course.chunks
-        running.ends_at_s = at_s + running.ahead_s
         self._set_timer(flight, running, self.env.timeout(running.ahead_s))
 
     def _seconds_elsewhere(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
@@ -464,9 +457,7 @@ class Clock:
         assert self._messages is not None
         running.tries += 1
         running.started_at_s = now_s = self.env.now
-        running.ends_at_s = ends_at_s = now_s + self._messages.timeout_s
-        flight.order = running.order = next(self._numbers)
-        self._set_timer(flight, running, at(self.env, ends_at_s))
+        self._set_timer(flight, running, at(self.env, now_s + self._messages.timeout_s))
 
     def _fate(self, flight: Flight, running: Running, step: Send) -> Any:
         assert self._faults is not None

@@ -128,8 +128,6 @@ class Running:
     """Of one that waits for its turn, when it became ready."""
     order: int
     """Counts the beginnings of steps of all clients: at one instant, earlier ones come first."""
-    ends_at_s: float | None = None
-    """When the work or the pause will be done; None: it is a transfer."""
     work: Leg | None = None
     """What its work will have been."""
     transfer: Transfer | None = None
@@ -180,8 +178,6 @@ class Flight:
     """What it is doing."""
     departure: Any = None
     """The clock's handle of that instant."""
-    order: int = 0
-    """Of its latest step, as `Running.order` has it."""
     merges: int = 0
     """How many its server had made when it began."""
     staleness: int = 0

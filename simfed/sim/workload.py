@@ -214,7 +214,6 @@ class TimeOnlyWorkload:
         self._merges = 0
         privacy = tasks.scenario.privacy
         self._noisy = privacy is not None and privacy.level == "client"
-        self._open: dict[tuple[int, int | str], SizedContribution] = {}
         self._alike: dict[tuple[int, int, str], tuple[Plan, Choice, int, float]] = {}
 
     def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
@@ -229,9 +228,7 @@ class TimeOnlyWorkload:
         """See `TieredWorkload`."""
         size_bytes = self.tasks.uplink_bytes(task, NO_COMPRESSION)
         assert size_bytes is not None
-        lent = SizedContribution(task, NO_COMPRESSION, 0, size_bytes)
-        self._open[task.client, task.key] = lent
-        return lent
+        return SizedContribution(task, NO_COMPRESSION, 0, size_bytes)
 
     def gather(
         self,
@@ -250,9 +247,7 @@ class TimeOnlyWorkload:
         else:
             k = choice.k
             task, size_bytes, told = self._as_recorded(self._recorded, task, choice, k)
-        contribution = SizedContribution(task, choice, k, size_bytes, told)
-        self._open[task.client, task.key] = contribution
-        return contribution
+        return SizedContribution(task, choice, k, size_bytes, told)
 
     def _known(self, task: Task, choice: Choice) -> tuple[Plan, Choice, int, float]:
         """The plan and the choice, which keep their ids as long as they are here, K and the bytes
@@ -281,8 +276,6 @@ class TimeOnlyWorkload:
     ) -> Outcome:
         """Counts an accepted merge, unless there is nothing to merge; where clients are private,
         noise is merged at least."""
-        for contribution in contributions:
-            self.discard(contribution)
         recorded = self._recorded
         undone = recorded is not None and round in recorded.rolled_back
         self._merges += (bool(contributions) or self._noisy) and not undone
@@ -301,10 +294,7 @@ class TimeOnlyWorkload:
         return self.tasks.server_work(arrived, round, measured=measured)
 
     def discard(self, contribution: Contribution) -> None:
-        """It is under way no longer; there is nothing to give back."""
-        for one in contribution.merged if isinstance(contribution, SizedContribution) else ():
-            self.discard(one)
-        self._open.pop((contribution.task.client, contribution.task.key), None)
+        """See `Workload`: there is nothing to give back."""
 
     def timings(self) -> Mapping[str, float]:
         return {}

@@ -167,13 +167,9 @@ def carry_out_run(
                 directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
                 recorder = directory.recorder(own=parts.own_columns)
-            if directory is not None and mode != "time-only":
-                journal, live = directory.open_journal(), directory.last is None
+            if mode == "deployed" or (mode == "full" and directory is not None):
                 away = mode == "deployed"
-                workload = Journaled(parts.tasks, journal, workload, live=live, elsewhere=away)
-            elif mode == "deployed":
-                journal = Journal(Path(), appends=False)
-                workload = Journaled(parts.tasks, journal, workload, elsewhere=True)
+                workload = _make_journaled(parts, workload, directory, elsewhere=away)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, parts)
             observer = stack.enter_context(beside(parts, simulation)) if beside else None
@@ -323,6 +319,15 @@ def make_method_workload(parts: Parts, workers: int, device: str) -> Learning:
     """The learning side that the method names."""
     workload: type[Learning] = import_part(parts.scenario.method.made.workload)
     return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
+
+
+def _make_journaled(
+    parts: Parts, workload: Workload, directory: RunDirectory | None, *, elsewhere: bool
+) -> Journaled:
+    """Return the workload with its journal in `directory`; None: it is kept nowhere."""
+    journal = Journal(Path(), appends=False) if directory is None else directory.open_journal()
+    live = directory is None or directory.last is None
+    return Journaled(parts.tasks, journal, workload, live=live, elsewhere=elsewhere)
 
 
 def _choose_store(asked: TrajectoryStore | None, last: Checkpoint | None) -> TrajectoryStore | None:

@@ -45,7 +45,7 @@ class OtherDecisions(RunFailed):
     """A clock that is played over a journal decides otherwise than it did."""
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     """An answer of learning."""
 
     key: str
@@ -93,7 +93,7 @@ class Journal:
         return line.answer
 
     @property
-    def next(self) -> Line | None:
+    def next(self) -> JournalLine | None:
         """The next line; None: all answers were given."""
         return self._next
 
@@ -145,7 +145,7 @@ class Journal:
 
 def read_lines(
     path: Path, end: int | None = None, digest: hashlib.blake2b | None = None
-) -> Iterator[Line]:
+) -> Iterator[JournalLine]:
     """Yield the lines of a journal, compressed or not, up to `end` bytes (None: all).
 
     `digest` is told what is read. Raises: `InputError` for what is no journal.
@@ -168,7 +168,7 @@ def read_lines(
             done += len(text)
             if digest is not None:
                 digest.update(text)
-            yield Line(key, label, answer)
+            yield JournalLine(key, label, answer)
 
 
 def check_prefix(path: Path, prefix: Prefix) -> None:
@@ -187,7 +187,7 @@ def check_prefix(path: Path, prefix: Prefix) -> None:
         raise _make_damage_error(path, "it was changed, or is of another run")
 
 
-def read_finished(folder: Path, digest: Plain) -> Iterator[Line]:
+def read_finished(folder: Path, digest: Plain) -> Iterator[JournalLine]:
     """Yield the lines of the journal of the finished run in a folder.
 
     Raises: `InputError` at the end where they are not those of this digest.

@@ -17,7 +17,7 @@ from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.record import Run
-from simfed.record.journal import Line, read_finished
+from simfed.record.journal import JournalLine, read_finished
 from simfed.record.read import number_turns
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
@@ -86,7 +86,7 @@ class Recorded:
             by_k = sets_k and choice.codec.takes_k
             self._pulls.setdefault(client, []).append((choice, k if by_k else None))
 
-    def _read_journal(self, lines: Iterable[Line]) -> None:
+    def _read_journal(self, lines: Iterable[JournalLine]) -> None:
         for _, label, answer in lines:
             kind, _, what = label.partition(" ")
             if kind == "merge":

@@ -138,7 +138,7 @@ def choices(
 ) -> Spec:
     """A chart with a selector: label → what it shows.
 
-    subject: what the labels are, `run`, `clients` or `show`. Of runs, and where a label is (run,
+    subject: what the labels are, `run` or `clients`. Of runs, and where a label is (run,
     part), the page's one switch of runs chooses among runs and the selector among parts.
     """
     entries = []

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed, within
 from simfed.ground.inputs import check_file, read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
@@ -170,10 +170,8 @@ def _extend_mapping(
         return data
     if not isinstance(base, str):
         raise InputError("the name of another file", where=f"{source}: extends", got=base)
-    try:
+    with within(f"{source}: extends"):
         check_file(folder / base)
-    except InputError as error:
-        raise error.within(f"{source}: extends") from None
     return _merge_mappings(read_yaml(folder / base, _seen=_seen), data)
 
 

@@ -25,10 +25,7 @@ class Source(NamedTuple):
 SOURCES = {
     "grid5000": Source("Jetson boards at Grid'5000", "grid5000_runs"),
     "openfl": Source("OpenFL over a throttled line", "openfl_bandwidth"),
-    "safa": Source("SAFA's rounds", "safa_rounds"),
     "mcmahan": Source("McMahan's rounds", "mcmahan_rounds"),
-    "fedcs": Source("FedCS's clients per round", "fedcs_rounds"),
-    "production": Source("Sessions in production", "production_sessions"),
     "staleness": Source("Staleness of asynchronous SGD", "staleness_theory"),
 }
 

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-import fedcs_rounds
 import numpy as np
 import pytest
 import validation_page
-from fedcs_rounds import FedCS, World
 from grid5000_runs import (
     Seconds,
     Watts,
@@ -22,14 +20,12 @@ from ledger import FITTED, HERE, PAGE, median_error, read_rows
 from mcmahan_rounds import rounds_to
 from openfl_bandwidth import ROUNDS, Costs, predict_s
 from pages import put_between
-from safa_rounds import Task, average_rounds, read_speeds
 from scipy import stats
 from staleness_theory import exponential_factors, mean_staleness
 from validation_page import SOURCES, page_parts
 
 import simfed
 from simfed.calibrate.twin_log import read_log
-from simfed.fleet.selection import Facts
 from simfed.ground.errors import InputError
 
 
@@ -60,8 +56,6 @@ def test_a_changed_row_changes_the_page(monkeypatch):
 
 
 def test_what_the_sources_are_held_to():
-    exact = [row for row in read_rows("safa") if abs(row.published - row.simfed) < 0.005]
-    assert len(exact) >= 37
     assert sum(row.covered for row in read_rows("staleness")) >= 22  # of 24, at 95 %
     held_out = [row for row in read_rows("openfl") if row.use != FITTED]
     assert median_error(held_out) < 0.07
@@ -129,53 +123,9 @@ def test_envoys_share_one_line():
     assert predict_s(costs, 3, 64) == pytest.approx(closed_form_s, rel=1e-6)
 
 
-def test_a_round_that_reaches_the_limit_is_the_limit_and_the_distribution():
-    task = Task("made up", 4, 3, 1, 1, 4, 200.0, ())
-    as_added_up_s, corrected_s = average_rounds(task, [1.0, *[1e6] * 3], share=1.0, crash=0.0)
-    distribution_s = 4 * 10 / 1250
-    assert corrected_s == pytest.approx(200 + distribution_s)
-    assert as_added_up_s == pytest.approx(200 + distribution_s * (1 + 2 + 3) / 3)
-
-
-def test_a_round_in_time_is_as_long_as_its_slowest_client():
-    task = Task("made up", 4, 3, 1, 1, 4, 500.0, ())
-    _, corrected_s = average_rounds(task, [1.0, 2.0, 30.0, 4.0], share=1.0, crash=0.0)
-    assert corrected_s == pytest.approx(30 + 2 * 10 / 0.175 + 4 * 10 / 1250)
-
-
-def test_speeds_are_read_from_a_checkout(tmp_path):
-    (tmp_path / "gen").mkdir()
-    (tmp_path / "gen" / "clients_perf_2").write_text("1.5\n2.5\n")
-    assert read_speeds(tmp_path, 2).tolist() == [1.5, 2.5]
-    for folder in (None, tmp_path / "nowhere"):
-        with pytest.raises(InputError, match="checkout of wingter562/SAFA"):
-            read_speeds(folder, 2)
-
-
 def test_staleness_among_equals_is_the_number_of_others():
     assert mean_staleness([2.0] * 5, 3) == pytest.approx([2.0] * 5)
     assert mean_staleness([1.0, 3.0], 2) == pytest.approx([3.0, 1 / 3])
-
-
-def test_fedcs_adds_the_client_that_lengthens_the_round_least(monkeypatch):
-    # seconds to send the model 10, 20, 40, 10; trained after 50, 10, 5, 100: the shortest round of
-    # one is the multicast of 20, training of 10 and upload of 20 of client 1; then 0 (upload behind
-    # its training at 50, until 60) and 3 (100 to 110); client 2 would double the multicast
-    world = World(18.3e6 / np.array([10.0, 20, 40, 10]), np.array([50.0, 10, 5, 100]))
-    monkeypatch.setattr(fedcs_rounds, "draw_world", lambda number: world)
-    facts, rng = Facts.unknown(np.ones(4, np.int64)), np.random.default_rng(0)
-    everybody = np.arange(4)
-
-    def choose(deadline_s, greedy=True):
-        monkeypatch.setattr(fedcs_rounds, "ROUND_S", deadline_s)
-        return FedCS(0, greedy).choose(everybody, 4, facts, round=1, rng=rng).tolist()
-
-    assert choose(50.0) == []
-    assert choose(51.0) == [1]
-    assert choose(81.0) == [0, 1]
-    assert choose(131.0) == [0, 1, 3]
-    assert choose(191.0) == [0, 1, 2, 3]
-    assert {tuple(choose(131.0, greedy=False)) for _ in range(20)} > {(0, 1, 3)}
 
 
 def test_rounds_to_a_target_are_read_off_the_best_accuracy_so_far():

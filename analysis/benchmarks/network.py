@@ -135,7 +135,7 @@ def in_simpy(case: Case) -> None:
 
     def client(number: int, flow: dict[str, Any]) -> Any:
         yield env.timeout(flow["start_s"])
-        yield network.send(number, flow["size_bytes"]).done
+        yield network.send(number, flow["size_bytes"])
 
     for number, flow in enumerate(case["flows"]):
         env.process(client(number, flow))

@@ -24,7 +24,7 @@ class LinkUses:
     >>> from simfed.net import Network, Star
     >>> env, uses = simpy.Environment(), LinkUses()
     >>> network = Network(env, Star(1, up_bytes_per_s=4.0), on_use=uses)
-    >>> env.run(network.send(0, 30.0).done)
+    >>> env.run(network.send(0, 30.0))
     7.5
     >>> [(use.link, use.from_s, use.to_s, use.bytes) for use in uses]
     [('client-0/up', 0.0, 7.5, 30.0)]

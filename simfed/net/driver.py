@@ -7,7 +7,6 @@ makespan from `env.now` at the end of a run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf, isfinite
 from typing import NamedTuple, NoReturn
@@ -21,7 +20,7 @@ from simfed.ground.vocabulary import LinkUse
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, check_weight
 from simfed.net.following import DeadLink
-from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel
+from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel, ring
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 from simfed.net.models import ModelSpec, make_model
@@ -46,30 +45,22 @@ class Pace(NamedTuple):
         return size_bytes / whole_s if whole_s > 0 else inf
 
 
-@dataclass(slots=True, eq=False)
-class Transfer:
-    """One payload on its way."""
+class Transfer(Event):
+    """One payload on its way: the event of its arrival, whose value is its exact duration in
+    seconds. It is never on the clock: who waits for it goes on in the middle of the network's
+    wake-up."""
 
-    network: Network
-    client: int
-    direction: Direction
-    size_bytes: float
-    flow: Flow
-    started_at_s: float
-    tell: Callable[[float], None] | None = None
-    """Called when it has arrived, with its duration: what waits for `done` costs an event more."""
-    spent_s: float | None = None
-    """Its exact duration, once it has arrived."""
-    _done: Event | None = None
-
-    @property
-    def done(self) -> Event:
-        """The event of its arrival; its value is the exact duration in seconds."""
-        if self._done is None:
-            self._done = self.network.env.event()
-            if self.spent_s is not None:
-                self._done.succeed(self.spent_s)
-        return self._done
+    def __init__(
+        self,
+        network: Network,
+        client: int,
+        direction: Direction,
+        size_bytes: float,
+        flow: Flow,
+    ) -> None:
+        super().__init__(network.env)
+        self.network, self.client, self.direction = network, client, direction
+        self.size_bytes, self.flow = size_bytes, flow
 
     @property
     def name(self) -> str:
@@ -113,9 +104,9 @@ class Transfer:
         return flow.dwelt_s.get(OWN_CAP, 0.0) * (1 - at_rate)
 
     def cancel(self) -> float:
-        """Stop the transfer now; the payload bytes it had moved. `done` then never happens.
+        """Stop the transfer now; the payload bytes it had moved. It then never happens.
 
-        A transfer that ends at this very instant has ended: its `done` happens, the answer is
+        A transfer that ends at this very instant has ended: it happens, the answer is
         `size_bytes`. Cancelling twice, or after the end, changes nothing.
         """
         return self.network._cancel(self)
@@ -141,7 +132,7 @@ class Network:
     >>> env = simpy.Environment()
     >>> network = Network(env, Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0))
     >>> slow, fast = network.send(0, 30.0), network.send(1, 12.0)
-    >>> env.run(fast.done), env.run(slow.done)
+    >>> env.run(fast), env.run(slow)
     (4.0, 8.5)
     >>> fast.bottleneck, slow.bottleneck
     ('server/receive', 'client-0/up')
@@ -212,9 +203,7 @@ class Network:
             cap = pace.cap(flow.size_bytes, idle_bytes_per_s)
             flow.cap_bytes_per_s = min(flow.cap_bytes_per_s, cap)
         engine.start(flow, now_s)
-        transfer = self._transfers[flow] = Transfer(
-            self, client, direction, size_bytes, flow, self.env.now
-        )
+        transfer = self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow)
         self._wake_in_time(now_s)
         return transfer
 
@@ -242,7 +231,7 @@ class Network:
         self._timer, self._timer_at_s = None, inf
         arrived = self._play_until(at_s)
         if len(arrived) == 1:
-            _report_arrival(arrived[0])
+            _ring_arrival(arrived[0])
         else:  # what the first one sets off at this instant may come before the second is told
             self._tell_in_turn(arrived)
 
@@ -256,11 +245,10 @@ class Network:
         arrived = []
         for flow in ended:
             transfer = self._transfers.pop(flow)
-            transfer.spent_s = flow.spent_s
-            if transfer._done is not None:
-                transfer._done.succeed(flow.spent_s)
-            if transfer.tell is not None:
+            if transfer.callbacks:
                 arrived.append(transfer)
+            else:
+                _ring_arrival(transfer)
         self._wake_in_time(at_s)
         return arrived
 
@@ -272,7 +260,7 @@ class Network:
     def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
         for transfer in arrived:
             telling = self.env.event().succeed()
-            telling.callbacks.append(partial(_report_arrival, transfer))
+            telling.callbacks.append(partial(_ring_arrival, transfer))
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
         waiting = [self._transfers[flow] for flow in dead.flows]
@@ -316,7 +304,5 @@ class Network:
         self._on_use.add(numbers, self._epoch_at_s)
 
 
-def _report_arrival(transfer: Transfer, _: Event | None = None) -> None:
-    if transfer.tell is not None:  # nobody has let go of it since
-        assert transfer.spent_s is not None
-        transfer.tell(transfer.spent_s)
+def _ring_arrival(transfer: Transfer, _: Event | None = None) -> None:
+    ring(transfer, transfer.flow.spent_s)

@@ -9,7 +9,15 @@ from typing import Any, cast
 import simpy
 from simpy.events import NORMAL, Event, EventPriority
 
-__all__ = ["AFTER_EVERYTHING_ELSE", "Call", "Environment", "at", "cancel", "end_of_instant"]
+__all__ = [
+    "AFTER_EVERYTHING_ELSE",
+    "Call",
+    "Environment",
+    "at",
+    "cancel",
+    "end_of_instant",
+    "ring",
+]
 
 Call = Callable[[Event], Any]
 
@@ -52,6 +60,15 @@ def at(
     event = _make_done_event(env, call)
     heapq.heappush(env._queue, (max(at_s, env.now), priority, next(env._eid), event))
     return event
+
+
+def ring(event: Event, value: Any = None) -> None:
+    """Have an event happen in the middle of what happens now: who waits for it goes on at once,
+    without a turn on the clock."""
+    callbacks, event.callbacks = event.callbacks, cast(Any, None)
+    event._ok, event._value = True, value
+    for call in callbacks:
+        call(event)
 
 
 def cancel(env: simpy.Environment, event: Event | None) -> None:

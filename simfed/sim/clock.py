@@ -30,7 +30,7 @@ from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.steps import CLIENT, UPLOAD, Do, Send, Wait
 from simfed.net import LinkUses, Network
-from simfed.net.driver import Pace
+from simfed.net.driver import Pace, Transfer
 from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, LaidSteps, Leg, Running
@@ -431,12 +431,12 @@ class Clock:
             weight=weight,
             pace=pace,
         )
-        transfer.tell = partial(self._arrive, flight, running)
+        transfer.callbacks.append(partial(self._arrive, flight, running))
 
-    def _arrive(self, flight: Flight, running: Running, spent_s: float) -> None:
+    def _arrive(self, flight: Flight, running: Running, transfer: simpy.Event) -> None:
         """The last byte of a transmission is there."""
-        transfer, running.transfer = running.transfer, None
-        assert transfer is not None
+        assert isinstance(transfer, Transfer)
+        running.transfer, spent_s = None, transfer.value
         step = flight.course.steps[flight.done]
         assert isinstance(step, Send)
         phase = name = step.phase
@@ -486,7 +486,7 @@ class Clock:
             if running is self._served:
                 self._serve_next()
         elif transfer is not None:
-            transfer.tell = None
+            transfer.callbacks.clear()
             # not the flow's weight: in a cell that is its client's there, times the copies
             copies = 1 if self._messages is None else self._fate(flight, running, step).copies
             name, moved_bytes = step.phase if copies == 1 else "doubled", transfer.cancel()

@@ -23,7 +23,7 @@ def world(star: Star, **options):
 def story(env, network, log, client, size, *, after=0.0, direction="up", name=None):
     yield env.timeout(after)
     log.append((env.now, f"{name or client} starts"))
-    duration_s = yield network.send(client, size, direction).done
+    duration_s = yield network.send(client, size, direction)
     log.append((env.now, f"{name or client} ends after {duration_s:g}"))
 
 
@@ -47,7 +47,7 @@ def test_two_clients_share_the_servers_link():
 def test_up_and_down_are_different_links():
     env, network = world(Star(1, up_bytes_per_s=2.0, down_bytes_per_s=8.0))
     up, down = network.send(0, 8.0), network.send(0, 8.0, "down")
-    assert (env.run(down.done), env.run(up.done)) == (1.0, 4.0)
+    assert (env.run(down), env.run(up)) == (1.0, 4.0)
     assert (up.bottleneck, down.bottleneck) == ("client-0/up", "client-0/down")
 
 
@@ -56,7 +56,7 @@ def test_a_dedicated_link_takes_size_over_capacity_to_1e12_however_late(late_s):
     env, network = world(Star(1, up_bytes_per_s=6.25e6, receive_bytes_per_s=125e6))
     env.run(env.timeout(late_s)) if late_s else None
     size = 1000 * (32 + 13.94) / 8
-    assert env.run(network.send(0, size).done) == pytest.approx(size / 6.25e6, rel=1e-12)
+    assert env.run(network.send(0, size)) == pytest.approx(size / 6.25e6, rel=1e-12)
 
 
 def test_a_dedicated_link_stays_exact_while_others_come_and_go():
@@ -67,7 +67,7 @@ def test_a_dedicated_link_stays_exact_while_others_come_and_go():
     for client in range(1, 5):
         for k in range(3):
             env.process(story(env, network, log, client, 1e5 * client + k, after=0.15 * k))
-    assert env.run(network.send(0, 333_333.0).done) == 333_333.0 / 1e6
+    assert env.run(network.send(0, 333_333.0)) == 333_333.0 / 1e6
 
 
 def test_late_short_transfers_that_share_keep_their_digits():
@@ -75,8 +75,8 @@ def test_late_short_transfers_that_share_keep_their_digits():
     env, network = world(Star(2, receive_bytes_per_s=1e6))
     env.run(env.timeout(1e7 + 0.1))
     a, b = network.send(0, 500.0), network.send(1, 500.0)
-    assert env.run(a.done) == pytest.approx(1e-3, rel=1e-12)
-    assert b.done.value == pytest.approx(1e-3, rel=1e-12)
+    assert env.run(a) == pytest.approx(1e-3, rel=1e-12)
+    assert b.value == pytest.approx(1e-3, rel=1e-12)
 
 
 def test_the_simulation_ends_when_the_last_transfer_does():
@@ -90,7 +90,7 @@ def test_the_simulation_ends_when_the_last_transfer_does():
 def test_unlimited_links_take_their_latency_only():
     env, network = world(Star(2, latency_s=0.5, server_latency_s=0.25))
     transfer = network.send(0, 1e9)
-    assert env.run(transfer.done) == 0.75
+    assert env.run(transfer) == 0.75
     assert (transfer.bottleneck, transfer.limited_s) == (None, {})
 
 
@@ -107,7 +107,7 @@ def test_the_bottleneck_until_now_is_known_before_the_end():
 def test_the_bottleneck_is_the_link_that_limited_it_longest():
     env, network = world(Star(2, up_bytes_per_s=[3.0, 100.0], receive_bytes_per_s=4.0))
     slow, fast = network.send(0, 20.0), network.send(1, 4.0)
-    env.run(slow.done)
+    env.run(slow)
     # 2 each for 2 s; then 0 alone at its own link's 3
     assert slow.limited_s == {"server/receive": 2.0, "client-0/up": pytest.approx(16 / 3)}
     assert slow.bottleneck == "client-0/up"
@@ -147,8 +147,8 @@ def test_a_cancelled_transfer_reports_what_it_moved_and_makes_room():
     assert left.cancel() == 6.0
     assert left.cancel() == 6.0  # again changes nothing
     assert not left.in_flight
-    assert env.run(stays.done) == 4.0
-    assert not left.done.triggered
+    assert env.run(stays) == 4.0
+    assert not left.triggered
 
 
 def test_a_transfer_cancelled_at_the_instant_it_ends_has_ended():
@@ -163,7 +163,7 @@ def test_a_transfer_cancelled_at_the_instant_it_ends_has_ended():
     env.process(deadline())
     env.run()
     assert moved == [8.0]
-    assert transfer.done.value == 2.0
+    assert transfer.value == 2.0
 
 
 def test_who_asked_to_be_told_of_an_arrival_is_told_at_its_instant_with_its_duration():
@@ -171,10 +171,12 @@ def test_who_asked_to_be_told_of_an_arrival_is_told_at_its_instant_with_its_dura
     told = []
     for client, size in ((0, 4.0), (1, 4.0), (2, 10.0)):
         transfer = network.send(client, size)
-        transfer.tell = lambda spent_s, client=client: told.append((client, env.now, spent_s))
+        transfer.callbacks.append(
+            lambda event, client=client: told.append((client, env.now, event.value))
+        )
     env.run()
     assert told == [(0, 2.0, 2.0), (1, 2.0, 2.0), (2, 3.0, 3.0)]
-    assert transfer.done.value == 3.0  # asked for afterwards
+    assert transfer.value == 3.0  # asked for afterwards
 
 
 def test_what_an_arrival_sets_off_comes_before_the_next_one_of_the_instant_is_told():
@@ -192,7 +194,7 @@ def test_what_an_arrival_sets_off_comes_before_the_next_one_of_the_instant_is_to
 
     for client in range(2):
         transfer = network.send(client, 4.0)
-        transfer.tell = partial(tell, client)
+        transfer.callbacks.append(partial(tell, client))
     env.run()
     assert log == [0, "a process", 1]
 
@@ -202,12 +204,12 @@ def test_arrivals_that_a_cancellation_comes_upon_are_told_after_it():
     told = []
     for client in range(2):
         transfer = network.send(client, 4.0)
-        transfer.tell = lambda spent_s, client=client: told.append((client, spent_s))
+        transfer.callbacks.append(lambda event, client=client: told.append((client, event.value)))
     late = network.send(2, 10.0)
 
     def cut(_):
         told.append(late.cancel())
-        transfer.tell = None  # nobody cares for the second any longer
+        transfer.callbacks.clear()  # nobody cares for the second any longer
 
     env.timeout(2.0).callbacks.append(cut)  # comes before the network's own wake-up
     env.run()
@@ -217,8 +219,8 @@ def test_arrivals_that_a_cancellation_comes_upon_are_told_after_it():
 def test_a_deadline_race_with_simpys_any_of():
     env, network = world(Star(1, up_bytes_per_s=4.0))
     transfer = network.send(0, 100.0)
-    env.run(transfer.done | env.timeout(5.0))
-    assert not transfer.done.triggered
+    env.run(transfer | env.timeout(5.0))
+    assert not transfer.triggered
     assert transfer.cancel() == 20.0
 
 
@@ -234,7 +236,7 @@ def test_a_transfer_cancelled_in_its_latency_moved_nothing():
 def test_capacity_zero_for_a_while_pauses():
     trace = LinkTrace(Trace.of([0.0, 1.0, 3.0], [4.0, 0.0, 2.0], 10.0, "hold"))
     env, network = world(Star(1, traces={(0, "up"): trace}))
-    assert env.run(network.send(0, 10.0).done) == pytest.approx(1.0 + 2.0 + 3.0)
+    assert env.run(network.send(0, 10.0)) == pytest.approx(1.0 + 2.0 + 3.0)
 
 
 @pytest.mark.parametrize(
@@ -265,18 +267,18 @@ def test_a_transfer_that_starts_on_a_dead_link_is_an_error_too():
 def test_a_trace_goes_on_while_nobody_uses_its_link():
     trace = LinkTrace(Trace.of([0.0, 10.0], [1.0, 5.0], 20.0, "loop"), offset_s=3.0)
     env, network = world(Star(1, traces={(0, "up"): trace}))
-    assert env.run(network.send(0, 2.0).done) == 2.0
+    assert env.run(network.send(0, 2.0)) == 2.0
     env.run(until=106.0)  # 109 in the trace: 9 s into its sixth turn
-    assert env.run(network.send(0, 6.0).done) == pytest.approx(2.0)
+    assert env.run(network.send(0, 6.0)) == pytest.approx(2.0)
 
 
 def test_a_link_finds_its_place_in_its_trace_anew_while_others_are_busy():
     trace = LinkTrace(Trace.of([0.0, 10.0], [1.0, 5.0], 20.0, "loop"))
     env, network = world(Star(2, up_bytes_per_s=[1.0, 1.0], traces={(0, "up"): trace}))
     network.send(1, 1000.0)  # the network is never idle
-    assert env.run(network.send(0, 2.0).done) == 2.0
+    assert env.run(network.send(0, 2.0)) == 2.0
     env.run(until=55.0)  # changes at 10, 20, … have passed unseen: it is 15 s into the third turn
-    assert env.run(network.send(0, 10.0).done) == pytest.approx(2.0)
+    assert env.run(network.send(0, 10.0)) == pytest.approx(2.0)
 
 
 def test_tcps_segment_time_is_that_of_the_capacity_it_meets():
@@ -284,7 +286,7 @@ def test_tcps_segment_time_is_that_of_the_capacity_it_meets():
     trace = LinkTrace(Trace.of([0.0, 1.0], [7e5, 1e5], 1e6, "loop"))
     env, network = world(Star(1, latency_s=0.05, traces={(0, "up"): trace}), model="tcp")
     env.run(until=10.0)
-    took = env.run(network.send(0, 1448.0).done)
+    took = env.run(network.send(0, 1448.0))
     assert took == pytest.approx(0.15 + (2 * 54 + 1502) / 1e5)
 
 
@@ -293,7 +295,7 @@ def test_a_persistent_tcp_connection_spares_the_handshake():
     took = []
     for handshake in (True, False):
         env, network = world(star, model=Tcp(handshake=handshake))
-        took.append(env.run(network.send(0, 1e4).done))
+        took.append(env.run(network.send(0, 1e4)))
     assert took[0] - took[1] == pytest.approx(0.1 + 2 * 54 / 1e6)
 
 
@@ -318,7 +320,7 @@ def test_play_gives_what_the_network_gives(model):
     def client(send):
         yield env.timeout(send.at_s)
         transfer = network.send(send.client, send.size_bytes, send.direction)
-        uses[send.client] = ((yield transfer.done), transfer.bottleneck)
+        uses[send.client] = ((yield transfer), transfer.bottleneck)
 
     for send in sends:
         env.process(client(send))
@@ -391,7 +393,7 @@ def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
         star = Star(1, up_bytes_per_s=rate, receive_bytes_per_s=2 * rate, latency_s=latency_s)
         network = Network(env, star)
         pace = Pace(chunks, whole_s * (chunks - 1) / chunks)
-        took_s = env.run(network.send(0, size, pace=pace).done)
+        took_s = env.run(network.send(0, size, pace=pace))
         sent_s = size / rate
         longer += whole_s > sent_s
         rest_s = (chunks - 1) / chunks * max(whole_s, sent_s) + sent_s / chunks
@@ -402,8 +404,8 @@ def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
 def test_a_paced_upload_over_an_unlimited_path_ends_with_its_compression():
     env = simpy.Environment()
     network = Network(env, Star(1))
-    assert env.run(network.send(0, 100.0, pace=Pace(4, 3.0)).done) == 3.0
-    assert env.run(network.send(0, 100.0, pace=Pace(4, 0.0)).done) == 0.0
+    assert env.run(network.send(0, 100.0, pace=Pace(4, 3.0))) == 3.0
+    assert env.run(network.send(0, 100.0, pace=Pace(4, 0.0))) == 0.0
 
 
 def test_a_paced_upload_never_ends_before_its_compression():
@@ -412,7 +414,7 @@ def test_a_paced_upload_never_ends_before_its_compression():
         env = simpy.Environment()
         trace = LinkTrace(Trace([0.0, 1.0], rates, 2.0, end="hold"))
         network = Network(env, Star(1, traces={(0, "up"): trace}))
-        assert env.run(network.send(0, 100.0, pace=Pace(4, 6.0)).done) >= 6.0
+        assert env.run(network.send(0, 100.0, pace=Pace(4, 6.0))) >= 6.0
 
 
 def test_a_paced_upload_in_a_cell_goes_by_what_its_radio_gives():
@@ -421,7 +423,7 @@ def test_a_paced_upload_in_a_cell_goes_by_what_its_radio_gives():
         env = simpy.Environment()
         home = Cell("home", [0], [1.0], [1.0], share=0.5)
         star = Star(1, up_bytes_per_s=50.0, cells=[home], traces=traces)
-        took_s = env.run(Network(env, star).send(0, 100.0, pace=Pace(4, 6.0)).done)
+        took_s = env.run(Network(env, star).send(0, 100.0, pace=Pace(4, 6.0)))
         assert took_s == pytest.approx(6.0 + 1.0, rel=1e-9)
 
 
@@ -430,4 +432,4 @@ def test_two_paced_uploads_that_share_a_link_are_held_by_it_or_by_their_caps():
     env = simpy.Environment()
     network = Network(env, Star(2, receive_bytes_per_s=100.0))
     both = [network.send(client, 50.0, pace=Pace(2, 0.1)) for client in (0, 1)]
-    assert [env.run(one.done) for one in both] == [1.0, 1.0]
+    assert [env.run(one) for one in both] == [1.0, 1.0]

@@ -195,8 +195,8 @@ def ends_of(topology):
     network = Network(env, topology)
     transfers = [network.send(0, 1e6, "up"), network.send(1, 1e6, "up")]
     transfers.append(network.send(0, 2e5, "down"))
-    env.run(env.all_of([transfer.done for transfer in transfers]))
-    return sorted(transfer.done.value for transfer in transfers)
+    env.run(env.all_of(transfers))
+    return sorted(transfer.value for transfer in transfers)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])

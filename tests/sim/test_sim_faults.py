@@ -102,7 +102,7 @@ def test_one_flow_of_two_copies_is_two_flows(up, receive, sizes):
             sent += [network.send(0, sizes[0]), network.send(0, sizes[0])]
         else:
             sent.append(network.send(0, 2 * sizes[0], weight=2.0))
-        ends.append([env.run(transfer.done) for transfer in sent])
+        ends.append([env.run(transfer) for transfer in sent])
     assert ends[0] == pytest.approx(ends[1][:-1])
     assert ends[1][-1] == pytest.approx(ends[1][-2])
 
@@ -147,7 +147,7 @@ def test_a_stalled_link_carries_nothing_and_then_goes_on():
     env = simpy.Environment()
     uses = []
     network = Network(env, star, on_use=uses.append)
-    assert env.run(network.send(0, 150.0).done) == 17.0
+    assert env.run(network.send(0, 150.0)) == 17.0
     assert [(use.from_s, use.to_s, use.bytes) for use in uses] == [
         (0.0, 10.0, 100.0),
         (10.0, 12.0, 0.0),
@@ -160,7 +160,7 @@ def test_an_unlimited_link_cannot_stall():
     faults = Faults(Streams(0), stalls=Rhythm(Discrete((1e-3,)), Discrete((100.0,))))
     stall(star, faults.stalls_of, access=True, lines=True)
     env = simpy.Environment()
-    assert env.run(Network(env, star).send(0, 1e9).done) == 0.0
+    assert env.run(Network(env, star).send(0, 1e9)) == 0.0
 
 
 def test_stalls_lie_over_traces_whatever_these_do_at_their_end():
@@ -173,7 +173,7 @@ def test_stalls_lie_over_traces_whatever_these_do_at_their_end():
         star = Star(1, traces={(0, "up"): trace})
         stall(star, faults.stalls_of, access=True, lines=True)
         env = simpy.Environment()
-        seconds[end] = env.run(Network(env, star).send(0, 400.0).done)
+        seconds[end] = env.run(Network(env, star).send(0, 400.0))
     # looped: 10 B/s for 3 s, 30 for 1, then 4 and 1 s in turn; the 2 s from 10 and 22 are lost
     carried = [*[10] * 3, 30, *([10] * 4 + [30]) * 6]
     for second in (10, 11, 22, 23):
@@ -194,7 +194,7 @@ def test_transfers_over_a_link_that_stays_at_0_under_its_stalls_end_the_run():
     env = simpy.Environment()
     transfer = Network(env, star).send(0, 50.0)
     with pytest.raises(RunFailed, match="its capacity is 0 for ever"):
-        env.run(transfer.done)
+        env.run(transfer)
 
 
 def test_what_came_since_the_last_merge_is_lost_when_the_server_restarts():

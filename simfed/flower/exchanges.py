@@ -282,9 +282,7 @@ class Exchanges:
                 del self._latest[flight.client]
         for kind, from_s, to_s in self._work:
             recorder.spans.append(Span("server", kind, kind, played.round, None, from_s, to_s))
-        recorder.spans.extend(rows.list_link_spans(uses, played.round))
-        recorder.links.extend(uses)
-        uses.clear()
+        rows.record_links(recorder, uses, played.round)
         accuracy = self._metric(self._metrics.accuracy, "acc")
         loss = self._metric(self._metrics.loss, "loss")
         if accuracy is not None or loss is not None:

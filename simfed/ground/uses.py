@@ -82,6 +82,21 @@ class LinkUses:
         self._epochs += [(here + first, epoch_s) for first, epoch_s in others._epochs]
         self._numbers.extend(others._numbers)
 
+    def order(self) -> None:
+        """Put uses that end at one instant in the order of their links' names, whatever ended them
+        first."""
+        ends_s = self._numbers[2::_EACH]
+        if len(set(ends_s)) == len(ends_s):
+            return  # as in most rounds of one client
+        table = np.frombuffer(self._numbers, np.float64).reshape(-1, _EACH)
+        links, place = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
+        names = [self.name_of(link) for link in links.tolist()]
+        rank = np.argsort(np.argsort(np.array(names)))[place]
+        begins = [first // _EACH for first, _ in self._epochs]
+        epoch = np.repeat(np.arange(len(begins)), np.diff([*begins, len(table)]))
+        ordered = table[np.lexsort((rank, table[:, 2], epoch))].ravel()
+        self._numbers = array("d", ordered.tobytes())
+
     def clear(self) -> None:
         """Forget all uses; names of links stay."""
         del self._numbers[:]

@@ -197,7 +197,7 @@ class Edge:
         if part.blame is None or played.duration_s > part.blame[0]:
             part.blame = played.duration_s, edges.server.blame_clients(closing)
         edges.note_merge(self.spec.name, self.aggregator.merges, closing, played)
-        into, track = edges.recorder.spans, self.spec.name
+        into, track = edges.spans, self.spec.name
         begun_s, until_s = closing.started_at_s, closing.at_s
         if until_s > begun_s:
             name = f"merge {part.merges}"
@@ -251,6 +251,10 @@ class Edges:
         """By the names of their tasks, of participations that the cloud has not merged."""
         self.stray: list[Settled] = []
         """Clients' participations that came to no merge."""
+        self.spans: list[Span] = []
+        """What edge servers did, and below their merges, since the cloud's last merge: several may
+        act at one instant, so they are put in order before they are recorded."""
+        self._merges: list[Merge] = []
         workload.place([spec.clients.tolist() for spec in edges])
         backbone.connect(self)
         backbone.come_to(self._come)
@@ -323,7 +327,7 @@ class Edges:
             until_s = at_s + leg.duration_s
             if leg.phase != BARRIER and leg.duration_s > 0:
                 labels = edge.spec.name, leg.phase, leg.name, flight.task.round
-                self.recorder.spans.append(Span(*labels, None, at_s, until_s))
+                self.spans.append(Span(*labels, None, at_s, until_s))
             at_s = until_s
         self.server.land_edge(flight)
 
@@ -335,7 +339,7 @@ class Edges:
     def note_merge(self, name: str, merge: int, closing: Closing, played: Played) -> None:
         """The row of a merge at a node, the cloud's included."""
         taken = closing.taken
-        self.recorder.merges.append(
+        self._merges.append(
             Merge(
                 node=name,
                 merge=merge,
@@ -364,6 +368,10 @@ class Edges:
         """The clients' participations that a merge of the cloud settles, in the order in which
         tables have them."""
         settled, self.stray = self.stray, []
+        into, spans, merges = self.recorder, self.spans, self._merges
+        into.spans.extend(sorted(spans, key=lambda one: (one.started_at_s, one.track, one.name)))
+        into.merges.extend(sorted(merges, key=lambda one: (one.finished_at_s, one.node)))
+        self.spans, self._merges = [], []
         for flight in closing.taken:
             settled += self.parts.pop(flight.task.name).settled
         return sorted(settled, key=lambda one: one.flight.task.order)

@@ -14,6 +14,7 @@ from simfed.ground.records import make
 from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
+from simfed.record import Recorder
 from simfed.record.schema import (
     BARRIER,
     ClientResult,
@@ -253,7 +254,15 @@ def list_server_spans(
             at_s = until_s
 
 
-def list_link_spans(uses: LinkUses, round: int) -> list[Span]:
+def record_links(into: Recorder, uses: LinkUses, round: int) -> None:
+    """Record what links carried until the end of a round, and forget it."""
+    uses.order()
+    into.spans.extend(_list_link_spans(uses, round))
+    into.links.extend(uses)
+    uses.clear()
+
+
+def _list_link_spans(uses: LinkUses, round: int) -> list[Span]:
     """One span per interval without a break in which a link carried anything."""
     busy: dict[int, tuple[float, float]] = {}
     whole: list[tuple[int, tuple[float, float]]] = []

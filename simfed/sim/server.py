@@ -399,10 +399,7 @@ class Simulation:
                     into.processor.append(rows.make_processor_row(flight, played.round))
                 into.spans.extend(rows.list_client_spans(flight, end))
             into.spans.extend(rows.list_server_spans(closing.work, played))
-            uses = self._world.uses
-            into.spans.extend(rows.list_link_spans(uses, played.round))
-            into.links.extend(uses)
-            uses.clear()
+            rows.record_links(into, self._world.uses, played.round)
             into.settle()
 
     def _border(self, outcome: Outcome) -> None:

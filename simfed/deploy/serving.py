@@ -98,7 +98,7 @@ def serve(
             mode="deployed",
             device=device,
             workers=1,
-            make_workload=lambda last: holder.workload(device),
+            make_workload=lambda: holder.workload(device),
             make_simulation=holder.simulation,
             resume=resume,
             overwrite=overwrite,

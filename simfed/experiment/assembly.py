@@ -126,14 +126,6 @@ class Parts:
             run: self._read_recorded(run, f"{policy}.arms_from") for run, policy in named.items()
         }
 
-    @property
-    def changes_vary(self) -> bool:
-        """Whether models travel down as changes whose sizes depend on what is learned."""
-        return any(
-            self.tasks.changes_vary(self.task_of_group(i))
-            for i in range(len(self.scenario.clients))
-        )
-
     def columns(self) -> list[FleetColumn]:
         """The quantities of all clients, fixed or drawn, group by group."""
         return self.fleet.columns({name: model.parameters for name, model in self.facts.items()})

@@ -24,7 +24,7 @@ from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.measure import ACCURACY
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
-from simfed.record.digest import fingerprint
+from simfed.record.digest import digest_value, fingerprint
 from simfed.record.directory import RunDirectory, reserve
 from simfed.record.journal import Journal, OtherDecisions
 from simfed.record.manifest import versions
@@ -32,6 +32,7 @@ from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
 from simfed.record.summary import summarise, warn_of_clipping
+from simfed.replay.cached import Cached
 from simfed.replay.journaled import Journaled
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
@@ -40,7 +41,6 @@ from simfed.scenario.load import validate_scenario
 
 if TYPE_CHECKING:
     from simfed.policy import Policy
-    from simfed.record.checkpoint import Checkpoint
     from simfed.replay.store import TrajectoryStore
     from simfed.sim import Simulation
 
@@ -105,11 +105,11 @@ def run(
     device = "cpu" if time_only else device
     workers = choose_workers(scenario, workers)
 
-    def workload(last: Checkpoint | None) -> Workload:
+    def workload() -> Workload:
         return (
             make_time_only_workload(parts)
             if time_only
-            else _make_learning(parts, workers, device, _choose_store(trajectories, last))
+            else _make_learning(parts, workers, device, trajectories)
         )
 
     return carry_out_run(
@@ -134,7 +134,7 @@ def carry_out_run(
     mode: str,
     device: str,
     workers: int,
-    make_workload: Callable[[Checkpoint | None], Workload],
+    make_workload: Callable[[], Workload],
     make_simulation: Callable[[Parts, Workload, Recorder], Simulation],
     resume: bool = False,
     overwrite: bool = False,
@@ -144,8 +144,8 @@ def carry_out_run(
 ) -> RunResult:
     """Carry out a run, whatever plays its rounds: run directory, checkpoints, manifest, errors.
 
-    mode, device, workers: for the manifest. make_workload: told the checkpoint that the run
-    goes on from. at_end: further facts for it, asked after the last round. Raises: as `run`.
+    mode, device, workers: for the manifest. at_end: further facts for it, asked after the
+    last round. Raises: as `run`.
     """
     began = time.perf_counter()
     scenario = parts.scenario
@@ -161,8 +161,7 @@ def carry_out_run(
                 if begun is not None and begun.finished:
                     begun.tidy()
                     return open_run(begun.path)
-            last = begun.last if begun is not None else None
-            workload = stack.enter_context(contextlib.closing(make_workload(last)))
+            workload = stack.enter_context(contextlib.closing(make_workload()))
             if out is not None:  # only now, when nothing is left that could be refused at once
                 directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
                 directory.go_on()
@@ -262,12 +261,18 @@ def make_time_only_workload(parts: Parts) -> Workload:
 def _make_learning(
     parts: Parts, workers: int, device: str, store: TrajectoryStore | None
 ) -> Workload:
+    """Return the learning side; with a store, it learns what is not known there."""
     make = partial(make_method_workload, parts, workers, device)
-    at_edges = parts.scenario.aggregation.edge_servers is not None
-    if parts.scenario.method.made.sizes_vary or parts.changes_vary or at_edges:
-        # what travels down is timed from the start, before an outcome could be looked up
+    if store is None:
         return make()
-    return _make_replaying(parts, make, device, store) if store else make()
+    from simfed.replay.key import learning_key, learning_setup
+
+    scenario = parts.scenario
+    kept = store.open(
+        learning_key(scenario, device=device), learning_setup(scenario, device=device)
+    )
+    charged = digest_value(scenario.model_dump(mode="json", include={"charge", "downlink"}))
+    return Cached(parts.tasks, make, kept, charged=charged)
 
 
 def make_self_contained(
@@ -326,36 +331,11 @@ def _make_journaled(
 ) -> Journaled:
     """Return the workload with its journal in `directory`; None: it is kept nowhere."""
     journal = Journal(Path(), appends=False) if directory is None else directory.open_journal()
+    if isinstance(workload, Cached):
+        workload.journal = journal
+        return workload
     live = directory is None or directory.last is None
     return Journaled(parts.tasks, journal, workload, live=live, elsewhere=elsewhere)
-
-
-def _choose_store(asked: TrajectoryStore | None, last: Checkpoint | None) -> TrajectoryStore | None:
-    """Return where learning is kept for replay. A run that goes on from `last` does so as
-    it began, since the two states of learning cannot be read for each other."""
-    if last is None:
-        return asked
-    if "replay" not in last.facts:
-        return None
-    from simfed.replay import TrajectoryStore
-
-    return asked or TrajectoryStore()
-
-
-def _make_replaying(
-    parts: Parts, make: Callable[[], Learning], device: str, store: TrajectoryStore
-) -> Workload:
-    """A workload that answers from a recorded trajectory as far as one is stored, then learns."""
-    from simfed.replay.key import find_special_last_round, learning_key, learning_setup
-    from simfed.replay.workload import ReplayingWorkload
-
-    scenario = parts.scenario
-    return ReplayingWorkload(
-        make,
-        parts.tasks,
-        store.open(learning_key(scenario, device=device), learning_setup(scenario, device=device)),
-        last_round=find_special_last_round(scenario),
-    )
 
 
 def count_useful_workers(scenario: Scenario) -> int:
@@ -428,10 +408,12 @@ def _play_rounds(
     learning = workload if isinstance(workload, Journaled) else None
     last = directory.last if directory is not None and learning is not None else None
 
-    def save(round: int) -> None:
+    def save(round: int) -> bool:
         assert directory is not None
         assert learning is not None
-        directory.save_checkpoint(round, *learning.state())
+        if learning.live:
+            directory.save_checkpoint(round, *learning.state())
+        return learning.live
 
     def play_again(round: int) -> int:
         if last is None or learning is None or round > last.round:

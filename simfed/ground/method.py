@@ -399,8 +399,8 @@ class Method:
     safeguarded: ClassVar[bool] = False
     """Its rounds can be undone by `safeguard.rollback`."""
     sizes_vary: ClassVar[bool] = False
-    """Some of its fields are `bounded`: its bytes depend on what is learned. Its runs are not
-    answered from recorded trajectories, and time-only ones need a recorded run."""
+    """Some of its fields are `bounded`: its bytes depend on what is learned, so time-only runs
+    need a recorded run."""
     moves_point: ClassVar[bool] = False
     """Its clients begin where their codec says (`Codec.point`), which may be beside the weights."""
     two_levels: ClassVar[bool] = False

@@ -11,7 +11,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "ReplayingWorkload": "workload",
+    "Cached": "cached",
     "Trajectory": "store",
     "TrajectoryStore": "store",
     "learning_key": "key",

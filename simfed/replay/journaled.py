@@ -27,24 +27,31 @@ from simfed.record.journal import Journal
 class Answered:
     """A contribution: what was decided, and what learning said of it when asked."""
 
-    __slots__ = ("_owner", "_size_bytes", "choice", "k", "key", "merged", "real", "task", "told")
+    __slots__ = ("_owner", "_real", "_size_bytes", "choice", "k", "key", "merged", "task", "told")
 
     def __init__(
-        self,
-        owner: Journaled,
-        task: Task,
-        choice: Choice,
-        size_bytes: float | None,
-        real: Contribution | None,
+        self, owner: Journaled, task: Task, choice: Choice, size_bytes: float | None
     ) -> None:
         """`size_bytes`: None where it depends on what is learned."""
-        self.task, self.choice, self.real = task, choice, real
+        self.task, self.choice = task, choice
         self.k = 0 if choice.level is None else choice.k
         self.key = owner.key
         self.merged: list[Answered] = []
         """Of an edge server's, what it has merged."""
         self.told: int | None = None
+        self._real: Contribution | None = None
         self._owner, self._size_bytes = owner, size_bytes
+
+    @property
+    def real(self) -> Contribution:
+        """What learning knows it as: since it began, or since a state was taken up."""
+        if self._real is None:
+            self._real = self._owner.real.contribution(self.task)
+        return self._real
+
+    @real.setter
+    def real(self, real: Contribution) -> None:
+        self._real = real
 
     def uplink_bytes(self) -> float:
         """See `Contribution`."""
@@ -96,8 +103,6 @@ class Journaled:
         if self.journal.next is not None:
             raise RunFailed(f"{self.journal.path}: goes on where its state ends")
         self.real.restore(facts, arrays)
-        for one in self._open.values():
-            one.real = self.real.contribution(one.task)
         self.live = True
         if self.beside is not None:
             self.beside.restore(facts, arrays)
@@ -114,7 +119,7 @@ class Journaled:
 
     def ask_world(self, label: str, ask: Callable[[], Plain]) -> Plain:
         """Return what happened outside, which no scenario says."""
-        return self._ask("", label, ask)
+        return self.ask("", label, ask)
 
     # --- the contract -----------------------------------------------------------------
 
@@ -123,7 +128,8 @@ class Journaled:
         return self._tasks.task(round, client, self._version, turn, held)
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
-        """See `TieredWorkload`."""
+        """See `TieredWorkload`. Where clients belong follows from the network: it is a decision."""
+        self._go("place", json.dumps(edges))
         self._tasks.place(edges)
         if self.real is not None:
             self.real.place(edges)
@@ -132,9 +138,13 @@ class Journaled:
         """See `TieredWorkload`."""
         self._settle_lost(task.client)
         self._go("lend", task.label)
-        real = self.real.lend(task) if self.live else None
-        size_bytes = self._tasks.uplink_bytes(task, NO_COMPRESSION)
-        return self._begin(Answered(self, task, NO_COMPRESSION, size_bytes, real))
+        begun = self._begin(task, NO_COMPRESSION)
+
+        def lend() -> None:
+            begun.real = self.real.lend(task)
+
+        self.carry_out(lend)
+        return begun
 
     def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
         """See `TieredWorkload`."""
@@ -143,30 +153,30 @@ class Journaled:
         self._go("execute", *task.name, task.held, choice.label, of_edge)
         if choice.level is not None:
             choice = choice.at(choice.entries(task.plan.longest))
-        real = None
-        if self.live:
+        begun = self._begin(task, choice)
+
+        def execute() -> None:
             more = {} if edge is None else {"edge": edge.real}
-            real = self.real.execute(task, choice, **more)
+            begun.real = self.real.execute(task, choice, **more)
+
+        self.carry_out(execute)
         if self._tasks.downlink_varies(task):
 
             def ask() -> Plain:
-                assert real is not None
-                sent = real.task
+                sent = begun.real.task
                 return [sent.downlink_bytes, self._tasks.name_changes(task, sent)]
 
-            answer = self._ask(self.key, f"down {task.label}", ask)
-            task = self._tasks.as_answered(task, *answer)
-        size_bytes = self._tasks.uplink_bytes(task, choice)
-        return self._begin(Answered(self, task, choice, size_bytes, real))
+            answer = self.ask(self.key, f"down {task.label}", ask)
+            begun.task = self._tasks.as_answered(task, *answer)
+        return begun
 
     def gather(self, edge: Any, contributions: Sequence[Any], weights: Sequence[float]) -> None:
         """See `TieredWorkload`."""
         self._settle_lost()
         self._go("gather", edge.task.label, *_list_marks(contributions, weights))
-        edge.merged += contributions
-        if self.live:
-            real = [one.real for one in contributions]
-            self.real.gather(edge.real, real, weights)
+        gathered = list(contributions)
+        edge.merged += gathered
+        self.carry_out(lambda: self.real.gather(edge.real, [one.real for one in gathered], weights))
 
     def merge(
         self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
@@ -174,16 +184,18 @@ class Journaled:
         """See `Workload`."""
         self._settle_lost()
         weights = weights or [1.0] * len(contributions)
-        self._go("merge", round, *_list_marks(contributions, weights))
+        # an evaluation that takes place only because the run ends is another outcome
+        evaluated = self._tasks.is_evaluated(round)
+        self._go("merge", round, evaluated, *_list_marks(contributions, weights))
         for one in (*self._unsized, *contributions):
             one.uplink_bytes()
         self._unsized.clear()
+        merged = list(contributions)
 
         def ask() -> Plain:
-            real = [one.real for one in contributions]
-            return self.real.merge(round, real, weights).plain()
+            return self.real.merge(round, [one.real for one in merged], weights).plain()
 
-        outcome = Outcome.of_plain(round, self._ask(self.key, f"merge {round}", ask))
+        outcome = Outcome.of_plain(round, self.ask(self.key, f"merge {round}", ask))
         self._check_evaluated(outcome)
         self._version = outcome.model_version
         for one in contributions:
@@ -199,8 +211,7 @@ class Journaled:
         self._lost.append(contribution)
         if not self._elsewhere:
             self._unsized.append(contribution)
-        if self.live:
-            self.real.discard(contribution.real)
+        self.carry_out(lambda: self.real.discard(contribution.real))
         self._close(contribution)
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
@@ -224,14 +235,18 @@ class Journaled:
         """Return the size of an upload that depends on what is learned, and its `told`."""
 
         def ask() -> Plain:
-            assert contribution.real is not None
             return [float(contribution.real.uplink_bytes()), contribution.real.told]
 
         label = f"up {contribution.task.label}"
-        size_bytes, told = self._ask(contribution.key, label, ask)
+        size_bytes, told = self.ask(contribution.key, label, ask)
         return size_bytes, told
 
-    def _ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
+    def carry_out(self, act: Callable[[], None]) -> None:
+        """Have learning do what was decided."""
+        if self.live:
+            act()
+
+    def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
         """Return the journal's answer, or learning's, which is noted."""
         if self.live:
             answer = ask()
@@ -268,9 +283,10 @@ class Journaled:
         for lost in sorted(settled, key=lambda upload: upload.task.order):
             self._go("discard", lost.task.label)
 
-    def _begin(self, contribution: Answered) -> Answered:
-        self._open[contribution.task.client, contribution.task.key] = contribution
-        return contribution
+    def _begin(self, task: Task, choice: Choice) -> Answered:
+        begun = Answered(self, task, choice, self._tasks.uplink_bytes(task, choice))
+        self._open[task.client, task.key] = begun
+        return begun
 
     def _close(self, contribution: Answered) -> None:
         for one in contribution.merged:

@@ -84,9 +84,6 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     changes = scenario.downlink.compression
     if changes is not None:
         plain["changes"] = changes.model_dump(mode="json", exclude={"index_code"})
-    if scenario.compression.index_code == "rice":
-        # sizes that depend on data are recorded as they are charged, buffers included
-        plain["buffers_charged"] = scenario.charge.buffers
     # data that a package holds may be learned from, whichever parts of it are in use
     packages = [p.file for p in scenario.plugins if os.path.isdir(p.file)]
     return {
@@ -98,11 +95,6 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
         "code": code_digest(),
         "machine": _machine(device),
     }
-
-
-def find_special_last_round(scenario: Scenario) -> int | None:
-    """The last round, if it is evaluated only because it is the last."""
-    return scenario.rounds if scenario.rounds % scenario.evaluation.every else None
 
 
 def _group_clients(scenario: Scenario) -> dict[str, Plain]:

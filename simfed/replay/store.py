@@ -4,8 +4,9 @@
     FOLDER/<learning key>/steps-<unique>.jsonl    one line per known step of the tree of decisions
     FOLDER/<learning key>/states/<node>.safetensors
 
-A *node* is the hash of all decisions that led to it (see `workload`). Every process appends to a
-file of its own and reads everybody's, so that several may work on one trajectory at once.
+A *node* is the hash of all decisions that led to it, with what was asked there (see `cached`).
+Every process appends to a file of its own and reads everybody's, so that several may work on one
+trajectory at once.
 
 Each line ends in a digest of the learning key, the node and the fact, and each state carries one of
 its own; both are checked as they are read. What was damaged, edited or moved here from another
@@ -86,10 +87,6 @@ class TrajectoryStore:
         """The trajectory of a learning key, known or new; `about` says what is learned."""
         # a state that would crowd out everything else is not worth its place
         return Trajectory(self.folder / key, about, largest_state_bytes=self.limit_bytes / 10)
-
-    def has(self, key: str) -> bool:
-        """Whether anything is known of this learning key."""
-        return any((self.folder / key).glob("steps-*.jsonl"))
 
     def kept(self) -> list[Kept]:
         """Everything in the cache, last used first."""

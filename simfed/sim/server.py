@@ -116,7 +116,7 @@ class Simulation:
         *,
         progress: Progress | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
-        save: Callable[[int], None] | None = None,
+        save: Callable[[int], bool] | None = None,
         save_every: int = 0,
         plays_again: Callable[[int], int] = lambda round: 0,
     ) -> None:
@@ -124,9 +124,9 @@ class Simulation:
 
         progress: called after each round. stop_requested: asked at each round's border; once it
         says yes the state is saved and `Interrupted` raised. save: keeps what was learned up to
-        this round; called every `save_every` rounds and after the last one (0: only when
-        stopped). plays_again: asked at each round's border, up to which round it is kept
-        already; 0: it is not.
+        this round, and returns whether anything was; called every `save_every` rounds and after
+        the last one (0: only when stopped). plays_again: asked at each round's border, up to
+        which round it is kept already; 0: it is not.
         """
         self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
@@ -412,9 +412,10 @@ class Simulation:
         due = self._save_every and (last or self._round % self._save_every == 0)
         if self._save is not None and (stop or due) and not kept:
             with self._recording:
-                self._save(self._round)
+                kept = self._round if self._save(self._round) else 0
         if stop:
-            hints = ["--resume goes on from there"] if self._save is not None else []
+            goes_on = "goes on from there" if kept else "begins again, as nothing was learned yet"
+            hints = [f"--resume {goes_on}"] if self._save is not None else []
             raise Interrupted(f"stopped after round {kept or self._round}", *hints)
 
     def _mean_measure(self, outcome: Outcome) -> float | None:

@@ -128,11 +128,9 @@ def draw_rounds(run: Run, count: int, total: int) -> list[int]:
 
 
 def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
-    """The last one, and the one before it, of those that hold what was learned: while learning is
-    answered from a record, they hold the decisions alone."""
+    """Return the last one, and the one before it."""
     assert run.path is not None
-    folder = CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", "")))
-    return [one for one in folder.kept() if "steps" not in one.facts.get("replay", {})]
+    return CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", ""))).kept()
 
 
 def _learn_rounds(

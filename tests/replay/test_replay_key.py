@@ -17,7 +17,6 @@ from simfed.replay.key import (
     code_digest,
     digest_named_data,
     digest_parts,
-    find_special_last_round,
     learning_key,
 )
 from simfed.scenario.load import validate_scenario
@@ -195,15 +194,6 @@ def test_fixed_policies_share_whatever_their_reward_says():
     assert of(kind="exp3") != top
 
 
-def test_charged_buffers_count_only_where_sizes_are_recorded():
-    for code, shares in (("ideal", True), ("rice", False)):
-        keys = {
-            learning_key(scenario(compression={"index_code": code}, charge={"buffers": buffers}))
-            for buffers in (True, False)
-        }
-        assert (len(keys) == 1) is shares
-
-
 def test_the_device_counts():
     assert learning_key(scenario(), device="cpu") != learning_key(scenario(), device="cuda")
 
@@ -345,17 +335,12 @@ def test_variables_that_choose_kernels_count(monkeypatch):
     assert learning_key_now() == before
 
 
-def test_the_last_round_is_special_only_where_it_is_not_evaluated_anyway():
-    assert find_special_last_round(scenario(rounds=20, evaluation={"every": 10})) is None
-    assert find_special_last_round(scenario(rounds=25, evaluation={"every": 10})) == 25
-
-
 def test_the_key_is_the_same_in_every_process():
     from simfed.scenario import dump_scenario
 
     code = (
         "import sys, pathlib, yaml\n"
-        "from simfed.replay import learning_key, TrajectoryStore, ReplayingWorkload\n"
+        "from simfed.replay import learning_key, TrajectoryStore, Cached\n"
         "from simfed.scenario.load import validate_scenario\n"
         "print(learning_key(validate_scenario(yaml.safe_load(sys.stdin), source='', "
         "folder=pathlib.Path('.'))))\n"

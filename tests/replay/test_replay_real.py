@@ -5,13 +5,16 @@ from pathlib import Path
 import pytest
 
 from simfed.experiment import running as experiment
+from simfed.experiment.interrupt import CtrlC
+from simfed.ground.errors import Interrupted
 from simfed.replay import TrajectoryStore
 from simfed.scenario.load import validate_scenario
+from simfed.verify.run import verify
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 
 
-def scenario(up="50 Mbps", **changes):
+def scenario(up="50 Mbps", device="rtx3090-ryzen4800h", **changes):
     link = {"up": up, "down": "300 Mbps", "latency": "10 ms"}
     data = {
         "name": "replay",
@@ -19,8 +22,8 @@ def scenario(up="50 Mbps", **changes):
         "dataset": {"name": "mnist-mini", "public": 32},
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
         "clients": [
-            {"count": 2, "prototype": p, "device": "rtx3090-ryzen4800h", "link": link}
-            for p in ("small", "large")
+            {"count": 2, "prototype": p, "device": device, "link": link}
+            for p in changes.get("prototypes", ("small", "large"))
         ],
         "compression": {"k": 500},
         "policy": {"kind": "ascend", "warmup": 1},
@@ -77,40 +80,81 @@ def test_an_adaptive_run_shares_its_beginning_and_goes_its_own_way(store):
     assert learned(again) == 0.0
 
 
-def test_sizes_that_depend_on_data_come_out_the_same(store):
-    rice = {"policy": TOP, "compression": {"k": 500, "index_code": "rice"}}
-    play(scenario(**rice), store)
-    replayed = play(scenario(up="2 Mbps", **rice), store)
-    assert learned(replayed) == 0.0
-    assert replayed.fingerprint == play(scenario(up="2 Mbps", **rice)).fingerprint
+LOGISTIC = {
+    "dataset": {"name": "mnist-mini"},
+    "prototypes": {"small": {"model": "logistic-regression"}},
+    "method": "fedavg",
+    "policy": TOP,
+    "rounds": 4,
+}
+RICE = {"compression": {"k": 500, "index_code": "rice"}}
+TIER = {"name": "edge", "count": 2, "up": "3 Mbps", "down": "9 Mbps"}
+WORLDS = {
+    "sizes of uploads": {**RICE, "policy": TOP, "rounds": 4},
+    "sizes of changes": {**LOGISTIC, **RICE, "downlink": {"compression": {"k": 200}}},
+    "sizes of what a method sends": {
+        **LOGISTIC,
+        "method": {"kind": "fedkd-mutual", "student": "small"},
+        "rounds": 2,
+    },
+    "losses that are measured": {
+        **LOGISTIC,
+        "policy": {"kind": "ascend"},
+        "faults": {"messages": {"lost": 0.3, "tries": 1}},
+    },
+    "edge servers": {
+        **LOGISTIC,
+        **RICE,
+        "network": {"topology": "tree", "tiers": [TIER]},
+        "aggregation": {"edge_servers": {"at": "edge", "merges": 2}},
+    },
+}
 
 
-def test_a_longer_run_begins_with_a_shorter_one(store):
-    play(scenario(policy=TOP, rounds=6), store)
-    longer = play(scenario(policy=TOP, rounds=9), store)
-    assert longer.fingerprint == play(scenario(policy=TOP, rounds=9)).fingerprint
-    assert longer.manifest["learning_wall_s"]["rebuild"] > 0
+def world(name, **changes):
+    times = {"profile": "x86-2core-vm", "assume": {"auxiliary": "1 ms"}}
+    return scenario(**{"device": times, **WORLDS[name], **changes})
 
 
-@pytest.mark.parametrize("known", [0, 8])
+@pytest.mark.parametrize("name", WORLDS)
+def test_recorded_is_replayed_in_every_table(name, store, tmp_path):
+    computed, slower = play(world(name)), play(world(name, up="15 Mbps"))
+    assert play(world(name), store).fingerprint == computed.fingerprint
+    again = play(world(name), store, out=tmp_path / "run")
+    assert (again.fingerprint, learned(again)) == (computed.fingerprint, 0.0)
+    elsewhere = play(world(name, up="15 Mbps"), store)
+    assert elsewhere.fingerprint == slower.fingerprint
+    assert verify(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("known", [0, 3, 8])
 def test_an_interrupted_run_goes_on_wherever_its_learning_was(store, tmp_path, known):
     whole = play(scenario(policy=TOP))
     if known:
         play(scenario(policy=TOP, rounds=known), store)
 
-    class Stop(Exception):
-        pass
-
     def stop(round, simulated_s, accuracy):
         if round == 5:
-            raise Stop
+            raise KeyboardInterrupt
 
     slow = scenario(policy=TOP, checkpoint={"every": 2})
-    with pytest.raises(Stop):
+    kept = "the scenario alone" if known == 8 else "the last checkpoint"
+    with pytest.raises(Interrupted, match=kept):
         experiment.run(slow, tmp_path / "run", workers=1, progress=stop, trajectories=store)
     resumed = play(slow, store, out=tmp_path / "run", resume=True)
     assert resumed.fingerprint == whole.fingerprint
-    assert play(slow, store).fingerprint == whole.fingerprint
+    assert verify(tmp_path / "run") == []
+    again = play(slow, store)
+    assert (again.fingerprint, learned(again)) == (whole.fingerprint, 0.0)
+
+
+@pytest.mark.parametrize(("known", "says"), [(0, "goes on from there"), (8, "begins again")])
+def test_ctrl_c_says_whether_anything_was_learned(store, tmp_path, known, says, monkeypatch):
+    if known:
+        play(scenario(policy=TOP, rounds=known), store)
+    monkeypatch.setattr(CtrlC, "asked", lambda ctrl_c: True)
+    with pytest.raises(Interrupted, match=f"stopped after round 1; --resume {says}"):
+        play(scenario(policy=TOP), store, out=tmp_path / "run")
 
 
 # ---- clients in flight ---------------------------------------------------------------------------
@@ -159,10 +203,9 @@ def test_a_replay_with_uploads_in_flight_is_bit_identical(store, mode, method):
     assert slow.summary["simulated_s"] > 1.9 * real.summary["simulated_s"]
 
 
-@pytest.mark.parametrize("mode", FLYING)
-def test_arrivals_in_another_order_are_learned_anew(store, mode):
-    first = play(flying(mode), store)
-    elsewhere = flying(mode, uplinks=(4.0, 2.5, 1.0, 0.4))
+def test_arrivals_in_another_order_are_learned_anew(store):
+    first = play(flying("buffered"), store)
+    elsewhere = flying("buffered", uplinks=(4.0, 2.5, 1.0, 0.4))
     other = play(elsewhere, store)
     assert other.manifest["learning_wall_s"]["rebuild"] > 0.0
     assert other.fingerprint == play(elsewhere).fingerprint

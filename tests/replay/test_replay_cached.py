@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Evaluation, Outcome, Task
 from simfed.ground.errors import InputError, RunFailed
-from simfed.ground.method import Plan, Size, Who
-from simfed.replay import ReplayingWorkload, TrajectoryStore
+from simfed.ground.method import Field, Plan, Size, Who
+from simfed.replay import Cached, TrajectoryStore
 
 CLIENTS = 3
 ARMS = ("top-k", "random-k", "periodic-k")
-PLAN = Plan({}, (), {})
+PLAN = Plan({}, (), {"update": Field("update", 100, compressed=True)})
 WHO = [Who(client, "p", Size("m", 100, 0, 10, CLIENTS), 32) for client in range(CLIENTS)]
 
 
@@ -118,8 +119,19 @@ class Learner:
 class StandIn:
     """What is known of tasks without learning."""
 
-    def __init__(self, index_code):
-        self.index_code = index_code
+    method = SimpleNamespace(personal=False)
+
+    def __init__(self, index_code, last):
+        self.index_code, self.last = index_code, last
+
+    def is_evaluated(self, round):
+        return round % 2 == 0 or round == self.last
+
+    def place(self, edges):
+        pass
+
+    def downlink_varies(self, task):
+        return False
 
     def task(self, round, client, version, turn=0, held=None):
         return Task(round, client, WHO[client], PLAN, version, 400.0)
@@ -142,10 +154,8 @@ class Built(list):
 
 def replaying(store, built=None, key="k", **options):
     built = Built() if built is None else built
-    code = built.options.get("index_code", "ideal")
-    trajectory = store.open(key, {"what": "a test"})
-    workload = ReplayingWorkload(built, StandIn(code), trajectory, **options)
-    return workload, built
+    made = StandIn(built.options.get("index_code", "ideal"), built.options.get("evaluate_last"))
+    return Cached(made, built, store.open(key, {"what": "a test"}), **options), built
 
 
 def play(workload, decisions, first=1):
@@ -160,8 +170,13 @@ def play(workload, decisions, first=1):
         for contribution, arrives in started:
             if not arrives:
                 workload.discard(contribution)
-        seen.append(workload.merge(round, [c for c, arrives in started if arrives]))
+        seen.append(merge(workload, round, [c for c, arrives in started if arrives]))
     return seen
+
+
+def merge(workload, round, contributions):
+    """What came out, as a journal has it."""
+    return json.dumps(workload.merge(round, contributions).plain())
 
 
 def fixed(rounds, arm="top-k", k=10):
@@ -215,17 +230,8 @@ def test_a_longer_run_goes_on_from_the_end_of_a_shorter_one(store):
     assert built[0].merged == 3
 
 
-def test_without_kept_states_the_way_is_repeated_from_the_start(store):
-    run(store, fixed(7))
-    for state in store.folder.rglob("*.safetensors"):
-        state.write_bytes(state.read_bytes()[:-1])  # torn
-    seen, built = run(store, fixed(10))
-    assert seen == play(Learner(), fixed(10))
-    assert built[0].merged == 10
-
-
 def test_an_evaluation_only_for_being_the_last_is_another_outcome(store):
-    short, _ = run(store, fixed(5), built=Built(evaluate_last=5), last_round=5, state_every=2)
+    short, _ = run(store, fixed(5), built=Built(evaluate_last=5), state_every=2)
     long, built = run(store, fixed(6))
     assert short == play(Learner(evaluate_last=5), fixed(5))
     assert long == play(Learner(), fixed(6))
@@ -248,6 +254,15 @@ def test_the_order_of_lost_uploads_is_no_decision_but_who_lost_is(store):
     following, _ = one_round([0, 1])
     assert one_round([1, 0]) == (following, 0)
     assert one_round([1, 2])[1] == 1
+
+
+def test_where_clients_belong_is_a_decision(store):
+    keys = set()
+    for edges in ([[0, 1], [2]], [[0], [1, 2]]):
+        workload, _ = replaying(store)
+        workload.place(edges)
+        keys.add(workload.key)
+    assert len(keys) == 2
 
 
 def test_sizes_that_depend_on_data_are_replayed(store):
@@ -277,80 +292,35 @@ def test_learning_that_does_not_come_out_again_is_an_error(store):
         run(store, fixed(6), built=Built(flaw=1))
 
 
-def test_the_state_of_a_replaying_run_is_its_decisions(store):
-    run(store, fixed(10))
-    workload, built = replaying(store)
-    begun = play(workload, fixed(4))
-    facts, arrays = workload.state()
-    facts = json.loads(json.dumps(facts))
-    assert arrays == {}
-    resumed, built = replaying(store)
-    resumed.restore(facts, arrays)
-    assert begun + play(resumed, fixed(6), first=5) == play(Learner(), fixed(10))
-    assert built == []
-
-    store.clear()  # even when the cache is gone meanwhile, nothing is lost but time
-    resumed, built = replaying(store)
-    resumed.restore(facts, arrays)
-    assert begun + play(resumed, fixed(6), first=5) == play(Learner(), fixed(10))
-    assert built[0].merged == 10
-
-
-def test_the_state_of_a_learning_run_is_the_learners(store):
-    workload, _ = replaying(store)
-    begun = play(workload, fixed(4))
-    facts, arrays = workload.state()
-    resumed, built = replaying(store)
-    resumed.restore(json.loads(json.dumps(facts)), arrays)
-    assert begun + play(resumed, fixed(6), first=5) == play(Learner(), fixed(10))
-    assert built[0].merged == 6
-    resumed.close()
-    assert run(store, fixed(10))[1] == []  # both halves were recorded on one path
-
-
 def test_clients_at_work_across_merges_keep_their_contributions(store):
-    """Asynchronous play: client 2 stays at work over several merges."""
+    """Client 2 stays at work over several merges, and over the state that is gone on from."""
 
-    def play_asynchronously(workload, between=lambda workload: workload):
+    def play_asynchronously(workload, last):
         slow = workload.execute(workload.task(1, 2), Choice("random-k", 4))
         seen = [slow.uplink_bytes()]
         for round in (1, 2, 3):
             pair = [workload.execute(workload.task(round, c), Choice("top-k", 5)) for c in (0, 1)]
-            seen.append(workload.merge(round, pair))
-        workload = between(workload)
-        seen.append(workload.merge(4, [workload.contribution(slow.task)]))
+            seen.append(merge(workload, round, pair))
+        seen.append(merge(workload, last, [slow]))
         workload.close()
         return seen
 
-    truth = play_asynchronously(Learner())
-    assert play_asynchronously(replaying(store, state_every=1)[0]) == truth
-    again, built = replaying(store)
-    assert play_asynchronously(again) == truth
-    assert built == []
+    assert play_asynchronously(replaying(store, state_every=1)[0], 4) == (
+        play_asynchronously(Learner(), 4)
+    )
+    for last, merged in ((4, None), (5, 1)):
+        again, built = replaying(store)
+        assert play_asynchronously(again, last) == play_asynchronously(Learner(), last)
+        assert [learner.merged for learner in built] == ([] if merged is None else [merged])
 
-    def resumed(workload):
-        facts, arrays = workload.state()
-        fresh = replaying(store)[0]
-        fresh.restore(json.loads(json.dumps(facts)), arrays)
-        return fresh
 
-    assert play_asynchronously(replaying(store)[0], resumed) == truth
-    store.clear()
-    assert play_asynchronously(replaying(store)[0], resumed) == truth
-    # leaving the path with client 2 still at work, from a kept state in which it is at work
-    (trajectory,) = store.kept()
-    assert trajectory.states >= 1
-    workload, built = replaying(store)
-    plain = Learner()
-    slow = [side.execute(side.task(1, 2), Choice("random-k", 4)).task for side in (workload, plain)]
-    for side in (workload, plain):
-        for round in (1, 2, 3):
-            side.merge(
-                round, [side.execute(side.task(round, c), Choice("top-k", 5)) for c in (0, 1)]
-            )
-    sides = zip((workload, plain), slow, strict=True)
-    last = [side.merge(5, [side.contribution(task)]) for side, task in sides]
-    assert last[0] == last[1]
+def test_who_charges_otherwise_shares_what_is_learned_and_no_sizes(store):
+    rice = {"index_code": "rice"}
+    run(store, fixed(4), built=Built(**rice), charged="buffers")
+    seen, built = run(store, fixed(4), built=Built(**rice), charged="no buffers")
+    assert (seen, len(built)) == (play(Learner(**rice), fixed(4)), 1)
+    run(store, fixed(4), key="ideal", charged="buffers")
+    assert run(store, fixed(4), key="ideal", charged="no buffers")[1] == []
 
 
 decided = st.tuples(
@@ -429,7 +399,7 @@ def test_an_edited_step_is_learned_again_and_it_is_said(store):
     (part,) = store.folder.rglob("steps-*.jsonl")
     lines = part.read_text().splitlines()
     node, fact, digest = json.loads(lines[1])
-    fact["shared_loss"]["p"] += 1.0
+    fact[4]["p"] += 1.0
     lines[1] = json.dumps([node, fact, digest])
     part.write_text("\n".join(lines) + "\n")
     workload, built = replaying(store)

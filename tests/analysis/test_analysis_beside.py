@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "analysis" / "benchmarks"))
 import beside
+import pytest
 
 ROOT = Path(__file__).parents[2]
 

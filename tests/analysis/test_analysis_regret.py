@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import changes_worlds as worlds
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
-import changes_worlds as worlds
 from regret import RegretSample, regret_of, run_with_oracle
 
 from simfed.experiment.running import run

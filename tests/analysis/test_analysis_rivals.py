@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "analysis" / "benchmarks"))
 import rivals
 
 

@@ -10,13 +10,10 @@ import functools
 import http.server
 import os
 import shutil
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 
 pytest_plugins = ["report_runs"]
 

@@ -1,15 +1,12 @@
 """Every registered codec in a run: with a method of the batched engine, and with a hosted one."""
 
 import json
-import sys
 from pathlib import Path
 
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
-import engine_worlds as tiny
 
 import simfed
 from simfed.compress import codec_from_spec

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from functools import cache
-from pathlib import Path
 
+import deploy_worlds
 import pytest
 import typer.main
 
@@ -20,9 +19,6 @@ from simfed.cli import main
 from simfed.cli.app import app
 from simfed.ground.errors import Interrupted
 from simfed.replay.store import TrajectoryStore
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
-import deploy_worlds
 
 TIMES = {"training": "5 ms", "private": "9 ms", "compression": "1 ms", "decompression": "1 ms"}
 CLIENTS = [

@@ -4,15 +4,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
-import engine_worlds as tiny
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Work

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import changes_worlds as worlds
+import pytest
 from changes_worlds import MODES, D
 
 from simfed.experiment.running import run

@@ -1,14 +1,10 @@
 """An app in worlds of which everything is drawn: `tests/laws`, where Flower is needed."""
 
 import random
-import sys
 from contextlib import suppress
-from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "laws"))
 import laws
+import pytest
 
 SEEDS = 12
 

@@ -6,15 +6,11 @@ import json
 import os
 import random
 import resource
-import sys
-from pathlib import Path
 
-import pytest
-from mutations import STRANGE, mutated_bytes
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
 import deploy_talks as talks
+import pytest
 from deploy_talks import HEAD, TOKEN
+from mutations import STRANGE, mutated_bytes
 
 from simfed.deploy import handshake, joining
 from simfed.deploy.frames import Frame, Gone, encode

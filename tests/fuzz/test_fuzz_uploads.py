@@ -2,15 +2,11 @@
 
 import json
 import os
-import sys
-from pathlib import Path
 
+import deploy_worlds as worlds
 import numpy as np
 import pytest
 from mutations import STRANGE, mutated_bytes, mutated_tree, rng_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
-import deploy_worlds as worlds
 
 from simfed.compress.choice import Choice
 from simfed.deploy.frames import Refused

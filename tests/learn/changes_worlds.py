@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 
+import engine_worlds as tiny
 import numpy as np
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 
 from simfed.ground.registry import register
 from simfed.ground.seeding import Streams

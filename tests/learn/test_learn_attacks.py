@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from statistics import NormalDist
 
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent / "methods"))
-import engine_worlds as tiny
 from textbook import Textbook, data_of, flat, scenario
 
 from simfed.compress.choice import Choice

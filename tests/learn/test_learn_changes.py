@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
+import changes_worlds as worlds
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
+from changes_worlds import D
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import changes_worlds as worlds
-import engine_worlds as tiny
-from changes_worlds import D
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import codec_from_spec

@@ -5,14 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 
+import engine_worlds as tiny
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError

@@ -11,11 +11,9 @@ import textwrap
 import time
 from pathlib import Path
 
+import engine_worlds as tiny
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.registry import registry

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 
 from simfed.compress.choice import Choice
 from simfed.ground.seeding import Streams

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import engine_worlds as tiny
+import pytest
 from reference_loop import ReferenceLoop
 
 from simfed.ground.seeding import Streams

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 from reference_loop import ReferenceLoop, flat, load
 
 from simfed.compress import Payload, codec_from_spec

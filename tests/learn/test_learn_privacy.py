@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 
 from simfed.compress.choice import Choice
 from simfed.fleet.privacy import Noise

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiment"))
 from forging import Forgery
 from rich.console import Console
 

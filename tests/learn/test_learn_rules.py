@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize
-
-sys.path.insert(0, str(Path(__file__).parent / "methods"))
 from textbook import ONE, TWO, assert_close, data_of, played, scenario
 
 from simfed.compress.choice import Choice

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-import engine_worlds as tiny
 
 import simfed
 from simfed.ground.method import LocalSteps

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from pathlib import Path
 
-import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
 import looks
+import numpy as np
 from synthetic_run import run_maker
 
 from simfed.calibrate.check import compare

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-import study_fakes as fakes
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 import looks
 import pytest
+import study_fakes as fakes
 
 from simfed.study import run_study
 from simfed.study.page import draw_study_figure, render_study_page

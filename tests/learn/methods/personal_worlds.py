@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import torch
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 import engine_worlds as tiny
+import torch
 
 from simfed.compress.choice import Choice
 from simfed.ground.registry import register

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 
+import personal_worlds as tiny
 import pytest
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, str(Path(__file__).parent))
-import personal_worlds as tiny
 
 from simfed.compress.choice import Choice
 from simfed.ground.method import Work

@@ -3,18 +3,13 @@ too."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
+import personal_worlds as tiny
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import personal_worlds as tiny
 
 from simfed import run
 from simfed.cli import main

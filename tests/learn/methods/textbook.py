@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-import sys
-from pathlib import Path
 
+import engine_worlds as tiny
 import torch
 import torch.nn.functional as F
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-import engine_worlds as tiny
 
 from simfed.fleet.selection import cohort
 from simfed.ground.method import Arrival, Size, Who

@@ -1,0 +1,201 @@
+"""What is written and the sentence that refuses it, as text files: see `read`.
+
+`python tests/refusals.py --write [FILE ...]` renews the sentences; read the difference
+before you commit it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import io
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import worlds
+
+import simfed
+from simfed.cli import main
+from simfed.experiment.checks import check
+from simfed.ground.errors import InputError, InputErrors, SimfedError
+from simfed.ground.reading import parse_yaml
+from simfed.scenario.fleet_file import validate_fleet
+from simfed.scenario.lines import add_line
+from simfed.scenario.load import load_scenario, validate_scenario
+
+HERE = Path(__file__).parent / "refusals"
+_KEPT = tempfile.TemporaryDirectory(prefix="simfed-refusals-")
+
+
+class Row(NamedTuple):
+    """One thing written, and the sentences that its file holds against it."""
+
+    place: str
+    asked: str
+    written: str
+    said: str
+
+
+def read(path: Path) -> Iterator[Row]:
+    """Yield the rows of a file.
+
+    A line `== KIND ARGUMENT` says what is asked of the rows below it, see `ASKED`. A row is
+    a paragraph: what is written, then the sentences behind `> `. Paragraphs of comments
+    (`#`) are passed over.
+    """
+    asked, start = "", 1
+    for paragraph in path.read_text().split("\n\n"):
+        lines = paragraph.strip("\n").split("\n")
+        if lines[0].startswith("== "):
+            asked = lines[0][3:]
+        elif not lines[0].startswith("#"):
+            said = [line[2:] for line in lines if line.startswith("> ")]
+            written = [line for line in lines if not line.startswith("> ")]
+            place = f"{path.name}:{start}"
+            yield Row(place, asked, "\n".join(written), "\n".join(said))
+        start += paragraph.count("\n") + 2
+
+
+def renew(path: Path) -> None:
+    """Write a file again with the sentences that are said today."""
+    fresh = {row.place: row for row in read(path)}
+    paragraphs, start = [], 1
+    for paragraph in path.read_text().split("\n\n"):
+        row = fresh.get(f"{path.name}:{start}")
+        start += paragraph.count("\n") + 2
+        if row is not None:
+            said = answer(row)
+            if not said:
+                print(f"{row.place}: nothing is refused")
+            paragraph = "\n".join([row.written, *(f"> {line}" for line in said.splitlines())])
+        paragraphs.append(paragraph.strip("\n"))
+    path.write_text("\n\n".join(paragraphs) + "\n")
+
+
+def answer(row: Row) -> str:
+    """Return the sentences that refuse a row, none where nothing does."""
+    kind, _, argument = row.asked.partition(" ")
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        if kind in ("file", "command"):
+            shutil.copytree(_begun(), folder, dirs_exist_ok=True)
+        os.chdir(folder)
+        try:
+            said = ASKED[kind](argument, row.written) or ""
+        except SimfedError as error:
+            said = str(error)
+        finally:
+            os.chdir(before)
+    return said.replace(f"{os.path.realpath(folder)}{os.sep}", "")
+
+
+def _make_world(name: str, written: str) -> dict[str, Any]:
+    """Return the named world with the row's key paths; `file NAME: text` writes a file."""
+    changes = parse_yaml(written, where="row")
+    for key in [key for key in changes if key.startswith("file ")]:
+        Path(key[5:]).write_text(changes.pop(key))
+    return worlds.change(worlds.WORLDS[name], changes)
+
+
+def ask_scenario(name: str, written: str) -> None:
+    """Key paths over a world of `tests/worlds.py`, as `simfed check` sees them."""
+    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
+    check(made, source="s.yaml")
+
+
+def ask_time_only(name: str, written: str) -> None:
+    """The same, for a run that learns nothing."""
+    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
+    check(made, source="s.yaml", time_only=True)
+
+
+def ask_run(name: str, written: str) -> None:
+    """The same, found by a run."""
+    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
+    simfed.run(made, out="run", workers=1, figures=False)
+
+
+def ask_fleet(name: str, written: str) -> None:
+    """Key paths over a world for an app."""
+    validate_fleet(_make_world(name, written), source="f.yaml", folder=Path())
+
+
+def ask_call(argument: str, written: str) -> None:
+    """An expression of a module, `MODULE: f(row)`; `row` is what is written, as YAML."""
+    module, _, expression = argument.partition(": ")
+    row = parse_yaml(written, where="row")
+    eval(expression, {**vars(importlib.import_module(module)), "row": row})
+
+
+def ask_file(_: str, written: str) -> None:
+    """`OLD`, then `=> NEW`: the text of `worlds.FIRST` with NEW in the place of OLD.
+
+    Without OLD, NEW is the whole text. The sentences have the lines of the file.
+    """
+    old, _, new = written.partition("=>")
+    old, new = old.strip("\n"), new.removeprefix(" ")
+    if old not in worlds.FIRST:
+        raise ValueError(f"{old!r} does not stand in the text")
+    path = Path("x.yaml")
+    path.write_text(worlds.FIRST.replace(old, new, 1) if old else new)
+    try:
+        check(load_scenario(path), source=path)
+    except InputErrors as errors:
+        raise InputErrors([add_line(e, overridden=False) for e in errors.errors]) from None
+    except InputError as error:
+        raise add_line(error, overridden=False) from None
+
+
+def ask_command(_: str, written: str) -> str:
+    """A command line without `simfed`: the exit code, then what it says on standard error.
+
+    The folder holds `quick.yaml`, a table `online.csv`, a `study.yaml`, an empty folder, a
+    run `done` and one without its rounds, `cut`.
+    """
+    said = io.StringIO()
+    wide = mock.patch.dict(os.environ, COLUMNS="400")
+    with wide, contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        code = main(shlex.split(written))
+    return f"{code} {said.getvalue()}".rstrip("\n") if code else ""
+
+
+@functools.cache
+def _begun() -> Path:
+    """Return a folder in which somebody has begun to work."""
+    folder = Path(_KEPT.name)
+    (folder / "quick.yaml").write_text(worlds.FIRST)
+    (folder / "online.csv").write_text("client,from_s,to_s\n0,0,9\n")
+    (folder / "study.yaml").write_text("name: s\nbase: quick.yaml\nseeds: [0]\n")
+    (folder / "empty").mkdir()
+    simfed.run(folder / "quick.yaml", folder / "done", time_only=True, progress=False)
+    shutil.copytree(folder / "done", folder / "cut")
+    (folder / "cut" / "rounds.parquet").unlink()
+    return folder
+
+
+ASKED: dict[str, Callable[[str, str], str | None]] = {
+    "scenario": ask_scenario,
+    "time-only": ask_time_only,
+    "run": ask_run,
+    "fleet": ask_fleet,
+    "file": ask_file,
+    "call": ask_call,
+    "command": ask_command,
+}
+
+
+if __name__ == "__main__":
+    options = sys.argv[1:]
+    for each in [Path(o) for o in options if o != "--write"] or sorted(HERE.glob("*.txt")):
+        if "--write" in options:
+            renew(each)
+        else:
+            print(*(f"{r.place}\n{answer(r)}" for r in read(each)), sep="\n")

@@ -1,7 +1,7 @@
 """What is written and the sentence that refuses it, as text files: see `read`.
 
-`python tests/refusals.py --write [FILE ...]` renews the sentences; read the difference
-before you commit it.
+`python tests/refusals.py [FILE ...]` says where something else is said today; `--write` renews
+the sentences: read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
 import worlds
+import yaml
 
 import simfed
 from simfed.cli import main
@@ -30,6 +31,7 @@ from simfed.ground.reading import parse_yaml
 from simfed.scenario.fleet_file import validate_fleet
 from simfed.scenario.lines import add_line
 from simfed.scenario.load import load_scenario, validate_scenario
+from simfed.study.plan import plan_study
 
 HERE = Path(__file__).parent / "refusals"
 _KEPT = tempfile.TemporaryDirectory(prefix="simfed-refusals-")
@@ -48,15 +50,15 @@ def read(path: Path) -> Iterator[Row]:
     """Yield the rows of a file.
 
     A line `== KIND ARGUMENT` says what is asked of the rows below it, see `ASKED`. A row is
-    a paragraph: what is written, then the sentences behind `> `. Paragraphs of comments
-    (`#`) are passed over.
+    a paragraph: what is written, then the sentences behind `> `. Lines that
+    begin with `#` are comments.
     """
     asked, start = "", 1
     for paragraph in path.read_text().split("\n\n"):
         lines = paragraph.strip("\n").split("\n")
         if lines[0].startswith("== "):
             asked = lines[0][3:]
-        elif not lines[0].startswith("#"):
+        elif not all(line.startswith("#") for line in lines):
             said = [line[2:] for line in lines if line.startswith("> ")]
             written = [line for line in lines if not line.startswith("> ")]
             place = f"{path.name}:{start}"
@@ -72,10 +74,8 @@ def renew(path: Path) -> None:
         row = fresh.get(f"{path.name}:{start}")
         start += paragraph.count("\n") + 2
         if row is not None:
-            said = answer(row)
-            if not said:
-                print(f"{row.place}: nothing is refused")
-            paragraph = "\n".join([row.written, *(f"> {line}" for line in said.splitlines())])
+            said = answer(row).splitlines()
+            paragraph = "\n".join([row.written, *(f"> {line}" for line in said)])
         paragraphs.append(paragraph.strip("\n"))
     path.write_text("\n\n".join(paragraphs) + "\n")
 
@@ -89,7 +89,8 @@ def answer(row: Row) -> str:
             shutil.copytree(_begun(), folder, dirs_exist_ok=True)
         os.chdir(folder)
         try:
-            said = ASKED[kind](argument, row.written) or ""
+            with mock.patch("simfed.experiment.checks.require_accountant"):  # may be missing
+                said = ASKED[kind](argument, row.written) or ""
         except SimfedError as error:
             said = str(error)
         finally:
@@ -97,9 +98,17 @@ def answer(row: Row) -> str:
     return said.replace(f"{os.path.realpath(folder)}{os.sep}", "")
 
 
+def _parse(written: str) -> Any:
+    """Return a row's YAML; a row that is none fails instead of being refused."""
+    try:
+        return parse_yaml(written, where="row")
+    except InputError as error:
+        raise ValueError(f"{written}\n{error}") from None
+
+
 def _make_world(name: str, written: str) -> dict[str, Any]:
     """Return the named world with the row's key paths; `file NAME: text` writes a file."""
-    changes = parse_yaml(written, where="row")
+    changes = _parse(written)
     for key in [key for key in changes if key.startswith("file ")]:
         Path(key[5:]).write_text(changes.pop(key))
     return worlds.change(worlds.WORLDS[name], changes)
@@ -128,11 +137,17 @@ def ask_fleet(name: str, written: str) -> None:
     validate_fleet(_make_world(name, written), source="f.yaml", folder=Path())
 
 
+def ask_study(name: str, written: str) -> None:
+    """Keys of a study file over a world."""
+    Path("base.yaml").write_text(yaml.safe_dump(worlds.WORLDS[name]))
+    Path("study.yaml").write_text(f"name: study\nbase: base.yaml\n{written}\n")
+    plan_study("study.yaml")
+
+
 def ask_call(argument: str, written: str) -> None:
     """An expression of a module, `MODULE: f(row)`; `row` is what is written, as YAML."""
     module, _, expression = argument.partition(": ")
-    row = parse_yaml(written, where="row")
-    eval(expression, {**vars(importlib.import_module(module)), "row": row})
+    eval(expression, {**vars(importlib.import_module(module)), "row": _parse(written)})
 
 
 def ask_file(_: str, written: str) -> None:
@@ -186,16 +201,26 @@ ASKED: dict[str, Callable[[str, str], str | None]] = {
     "time-only": ask_time_only,
     "run": ask_run,
     "fleet": ask_fleet,
+    "study": ask_study,
     "file": ask_file,
     "call": ask_call,
     "command": ask_command,
 }
 
 
+def find_wrong(paths: Iterable[Path]) -> Iterator[str]:
+    """Yield what is said today of each row that is not refused in the sentences of its file."""
+    for row in (row for path in paths for row in read(path)):
+        said = answer(row)
+        if said != row.said or not said:
+            yield f"{row.place}: {row.written}\n{said or 'nothing is refused'}\n"
+
+
 if __name__ == "__main__":
-    options = sys.argv[1:]
-    for each in [Path(o) for o in options if o != "--write"] or sorted(HERE.glob("*.txt")):
-        if "--write" in options:
+    files = [Path(word) for word in sys.argv[1:] if word != "--write"] or sorted(HERE.glob("*.txt"))
+    if "--write" in sys.argv:
+        for each in files:
             renew(each)
-        else:
-            print(*(f"{r.place}\n{answer(r)}" for r in read(each)), sep="\n")
+    wrong = list(find_wrong(files))
+    print(*wrong, sep="\n")
+    sys.exit(bool(wrong))

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from simfed.device import build_device, build_processor, load_profile
 from simfed.device.quota import Quota
 from simfed.device.speed import ProcessorState, Regimes
-from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.seeding import Streams
-from simfed.scenario.load import validate_scenario
 
 CONTAINER = Quota(0.15, 0.1)
 
@@ -102,35 +100,6 @@ def test_a_resumed_run_knows_what_was_used(profile):
     other.restore(device.state())
     asked = {"round": 1, "phase": "compression"}
     assert other.duration_s(0.05, 5.08, **asked) == device.duration_s(0.05, 5.08, **asked)
-
-
-@pytest.mark.parametrize(
-    ("device", "sentence"),
-    [
-        ({"quota": 0}, r"quota.share: got 0.*, expected a number above 0 and below 1"),
-        ({"quota": 1}, r"quota.share: got 1.*, expected a number above 0 and below 1"),
-        ({"quota": {"share": 0.5, "period": "0 s"}}, "a duration above 0"),
-        ({"quota": 0.5, "background": 0.2}, "quota: expected no background beside it"),
-    ],
-)
-def test_quotas_that_make_no_sense_are_refused_in_a_sentence(device, sentence):
-    times = {"training": "5 ms", "compression": "1 ms"}
-    plain = {
-        "name": "limited",
-        "rounds": 1,
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"a": {"model": "lenet5"}},
-        "clients": [{"count": 2, "prototype": "a", "device": {**times, **device},
-                     "link": {"up": "1 Mbps", "down": "1 Mbps"}}],
-    }  # fmt: skip
-
-    def build():
-        scenario = validate_scenario(plain, source="limited.yaml", folder=None)
-        spec = scenario.clients[0].device.plain()
-        build_processor(spec, load_profile("rtx3090-ryzen4800h"))
-
-    with pytest.raises((InputError, InputErrors), match=sentence):
-        build()
 
 
 def test_a_number_alone_is_the_share():

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import changes_worlds as worlds
 import pytest
 from changes_worlds import MODES, D
 
 from simfed.experiment.running import run
-from simfed.ground.errors import InputErrors
 from simfed.replay.store import TrajectoryStore
-from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
 
 CHANGE = worlds.TOP_K_BYTES[200]
@@ -144,74 +140,3 @@ def test_sizes_that_depend_on_the_data(method, tmp_path):
     clock = worlds.scenario(method=method, count=4, downlink=compression, policy=policy)
     times = played(clock, time_only=True).participations
     assert result.participations[TIMES].equals(times[TIMES])
-
-
-COMPRESSION = "downlink.compression"
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"downlink.compression": {"strategy": "terngrad"}},
-            f"{COMPRESSION}.strategy: got 'terngrad(2.5)', expected a codec that error "
-            "feedback can be put around (it goes without)",
-        ),
-        (
-            {"downlink.compression": {"strategy": {"ef21": {"inner": "top-k"}}}},
-            f"{COMPRESSION}.strategy: got 'ef21(top-k)', expected a codec that error "
-            "feedback can be put around (it keeps its own error)",
-        ),
-        (
-            {"downlink.compression": {"strategy": {"qsgd": {"levels": 0}}}},
-            f"{COMPRESSION}.strategy.qsgd: levels: got 0, expected a whole number",
-        ),
-        (
-            {"downlink.compression": {"strategy": {"chain": ["top-k", "random-k"]}}},
-            f"{COMPRESSION}.strategy.chain: got ['top-k', 'random-k'], expected at most one "
-            "selection in a chain",
-        ),
-        (
-            {"downlink.compression": {"strategies": ["top-k"]}},
-            f"{COMPRESSION}: there is no key 'strategies' here, expected k, strategy or index_code",
-        ),
-        (
-            {"downlink.compression": {"k": 0}},
-            f"{COMPRESSION}.k: got 0, expected a whole number of at least 1",
-        ),
-        ({"downlink.compression": {"index_code": "zip"}}, f"{COMPRESSION}.index_code"),
-        (
-            {"method": "fedmd", "dataset.public": 32},
-            "downlink.compression: got 'logits travels down', expected null with "
-            "method fedmd, which sends no models down",
-        ),
-        (
-            {"method": "local-only"},
-            "got 'nothing travels down', expected null with "
-            "method local-only, which sends no models down",
-        ),
-    ],
-)
-def test_what_cannot_be_is_said_in_one_sentence(changes, sentence):
-    plain = worlds.scenario().model_dump(mode="json")
-    for path, value in changes.items():
-        *way, last = path.split(".")
-        at = plain
-        for step in way:
-            at = at[step]
-        at[last] = value
-    with pytest.raises(InputErrors) as raised:
-        played(validate_scenario(plain, source="file.yaml", folder=Path()))
-    assert len(raised.value.errors) == 1
-    assert sentence in str(raised.value.errors[0])
-
-
-def test_a_clock_without_learning_needs_sizes_that_are_known():
-    made = worlds.scenario(downlink={"compression": {"index_code": "rice"}})
-    with pytest.raises(
-        InputErrors,
-        match=r"downlink\.compression: got 'rice with "
-        r"top-k', expected a size of changes on "
-        r"their way",
-    ):
-        played(made, time_only=True)

@@ -15,7 +15,6 @@ from simfed.experiment.running import choose_workers
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.record.read import read_manifest
 from simfed.replay.store import TrajectoryStore
-from simfed.scenario import Scenario
 from simfed.verify.invariants import verify
 from simfed.verify.run import verify as verify_whole
 
@@ -667,29 +666,6 @@ def test_k_is_the_number_of_entries_that_a_payload_says_anything_about(tmp_path)
     again = simfed.run({**plain, "clients": groups}, time_only=True, progress=False)
     columns = ["k", "uplink_bytes", "finished_at_s"]
     assert again.participations[columns].equals(run.participations[columns])
-
-
-@pytest.mark.parametrize(
-    ("method", "quantity"),
-    [("fedmd", "distillation"), ("fedal", "distillation"), ("kt-pfl", "distillation"),
-     ("fedgen", "auxiliary")],
-)  # fmt: skip
-def test_work_that_begins_in_the_second_round_is_asked_of_devices_before_the_run(method, quantity):
-    """In the first there is nothing yet that clients would learn from."""
-    times = dict.fromkeys(("training", "compression", "inference", "distillation"), "1 ms")
-    times["auxiliary"] = "1 ms"
-    del times[quantity]
-    world = {
-        "name": "second",
-        "rounds": 2,
-        "method": method,
-        "dataset": {"name": "mnist-mini", **({} if method == "fedgen" else {"public": 16})},
-        "prototypes": {"a": {"model": "lenet5-half"}},
-        "clients": [{"count": 2, "prototype": "a", "device": times}],
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-    }
-    with pytest.raises(InputErrors, match=f"the time of {quantity}, which no profile says"):
-        simfed.check(Scenario.model_validate(world))
 
 
 def count_sent(codec, size_bytes):

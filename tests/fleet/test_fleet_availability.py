@@ -20,7 +20,7 @@ from simfed.fleet.availability import (
     read_trace,
 )
 from simfed.fleet.columns import Fleet
-from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.scenario.load import validate_scenario
 
@@ -299,50 +299,6 @@ def test_a_scenario_says_who_is_there(tmp_path):
     assert fleet.mask(12.0)[605:645].any()
     assert not fleet.mask(12.0)[605:645].all()
     assert fleet.mask(17.0)[605:645].all()
-
-
-@pytest.mark.parametrize(
-    ("availability", "sentence"),
-    [
-        ("sometimes", "availability: got 'sometimes', expected always"),
-        ({}, "availability: got [], expected one of trace, markov or daily"),
-        ({"markov": {"on": "2 h"}}, "availability.markov.off: this key is missing"),
-        (
-            {"markov": {"on": "0 s", "off": "1 h"}},
-            "availability.markov.on: got '0 s', expected a duration above 0",
-        ),
-        (
-            {"daily": {"from": 1320, "to": "06:00"}},
-            'availability.daily.from: got 1320, expected a time of day in quotes such as "22:00"',
-        ),
-        (
-            {"daily": {"from": "25:00", "to": "06:00"}},
-            "availability.daily.from: got '25:00', expected a time of day",
-        ),
-        (
-            {"daily": {"from": "06:00", "to": "6:00"}},
-            "availability.daily.to: got '6:00', expected two different times of day",
-        ),
-        ({"daily": {"from": "06:00", "to": "7:00", "zones": []}}, "availability.daily.zones"),
-        (
-            {"daily": {"from": "06:00", "to": "7:00", "zones": [15]}},
-            "availability.daily.zones[0]: got 15, expected hours ahead of UTC, from -12 to 14",
-        ),
-        (
-            {"period": "3 s", "markov": {"on": "2 h", "off": "1 h"}},
-            "availability: without trace, period says nothing",
-        ),
-        (
-            {"markov": {"on": {"column": "on_s", "unit": "s"}, "off": "1 h"}},
-            "availability.markov.on: got 'on_s', expected the key 'table' beside "
-            "column, or a table `devices`",
-        ),
-    ],
-)
-def test_a_presence_that_is_none_is_one_sentence(tmp_path, availability, sentence):
-    with pytest.raises(InputErrors) as refused:
-        scenario(tmp_path, {"availability": availability})
-    assert f"s: clients[0].{sentence}" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -130,22 +130,6 @@ def test_a_run_waits_for_the_night_and_goes_on_alike_from_a_checkpoint(tmp_path)
     assert resumed.fingerprint == whole.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("options", "where"),
-    [
-        ({"capacity_j": 0}, "capacity_j"),
-        ({"low": 0.6}, "low"),
-        ({"charges_from": "25:00"}, "charges_from"),
-        ({"charges_to": "22:00"}, "charges_to"),
-    ],
-)
-def test_what_is_no_battery_is_refused(options, where):
-    clients = [{**SCENARIO["clients"][0]}]
-    clients[0]["availability"] = {"kind": "battery", **SMALL, **options}
-    with pytest.raises((InputError, InputErrors), match=where):
-        validate_scenario({**SCENARIO, "clients": clients}, source="phones.yaml", folder=Path())
-
-
 IN_FLIGHT = {
     **SCENARIO,
     "rounds": 3,

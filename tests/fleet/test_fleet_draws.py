@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.fleet.columns import FIELDS, Fleet, describe_forgotten_links
-from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.scenario import dump_scenario, load_scenario
 from simfed.scenario.load import validate_scenario
@@ -243,116 +243,6 @@ def test_only_a_link_of_which_nothing_is_said_is_forgotten(tmp_path):
 
 def validated_again(made, folder):
     return validate_scenario(made.model_dump(mode="json"), source="s", folder=folder)
-
-
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        (
-            {"device": {"speed": {"lognormal": {"cv": 0.5}}}},
-            (
-                "device.speed.lognormal: none or both of median and mean stand beside "
-                "cv, expected one of them"
-            ),
-        ),
-        (
-            {"device": {"speed": {"lognormal": {"median": 1}}}},
-            "device.speed.lognormal.cv: this key is missing",
-        ),
-        (
-            {"device": {"speed": {"lognormall": {}}}},
-            (
-                "device.speed: there is no key 'lognormall' here, expected lognormal, "
-                "uniform, normal, choice, column,"
-            ),
-        ),
-        (
-            {"device": {"speed": {}}},
-            "device.speed: got [], expected one of lognormal, uniform, normal, choice or column",
-        ),
-        (
-            {"device": {"speed": {"uniform": {"low": 0, "high": 1}}}},
-            "device.speed.uniform: got 'down to 0', expected only values that are a number above 0",
-        ),
-        (
-            {"device": {"speed": {"uniform": {"low": 3, "high": 1}}}},
-            "device.speed.uniform: got [3.0, 1.0], expected low below high",
-        ),
-        (
-            {"device": {"speed": {"lognormal": {"median": "1 Mbps", "cv": 1}}}},
-            "device.speed.lognormal.median: got '1 Mbps', expected a number without a unit",
-        ),
-        (
-            {"link": {"up": {"lognormal": {"median": 10, "cv": 1}}}},
-            "link.up.lognormal.median: got 10, expected a rate with its unit such as 20 Mbps",
-        ),
-        ({"link": {"up": {"fil": "x", "end": "loop"}}}, "(did you mean 'file'?)"),
-        (
-            {"link": {"loss": {"lognormal": {"median": 0.01, "cv": 1}}}},
-            "link.loss.lognormal: got 'up to inf', expected only values that are a "
-            "number from 0 to below 1 (the key `high` bounds it)",
-        ),
-        (
-            {"link": {"latency": {"choice": {"values": ["1 ms", "-1 ms"]}}}},
-            "link.latency.choice.values: got '-1 ms', expected a duration with its unit "
-            "such as 20 ms",
-        ),
-        (
-            {"link": {"latency": {"choice": {"values": ["1 ms"], "weights": [1, 2]}}}},
-            "link.latency.choice.weights: got 2, expected as many weights as values (1)",
-        ),
-        (
-            {"link": {"up": {"table": "t.csv", "column": "up_mbps"}}},
-            "link.up: the key 'unit' is missing beside column",
-        ),
-        (
-            {"link": {"up": {"table": "t.csv", "column": "up_mbps", "unit": "Mb"}}},
-            "link.up.unit: got 'Mb', expected the unit of a rate above 0 such as 20 Mbps",
-        ),
-        (
-            {"device": {"speed": {"table": "t.csv", "column": "score", "unit": "GHz"}}},
-            "device.speed.unit: got 'GHz', expected no unit: this is a plain number",
-        ),
-        (
-            {"device": {"speed": {"column": "score"}}},
-            (
-                "device.speed: got 'score', expected the key 'table' beside column, or "
-                "a table `devices` in the group"
-            ),
-        ),
-        (
-            {"devices": {"table": "t.csv"}},
-            "devices: expected some field of the group with a `column` of this table",
-        ),
-        (
-            {"k": "0%"},
-            "k: got '0%', expected a whole number of at least 1, or a "
-            "share of the parameters such as 1%",
-        ),
-        (
-            {"k": {"uniform": {"low": 0, "high": 9}}},
-            "k.uniform: got 'down to 0', expected only values that are a number of "
-            "entries, at least 1",
-        ),
-    ],
-)
-def test_a_distribution_that_is_none_is_one_sentence(tmp_path, keys, sentence):
-    with pytest.raises(InputErrors) as refused:
-        scenario(group(**keys), folder=tmp_path)
-    assert "s: clients[0]" in str(refused.value)
-    assert sentence in str(refused.value)
-
-
-def test_there_is_no_distribution_of_servers(tmp_path):
-    server = {"device": {"profile": "x86-2core-vm", "speed": SPEED}}
-    with pytest.raises(
-        InputErrors,
-        match=(
-            r"server\.device\.speed: a distribution, expected a number: there is "
-            "one server"
-        ),
-    ):
-        scenario(group(), folder=tmp_path, server=server)
 
 
 @pytest.mark.parametrize(

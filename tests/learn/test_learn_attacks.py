@@ -259,42 +259,6 @@ def test_a_run_with_a_backdoor_can_be_verified_replayed_and_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("attack", "sentence"),
-    [
-        ("sign-flipp", r"no attack 'sign-flipp', .* \(did you mean 'sign-flip'\?\)"),
-        ({"sign-flip": 0}, "scale: got 0.0, expected a number above 0"),
-        ({"kind": "alie", "from": 0}, "from"),
-        ({"kind": "alie", "form": 2}, "attack alie has no key 'form'"),
-        ({"backdoor": {"share": 0}}, "share: got 0.0"),
-    ],
-)
-def test_bad_options_are_one_sentence(attack, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        with_attack(attack)
-
-
-def test_methods_that_do_not_average_and_servers_without_cohorts_refuse():
-    with pytest.raises(ValueError, match="method fedproto does not use attack"):
-        with_attack("sign-flip", method="fedproto")
-    flying = {"mode": "buffered", "buffer": 2, "concurrency": 3}
-    with pytest.raises(ValueError, match="attackers of kind alie agree on what they send"):
-        with_attack("alie", method="fedbuff", aggregation=flying)
-    with_attack("sign-flip", method="fedbuff", aggregation=flying)
-    tree = {"network": {"topology": "tree", "tiers": [{"name": "edge"}]}}
-    edges = {"mode": "synchronous", "edge_servers": {"at": "edge"}}
-    with pytest.raises(ValueError, match=r"attack: got 'edge servers', expected one server"):
-        with_attack("ipm", aggregation=edges, **tree)
-
-
-def test_two_backdoors_have_one_target():
-    groups = [
-        {"prototype": "a", "device": "any", "attack": {"backdoor": target}} for target in (0, 1)
-    ]
-    with pytest.raises(ValueError, match="the same target and size in every group"):
-        scenario("fedavg", clients=groups)
-
-
-@pytest.mark.parametrize(
     ("attack", "data", "where"),
     [
         (attacks.LabelFlip(), DatasetFacts((5,), 1, 9, 9, task="regression"), "kind"),
@@ -308,3 +272,9 @@ def test_data_that_cannot_be_attacked_are_refused(attack, data, where):
         attack.check(data)
     assert refused.value.where == where
     attacks.Backdoor(target=3, size=12).check(IMAGES)
+
+
+def test_who_needs_no_others_may_attack_a_server_that_keeps_clients_in_flight():
+    flying = {"mode": "buffered", "buffer": 2, "concurrency": 3}
+    made = with_attack("sign-flip", method="fedbuff", aggregation=flying)
+    assert made.clients[-1].attack.kind == "sign-flip"

@@ -897,25 +897,6 @@ def test_the_public_set_may_be_a_file(tmp_path):
         load_federation(simfed.load_scenario(path, {"dataset.public": 7}), Streams(0))
 
 
-BAD_KEYS = {
-    "two": ({"name": "mnist", "file": "a.npz"}, "name and file"),
-    "none": ({"public": 3}, "no data set is named"),
-    "no target": ({"table": "rows.csv"}, "the key 'target' is missing beside table"),
-    "no columns": ({"file": "a.npz", "target": "y"}, "file has no columns"),
-    "root": ({"file": "a.npz", "root": "x"}, "root"),
-    "layout of a name": ({"name": "mnist", "layout": "channels-last"}, "name says it itself"),
-    "layout of pictures": ({"folder": "a", "layout": "channels-last"}, "folder says it itself"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_KEYS)
-def test_keys_that_say_nothing_are_refused(tmp_path, case):
-    keys, sentence = BAD_KEYS[case]
-    with pytest.raises(simfed.InputErrors) as error:
-        simfed.load_scenario(scenario(tmp_path, keys))
-    assert sentence in str(error.value)
-
-
 # ---- what is shown -----------------------------------------------------------------------------
 
 

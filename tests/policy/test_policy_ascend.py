@@ -259,20 +259,3 @@ def test_forced_rounds_count_in_t_where_asked(count_forced):
     epsilon = min(1.0, 3 / math.sqrt(101 if count_forced else 4))
     best = 1 - epsilon if pull.choice == "exploit" or pull.arm == ARMS[0] else 0.0
     assert pull.probability == pytest.approx(epsilon / 3 + best)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"warmup": 0}, "warmup: got 0, expected a whole number of at least 1"),
-        ({"c": -1}, "c: got -1, expected a number of at least 0"),
-        ({"c": math.nan}, "c: got nan, expected a number of at least 0"),
-        ({"ema": 2}, "ema: got 2, expected a number from 0 to 1, or 1/n"),
-        ({"ema": "1/t"}, "ema: got '1/t', expected a number from 0 to 1, or 1/n"),
-        ({"initial": "zero"}, "initial: got 'zero', expected warm-up-mean or ema-from-zero"),
-    ],
-)
-def test_options_out_of_range_are_named(options, sentence):
-    with pytest.raises(InputError) as refused:
-        Ascend(ARMS, **options)
-    assert str(refused.value) == sentence

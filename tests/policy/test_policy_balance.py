@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.ground.errors import InputError
 from simfed.policy import Balance, Pull, Spent
 from simfed.policy.interval import Interval
 
@@ -93,24 +92,6 @@ def test_forced_and_foreign_pulls_change_nothing():
     for pull in (Pull("top-k", "forced"), Pull("top-k", "fixed")):
         policy.watch(pull, Spent(0.0, 1.0, 1e-6, 0.0))
     assert vars(policy) == before
-
-
-@pytest.mark.parametrize(
-    ("options", "where"),
-    [
-        ({"share": 0}, "share"),
-        ({"share": float("nan")}, "share"),
-        ({"strategy": "top-k@100"}, "strategy"),
-        ({"strategy": "dense"}, "strategy"),
-        ({"least": 100}, "most"),
-        ({"least": 100, "most": 10}, "most"),
-        ({"least": "energy"}, "least"),
-    ],
-)
-def test_options_are_checked(options, where):
-    with pytest.raises(InputError) as raised:
-        Balance(("top-k",), **options)
-    assert raised.value.where == where
 
 
 def test_an_interval_keeps_its_unit():

@@ -207,20 +207,3 @@ def test_a_lost_pull_is_played_again_and_late_ones_are_forgotten():
     assert vars(policy) == state
     policy.update(Pull(Choice("top-k"), "forced"), 1.0)
     assert vars(policy) == state
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"least": 0}, "least: got 0, expected a whole number of at least 1"),
-        ({"least": 5}, "most: got '100%', expected a share like `least`, or both as numbers"),
-        ({"least": 50, "most": 50}, "most: got 50, expected more than `least`, 50"),
-        ({"strategy": "dense"}, "strategy: got 'dense', expected a strategy that goes by K"),
-        ({"strategy": "top-k@5"}, "strategy: got 'top-k@5', expected a strategy without a level"),
-        ({"window": 0}, "window: got 0, expected a whole number of at least 1"),
-        ({"widen": 0.5}, r"widen: got 0\.5, expected a number of at least 1"),
-    ],
-)
-def test_adaptive_k_refuses_in_a_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence.replace("`", ".")):
-        AdaptiveK(("top-k",), **options)

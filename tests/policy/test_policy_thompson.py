@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from simfed.ground.errors import InputError
 from simfed.policy import Pull, Thompson
 
 ARMS = ("top-k", "random-k", "periodic-k")
@@ -50,12 +49,6 @@ def test_an_arm_that_is_not_played_drifts_back_to_the_prior_and_not_without_a_di
     assert remembers.beliefs()[0][0] == pytest.approx(0.5 / 21)
 
 
-@pytest.mark.parametrize("discount", [0.0, 1.1])
-def test_a_discount_is_above_0_and_at_most_1(discount):
-    with pytest.raises(InputError, match="discount"):
-        Thompson(("a", "b"), (0.0, 1.0), discount=discount)
-
-
 def test_forced_and_void_pulls_change_nothing():
     policy = with_plays(PLAYS)
     before = copy.deepcopy(vars(policy))
@@ -63,17 +56,3 @@ def test_forced_and_void_pulls_change_nothing():
     policy.void(Pull("top-k", "forced"))
     policy.void(policy.pull(np.random.default_rng(0)))
     assert vars(policy) == before
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"discount": -1}, "discount: got -1, expected a number above 0, up to 1"),
-        ({"sd": 0}, "sd: got 0, expected a number above 0"),
-        ({"sd": math.inf}, "sd: got inf, expected a number above 0"),
-    ],
-)
-def test_options_out_of_range_are_named(options, sentence):
-    with pytest.raises(InputError) as refused:
-        Thompson(ARMS, **options)
-    assert str(refused.value) == sentence

@@ -255,30 +255,6 @@ def test_shares_are_generated_from_the_seed_and_stay_shares():
     assert [set(air.trace.rates_bytes_per_s) for air in traces.values()] == [{1.0, 0.4}] * 2
 
 
-@pytest.mark.parametrize(
-    ("share", "sentence"),
-    [
-        ({**COMES, "rate_unit": "Mbps"}, "street.share: there is no key 'rate_unit' here"),
-        ({**COMES, "format": "mahimahi"}, "network.cells.street.share.format: got 'mahimahi'"),
-        ({"end": "loop"}, "neither or both of file and generate, expected one of them"),
-        (COMES, "network.cells.street.share: got 1.5, expected shares above 0, at most 1"),
-        ({**COMES, "rate_column": 2}, "street.share: got 0.0, expected shares above 0, at most 1"),
-        (
-            {"generate": {"kind": "markov-on-off", "high": "8 Mbps"}, "end": "loop"},
-            "share.generate.high: got '8 Mbps', expected a number above 0, at most 1",
-        ),
-        ("half", "network.cells.street.share: got 'half', expected a number above 0, at most 1"),
-    ],
-)
-def test_what_is_no_share_is_refused_in_one_sentence(tmp_path, share, sentence):
-    (tmp_path / "air.csv").write_text("0,0.5,1\n1,1.5,0\n")
-    if "file" in share:
-        share = {**share, "file": str(tmp_path / "air.csv")}
-    said = refused([STREET], street(share))
-    assert sentence in said
-    assert "\n" not in said
-
-
 def test_show_fleet_says_what_a_cell_has_of_the_air(tmp_path, capsys):
     cells = street({"generate": ONOFF, "end": "loop"})
     cells["hall"] = {"cellular": {}, "share": 0.5}
@@ -298,104 +274,7 @@ def refused(links, cells=None, **network):
     return str(error.value)
 
 
-TREE = {"topology": "tree", "tiers": [{"name": "dsl", "count": 2}]}
 MEMBER = {"cell": "home", "mcs": 7}
-
-
-@pytest.mark.parametrize(
-    ("links", "cells", "network", "sentence"),
-    [
-        (
-            [{"cell": "home", "mcs": 9}],
-            None,
-            {},
-            "clients[0].link.mcs: got 9, expected an MCS of 802.11n at 20 MHz, 1 stream: 0 to 7",
-        ),
-        (
-            [{"cell": "home", "rate": "100 Mbps"}],
-            None,
-            {},
-            "clients[0].link.rate: got '100 Mbps', expected at most 65 Mbps, the PHY rate of the",
-        ),
-        (
-            [{"cell": "home", "rate": {"choice": {"values": ["10 Mbps", "1 Gbps"]}}}] * 9,
-            None,
-            {},
-            "link.rate: got '1 Gbps', expected at most 65 Mbps",
-        ),
-        (
-            [{"cell": ["home", "street"], "mcs": 7}],
-            None,
-            {},
-            "expected the name of one cell (a client is in one cell at a time)",
-        ),
-        (
-            [{"up": "5 Mbps"}],
-            None,
-            {},
-            "network.cells.home: nobody is in it, expected clients with link: {cell: home}",
-        ),
-        (
-            [{"cell": "hom", "mcs": 7}],
-            None,
-            {},
-            "clients[0].link.cell: got 'hom', expected one of network.cells: home (did you mean",
-        ),
-        (
-            [{"cell": "home"}],
-            None,
-            {},
-            "clients[0].link: got 'neither', expected rate or mcs, in a Wi-Fi cell",
-        ),
-        ([{"cell": "home", "mcs": 7, "up": "5 Mbps"}], None, {}, "expected rate or mcs, in a"),
-        ([MEMBER], {"home": {"cellular": {}}}, {}, "expected up and down, in a cellular cell"),
-        ([MEMBER], {"home": {}}, {}, "neither or both of wifi and cellular, expected one of them"),
-        ([MEMBER], {"home": {"wifi": {"standard": "g"}}}, {}, "network.cells.home.wifi.standard"),
-        (
-            [MEMBER],
-            {"home": {"wifi": {"standard": "n", "width": "80 MHz"}}},
-            {},
-            "home.wifi.width: got '80 MHz', expected one of 802.11n: 20 MHz or 40 MHz",
-        ),
-        (
-            [MEMBER],
-            {"home": {"wifi": {"standard": "n", "width": 20}}},
-            {},
-            "a frequency with its unit such as 40 MHz",
-        ),
-        ([MEMBER], {"home": {"wifi": {"standard": "n"}, "share": 0}}, {}, "a number above 0"),
-        ([MEMBER], None, TREE, "network.cells.home.at: it is missing, expected a node of tier dsl"),
-        (
-            [MEMBER],
-            {"home": {"wifi": {"standard": "n"}, "at": "dsl-9"}},
-            TREE,
-            "network.cells.home.at: got 'dsl-9', expected a node of tier dsl: dsl-0 to dsl-1",
-        ),
-        (
-            [{**MEMBER, "at": "dsl-1"}],
-            {"home": {"wifi": {"standard": "n"}, "at": "dsl-0"}},
-            TREE,
-            "clients[0].link.at: network.cells.home.at has it, expected no node beside cell home",
-        ),
-        (
-            [MEMBER],
-            None,
-            {"topology": "graph", "edges": [{"between": ["ap", "server"]}]},
-            "network.cells.home.at: it is missing, expected a node of the graph to be attached to",
-        ),
-        ([{"mcs": 7}, MEMBER], None, {}, "clients[0].link: without cell, mcs says nothing"),
-        (
-            [MEMBER],
-            {"home": {"wifi": {"standard": "n"}, "at": "ap"}},
-            {},
-            "network.topology star has no key 'at'",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_sentence(links, cells, network, sentence):
-    said = refused(links, cells, **network)
-    assert sentence in said
-    assert "\n" not in said
 
 
 def test_a_graph_carries_cells_at_its_nodes():

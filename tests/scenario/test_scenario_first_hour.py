@@ -71,35 +71,6 @@ def test_a_resolved_device_without_a_profile_loads_again(file, tmp_path):
     assert "training" not in yaml.safe_load(dump_scenario(loaded))["clients"][0]["device"]
 
 
-@pytest.mark.parametrize(
-    ("device", "said"),
-    [
-        ({}, "device: expected a profile, or times such as {training: 12 ms, compression: 0.3 ms}"),
-        (
-            {"training": 12},
-            "device.training: got 12, expected a duration with its unit such as 20 ms",
-        ),
-        (
-            {"training": "1 ms", "assume": {"training": "1 ms"}},
-            "device.training: 1 ms stands twice, expected each time once\n",
-        ),
-        (
-            {"compression": "1 ms"},
-            "device: got 'model lenet5-half', expected the "
-            "time of training, which no profile says here",
-        ),
-        ({"training": "1 ms", "compression": "1 ms", "uncertainty": True}, "device.uncertainty: "),
-        ({"training": "1 ms", "compression": "1 ms", "noise": {"kind": "measured"}}, "repeated 5"),
-        ({"training": "1 ms", "trainin": "1 ms"}, "did you mean 'training'?"),
-    ],
-)
-def test_what_a_device_lacks_is_one_sentence(file, capsys, device, said):
-    assert main(["validate", "s.yaml", "--set", f"clients[0].device={device}"]) == 2
-    err = capsys.readouterr().err
-    assert said in err
-    assert len(err.splitlines()) == 1
-
-
 def test_short_forms(file):
     loaded = load_scenario(file)
     assert loaded.clients[0].link.up == 10e6 / 8

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
-import pytest
-
-from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.reading import parse_yaml
 from simfed.scenario.fleet_file import dump_fleet, load_fleet, validate_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"name": "small", "clients": [{"count": 3, "device": "x86-2core-vm"}]}
-
-GROUP = {"count": 3, "prototype": "a", "device": "x86-2core-vm"}
 
 
 def made(**more):
@@ -54,81 +48,6 @@ def test_a_scenario_stands_for_its_fleet():
 
 def test_the_example_is_a_fleet():
     assert load_fleet(ROOT / "scenarios" / "flower" / "phones.yaml").client_count == 50
-
-
-@pytest.mark.parametrize(
-    ("wrong", "sentence"),
-    [
-        ({"rounds": 3}, "there is no key"),
-        (
-            {"computing": "guessed"},
-            "computing.kind: got 'guessed', expected metered, work, declared or measured",
-        ),
-        ({"computing": "declared"}, "computing: the key 'seconds' is missing beside kind declared"),
-        (
-            {"computing": {"kind": "declared", "seconds": "__import__('os')"}},
-            "computing.seconds: got \"__import__('os')\", expected a duration such as "
-            "20 ms, or arithmetic",
-        ),
-        (
-            {"computing": {"kind": "declared", "seconds": {"train": -1}}},
-            "computing.seconds.train: got -1, expected at least 0 seconds",
-        ),
-        (
-            {"computing": {"kind": "declared", "seconds": math.nan}},
-            "computing.seconds: got nan, expected a finite number",
-        ),
-        (
-            {"computing": {"speed": 2}},
-            ("computing: kind metered has no key 'speed' (speed belongs to kind measured)"),
-        ),
-        (
-            {"server": {"computing": "metered"}},
-            "server.device: expected a device beside metered computing",
-        ),
-        (
-            {"app": {"folder": "x", "run_config": {"a": [1]}}},
-            "app.run_config.a: got [1], expected a text, a number, true or false",
-        ),
-        ({"clients": []}, "clients: got [], expected at least one group of clients"),
-        ({"faults": {"restarts": {"between": "1 h", "lasts": "1 s"}}}, "no restarts"),
-        (
-            {"clients": [{"device": "x86-2core-vm", "k": 10}]},
-            "clients[0].k: no k in a fleet for an app, which decides what it sends",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said(wrong, sentence):
-    with pytest.raises(InputErrors) as refused:
-        made(**wrong)
-    assert sentence in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("asked", "where"),
-    [
-        ({"privacy": {"level": "client", "clip": 1.0, "noise": 1.0, "delta": 1e-5}}, "privacy"),
-        (
-            {
-                "network": {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]},
-                "aggregation": {"edge_servers": {"at": "edge"}},
-            },
-            "aggregation.edge_servers",
-        ),
-        ({"clients": [{**GROUP, "attack": "sign-flip"}]}, "clients[0].attack"),
-        ({"clients": [{**GROUP, "overlap": {"chunks": 4}}]}, "clients[0].overlap"),
-    ],
-)
-def test_what_a_scenario_asks_of_servers_and_clients_that_an_app_decides_is_refused(asked, where):
-    dense = {"strategy": "dense", "kind": "uniform"}
-    plain = {"name": "whole", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"}}
-    plain |= {"prototypes": {"a": {"model": "lenet5-half"}}, "clients": [GROUP], "policy": dense}
-    plain |= {"compression": {"strategies": ["dense"]}}
-    assert validate_fleet(plain, source="whole.yaml", folder=Path()).client_count == 3
-    with pytest.raises((InputError, InputErrors)) as refused:
-        validate_fleet({**plain, **asked}, source="whole.yaml", folder=Path())
-    assert f"whole.yaml: {where}: no " in str(refused.value)
 
 
 def test_keys_inside_what_is_written_short_can_be_changed(tmp_path):

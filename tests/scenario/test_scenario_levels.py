@@ -3,7 +3,6 @@
 import pytest
 
 from simfed.cli import main
-from simfed.ground.errors import InputErrors
 from simfed.scenario import Scenario
 from simfed.scenario.load import validate_scenario
 
@@ -55,47 +54,6 @@ def test_policies_play_what_they_name_or_what_there_is():
     assert arms(kind="ucb") == ("top-k@5", "top-k@50")
     assert arms(kind="uniform", strategy="random-k@7") == ("random-k@7",)
     assert arms(kind="adaptive-k", least=3, most=90) == ("top-k@3", "top-k@90")
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"k_choices": [0]},
-            "compression.k_choices[0]: got 0, expected a whole number of at least 1",
-        ),
-        (
-            {"k_choices": ["0%"]},
-            "compression.k_choices[0]: got '0%', expected a whole number of at least 1, or a",
-        ),
-        (
-            {"k_choices": [5, 5]},
-            "compression.k_choices: got [5, 5], expected levels of K, each once",
-        ),
-        (
-            {"k": "energy:90%"},
-            "compression.k: got 'energy:90%', expected a whole number of at least 1",
-        ),
-        (
-            {"strategies": ["top-k@energy:90%"]},
-            "no codec 'top-k@energy:90%', expected top-k,",
-        ),
-        ({"strategies": ["qsgd@5"]}, "strategies[0]: got 5, expected no level behind qsgd(16)"),
-        (
-            {"strategies": ["top-k@0"]},
-            "strategies[0]: got 0, expected a whole number of at least 1",
-        ),
-        (
-            {"pairs": "factored"},
-            "compression.pairs: got 'factored', expected full, or k_choices beside strategies",
-        ),
-        ({"pairs": "both"}, "compression.pairs: got 'both', expected full or factored"),
-    ],
-)
-def test_wrong_levels_are_said(changes, sentence):
-    with pytest.raises(InputErrors) as refused:
-        scenario(compression=changes)
-    assert sentence in str(refused.value)
 
 
 ASSUMED = (

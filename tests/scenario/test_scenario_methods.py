@@ -83,72 +83,6 @@ def test_options_are_written_out_and_read_again():
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"method": "fedkdd"},
-            (
-                r"s\.yaml: method\.kind: no method 'fedkdd', expected fedkd, fedavg, "
-                "fedprox, fedopt, scaffold, fedbuff,"
-            ),
-        ),
-        (
-            {"method": {"kind": "tuned", "rules": 1.0}},
-            (
-                r"s\.yaml: method: method tuned has no key 'rules', expected mu or rule "
-                r"\(did you mean 'rule'\?\)"
-            ),
-        ),
-        (
-            {"method": {"kind": "fedavg", "mu": 1.0}},
-            (
-                r"s\.yaml: method: method fedavg has no key 'mu' \(mu is an option of "
-                r"fedprox, fedasync or tuned\)"
-            ),
-        ),
-        (
-            {"method": {"kind": "tuned", "mu": "much"}},
-            r"method.*mu: got 'much', expected a "
-            r"number",
-        ),
-        ({"method": {"kind": "tuned", "rule": 3}}, r"method.*rule: got 3, expected text"),
-        (
-            {"method": {"kind": "tuned", "mu": -1.0}},
-            r"method.*mu: got -1\.0, expected at "
-            r"least 0",
-        ),
-        ({"method": 3}, "method"),
-        (
-            {"training": {"optimizer": "adam", "momentum": 0.9}},
-            (
-                r"training: optimizer adam has no key 'momentum' \(momentum belongs to "
-                r"optimizer sgd\)"
-            ),
-        ),
-        ({"training": {"momentum": 1.0}}, r"training\.momentum"),
-        ({"training": {"optimizer": "adan"}}, r"training\.optimizer.*adan"),
-        ({"training": {"clip_norm": 0}}, r"training\.clip_norm"),
-        (
-            {"training": {"local_steps": 2, "local_epochs": 3}},
-            "training: got 'local_steps 2, local_epochs 3', expected either "
-            "local_steps or local_epochs",
-        ),
-        (
-            {"method": "fedavg", "safeguard": {"rollback": {}}},
-            (
-                r"safeguard: method fedavg does not use rollback \(rollback belongs to "
-                r"method fedkd\)"
-            ),
-        ),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(changes, sentence):
-    with pytest.raises((InputError, InputErrors), match=sentence) as error:
-        scenario(**changes)
-    assert len(str(error.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
     ("method", "training", "steps", "epochs"),
     [
         ("fedkd", {}, 1, None),
@@ -217,16 +151,6 @@ def test_late_uploads_are_weighed_by_the_method_or_by_the_mode(method, written, 
     assert made.model_dump(mode="json")["aggregation"].get("staleness") == resolved
     if resolved and resolved["kind"] == "constant":
         assert make_server_mode(made).weight(3) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("method", "option"), [("fedbuff", "method.exponent"), ("fedasync", "method.staleness")]
-)
-@pytest.mark.parametrize("kind", ["polynomial", "hinge"])
-def test_a_second_discount_of_late_uploads_is_refused(method, option, kind):
-    said = f"aggregation.staleness.kind: got '{kind}', expected constant .*{method}.*{option}"
-    with pytest.raises(InputErrors, match=said):
-        scenario(method=method, aggregation={**IN_FLIGHT, "staleness": {"kind": kind}})
 
 
 def test_a_weight_of_each_upload_alone_is_refused_where_shares_add_up_to_1():

@@ -131,45 +131,12 @@ def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
         assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("format", ["mahimahi", "pensieve", "csv"])
-def test_keys_of_another_format_of_traces_are_refused(format):
-    keys = {"mahimahi": ["bin"], "csv": ["time_column", "rate_column", "time_unit", "rate_unit"]}
-    samples = {
-        "bin": "20 ms",
-        "time_column": 3,
-        "rate_column": 4,
-        "time_unit": "s",
-        "rate_unit": "Mbps",
-    }
-    for key, value in samples.items():
-        trace = {"file": "up.csv", "format": format, "end": "hold", key: value}
-        if key in keys.get(format, ()):
-            load({"clients[0].link.up": trace})
-        else:
-            with pytest.raises(InputErrors, match=rf"\({key} belongs to format"):
-                load({"clients[0].link.up": trace})
-
-
 def test_kinds_of_policies_that_do_not_learn_have_no_reward():
     for kind in registry("policy").names():
         options = {"uniform": {"strategy": "top-k"}}.get(kind, {})
         said = str(complaint(PolicySpec, {"kind": kind, "reward": {}, **options}))
         learns = getattr(registry("policy").get(kind), "learns", True)
         assert ("does not use reward" in said) is not learns
-
-
-def test_options_of_parts_are_marked_in_their_constructors():
-    for method, said in (
-        ({"kind": "fedopt", "optimizer": "momentum", "beta2": 0.9}, "beta2 belongs to optimizer"),
-        ({"kind": "fedasync", "b": 2}, "b belongs to staleness hinge"),
-        (
-            {"kind": "feddf", "held_out": 0, "patience": 2},
-            "without held_out, patience says nothing",
-        ),
-    ):
-        with pytest.raises(InputErrors, match=said):
-            load({"method": method})
-    assert load({"method": {"kind": "fedopt", "beta2": 0.9}}).method.made.beta2 == 0.9
 
 
 def complaint(mapping, value):
@@ -240,20 +207,6 @@ def test_no_public_images_may_be_said_where_there_is_no_use_for_any():
         ),
     ):
         load({"method": "fedavg", "dataset.public": 1})
-
-
-def test_every_error_of_the_kind_is_said_at_once():
-    with pytest.raises(InputErrors) as caught:
-        load({"aggregation": {"deadline": "5 s", "buffer": 3}, "training.schedule": {"every": 5}})
-    assert len(caught.value.errors) == 3
-
-
-def test_time_and_rate_come_from_two_columns():
-    trace = {"file": "up.csv", "format": "csv", "end": "hold", "time_column": 1}
-    with pytest.raises(
-        InputErrors, match="rate_column: got 1, expected another column than time_column"
-    ):
-        load({"clients[0].link.up": trace})
 
 
 def test_editors_refuse_the_same(tmp_path):

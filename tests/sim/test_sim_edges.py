@@ -1,6 +1,5 @@
 """Edge servers: to their clients a server, to the cloud a client."""
 
-import re
 from dataclasses import dataclass, replace
 
 import pytest
@@ -254,36 +253,6 @@ def test_what_is_forged_below_edge_servers_is_found(tiered, tmp_path):
     ):
         broken = "; ".join(tamper(run, tmp_path / f"{table}-{len(sentence)}", table, **changes))
         assert sentence in broken
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"edges": {"at": "ege"}}, "edge_servers.at: got 'ege', expected a tier of the network"),
-        ({"network": {"topology": "star"}}, "network.topology: got 'star', expected a network of "),
-        ({"edges": {"merges": 0}}, "edge_servers.merges"),
-        (
-            {"method": "feddf", "dataset": {"name": "mnist-mini", "public": 8}},
-            "method feddf does not use edge_servers (edge_servers belongs to method fedavg, ",
-        ),
-        ({"method": "fedbuff"}, "method fedbuff does not use edge_servers"),
-        (
-            {"clients": [{**CLIENTS[0], "attack": "alie"}]},
-            "attack: got 'edge servers', expected one server that starts its clients together",
-        ),
-        ({"cloud": {"rule": "median"}}, "aggregation.rule: got 'median', expected the rule mean "),
-        ({"downlink": {"compression": {"strategy": "top-k"}}}, "downlink.compression: "),
-        ({"edges": MODES["first"]}, "participation.clients_per_round: "),
-        ({"cloud": {"mode": "asynchronous", "concurrency": 2}}, "at most the 1 edge servers"),
-        (
-            {"edges": MODES["buffered"], "participation": {"clients_per_round": 2}},
-            "null where edge servers keep clients in flight",
-        ),
-    ],
-)
-def test_edge_servers_that_could_not_be_are_refused_in_a_sentence(changes, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        world(**{"edges": {}, **changes})
 
 
 @dataclass(frozen=True)

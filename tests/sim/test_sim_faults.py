@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import simfed
-from simfed.cli import main
 from simfed.fleet.faults import Fate, Faults, Messages, Rhythm
 from simfed.ground.distributions import Discrete
 from simfed.ground.errors import RunFailed
@@ -417,39 +416,6 @@ def test_a_run_in_which_no_message_arrives_ends(tmp_path):
     run = simfed.run(scenario(faults, rounds=3), time_only=True, progress=False)
     assert set(run.participations["outcome"]) == {"failed"}
     assert (run.participations["downlink_bytes"] > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("faults", "said"),
-    [
-        (
-            {},
-            "faults: got {}, expected one of stalls, freezes, messages or restarts; null for none",
-        ),
-        (
-            {"messages": {}},
-            (
-                "faults.messages: no message is ever lost or doubled, expected lost or "
-                "doubled above 0\n"
-            ),
-        ),
-        (
-            {"messages": {"doubled": 0.1, "tries": 3}},
-            "faults.messages: without lost, tries says nothing",
-        ),
-        (
-            {"freezes": {"between": "1 s", "lasts": {"column": "a", "unit": "s"}}},
-            "faults.freezes.lasts.column: got 'a', expected a law, as every time is drawn anew",
-        ),
-        ({"freezes": {"between": "0 s", "lasts": "1 s"}}, "faults.freezes.between: "),
-    ],
-)
-def test_wrong_faults_are_one_sentence_each(tmp_path, capsys, faults, said):
-    plain = scenario(None).model_dump(mode="json")
-    file = tmp_path / "s.yaml"
-    file.write_text(yaml.safe_dump({**plain, "faults": faults}))
-    assert main(["validate", str(file)]) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_learning_without_a_clock_refuses_faults():

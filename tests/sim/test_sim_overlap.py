@@ -11,7 +11,6 @@ import simfed
 from simfed.compress import RandomK, TopK, codec_from_spec
 from simfed.compress.choice import Choice
 from simfed.compress.slices import Sliced, sliced
-from simfed.ground.errors import InputErrors
 from simfed.net import Star
 from simfed.verify.invariants import verify
 
@@ -197,17 +196,3 @@ def test_learning_follows_and_one_chunk_is_none(tmp_path):
     timed = simfed.run(eight, time_only=True, progress=False)
     for column in ("started_at_s", "compression_s", "uplink_s", "finished_at_s"):
         assert timed.participations[column].tolist() == many.participations[column].tolist()
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"policy": {"kind": "uniform", "strategy": "qsgd"}}, "got .qsgd.16.., expected a codec"),
-        ({"policy": {"kind": "uniform", "strategy": "dense"}}, "a codec that selects entries"),
-        ({"compression": {"k": 5}}, "overlap: chunks: got 8, expected at most 5 chunks"),
-        ({"method": "fedmd", "compression": {}}, "a method whose uploads are compressed"),
-    ],
-)
-def test_what_cannot_be_cut_is_refused_in_a_sentence(changes, sentence):
-    with pytest.raises(InputErrors, match=sentence):
-        simfed.run(with_overlap({"chunks": 8}, **changes), time_only=True, progress=False)

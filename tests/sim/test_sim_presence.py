@@ -10,7 +10,7 @@ import simfed
 from simfed.cli import main
 from simfed.fleet.availability import Availability
 from simfed.fleet.battery import Battery
-from simfed.ground.errors import InputErrors, RunFailed
+from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.scenario import Scenario
 
@@ -111,60 +111,6 @@ def test_utility_guided_selection_is_told_losses():
     run = simfed.run(made, progress=False, workers=1)
     assert run.participations["local_loss"].notna().all()
     assert (run.participations.groupby("round").size() == 2).all()
-
-
-def test_a_selection_by_losses_is_refused_without_learning():
-    made = scenario(participation={"clients_per_round": 2, "selection": "oort"}, rounds=4)
-    said = r"participation\.selection: got 'oort', expected a selection that needs no losses"
-    with pytest.raises(InputErrors, match=said):
-        simfed.run(made, time_only=True, progress=False)
-
-
-def test_a_rollback_is_refused_without_learning():
-    undone = {"rollback": {"threshold": 2.0}}
-    said = r"safeguard\.rollback: got 'a rollback', expected null in a time-only run"
-    with pytest.raises(InputErrors, match=said):
-        simfed.run(scenario(method="fedkd", safeguard=undone), time_only=True, progress=False)
-
-
-def test_other_selections_need_cohorts():
-    with pytest.raises(ValueError, match="without clients_per_round, selection says nothing"):
-        scenario(
-            aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
-            participation={"selection": "oort"},
-        )
-
-
-def test_wrong_modes_are_one_sentence_each(tmp_path):
-    text = (
-        "name: x\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {a: {model: lenet5}}\n"
-        "clients: [{count: 4, prototype: a, device: x86-2core-vm, link: {up: 5 Mbps}}]\n"
-    )
-    for aggregation, said in {
-        "{mode: deadline, deadline: 0 s}": "a duration above 0",
-        "{mode: deadline}": "the key 'deadline' is missing beside mode deadline",
-        "{mode: buffered, buffer: 2, concurrency: 9}": "at most the 4 clients",
-        "{mode: synchronous, deadline: 3 s}": "deadline belongs to mode deadline",
-        "{mode: first, staleness: {kind: constant}}": (
-            "aggregation.staleness: mode first drops who is late, so nothing weighs late uploads "
-            "(late: merge)"
-        ),
-        "{mode: frist}": "first",
-        "{mode: first}": (
-            "clients_per_round: got None, expected fewer than the 4 clients with "
-            "mode first, which asks more clients than"
-        ),
-        "{mode: buffered, buffer: 0, concurrency: 2}": "got 0, expected a whole number of at least",
-        "{mode: asynchronous, concurrency: 2, staleness: {bound: -1}}": (
-            "got -1, expected a whole number of at least 0"
-        ),
-    }.items():
-        file = tmp_path / "x.yaml"
-        file.write_text(text + f"aggregation: {aggregation}\n")
-        with pytest.raises(InputErrors) as refused:
-            simfed.load_scenario(file)
-        assert said in str(refused.value)
-        assert len(refused.value.errors) == 1
 
 
 def test_phases_fail_independently_as_often_as_said():

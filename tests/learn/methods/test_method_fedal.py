@@ -148,23 +148,3 @@ def test_bytes_and_work():
     ]
     assert world.method.auxiliary(world.kit.setting) == {name: 3 * 2 * (4 * 6 + 6 * 3)}
     world.close()
-
-
-def test_a_public_set_is_needed():
-    with pytest.raises(ValueError, match="at least 1 public image with method fedal"):
-        tiny.scenario("fedal", public=0)
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"adversarial": -1},
-        {"forgetting": -1},
-        {"hidden": 0},
-        {"server_rate": 0},
-        {"public_epochs": 0},
-    ],
-)
-def test_options_are_judged(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        tiny.scenario({"kind": "fedal", **option}, public=PUBLIC)

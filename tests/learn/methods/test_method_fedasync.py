@@ -7,7 +7,6 @@ import torch
 from textbook import Textbook, arrival, assert_close, data_of, flat, played, scenario, with_weights
 
 from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedasync import FedAsync
@@ -78,20 +77,3 @@ def test_bytes_and_work_are_those_of_averaging():
     assert [w[:4] for w in workload.task(2, 0).plan.work] == [
         ("training", "logistic-regression", 16, 3)
     ]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"mixing": 0}, "mixing: got 0, expected a number above 0, up to 1"),
-        ({"mixing": 1.5}, "mixing"),
-        (
-            {"staleness": "linear"},
-            "staleness: got 'linear', expected constant, polynomial or hinge|staleness: constant",
-        ),
-        ({"mu": -1}, "mu: got -1, expected a number of at least 0"),
-    ],
-)
-def test_bad_options_are_one_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        FedAsync(**options)

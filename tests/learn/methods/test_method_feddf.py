@@ -15,10 +15,8 @@ from textbook import (
 )
 
 from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
-from simfed.learn.methods.feddf import FedDF
 
 
 def distilled(book, module, public, targets, name, round, steps, batch, rate):
@@ -134,21 +132,3 @@ def test_bytes_and_work():
         ("distillation", "lenet5-half", 16, 50),
         ("inference", "lenet5-half", 5, 4),
     ]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"steps": 0}, "steps: got 0, expected a number of at least 1"),
-        ({"held_out": 1.0}, "held_out: got 1.*, expected a number from 0 to below 1"),
-        ({"rate": 0}, "rate: got 0, expected a number above 0"),
-    ],
-)
-def test_bad_options_are_one_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        FedDF(**options)
-
-
-def test_it_needs_a_public_set():
-    with pytest.raises(Exception, match="at least 1 public image with method feddf"):
-        scenario("feddf", dataset={"name": "mnist-mini", "public": 0})

@@ -166,19 +166,3 @@ def test_embeddings_of_different_widths_are_refused():
     parts = Parts(tiny.scenario(KIND, mixed=True))
     [error] = (said for said in map(str, Checks(parts).errors()) if said.startswith("method: got "))
     assert "expected prototypes with embeddings of one width" in error
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"weight": -1},
-        {"weight_decay": 0},
-        {"noise": 0},
-        {"server_steps": 0},
-        {"server_rate": 0},
-        {"share": "body"},
-    ],
-)
-def test_options_are_judged(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        tiny.scenario({"kind": "fedgen", **option})

@@ -208,20 +208,3 @@ def test_a_time_only_run_without_a_record_says_why_it_cannot():
         "method: sizes on the wire depend on what is learned, as that of "
         "update and of student does (in a time-only"
     ) in str(refused.value)
-
-
-def test_the_student_must_be_a_prototype():
-    plain = {**clocked().model_dump(), "method": {**KIND, "student": "smal"}}
-    with pytest.raises(
-        InputErrors,
-        match="method: student: got 'smal', expected a prototype of this scenario: small",
-    ):
-        check(Scenario.model_validate(plain))
-
-
-@pytest.mark.parametrize(
-    "option", [{"energy_start": 0}, {"energy_end": 1.1}, {"energy_end": 0.5}, {"student": 3}]
-)
-def test_options_are_judged(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        tiny.scenario({"kind": "fedkd-mutual", **option})

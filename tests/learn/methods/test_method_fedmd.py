@@ -17,10 +17,8 @@ from textbook import (
 )
 
 from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
-from simfed.learn.methods.fedmd import FedMD
 from simfed.learn.plain import plain_rounds
 
 PUBLIC = {"name": "mnist-mini", "public": 24, "public_batch": 16}
@@ -115,25 +113,6 @@ def test_policies_learn_where_answers_are_compressed():
     assert set(last.outcome.local_loss) == {f"{client}/{last.round}" for client in range(4)}
     assert set(last.outcome.shared_loss) == {"a", "b"}
     assert all(before > after for before, after in last.outcome.local_loss.values())
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"digest_epochs": 0}, "digest_epochs: got 0, expected a number of at least 1"),
-        ({"digest_batch": 0}, "digest_batch: got 0, expected a number of at least 1"),
-        ({"digest_rate": -1.0}, r"digest_rate: got -1\.0, expected a number above 0"),
-        ({"temperature": 0}, "temperature: got 0, expected a number above 0"),
-    ],
-)
-def test_bad_options_are_one_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        FedMD(**options)
-
-
-def test_it_needs_a_public_set():
-    with pytest.raises(Exception, match="at least 1 public image with method fedmd"):
-        scenario("fedmd", dataset={"name": "mnist-mini", "public": 0})
 
 
 def test_a_policy_is_neither_asked_nor_told_where_nothing_is_compressed():

@@ -5,11 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from engine_worlds import state_of
-from textbook import ONE, TWO, Textbook, arrival, assert_close, flat, played, scenario, with_weights
+from textbook import TWO, Textbook, arrival, assert_close, flat, played, scenario, with_weights
 
-from simfed.ground.errors import InputError
 from simfed.learn.methods.fedopt import FedOpt
-from simfed.scenario import Scenario
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adagrad", "adam", "yogi"])
@@ -80,24 +78,3 @@ def test_bytes_and_work_are_those_of_averaging():
     assert task.downlink_bytes == 4 * d
     assert set(last.uplink_bytes.values()) == {4.0 * d}
     assert [(w.quantity, w.size, w.times) for w in task.plan.work] == [("training", 16, 3)]
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"optimizer": "sgd"}, "momentum, adagrad, adam"),
-        ({"server_rate": 0}, "server_rate: got 0, expected a number above 0"),
-        ({"tau": -1.0}, "tau: got -1.*, expected a number above 0"),
-        ({"beta1": 1.0}, "beta1: got 1.*, expected a number from 0 to below 1"),
-    ],
-)
-def test_bad_options_are_one_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        FedOpt(**options)
-    with pytest.raises(Exception, match=r"optimizer|server_rate|tau|beta1"):
-        Scenario.model_validate(
-            {
-                **scenario("fedopt", prototypes=ONE).model_dump(),
-                "method": {"kind": "fedopt", **options},
-            }
-        )

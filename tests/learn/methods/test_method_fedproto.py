@@ -191,14 +191,6 @@ def test_compressed_means_are_chosen_by_the_policy():
     world.close()
 
 
-@pytest.mark.parametrize(
-    "option", [{"pull": -1}, {"width": 0}, {"projection": "none"}, {"predict": "x"}]
-)
-def test_options_are_judged(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        tiny.scenario({"kind": "fedproto", **option})
-
-
 def test_models_without_an_embedding_are_refused():
     from simfed.ground.method import Setting, Size
     from simfed.learn.methods.fedproto import FedProto

@@ -106,12 +106,3 @@ def test_server_steps_are_charged_and_bytes_are_those_of_fedproto():
     assert tasks[0].downlink_bytes == 4 * 4 * 42 + 4 / 8
     assert world.host.execute(tasks[0], Choice("dense", 0)).uplink_bytes() == 4 * (4 * 42 + 4)
     world.close()
-
-
-@pytest.mark.parametrize(
-    "option",
-    [{"margin": -1}, {"server_rate": 0}, {"server_epochs": 0}, {"server_batch": 0}, {"pull": -1}],
-)
-def test_options_are_judged(option):
-    with pytest.raises(ValueError, match=next(iter(option))):
-        tiny.scenario({"kind": "fedtgp", **option})

@@ -5,9 +5,6 @@ import torch
 import torch.nn.functional as F
 from textbook import TWO, Textbook, answers, assert_close, distilled, flat, played, scenario
 
-from simfed.ground.errors import InputError
-from simfed.learn.methods.kt_pfl import KtPfl
-
 
 def objective(c, z, rows, samples, rho, temperature):
     """The paper's second and third term, for autograd."""
@@ -87,16 +84,3 @@ def test_bytes_and_work():
     )
     assert work[:4] == ("auxiliary", "kt-pfl/coefficients-4", 4 * 24, 6)
     assert workload.method.auxiliary(workload.tasks.setting) == {work.model: 4.0 * 4}
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"coefficient_rate": 0}, "coefficient_rate: got 0, expected a number above 0"),
-        ({"coefficient_steps": 0}, "coefficient_steps: got 0, expected a number of at least 1"),
-        ({"rho": -0.1}, r"rho: got -0\.1, expected a number of at least 0"),
-    ],
-)
-def test_bad_options_are_one_sentence(options, sentence):
-    with pytest.raises(InputError, match=sentence):
-        KtPfl(**options)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from pydantic import ValidationError
 from textbook import Textbook, assert_close, data_of, flat, played, scenario, with_weights
 
 from simfed.compress.choice import Choice
@@ -70,12 +69,6 @@ def test_twice_the_model_travels_both_ways():
     d = workload.tasks.setting.prototypes["a"].parameters
     assert workload.task(2, 0).downlink_bytes == 8 * d
     assert set(last.uplink_bytes.values()) == {8.0 * d}
-
-
-@pytest.mark.parametrize("training", [{"momentum": 0.9}, {"optimizer": "adam"}])
-def test_steps_that_are_not_plain_are_refused(training):
-    with pytest.raises(ValidationError, match="plain sgd without momentum with method scaffold"):
-        scenario("scaffold", training=training)
 
 
 def test_bad_options_are_one_sentence():

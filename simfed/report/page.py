@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pandas as pd
+from plotly.utils import PlotlyJSONEncoder
 
 from simfed.ground.errors import InputError
 from simfed.ground.measure import find_common_measure
@@ -29,9 +30,9 @@ from simfed.ground.writing import put_output
 from simfed.record.schema import TABLES
 from simfed.record.summary import count_classes, explain_rounds
 from simfed.report import compare, frames, panels
+from simfed.report.gantt_data import MOST_BARS, build_gantt_data, order_kinds
 from simfed.report.owned import build_owned_table
-from simfed.report.page_timeline import MOST_BARS, build_legend, build_timeline_data, order_kinds
-from simfed.report.panels import Panel, PanelTable, Spec
+from simfed.report.panels import Panel, PanelTable
 from simfed.report.reach import choose_thresholds, list_threshold_rows
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def build_page(
     `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows
     at first (it can be changed in the page); `capacities`: for each run those of its links that
     vary, see `gantt_figure`. Several runs are charts over one another and compared.
-    Raises: `InputError` without runs or without plotly.
+    Raises: `InputError` without runs.
     """
     if not runs:
         raise InputError(
@@ -119,7 +120,7 @@ def build_page(
     )
 
 
-def build_timelines(runs: Mapping[str, Run]) -> tuple[PageSection, Spec]:
+def build_timelines(runs: Mapping[str, Run]) -> tuple[PageSection, dict[str, Any]]:
     """A section with the timelines of some runs on one scale, for `render_page` with their data."""
     words = {label: explain_rounds(run.table) for label, run in runs.items()}
     content = _Content(dict(runs), words)
@@ -130,15 +131,16 @@ def render_page(
     title: str,
     subtitle: str,
     parts: Mapping[str, PageSection],
-    timelines: Spec | None = None,
+    timelines: Mapping[str, Any] | None = None,
     runs: Sequence[str] = (),
 ) -> str:
     """A page of these sections, each by a name for its address.
 
     `runs`: labels among which one switch of the page chooses, for all charts that show one of them.
-    Sections without content are left out. Raises: `InputError` without plotly.
+    Sections without content are left out.
     """
-    specs = {panel.key: panel.spec for part in parts.values() for panel in part.get("panels", ())}
+    drawn = [panel for part in parts.values() for panel in part.get("panels", ())]
+    specs = {panel.key: _describe_figures(panel) for panel in drawn}
     payload: dict[str, Any] = {"panels": specs, "runs": list(runs)}
     if timelines is not None:
         payload["timeline"] = timelines
@@ -149,13 +151,25 @@ def render_page(
         parts={name: part for name, part in parts.items() if part},
         style=_read_asset("page.css"),
         script=script,
-        payload=_compress_text(json.dumps(payload, allow_nan=False, separators=(",", ":"))),
+        payload=_compress_text(json.dumps(payload, cls=PlotlyJSONEncoder, separators=(",", ":"))),
         library=_compress_text(library),
         policy=_build_policy(script, library),
         version=VERSION,
         runs=list(runs),
     )
     return text
+
+
+def _describe_figures(panel: Panel) -> dict[str, Any]:
+    """Return a panel's figures as `page.js` draws them, in the page's own colours."""
+    figures = []
+    for key, figure in panel.figures.items():
+        drawn = figure.to_dict()
+        drawn["layout"].pop("template", None)
+        if drawn["layout"].get("margin") == {"t": 60}:  # Plotly Express' room for a title
+            del drawn["layout"]["margin"]
+        figures.append((key, drawn))
+    return {"by": panel.by, "figures": figures}
 
 
 class _Content:
@@ -325,15 +339,14 @@ class _Content:
         shown = labels if 1 < len(labels) <= _TIMELINES else [""]
         return {"title": "Timeline", "timelines": shown}
 
-    def timelines(self, rounds: tuple[int, int] | None) -> Spec:
+    def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
         budget = MOST_BARS // len(runs)
         kinds = order_kinds(runs.values())
         return {
-            **build_legend(kinds),
             "first": list(rounds) if rounds else None,
             "runs": [
-                build_timeline_data(
+                build_gantt_data(
                     run, label, self.words[label], budget, kinds, self.arms, self.varies.get(label)
                 )
                 for label, run in runs.items()
@@ -452,22 +465,15 @@ def _read_asset(name: str) -> str:
 
 
 def _join_scripts() -> str:
-    files = "\n".join(_read_asset(name) for name in ("charts.js", "timeline.js", "start.js"))
+    files = "\n".join(_read_asset(name) for name in ("page.js", "gantt.js"))
     return f'"use strict";\n(() => {{\n{files}}})();\n'
 
 
 @functools.cache
 def read_plotly_script() -> str:
-    """The plotting library's code. Raises: `InputError` without plotly."""
-    try:
-        script = resources.files("plotly") / "package_data" / "plotly.min.js"
-        return script.read_text(encoding="utf-8")
-    except (ModuleNotFoundError, FileNotFoundError):
-        raise InputError(
-            where="simfed report",
-            problem="the package plotly, which draws the page, is missing",
-            hint="pip install plotly",
-        ) from None
+    """Return the plotting library's code."""
+    script = resources.files("plotly") / "package_data" / "plotly.min.js"
+    return script.read_text(encoding="utf-8")
 
 
 def _load_template() -> Any:

@@ -19,9 +19,8 @@ from simfed.report.panels import (
     PanelTable,
     Row,
     build_table,
+    draw_curves,
     drop_empty_columns,
-    pack_numbers,
-    plain,
 )
 from simfed.report.pictures import time_unit
 from simfed.report.statistics import Estimate
@@ -147,22 +146,19 @@ def _build_verdicts(study: StudyResult) -> PageSection:
 def _build_curves_panel(study: StudyResult, setting: str) -> Panel:
     bands = study.bands[study.bands["setting"] == setting]
     scale, unit = time_unit(float(bands["at_s"].max()))
-    series = []
-    colours = choose_arm_colours(study.bands["arm"])
     measure, key = study.measure, study.measure.key
-    for arm, band in bands.groupby("arm", sort=False):
-        points = {"at_s": pack_numbers(band["at_s"] / scale)}
-        points |= {name: pack_numbers(band[name]) for name in (key, "low", "high")}
-        line = {"label": plain(arm), "colour": colours[arm], "dash": "solid", "width": 2}
-        series.append({**line, "hidden": False, "columns": points})
-    spec = {
-        "kind": "curves",
-        "x": [{"key": "at_s", "label": f"simulated time ({unit})"}],
-        "y": [{"key": key, "label": f"test {measure.name}, mean of clients"}],
-        "series": series,
-        "band": ["low", "high"] if bands["low"].notna().any() else None,
-        "targets": study.thresholds,
-    }
+    x, y = f"simulated time ({unit})", f"test {measure.name}, mean of clients"
+    figure = draw_curves(
+        bands.assign(**{x: bands["at_s"] / scale, y: bands[key]}),
+        x,
+        y,
+        "arm",
+        colours=choose_arm_colours(bands["arm"]),
+        band=bool(bands["low"].notna().any()),
+        targets=study.thresholds,
+    )
+    if key == "accuracy":
+        figure.update_yaxes(range=[0, 1], tickformat=".0%")
     shown = bands.rename(columns={"low": f"{key}_low", "high": f"{key}_high"})
     columns: Columns = {
         "arm": lambda row: str(row["arm"]),
@@ -172,7 +168,7 @@ def _build_curves_panel(study: StudyResult, setting: str) -> Panel:
     about = "The mean over seeds at equal simulated times, and the band in which it lies."
     panel = f"curves-{_list_settings(study).index(setting)}"
     table = build_table(setting or study.name, shown, columns, (1, 2))
-    return Panel(panel, setting or "All runs", about, spec, (), table)
+    return Panel(panel, setting or "All runs", about, {(): figure}, (), (), table)
 
 
 def _build_arms_table(study: StudyResult) -> PanelTable:

@@ -70,12 +70,11 @@ def of_figure(name: str, figure) -> Iterator[Line]:
 
 
 def of_chart(name: str, spec: Mapping) -> Iterator[Line]:
-    """The options of a page's chart, each with its layout and traces."""
-    for option in spec.get("options") or [spec]:
-        part = f"{name}: {option.get('label', 'chart')}"
-        yield part, _text({key: value for key, value in option.items() if key != "data"})
-        yield from ((part, _text(trace)) for trace in option.get("data", ()))
-    yield f"{name}: frame", _text({key: spec[key] for key in spec if key != "options"})
+    """The figures of a page's chart, each with its layout and traces."""
+    for key, figure in spec["figures"]:
+        part = f"{name}: {', '.join(key) or 'chart'}"
+        yield part, _text(figure["layout"])
+        yield from ((part, _text(trace)) for trace in figure["data"])
 
 
 def of_page(name: str, text: str) -> Iterator[Line]:
@@ -86,7 +85,7 @@ def of_page(name: str, text: str) -> Iterator[Line]:
     words = re.sub(left_out, "", text, flags=re.DOTALL).replace(simfed.__version__, "VERSION")
     yield from ((f"{name}: words", said) for said in re.sub(r"\s+", " ", words).split("<h"))
     data = json.loads(gzip.decompress(base64.b64decode(payload)))
-    yield from of_chart(f"{name}: timeline", data.get("timeline", {}))
+    yield f"{name}: timeline", _text(data.get("timeline", {}))
     for key, spec in data["panels"].items():
         yield from of_chart(f"{name}: {key}", spec)
 

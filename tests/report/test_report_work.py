@@ -13,7 +13,7 @@ from test_sim_methods import MadeUp, device
 from simfed.ground.registry import register, registry
 from simfed.net import Star
 from simfed.report.gantt import gantt_figure
-from simfed.report.page_timeline import build_legend, build_timeline_data, order_kinds
+from simfed.report.gantt_data import build_gantt_data, order_kinds
 from simfed.report.style import looks
 from simfed.report.timeline import build_timeline, list_kinds
 from simfed.report.trace import list_events
@@ -56,7 +56,11 @@ def test_the_trace_shows_them_as_work_of_the_client(run):
 
 def test_the_page_draws_each_bar_by_its_own_kind(run):
     kinds = order_kinds([run])
-    assert kinds[8:] == OWN
-    assert [look["name"] for look in build_legend(kinds)["kinds"]] == kinds
-    data = build_timeline_data(run, "a", {}, kinds=kinds)
-    assert data["bars"]["kind"]
+    assert kinds[6:] == OWN
+    data = build_gantt_data(run, "a", {}, kinds=kinds)
+    drawn = [data["kinds"][kind] for kind in data["bars"]["kind"]]
+    own = looks(OWN)
+    for kind in OWN:
+        bars = [bar for bar in drawn if bar["legend"] == own[kind].label]
+        assert len(bars) == 2 * 3
+        assert {bar["colour"] for bar in bars} == {own[kind].web}

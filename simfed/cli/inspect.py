@@ -170,11 +170,11 @@ def validate(
 def _validate_study(
     path: Path, set_: list[str] | None, allow_plugins: bool, time_only: bool
 ) -> None:
-    from simfed.study.drive import make_states
+    from simfed.study.drive import check_plan
     from simfed.study.plan import plan_study
 
     plan = plan_study(path, allow_plugins=allow_plugins, overrides=read_overrides(set_))
-    make_states(plan, str(path), "cpu", time_only, replays=False)
+    check_plan(plan, str(path), device="cpu", time_only=time_only)
     typer.echo(f"{path}: valid (a study of {counted(len(plan.runs), 'run')})")
 
 

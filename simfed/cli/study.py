@@ -43,9 +43,10 @@ def run(
             help="Runs at once on this machine; if omitted one per core, or one on a GPU."
         ),
     ] = None,
-    executor: Annotated[
-        str, typer.Option(metavar="local|dask=ADDRESS", help="Where the runs are done.")
-    ] = "local",
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster that does the runs."),
+    ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try again what failed before.")
     ] = False,
@@ -63,7 +64,8 @@ def run(
 ) -> None:
     """Run what is not yet done of a study.
 
-    Killed or stopped, the same command goes on.
+    Killed or stopped, the same command goes on. Several may be at one folder at once, on
+    several machines too.
     """
     from simfed.study import load_study, run_study
     from simfed.study.drive import choose_out
@@ -77,8 +79,8 @@ def run(
             result = run_study(
                 study,
                 folder,
-                executor=executor,
                 jobs=jobs,
+                dask=dask,
                 retry_failed=retry_failed,
                 device=device,
                 time_only=time_only,
@@ -111,6 +113,19 @@ def status(folder: Folder) -> None:
 
     for line in describe_status(load_study(folder)):
         typer.echo(line)
+
+
+@app.command()
+def prune(folder: Folder) -> None:
+    """Delete the runs that the study no longer names."""
+    from simfed.study.store import StudyFolder
+
+    deleted = 0
+    for address, is_gone in StudyFolder(folder).prune():
+        deleted += is_gone
+        if not is_gone:
+            typer.echo(f"{folder}: {address} stays, another process is at it")
+    typer.echo(f"{folder}: {counted(deleted, 'run')} deleted")
 
 
 @app.command()

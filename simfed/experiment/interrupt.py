@@ -30,10 +30,18 @@ class CtrlC:
             yield self
             return
         before = signal.signal(signal.SIGINT, self._on_signal)
+        outer = getattr(before, "__self__", None)
+        if isinstance(outer, CtrlC):  # which may have heard one already
+            self._asked = outer._asked
         try:
             yield self
         finally:
             signal.signal(signal.SIGINT, before)
+
+    def hear_on(self) -> None:
+        """Remember Ctrl-C from here to the end of the process; the first one raises nothing."""
+        self._patient = True
+        signal.signal(signal.SIGINT, self._on_signal)
 
     @contextmanager
     def patient(self, notice: str = "") -> Iterator[None]:

@@ -24,10 +24,11 @@ from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.measure import ACCURACY
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
+from simfed.ground.writing import find_disk_refusal
 from simfed.record.digest import digest_value, fingerprint
 from simfed.record.directory import RunDirectory, reserve
 from simfed.record.journal import Journal, OtherDecisions
-from simfed.record.manifest import versions
+from simfed.record.manifest import count_threads, versions
 from simfed.record.read import Run, open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import TABLES
@@ -503,6 +504,8 @@ def settle_error(
         reason = error.reason if isinstance(error, Interrupted) else reason
         reason = reason or type(error).__name__
         in_vain = not begun and (stopped or isinstance(error, InputError))
+        # a disk that is full today says nothing of the run
+        stopped = stopped or find_disk_refusal(error) is not None
         status = "interrupted" if stopped else "failed"
         rest = _leave_directory(directory, status, reason, in_vain=in_vain)
     if isinstance(error, InputError):
@@ -568,6 +571,7 @@ def _collect_facts_at_end(
     resumed = directory.manifest["warnings"] if directory is not None else ()
     return {
         "warnings": [*Checks(parts).warnings(), *getattr(workload, "warnings", ()), *resumed],
+        "threads": count_threads(),
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
     }

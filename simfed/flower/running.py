@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-import yaml
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks, check_world
@@ -33,7 +30,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.units import format_duration
 from simfed.record.digest import digest_folder
 from simfed.record.directory import RunDirectory, reserve
-from simfed.record.manifest import versions
+from simfed.record.manifest import count_threads, versions
 from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
 from simfed.record.summary import summarise
@@ -126,12 +123,13 @@ def run(
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         directory = None
+        if out is not None:
+            stack.enter_context(reserve(out, overwrite=overwrite))
         try:
             manifest = _begin_manifest(
                 fleet, version, {**(app or {}), "run_config": run_config or {}}
             )
             if out is not None:
-                stack.enter_context(reserve(out, overwrite=overwrite, resume=False))
                 beside, text = _make_self_contained(fleet, parts)
                 directory = RunDirectory.create(
                     out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
@@ -229,29 +227,22 @@ def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
     return fleet.charged_by(files[0])
 
 
-class StudiedJob(Protocol):
-    """What a study says of one of its runs."""
+def run_studied(plain: Mapping[str, Plain], out: Path, source: str) -> None:
+    """Do one run of a study: `plain` is a fleet with its app, from the file `source`.
 
-    @property
-    def scenario_yaml(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-
-
-def run_studied(job: StudiedJob, out: Path, tell: Progress) -> None:
-    """Do one run of a study: `job` has the fleet with its app as YAML (`scenario_yaml`), and the
-    file it came from (`source`)."""
-    plain = yaml.safe_load(job.scenario_yaml)
-    fleet = validate_fleet(plain, source=job.source, folder=Path(job.source).parent)
+    Raises: as `run`, and `RunFailed` where no message came to anything.
+    """
+    fleet = validate_fleet(plain, source=source, folder=Path(source).parent)
     if fleet.app is None:
-        raise InputError(
-            "one", where=f"{job.source}: app", problem="the fleet of a study has no app"
+        problem = "the fleet of a study has no app"
+        raise InputError("one", where=f"{source}: app", problem=problem)
+    try:
+        result = open_run(out)
+    except InputError:  # an app cannot be saved: one that was stopped begins again
+        result = run_folder(
+            fleet.app.folder, fleet, out, source=source, overwrite=True, progress=False
         )
-    with contextlib.suppress(InputError, RunFailed):
-        check_some_worked(open_run(out))
-        return  # it had ended, and was not yet in its place
-    shutil.rmtree(out, ignore_errors=True)  # begun and killed: an app cannot be saved
-    check_some_worked(run_folder(fleet.app.folder, fleet, out, source=job.source, progress=tell))
+    check_some_worked(result)
 
 
 def read_config(texts: Sequence[str]) -> dict[str, Plain]:
@@ -473,6 +464,7 @@ def _finish_manifest(
         warnings.append("computing was measured on this machine: another run takes another time")
     noted = [*warnings, *Checks(parts).warnings()]
     facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
+    facts["threads"] = count_threads()
     raised = played.charges.raised
     return facts if raised is None else {**facts, "raised": raised}
 

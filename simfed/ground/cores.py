@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+from functools import cache
 from pathlib import Path
 
 from simfed.ground.errors import InputError
@@ -29,6 +31,20 @@ def available_cores() -> int:
 def most_processes() -> int:
     """The most processes that may work at a time, however many were asked for: 4 per core."""
     return _PROCESSES_PER_CORE * available_cores()
+
+
+@cache
+def identify_processor() -> tuple[str, str]:
+    """Return the processor's model and its vector instructions: kernels are chosen by them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine(), platform.processor()
+    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", facts.get("Features", "")).split()
+    families = ("amx", "avx", "fma", "sve", "asimd")
+    model = f"{platform.machine()} {facts.get('model name', '')}".strip()
+    return model, " ".join(sorted(flag for flag in flags if flag.startswith(families)))
 
 
 def quota(share: float, period_s: float | None = None) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,21 @@ from simfed.ground.errors import InputError
 
 PARTIAL = ".partial-"
 """How the names of files begin that are not whole yet."""
+
+
+_DISK = (
+    *(errno.ENOSPC, errno.EROFS, errno.EDQUOT),
+    *(errno.EACCES, errno.EPERM, errno.EIO),
+)
+
+
+def find_disk_refusal(error: BaseException | None) -> OSError | None:
+    """Return the disk's refusal (full, read-only, …) behind an error, if there is one."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @contextmanager

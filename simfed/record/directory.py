@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import yaml
@@ -23,12 +23,12 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.inputs import read_bytes
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
-from simfed.ground.writing import replacing, writing
+from simfed.ground.writing import find_disk_refusal, replacing, writing
 from simfed.record import aside, files
 from simfed.record.checkpoint import Checkpoint, CheckpointFolder
 from simfed.record.digest import Fingerprint, digest_manifest, digest_scenario, sha256
-from simfed.record.journal import NAME, Journal
-from simfed.record.lock import LOCK, lock_folder
+from simfed.record.journal import COMPRESSED, NAME, Journal
+from simfed.record.lock import LOCK, Held, is_held, lock_folder
 from simfed.record.manifest import list_differences
 from simfed.record.read import read_manifest
 from simfed.record.recorder import Recorder
@@ -147,7 +147,8 @@ class RunDirectory:
         if run.finished:
             return run
         run.manifest["status"] = "running"
-        run.manifest.pop("reason", None)
+        for key in ("reason", "traceback"):
+            run.manifest.pop(key, None)
         run._beside = dict(beside or {})
         if manifest is not None:
             run.warnings += list_differences(begun.get("versions", {}), manifest["versions"])
@@ -235,10 +236,12 @@ class RunDirectory:
                     continue
                 with replacing(self.path / f"{name}.parquet") as whole:
                     _write_table(whole, name, recorder, running)
+                    files.sync(whole)  # before a manifest says that it is whole
             files.put_json(self.path / "summary.json", summary)
             fingerprint = running.hexdigest()
             if self._journal is not None:
                 manifest = {**manifest, "journal": self._journal.compress()}
+                files.sync(self.path / COMPRESSED)
             self._put_manifest(**manifest, fingerprint=fingerprint, status="finished")
         self.tidy()
         return fingerprint
@@ -268,6 +271,63 @@ class RunDirectory:
         except OSError as error:
             where = error.filename or self.path
             raise RunFailed(f"{where}: cannot be written ({error.strerror or error})") from error
+
+
+class RunStatus(NamedTuple):
+    """How far the run in a folder is."""
+
+    status: str
+    """`waiting`, `running`, `interrupted`, `failed` or `finished`."""
+    reason: str = ""
+    """Why it stopped, of one that was interrupted or has failed."""
+
+
+def find_status(path: Path) -> RunStatus:
+    """Return how far the run in a folder is; nothing there yet: it waits."""
+    try:
+        if not (path / "manifest.json").is_file():
+            _look_into(path)
+            return RunStatus("running" if is_held(path) else "waiting")
+        manifest = read_manifest(path)
+    except InputError as error:  # something else lies there
+        return RunStatus("failed", str(error))
+    status = str(manifest["status"])
+    if status != "finished" and is_held(path):
+        return RunStatus("running")
+    if status == "running":
+        return RunStatus("interrupted", "its process ended in the middle of it")
+    return RunStatus(status, str(manifest.get("reason", "")))
+
+
+def note_failure(path: Path, reason: str, traceback: str) -> None:
+    """Say in the manifest of a run why it failed; what it has learned stays.
+
+    Nothing is said where another process goes on with it, where something else lies, and
+    where the manifest is not whole. Raises: `InputError` where the disk refuses.
+    """
+    try:
+        with reserve(path, resume=True):
+            begun = {} if _look_into(path) == "nothing" else _read_whole_manifest(path)
+            run = RunDirectory(path, {"format": FORMAT, **begun})
+            with writing(path):
+                run._put_manifest(status="failed", reason=reason, traceback=traceback)
+    except InputError as error:
+        if find_disk_refusal(error) is not None:
+            raise
+
+
+def delete_run(path: Path) -> bool:
+    """Delete what simfed wrote for the run in a folder, and the folder if it is empty then.
+
+    False where another process is at it. Raises: `InputError` for something else.
+    """
+    try:
+        with reserve(path, resume=True), writing(path):
+            aside.delete_run(path)
+    except Held:
+        return False
+    _delete_if_empty(path)
+    return True
 
 
 @contextmanager

@@ -34,6 +34,12 @@ def put_json(path: Path, value: Plain) -> None:
     put_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def sync(path: Path) -> None:
+    """Have on the disk what was written to a file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def delete_partials(folder: Path) -> None:
     """Delete what a killed process left half-written."""
     for left in folder.glob(f"{PARTIAL}*"):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib import metadata
 
+from simfed.ground.cores import identify_processor
 from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 from simfed.native import who_computes_layers
@@ -17,6 +18,7 @@ _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx"
 _EVERY = {
     *("format", "id", "name", "mode", "device", "seed", "versions", "network", "warnings"),
     *("scenario_sha256", "files", "status", "fingerprint", "digest", "wall_s", "workers"),
+    "threads",
 }
 _OF_SCENARIO = _EVERY | {"models", "classes", "data", "profiles", "learning_wall_s"}
 _KEYS = {
@@ -31,11 +33,21 @@ NOT_ALWAYS = {"owned", "measure", "privacy", "raised"}
 
 
 def versions() -> dict[str, str]:
-    """simfed's version, Python's, those of the packages a run rests on, the platform, and who
-    computes layers."""
+    """Return the versions of simfed, Python and the packages a run rests on, the platform,
+    the processor's model, and who computes layers."""
     installed = {"simfed": VERSION, "python": platform.python_version()}
-    built = {"platform": f"{sys.platform} {platform.machine()}", "layers": who_computes_layers()}
+    built = {
+        "platform": f"{sys.platform} {platform.machine()}",
+        "processor": identify_processor()[0],
+        "layers": who_computes_layers(),
+    }
     return {**installed, **_read_packages(), **built}
+
+
+def count_threads() -> int:
+    """Return on how many threads a process of this run computes layers, 1 without torch."""
+    torch = sys.modules.get("torch")
+    return 1 if torch is None else int(torch.get_num_threads())
 
 
 @lru_cache
@@ -123,5 +135,6 @@ _FORMS: dict[str, tuple[str, Callable[[Plain], bool]]] = {
     ),
     "learning_wall_s": ("a mapping of activities to seconds", _are_seconds),
     "workers": ("a number of processes", lambda v: isinstance(v, int) and v >= 0),
+    "threads": ("a number of threads", lambda v: isinstance(v, int) and v >= 1),
 }
 """Key → what it is, and whether a value is that."""

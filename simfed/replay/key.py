@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import subprocess
 from contextlib import suppress
 from functools import cache
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
+from simfed.ground.cores import identify_processor
 from simfed.ground.plain import Plain
 from simfed.ground.registry import compute_code_digest, registry
 from simfed.ground.seeding import Streams
@@ -200,7 +200,7 @@ def code_digest(*also: str, root: Path = _ROOT) -> str:
 def _machine(device: str) -> dict[str, str]:
     """What decides the last bits of floating-point results. Does not import torch."""
     facts = {package: _find_version(package) for package in ("torch", "numpy")}
-    facts |= {"device": device.partition(":")[0], "processor": _identify_processor()}
+    facts |= {"device": device.partition(":")[0], "processor": " ".join(identify_processor())}
     facts["layers"] = who_computes_layers()
     facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
@@ -239,17 +239,3 @@ def _find_version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "none"
-
-
-def _identify_processor() -> str:
-    """The processor's model and vector instructions: kernels are chosen by them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-    flags = facts.get("flags", facts.get("Features", "")).split()
-    vector = sorted(
-        flag for flag in flags if flag.startswith(("amx", "avx", "fma", "sve", "asimd"))
-    )
-    return " ".join([platform.machine(), facts.get("model name", ""), *vector])

@@ -21,7 +21,7 @@ from simfed.scenario import Scenario
 from simfed.scenario.fields import list_files, rename_texts
 from simfed.scenario.fleet_file import FleetFile
 
-_RUNNER = "study/work.py"
+_RUNNERS = ("study/work.py", "study/kinds.py")
 """What a study's process does with a run counts as well."""
 
 
@@ -86,11 +86,12 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     if fleet.charged.file is not None:
         with named_in_errors(fleet.charged.file):
             digests[fleet.charged.file] = digest_file(Path(fleet.charged.file))
-    numbers = {name: number for name, number in versions().items() if name != "platform"}
+    of_machine = ("platform", "processor")
+    numbers = {name: number for name, number in versions().items() if name not in of_machine}
     return {
         "scenario": rename_texts(plain, digests),
         "versions": numbers,
-        "code": code_digest(_RUNNER, "flower"),
+        "code": code_digest(*_RUNNERS, "flower"),
         "mode": "flower",
     }
 
@@ -119,4 +120,4 @@ def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
 
 def own_code() -> str:
     """Return a digest of all code of simfed that a run in this process imports."""
-    return code_digest(_RUNNER)
+    return code_digest(*_RUNNERS)

@@ -1,10 +1,12 @@
-"""Running a study: which run is next, what came of it, when to stop."""
+"""Running a study: any number of processes, here and elsewhere, take its runs one by one."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +18,21 @@ from simfed.ground.inputs import read_text
 from simfed.ground.measure import find_common_measure
 from simfed.ground.registry import import_part
 from simfed.ground.units import counted
+from simfed.record.directory import note_failure
 from simfed.scenario.load import read_yaml
-from simfed.study.plan import StudyPlan, merge_errors, plan_study
-from simfed.study.standing import RunState, Standing
+from simfed.study.kinds import Job
+from simfed.study.places import Cluster, Processes
+from simfed.study.plan import PlannedRun, StudyPlan, merge_errors, plan_study
+from simfed.study.show import StudyProgress
 from simfed.study.store import StudyFolder
-from simfed.study.work import Job, Result
+from simfed.study.work import Result, play
 
 if TYPE_CHECKING:
     from simfed.replay import TrajectoryStore
-    from simfed.study.executors import Executor
     from simfed.study.results import StudyResult
-    from simfed.study.show import Display
 
-RUNNER: str | None = None
-"""What does one run, where it is not what its kind says; tests put in theirs."""
-
+_ATTEMPTS = 2
+"""How often a run is begun before the death of its worker counts against it."""
 _LOOK_EVERY_WALL_S = 0.5
 _MANY = 500
 """Runs: to check the scenarios of so many takes seconds."""
@@ -48,113 +50,82 @@ def run_study(
     path: str | Path,
     out: str | Path | None = None,
     *,
-    executor: str | Executor = "local",
     jobs: int | None = None,
+    dask: str | None = None,
     retry_failed: bool = False,
     device: str = "cpu",
     time_only: bool = False,
     trajectories: TrajectoryStore | bool | None = True,
-    progress: bool | Display = True,
+    progress: bool = True,
     allow_plugins: bool = False,
     overrides: Mapping[str, object] | Sequence[tuple[str, object]] = (),
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
+    Other processes may do the same at the same time: each takes the runs that nobody is at,
+    and returns when all are done.
+
     Args:
         out: `studies/NAME` if omitted.
-        executor: `local`, `dask=ADDRESS` of an existing cluster, or an executor of your own.
         jobs: runs at once on this machine, at most `simfed.ground.cores.most_processes`; if
             omitted one per core, or one on a GPU.
+        dask: address of the scheduler of a Dask cluster, whose workers do the runs.
         retry_failed: try again what failed before; otherwise it is left as it is.
         device, time_only: as in `simfed.run`, for every run.
         trajectories: where learning is kept for replay; True is the user's cache, False or None
             computes everything anew.
-        progress: True shows it on standard error.
+        progress: show it on standard error.
         allow_plugins: as in `simfed.load_scenario`, of the study and its base.
         overrides: key path → value, of the study's own keys or the same in every run.
 
     Raises:
-        InputError, InputErrors: the study, a scenario, the folder or the executor; nothing was run.
+        InputError, InputErrors: the study, a scenario, the folder or the cluster; nothing was run.
         RunFailed: some runs failed (the others are done), or the work could not go on.
         Interrupted: Ctrl-C; the same call goes on.
     """
-    from simfed.study.executors import make_executor
     from simfed.study.results import load_study
-    from simfed.study.show import make_display
 
+    if dask is not None and jobs is not None:
+        problem = "no --jobs beside a Dask cluster: its workers are the jobs"
+        raise InputError(problem, where="--jobs", got=jobs)
     store = _open_store(trajectories) if not time_only else None
     folder = StudyFolder(Path(out) if out is not None else choose_out(path))
     with CtrlC().heard() as ctrl_c:
-        plan = plan_study(
-            path,
-            allow_plugins=allow_plugins,
-            overrides=[*overrides.items()] if isinstance(overrides, Mapping) else overrides,
-        )
-        display = make_display(plan, progress)
-        if plan.count >= _MANY:
-            display.say(f"{plan.study.name}: checking {counted(plan.count, 'run')}")
-        states, addresses = make_states(
-            plan, str(path), device, time_only, replays=store is not None
-        )
+        pairs = [*overrides.items()] if isinstance(overrides, Mapping) else overrides
+        plan = plan_study(path, allow_plugins=allow_plugins, overrides=pairs)
+        shown = StudyProgress(plan.study.name, quiet=not progress)
+        if len(plan.runs) >= _MANY:
+            shown.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
+        addresses = check_plan(plan, str(path), device=device, time_only=time_only)
         ctrl_c.check()
-        folder.make(plan.study.name)
-        with folder.locked():
-            folder.sweep()
-            folder.put_plan(plan, addresses, read_text(path))
-            if retry_failed:
-                folder.forgive(states)
-            _mark_done(states, folder)
-            make_job = _build_job_maker(plan, folder, device, time_only, store)
-            standing = Standing(states.values())
-            if standing.waiting:
-                if isinstance(executor, str):
-                    _check_device(executor, "cpu" if time_only else device)
-                    executor = make_executor(executor, jobs=jobs, device=device)
-                work = _Work(standing, folder, executor, make_job, display, ctrl_c)
-                _do_waiting(work, folder, store)
-    _refuse_failed(states, folder)
+        folder.make(plan, addresses, read_text(path))
+        runs = {
+            address: StudyRun(
+                address=address,
+                named=run.named,
+                path_key=plan.kind.path_key(run.scenario, device=device) if store else None,
+                make_job=_build_job_maker(plan, run, address, folder, device, time_only, store),
+            )
+            for address, run in zip(addresses, plan.runs, strict=True)
+        }
+        if dask is None and device != "cpu" and not time_only:
+            import_part("simfed.learn.precision:device_of")(device)
+        worker = StudyWorker(folder, runs.values(), shown, ctrl_c, retry_failed=retry_failed)
+        try:
+            if not worker.is_done:
+                worker.work(Processes(jobs, device) if dask is None else Cluster(dask))
+        finally:
+            if store is not None:
+                store.trim()
+    worker.refuse_failed()
     return load_study(folder.path)
 
 
-def _check_device(executor: str, device: str) -> None:
-    """Raises: `InputError` where runs on this machine would not find their device."""
-    if executor == "local" and device != "cpu":
-        import_part("simfed.learn.precision:device_of")(device)
+def check_plan(plan: StudyPlan, study_file: str, *, device: str, time_only: bool) -> list[str]:
+    """Check every scenario of a plan; return the address of each of its runs.
 
-
-def _do_waiting(work: _Work, folder: StudyFolder, store: TrajectoryStore | None) -> None:
-    """Do what waits; leave nothing behind but what was done."""
-    try:
-        work.do_waiting()
-    finally:
-        with suppress(OSError):  # a disk that refuses is already what went wrong
-            folder.sweep()
-        if store is not None:
-            store.trim()
-
-
-def _refuse_failed(states: Mapping[str, RunState], folder: StudyFolder) -> None:
-    failed = [state for state in states.values() if state.status == "failed"]
-    if failed:
-        raise RunFailed(
-            f"{len(failed)} of {len(states)} runs failed, such as {failed[0].run.named}: "
-            f"{failed[0].reason}; the others are kept in {folder.path}, --retry-failed tries "
-            "these again"
-        )
-
-
-def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:
-    from simfed.replay import TrajectoryStore
-
-    if trajectories is True:
-        return TrajectoryStore()
-    return trajectories or None
-
-
-def make_states(
-    plan: StudyPlan, study_file: str, device: str, time_only: bool, *, replays: bool
-) -> tuple[dict[str, RunState], list[str]]:
-    """Address → state, and every planned run's address. Raises: `InputErrors` of all scenarios."""
+    Raises: `InputErrors` of all scenarios.
+    """
     from simfed.study.address import compute_addresses
 
     source, kind = plan.study.base, plan.kind
@@ -172,139 +143,229 @@ def make_states(
         raise InputErrors(merge_errors(errors, len(plan.settings), study_file), more)
     measures = (kind.measure(setting.scenario) for setting in plan.settings)
     find_common_measure(measures, where=study_file)
-    addresses = [""] * plan.count
+    addresses = [""] * len(plan.runs)
     for first, setting in enumerate(plan.settings):
         facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)
         addresses[first :: len(plan.settings)] = compute_addresses(facts, plan.seeds)
-    states: dict[str, RunState] = {}
-    for run, address in zip(plan.runs, addresses, strict=True):
-        if address not in states:
-            state = states[address] = RunState(run, address)
-            if replays:
-                state.path_key, state.family = kind.learning(run.scenario, device=device)
-    return states, addresses
+    return addresses
 
 
-def _mark_done(states: dict[str, RunState], folder: StudyFolder) -> None:
-    for address in folder.finished():
-        if address in states:
-            states[address].status = "finished"
-    for address, reason in folder.failures().items():
-        if address in states and states[address].status == "waiting":
-            states[address].status, states[address].reason = "failed", reason
+def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:
+    from simfed.replay import TrajectoryStore
+
+    if trajectories is True:
+        return TrajectoryStore()
+    return trajectories or None
 
 
 def _build_job_maker(
     plan: StudyPlan,
+    run: PlannedRun,
+    address: str,
     folder: StudyFolder,
     device: str,
     time_only: bool,
     store: TrajectoryStore | None,
-) -> Callable[[RunState], Job]:
+) -> Callable[[], Job]:
     from simfed.study.address import own_code
 
-    code = own_code()
-
-    def make(state: RunState) -> Job:
-        return Job(
-            address=state.address,
-            study=str(folder.path.resolve()),
-            scenario_yaml=plan.kind.dump(state.run.scenario),
-            source=str(Path(plan.study.base).resolve()),
-            rounds=plan.kind.rounds(state.run.scenario),
-            device=device,
-            time_only=time_only,
-            cache=str(store.folder.resolve()) if store is not None else None,
-            cache_limit_bytes=store.limit_bytes if store is not None else float("inf"),
-            code=code,
-            runner=RUNNER or plan.kind.runner,
-        )
-
-    return make
+    return lambda: Job(
+        address=address,
+        study=str(folder.path.resolve()),
+        plain=plan.kind.dump(run.scenario),
+        source=str(Path(plan.study.base).resolve()),
+        device=device,
+        time_only=time_only,
+        cache=str(store.folder.resolve()) if store is not None else None,
+        cache_limit_bytes=store.limit_bytes if store is not None else float("inf"),
+        code=own_code(),
+    )
 
 
-@dataclass(frozen=True)
-class _Work:
-    standing: Standing
-    folder: StudyFolder
-    executor: Executor
-    make_job: Callable[[RunState], Job]
-    display: Display
-    ctrl_c: CtrlC
+@dataclass(frozen=True, slots=True)
+class StudyRun:
+    """One address of a study. Runs of equal scenarios share one."""
 
-    def do_waiting(self) -> None:
+    address: str
+    named: str
+    """In words: `up 5 Mbps, policy top-k, seed 0`."""
+    path_key: str | None
+    """Equal for runs that learn the same; None: each has its own way, or nothing is kept."""
+    make_job: Callable[[], Job]
+
+
+class StudyWorker:
+    """Takes the runs of a study that nobody is at, until all have ended."""
+
+    def __init__(
+        self,
+        folder: StudyFolder,
+        runs: Iterable[StudyRun],
+        shown: StudyProgress,
+        ctrl_c: CtrlC,
+        *,
+        retry_failed: bool,
+    ) -> None:
+        self._folder, self._shown, self._ctrl_c = folder, shown, ctrl_c
+        self._waiting: deque[StudyRun] = deque()
+        self._running: dict[Future[Result], StudyRun] = {}
+        self._elsewhere: list[StudyRun] = []
+        """Which other processes are at."""
+        self._followers: dict[str, list[StudyRun]] = {}
+        """Path key that is being learned → runs that wait for what comes of it: computing it
+        twice at the same time would take as long and do the work twice."""
+        self._learned: set[str] = set()
+        """Path keys of finished runs."""
+        self._attempts: Counter[str] = Counter()
+        self._retried: set[str] = set()
+        """Runs that failed before and are to be tried again."""
+        self._failed: list[tuple[StudyRun, str]] = []
+        self._finished = 0
+        for run in runs:
+            status, reason = folder.status(run.address)
+            if status == "finished":
+                self._note_finished(run)
+            elif status == "failed" and not retry_failed:
+                self._failed.append((run, reason))
+            else:
+                self._waiting.append(run)
+                if status == "failed":
+                    self._retried.add(run.address)
+        self._count = len(self._waiting) + len(self._failed) + self._finished
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing waits and nothing runs."""
+        held = sum(map(len, self._followers.values()))
+        return not (self._waiting or self._running or self._elsewhere or held)
+
+    def work(self, place: Processes | Cluster) -> None:
         """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
-        from simfed.study.executors import ExecutorLost
-
         try:
-            with self.ctrl_c.patient():
-                self.display.begin(self.standing, self.executor.slots())
-                self._loop()
-        except ExecutorLost as error:
-            raise self._make_failure(str(error)) from error
+            with self._ctrl_c.patient():
+                self._shown.begin(self._finished + len(self._failed), self._count)
+                while not self.is_done:
+                    self._ctrl_c.check()
+                    self._begin_runs(place)
+                    self._wait_a_little()
+                    for future in [future for future in self._running if future.done()]:
+                        self._end(self._running.pop(future), future, place)
+                    self._look_elsewhere()
         except KeyboardInterrupt:
-            self._interrupt_runs()
-            finished = self.standing.ended["finished"]
+            self._interrupt(place)
             raise Interrupted(
-                f"interrupted with {finished} of {self.standing.count} runs finished, "
-                f"which are kept in {self.folder.path}; the same command goes on"
+                f"interrupted with {self._finished} of {self._count} runs finished, which are "
+                f"kept in {self._folder.path}; the same command goes on"
             ) from None
+        except RunFailed as error:
+            kept = f"finished runs are kept in {self._folder.path}, the same command goes on"
+            raise RunFailed(f"{error}; {kept}") from error
         finally:
-            self.display.close()
-            self.executor.close()
+            self._shown.close()
+            place.close()
 
-    def _loop(self) -> None:
-        standing, looked = self.standing, 0.0
-        while standing.waiting or standing.running:
-            slots = self.executor.slots()
-            self.ctrl_c.check()
-            while (state := standing.next(slots)) is not None:
-                standing.begin(state)
-                self.executor.submit(self.make_job(state))
-                self.ctrl_c.check()
-            for result in self.executor.ended(_LOOK_EVERY_WALL_S):
-                state = standing.running[result.address]
-                self._end_run(state, result)
-                self.display.ended(standing, state)
-            now = time.monotonic()
-            if now - looked >= _LOOK_EVERY_WALL_S:
-                looked = now
-                progress = self.folder.progress()
-                for address, state in standing.running.items():
-                    state.progress = progress.get(address, state.progress)
-                self.display.update(standing, slots)
+    def refuse_failed(self) -> None:
+        """Raises: `RunFailed` where a run failed."""
+        if self._failed:
+            run, reason = self._failed[0]
+            raise RunFailed(
+                f"{len(self._failed)} of {self._count} runs failed, such as {run.named}: {reason}; "
+                f"the others are kept in {self._folder.path}, --retry-failed tries these again"
+            )
 
-    def _end_run(self, state: RunState, result: Result) -> None:
-        if result.status in ("finished", "failed"):
-            self.standing.end(state, result.status, result.wall_s)
-        if result.status == "failed":
-            state.reason = result.reason
-            try:
-                self.folder.fail(state.address, result.reason, result.detail)
-            except OSError as error:
-                raise self._make_failure(
-                    f"{self.folder.failed}: {error.strerror or error}"
-                ) from error
-        elif result.status != "finished":
-            # refused, or stopped by a signal that was not for the whole study
-            self.standing.end(state, "waiting", result.wall_s)
-            raise self._make_failure(result.reason)
+    def _begin_runs(self, place: Processes | Cluster) -> None:
+        slots = place.slots()
+        while len(self._running) < slots and (run := self._take()) is not None:
+            self._attempts[run.address] += 1
+            if run.path_key is not None and run.path_key not in self._learned:
+                self._followers[run.path_key] = []
+            self._running[place.submit(play, run.make_job())] = run
+            self._ctrl_c.check()
 
-    def _make_failure(self, reason: str) -> RunFailed:
-        return RunFailed(
-            f"{reason}; finished runs are kept in {self.folder.path}, the same command goes on"
-        )
+    def _take(self) -> StudyRun | None:
+        """Return the next run that nobody is at, None where there is none."""
+        while self._waiting:
+            run = self._waiting.popleft()
+            if run.path_key in self._followers:
+                self._followers[run.path_key].append(run)
+                continue
+            status, reason = self._folder.status(run.address)
+            if status == "running":
+                self._elsewhere.append(run)
+            elif status == "finished":
+                self._note_finished(run)
+                self._shown.ended(run.named, "finished elsewhere")
+            elif status == "failed" and run.address not in self._retried:
+                self._note_failed(run, reason)
+            else:
+                self._retried.discard(run.address)
+                return run
+        return None
 
-    def _interrupt_runs(self) -> None:
-        """Let runs save their state; a second Ctrl-C does not wait for them."""
+    def _wait_a_little(self) -> None:
+        if self._running:
+            wait(self._running, _LOOK_EVERY_WALL_S, FIRST_COMPLETED)
+        elif self._elsewhere:
+            time.sleep(_LOOK_EVERY_WALL_S)
+
+    def _look_elsewhere(self) -> None:
+        """Take up again what other processes have ended or left."""
+        now = time.monotonic()
+        if not self._elsewhere or now < self._looks_at_wall_s:
+            return
+        self._looks_at_wall_s = now + _LOOK_EVERY_WALL_S
+        runs, self._elsewhere = self._elsewhere, []
+        self._waiting.extend(runs)  # which are looked at as they are taken
+
+    _looks_at_wall_s = 0.0
+
+    def _end(self, run: StudyRun, future: Future[Result], place: Processes | Cluster) -> None:
+        result = self._read(run, future, place)
+        if result.status == "finished":
+            self._note_finished(run)
+            self._shown.ended(run.named, "finished", result.wall_s)
+        elif result.status == "failed":
+            self._note_failed(run, result.reason, result.wall_s)
+        elif result.status == "held":
+            self._elsewhere.append(run)
+        elif result.status == "dead":
+            self._waiting.appendleft(run)
+        if run.path_key is not None:
+            self._waiting.extendleft(reversed(self._followers.pop(run.path_key, [])))
+        if result.status in ("refused", "stopped"):
+            raise RunFailed(result.reason)
+
+    def _read(self, run: StudyRun, future: Future[Result], place: Processes | Cluster) -> Result:
+        """Return how a run ended, also where its worker did not live to say so."""
         try:
-            self.display.say("stopping after the rounds under way; Ctrl-C again stops at once")
-            self.executor.interrupt()
-            deadline = time.monotonic() + _GRACE_WALL_S
-            while self.executor.under_way() and time.monotonic() < deadline:
-                self.executor.ended(_LOOK_EVERY_WALL_S)
-        except (KeyboardInterrupt, RunFailed):
-            pass  # asked twice, or nobody is left to wait for
-        for state in list(self.standing.running.values()):
-            done = self.folder.is_finished(state.address)
-            self.standing.end(state, "finished" if done else "waiting", None)
+            return place.end(future)
+        except BrokenExecutor:
+            if self._attempts[run.address] < _ATTEMPTS:
+                return Result("dead")
+            reason = f"its worker process died {_ATTEMPTS} times: perhaps it ran out of memory"
+        except RunFailed:
+            raise
+        except Exception as error:  # of the cluster, which tried it again and again
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        note_failure(self._folder.find(run.address), reason, "")
+        return Result("failed", reason)
+
+    def _note_finished(self, run: StudyRun) -> None:
+        self._finished += 1
+        if run.path_key is not None:
+            self._learned.add(run.path_key)
+
+    def _note_failed(self, run: StudyRun, reason: str, wall_s: float | None = None) -> None:
+        self._failed.append((run, reason))
+        self._shown.ended(run.named, f"failed: {reason}", wall_s)
+
+    def _interrupt(self, place: Processes | Cluster) -> None:
+        """Let runs save their state; a second Ctrl-C does not wait for them."""
+        with suppress(KeyboardInterrupt):
+            self._shown.say("stopping after the rounds under way; Ctrl-C again stops at once")
+            place.stop()
+            done, _ = wait(self._running, _GRACE_WALL_S)
+            for future in done:
+                gone = future.cancelled() or future.exception() is not None
+                if not gone and future.result().status == "finished":
+                    self._note_finished(self._running[future])

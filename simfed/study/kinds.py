@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+import yaml
+
 from simfed.ground.errors import InputError
 from simfed.ground.measure import ACCURACY, MEASURES, Measure
+from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
-from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario import Scenario
 from simfed.scenario.fleet_file import FleetFile, dump_fleet, validate_fleet
 from simfed.scenario.load import is_fleet, validate_scenario
 from simfed.scenario.section import Section
@@ -21,6 +25,27 @@ Studied: TypeAlias = Scenario | FleetFile
 """All that one run is made from; both have a `seed` and a `name`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a process far away needs to do one run; plain values."""
+
+    address: str
+    study: str
+    """The study's folder, absolute."""
+    plain: Mapping[str, Plain]
+    """The scenario, or the fleet with its app."""
+    source: str
+    """The base scenario's file, absolute: profiles are looked for beside it."""
+    device: str
+    time_only: bool
+    cache: str | None
+    """The folder of kept trajectories; None: everything is computed, nothing is kept. A run
+    that goes on does so with or without one, as it began."""
+    cache_limit_bytes: float
+    code: str
+    """Digest of the code that planned this; other code would give other results."""
+
+
 _R = TypeVar("_R", Scenario, FleetFile)
 
 
@@ -29,8 +54,6 @@ class Kind(Protocol[_R]):
 
     keys: type[Section]
     """The file's model, whose keys the axes of a study name."""
-    runner: str
-    """`module:function` that does one run; see `simfed.study.work.Job`."""
 
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> _R:
         """A run from a mapping. Raises: `InputError`, `InputErrors`."""
@@ -44,8 +67,11 @@ class Kind(Protocol[_R]):
     def code(self, run: _R) -> list[str]:
         """Folders whose code it runs, for which somebody has to consent."""
 
-    def dump(self, run: _R) -> str:
-        """The run as YAML, for another process."""
+    def dump(self, run: _R) -> dict[str, Plain]:
+        """Return the run as plain values, for another process."""
+
+    def play(self, job: Job, out: Path) -> None:
+        """Do the run of a job in the folder `out`, or go on with it there."""
 
     def rounds(self, run: _R) -> int | None:
         """The number of rounds; None where it is not known."""
@@ -53,9 +79,8 @@ class Kind(Protocol[_R]):
     def measure(self, run: _R) -> Measure:
         """By what its models are judged."""
 
-    def learning(self, run: _R, *, device: str) -> tuple[str | None, str | None]:
-        """(key that runs which learn the same share, key that runs which begin alike share); None
-        where learning is not shared."""
+    def path_key(self, run: _R, *, device: str) -> str | None:
+        """Return a key that runs share which learn the same; None where that is not known."""
 
 
 AnyKind: TypeAlias = Kind[Any]
@@ -66,7 +91,6 @@ class ScenarioRuns:
     """A study's runs are what `simfed run` makes of a scenario."""
 
     keys: type[Section] = Scenario
-    runner = "simfed.study.work:run_scenario"
 
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> Scenario:
         return validate_scenario(data, source=source, folder=folder)
@@ -84,8 +108,31 @@ class ScenarioRuns:
     def code(self, run: Scenario) -> list[str]:
         return []  # consent to plug-ins is asked for where they are read
 
-    def dump(self, run: Scenario) -> str:
-        return dump_scenario(run)
+    def dump(self, run: Scenario) -> dict[str, Plain]:
+        return run.model_dump(mode="json")
+
+    def play(self, job: Job, out: Path) -> None:
+        from simfed.experiment.running import run
+        from simfed.replay import TrajectoryStore
+
+        scenario = validate_scenario(
+            job.plain,
+            source=job.source,
+            folder=Path(job.source).parent,
+            allow_plugins=True,  # whoever began the study has consented
+        )
+        learns = job.cache is not None and not job.time_only
+        run(
+            scenario,
+            out,
+            source=job.source,
+            workers=1,
+            device=job.device,
+            time_only=job.time_only,
+            resume=True,
+            progress=False,
+            trajectories=TrajectoryStore(job.cache, job.cache_limit_bytes) if learns else None,
+        )
 
     def rounds(self, run: Scenario) -> int | None:
         return run.rounds
@@ -95,18 +142,16 @@ class ScenarioRuns:
 
         return MEASURES[dataset_facts(run.dataset).task]
 
-    def learning(self, run: Scenario, *, device: str) -> tuple[str | None, str | None]:
-        from simfed.replay.key import learning_key
+    def path_key(self, run: Scenario, *, device: str) -> str | None:
         from simfed.study.address import compute_path_key
 
-        return compute_path_key(run, device=device), learning_key(run, device=device)
+        return compute_path_key(run, device=device)
 
 
 class AppRuns:
     """Runs of `simfed flower run`: the fleet file says which app."""
 
     keys: type[Section] = FleetFile
-    runner = "simfed.flower.running:run_studied"
 
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> FleetFile:
         fleet = validate_fleet(data, source=source, folder=folder)
@@ -137,8 +182,12 @@ class AppRuns:
     def code(self, run: FleetFile) -> list[str]:
         return [run.app.folder] if run.app is not None else []
 
-    def dump(self, run: FleetFile) -> str:
-        return dump_fleet(run)
+    def dump(self, run: FleetFile) -> dict[str, Plain]:
+        plain: dict[str, Plain] = yaml.safe_load(dump_fleet(run))
+        return plain
+
+    def play(self, job: Job, out: Path) -> None:
+        import_part("simfed.flower.running:run_studied")(job.plain, out, job.source)
 
     def rounds(self, run: FleetFile) -> int | None:
         return None
@@ -146,8 +195,8 @@ class AppRuns:
     def measure(self, run: FleetFile) -> Measure:
         return ACCURACY
 
-    def learning(self, run: FleetFile, *, device: str) -> tuple[str | None, str | None]:
-        return None, None
+    def path_key(self, run: FleetFile, *, device: str) -> str | None:
+        return None
 
 
 def find_kind(base: Mapping[str, object]) -> AnyKind:

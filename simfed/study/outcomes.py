@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import listed
 from simfed.ground.measure import Measure, find_common_measure
-from simfed.ground.vocabulary import RELEVANT_RATIO
+from simfed.record.directory import RunStatus
 from simfed.record.read import open_run
 from simfed.record.summary import count_classes
 from simfed.report.reach import RunOutcome, build_mean_curve, choose_common_thresholds, find_outcome
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 _SCALARS = (str, int, float, bool)
+_UNFINISHED = ("running", "interrupted", "failed", "waiting")
 
 
 def _cached_table(name: str) -> cached_property[pd.DataFrame]:
@@ -49,8 +51,19 @@ class StudyRuns:
         self.compare = self.plan["compare"]
 
     def __repr__(self) -> str:
-        done = sum(self.folder.is_finished(entry["address"]) for entry in self.plan["runs"])
-        return f"<study {self.name!r}, {done} of {len(self.plan['runs'])} runs finished>"
+        return f"<study {self.name!r}, {self.describe_progress()}>"
+
+    @cached_property
+    def statuses(self) -> dict[str, RunStatus]:
+        """How far each run is, by its address."""
+        return {e["address"]: self.folder.status(e["address"]) for e in self.plan["runs"]}
+
+    def describe_progress(self) -> str:
+        """Return how many runs are finished, and how far the others are."""
+        counts = Counter(self.statuses[entry["address"]].status for entry in self.plan["runs"])
+        words = [f"{counts.pop('finished', 0)} of {len(self.plan['runs'])} runs finished"]
+        words += [f"{counts[status]} {status}" for status in _UNFINISHED if counts[status]]
+        return ", ".join(words)
 
     @cached_property
     def axes(self) -> list[str]:
@@ -84,7 +97,7 @@ class StudyRuns:
 
     def run(self, address: str) -> Run:
         """The finished run of this address, opened from its folder."""
-        return open_run(self.folder.runs / address)
+        return open_run(self.folder.find(address))
 
     @cached_property
     def finished(self) -> list[tuple[PlanEntry, Run]]:
@@ -92,7 +105,7 @@ class StudyRuns:
         return [
             (entry, self.run(entry["address"]))
             for entry in self.plan["runs"]
-            if self.folder.is_finished(entry["address"])
+            if self.statuses[entry["address"]].status == "finished"
         ]
 
     # --- frames --------------------------------------------------------------------------------
@@ -101,21 +114,20 @@ class StudyRuns:
     def summary(self) -> pd.DataFrame:
         """One row per planned run: its state, and of finished ones what they came to.
 
-        `address, status` (`finished`, `failed`, `waiting`), `reason, final_accuracy, best_accuracy`
-        (mean of clients; `final_measure, best_measure` of another one), `simulated_s, uplink_bytes,
-        downlink_bytes, rollbacks, wall_s, fingerprint`.
+        `address, status` (`waiting`, `running`, `interrupted`, `failed`, `finished`), `reason`
+        (why it stopped), `final_accuracy, best_accuracy` (mean of clients; `final_measure,
+        best_measure` of another one), `simulated_s, uplink_bytes, downlink_bytes, rollbacks,
+        wall_s, fingerprint`.
         """
         import pandas as pd
 
-        failures = self.folder.failures()
         runs = {entry["address"]: run for entry, run in self.finished}
         rows = []
         for entry in self.plan["runs"]:
             address = entry["address"]
-            run = runs.get(address)
-            status = "finished" if run else "failed" if address in failures else "waiting"
+            run, (status, reason) = runs.get(address), self.statuses[address]
             row = {**self.point_of(entry), "address": address, "status": status}
-            row["reason"] = failures.get(address) if status == "failed" else None
+            row["reason"] = reason or None
             rows.append({**row, **(_collect_facts(run) if run else {})})
         results = [f"final_{self.measure.key}", f"best_{self.measure.key}", *_FACTS]
         columns = [*self.columns, "address", "status", "reason", *results]
@@ -238,8 +250,8 @@ class StudyRuns:
 
     @property
     def relevant_ratio(self) -> float:
-        """How many times sooner an arm must be for a verdict; studies of old did not say."""
-        return self.compare.get("relevant_ratio", RELEVANT_RATIO)
+        """How many times sooner an arm must be for a verdict."""
+        return self.compare["relevant_ratio"]
 
     def settings(self) -> Iterator[tuple[dict[str, str], dict[str, list[PlanEntry]]]]:
         """For every combination of the other axes: its labels, and arm → its plan entries."""

@@ -69,11 +69,6 @@ class PlannedRun:
         return self.setting.point
 
     @property
-    def values(self) -> Mapping[str, object]:
-        """Key path → value as written in the study file."""
-        return self.setting.values
-
-    @property
     def scenario(self) -> Studied:
         """The setting's, under the run's seed; made when it is asked for."""
         return self.setting.scenario.model_copy(update={"seed": self.seed})
@@ -86,24 +81,16 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """A study with its axes, settings and seeds written out."""
+    """A study with its axes, settings and runs written out."""
 
     study: Study
     axes: tuple[Axis, ...]
     seeds: tuple[int, ...]
     settings: tuple[StudySetting, ...]
+    runs: tuple[PlannedRun, ...]
+    """Every setting with every seed, all settings of a seed first, so that a study that is
+    stopped early has whole comparisons."""
     kind: AnyKind
-
-    @property
-    def count(self) -> int:
-        """How many runs there are."""
-        return len(self.settings) * len(self.seeds)
-
-    @property
-    def runs(self) -> list[PlannedRun]:
-        """Every setting with every seed, all settings of a seed first, so that a study that is
-        stopped early has whole comparisons."""
-        return [PlannedRun(setting, seed) for seed in self.seeds for setting in self.settings]
 
     @property
     def arms_axis(self) -> Axis | None:
@@ -166,7 +153,8 @@ def plan_study(
         )
         for point, scenario in zip(points, scenarios, strict=True)
     ]
-    return StudyPlan(study, axes, tuple(seeds), tuple(settings), kind)
+    runs = tuple(PlannedRun(setting, seed) for seed in seeds for setting in settings)
+    return StudyPlan(study, axes, tuple(seeds), tuple(settings), runs, kind)
 
 
 _STUDY_KEYS = ("seeds", "grid", "zip", "list", "compare")
@@ -351,23 +339,18 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
         raise InputErrors(errors)
 
 
-MOST_RUNS = 1_000_000
+MOST_RUNS = 100_000
 """Of a study: each is a folder of files."""
-MOST_SETTINGS = 100_000
-"""Points of all axes together: their scenarios are all checked before the first run."""
 
 
 def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
-    """Before any combination is made."""
-    settings = math.prod(len(axis.points) for axis in axes)
-    sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
-    if settings * seeds > MOST_RUNS:
+    """Refuse too many runs before any combination is made."""
+    count = math.prod(len(axis.points) for axis in axes) * seeds
+    if count > MOST_RUNS:
+        sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
         allowed = f"at most {MOST_RUNS:,} runs, every combination under every seed counted"
-        got = f"{settings * seeds:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
+        got = f"{count:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
         raise InputError(allowed, where=source, got=got)
-    if settings > MOST_SETTINGS:
-        allowed = f"at most {MOST_SETTINGS:,} combinations of its axes"
-        raise InputError(allowed, where=source, got=f"{settings:,}: {' × '.join(sizes)}")
 
 
 def _split_key(key: str, axis: Axis, source: str) -> list[str | int]:

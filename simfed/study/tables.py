@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -84,24 +83,12 @@ def build_runs_table(study: StudyResult) -> RenderableType:
 
 
 def describe_status(study: StudyResult) -> list[str]:
-    """How far a study is, with every failure, as lines of text."""
-    entries = {entry["address"]: entry for entry in study.plan["runs"]}
-    failures = {a: why for a, why in study.folder.failures().items() if a in entries}
-    done = sum(study.folder.is_finished(address) for address in entries)
-    progress = study.folder.progress() if study.folder.is_running() else {}
-    progress = {address: run for address, run in progress.items() if address in entries}
-    left = len(entries) - done - len(failures) - len(progress)
-    words = [f"{done} of {len(entries)} runs finished"]
-    counts = {"under way": len(progress), "failed": len(failures), "waiting": left}
-    words += [f"{count} {status}" for status, count in counts.items() if count]
-    lines = [f"{study.name}: {', '.join(words)}"]
-    now = time.time()
-    for address, run in progress.items():
-        silent_s = max(0.0, now - run["told_at_wall"])
-        rounds = "" if run["rounds"] is None else f"/{run['rounds']}"
-        silent = f", last heard of {format_duration(silent_s)} ago" if silent_s > 60 else ""
-        lines.append(f"  {study.named(entries[address])}: round {run['round']}{rounds}{silent}")
-    lines += [f"  {study.named(entries[a])}: failed: {why}" for a, why in failures.items()]
+    """Return how far a study is, with what runs and what stopped and why, as lines of text."""
+    lines = [f"{study.name}: {study.describe_progress()}"]
+    for entry in study.plan["runs"]:
+        status, reason = study.statuses[entry["address"]]
+        if status not in ("finished", "waiting"):
+            lines.append(f"  {study.named(entry)}: {status}{reason and f': {reason}'}")
     return lines
 
 

@@ -323,19 +323,16 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     Path("s.yaml").write_text(yaml.safe_dump(study))
     words = "study run s.yaml --time-only --quiet --jobs 1 --out s"
     process = in_a_process(*words.split(), start_new_session=True)
-    told = Path("s/partial").glob
-
-    def in_rounds():
-        """Runs whose clock has moved: before, a worker does not listen yet."""
-        return sum(json.loads(p.read_text())["simulated_s"] > 0 for p in told("[!.]*.json"))
-
-    while process.poll() is None and not in_rounds():
+    begun = lambda: [*Path("s/runs").glob("*/manifest.json")]  # noqa: E731
+    while process.poll() is None and not begun():
         time.sleep(0.02)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
     assert err.splitlines()[-1].startswith("simfed: interrupted with 0 of 2 runs finished")
-    assert len(list(told("*/manifest.json"))) == 1
+    (said,) = [json.loads(path.read_text()) for path in begun()]
+    assert said["status"] == "interrupted"
+    assert said["reason"].startswith("stopped after round ")
 
 
 def test_a_folder_that_may_not_be_entered_is_wrong_input(tiny, monkeypatch, capsys):

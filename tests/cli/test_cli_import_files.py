@@ -190,7 +190,7 @@ def test_nothing_of_a_package_that_fails_stays(folder):
 def test_a_process_that_begins_with_scenarios_knows_a_package(folder):
     """As workers of a study do; the package imports what is being imported then."""
     code = (
-        "import simfed.study.executors\n"
+        "import simfed.study.places\n"
         "from simfed.ground.registry import registry\n"
         "assert 'mine' in registry('dataset')"
     )

@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 import traceback
+from concurrent.futures import Future
 from pathlib import Path
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -270,18 +271,17 @@ class Study(Case):
 
     def after(self, out):
         again, _ = in_a_child(lambda: self.command(out))
-        left = sorted(path.name for path in (out / "partial").iterdir())
-        return {"again": again, "left": left} if again != self.expected or left else {}
+        return ({"again": again} if again != self.expected else {}) | left_over(out / "runs")
 
 
 def play_study(path, out):
     from simfed.replay import TrajectoryStore
-    from simfed.study import run_study
+    from simfed.study import drive
 
-    result = run_study(
+    drive.Processes = Inline
+    result = drive.run_study(
         path,
         out,
-        executor=Inline(),
         progress=False,
         time_only=MODE == "time-only",
         trajectories=TrajectoryStore(out / "cache") if MODE == "full" else False,
@@ -290,28 +290,21 @@ def play_study(path, out):
 
 
 class Inline:
-    """An executor that does every run at once, here."""
+    """A place that does every run at once, here."""
 
-    def __init__(self):
-        self.results = []
+    def __init__(self, jobs, device):
+        pass
 
     def slots(self):
         return 1
 
-    def submit(self, job):
-        from simfed.study.work import do
+    def submit(self, function, job):
+        future = Future()
+        future.set_result(function(job))
+        return future
 
-        self.results.append(do(job))
-
-    def ended(self, timeout_s):
-        results, self.results = self.results, []
-        return results
-
-    def under_way(self):
-        return len(self.results)
-
-    def interrupt(self):
-        pass
+    def end(self, future):
+        return future.result()
 
     def close(self):
         pass

@@ -1,4 +1,4 @@
-"""Studies of a tiny scenario, played by a fake that needs no learning."""
+"""Studies of a tiny scenario, played without learning or made up."""
 
 import functools
 
@@ -6,9 +6,7 @@ import pytest
 import study_fakes as fakes
 import yaml
 
-import simfed.study.address
 import simfed.study.drive
-from simfed.study import run_study
 
 BASE = {
     "name": "tiny",
@@ -40,13 +38,6 @@ def study_file(folder, base=None, **keys):
     return write(folder / "study.yaml", {"name": "test", "base": "base.yaml", **keys})
 
 
-def make_runs_up(monkeypatch):
-    """Runs are made up instead of simulated."""
-    monkeypatch.setattr(simfed.study.drive, "RUNNER", "study_fakes:fake_run")
-    # fakes do not depend on simfed's code, which may be edited while its tests run
-    monkeypatch.setattr(simfed.study.address, "own_code", lambda: "")
-
-
 @pytest.fixture
 def write_study(tmp_path):
     """`study_file` in this test's own folder."""
@@ -54,8 +45,11 @@ def write_study(tmp_path):
 
 
 @pytest.fixture
-def fake_runs(monkeypatch):
-    make_runs_up(monkeypatch)
+def inline(monkeypatch):
+    """Runs of studies are done in this process; the jobs that were begun."""
+    monkeypatch.setattr(simfed.study.drive, "Processes", fakes.Inline)
+    monkeypatch.setattr(fakes.Inline, "begun", [])
+    return fakes.Inline.begun
 
 
 @pytest.fixture(scope="session")
@@ -71,8 +65,4 @@ def studied(tmp_path_factory):
         seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.5, 0.9]},
     )
-    with pytest.MonkeyPatch.context() as patch:
-        make_runs_up(patch)
-        return run_study(
-            path, folder / "out", executor=fakes.Inline(), progress=False, trajectories=False
-        )
+    return fakes.make_up(path, folder / "out")

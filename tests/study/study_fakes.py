@@ -1,20 +1,18 @@
-"""A stand-in for a run: made-up results in a real run directory, and misbehaviour on demand.
-
-Beside the study's folder there is a folder `control`: `begun` gets a line for each run that begins,
-`hold-<k>` keeps runs with this K waiting until it is gone. The scenario's `batch_size` asks for
-misbehaviour.
-"""
+"""Stand-ins: made-up runs in real run directories, and a place that does runs here."""
 
 import math
 import os
-import threading
-from pathlib import Path
-
-import yaml
+from concurrent.futures import Future
+from typing import ClassVar
 
 from simfed.record.directory import RunDirectory
 from simfed.record.schema import Participation, PrototypeResult, Round
-from simfed.study.work import do
+from simfed.scenario import dump_scenario
+from simfed.study import load_study
+from simfed.study.drive import check_plan
+from simfed.study.plan import plan_study
+from simfed.study.store import StudyFolder
+from simfed.study.work import play
 
 EVERY = 5
 UPLINK_BYTES = 6000.0
@@ -26,57 +24,52 @@ JOULES: float | None = None
 MERGED_AFTER = 0
 """Rounds between a participation's start and its merge."""
 
-FAILS, DIES, DIES_ONCE, FULL_DISK, WRONG = 101, 102, 103, 104, 105
-
-
-def control_of(study):
-    return Path(study).parent / "control"
-
-
-def begun(study):
-    """(seed, batch_size, strategy) of every run that began, in order."""
-    path = control_of(study) / "begun"
-    return path.read_text().splitlines() if path.exists() else []
+DIES, DIES_ONCE = 102, 103
+"""Batch sizes of runs that kill their process."""
 
 
 def accuracy(round, seed, speed):
     return 1 - math.exp(-speed * (1 + 0.02 * seed) * round / 20)
 
 
-def fake_run(job, out, tell):
-    scenario = yaml.safe_load(job.scenario_yaml)
-    misbehave(job, scenario)
-    speed = {"top-k": 1.0, "random-k": 0.6, "periodic-k": 0.2}[scenario["policy"]["strategy"]]
-    rate = scenario["clients"][0]["link"]["up"] or "1e9 B/s"
-    round_s = 0.1 + UPLINK_BYTES / float(rate.split()[0])
-    manifest = {"name": scenario["name"], "seed": scenario["seed"], "mode": "full", "warnings": []}
+def make_up(path, out):
+    """The study in a file with all its runs made up."""
+    plan, folder = plan_study(path), StudyFolder(out)
+    addresses = check_plan(plan, str(path), device="cpu", time_only=False)
+    folder.make(plan, addresses, path.read_text())
+    for run, address in zip(plan.runs, addresses, strict=True):
+        make_up_run(run.scenario, folder.find(address))
+    return load_study(out)
+
+
+def make_up_run(scenario, out):
+    speed = {"top-k": 1.0, "random-k": 0.6, "periodic-k": 0.2}[scenario.policy.strategy]
+    round_s = 0.1 + UPLINK_BYTES / (scenario.clients[0].link.up or 1e9)
+    manifest = {
+        "name": scenario.name,
+        "seed": scenario.seed,
+        "mode": "full",
+        "warnings": [],
+    }
     if CLASSES is not None:
         manifest["classes"] = CLASSES
-    directory = RunDirectory.create(out, scenario_yaml=job.scenario_yaml, manifest=manifest)
+    directory = RunDirectory.create(out, scenario_yaml=dump_scenario(scenario), manifest=manifest)
     recorder = directory.recorder()
-    for number in range(1, scenario["rounds"] + 1):
+    for number in range(1, scenario.rounds + 1):
         evaluated = number % EVERY == 0
-        now = accuracy(number, scenario["seed"], speed) if evaluated else None
+        now = accuracy(number, scenario.seed, speed) if evaluated else None
         recorder.rounds.append(round_row(number, round_s))
         recorder.prototypes.append(PrototypeResult(number, "small", 0.1, now, now))
         recorder.participations.append(participation_row(number, round_s))
-        tell(number, number * round_s, now)
-    final = accuracy(scenario["rounds"] // EVERY * EVERY, scenario["seed"], speed)
+    final = accuracy(scenario.rounds // EVERY * EVERY, scenario.seed, speed)
     summary = {
         "accuracy": {"mean": {"final": final, "best": final}},
-        "simulated_s": scenario["rounds"] * round_s,
-        "uplink_bytes": UPLINK_BYTES * scenario["rounds"],
+        "simulated_s": scenario.rounds * round_s,
+        "uplink_bytes": UPLINK_BYTES * scenario.rounds,
         "downlink_bytes": 0.0,
         "rollbacks": 0,
     }
     directory.finish(recorder, manifest={"wall_s": {"total": 0.1}}, summary=summary)
-
-
-def wait_for_go(job, out, tell):
-    """A run of no results that ends once there is a file `go` beside the study."""
-    while not (Path(job.study).parent / "go").exists():
-        threading.Event().wait(0.02)
-    out.mkdir()
 
 
 def round_row(number, round_s):
@@ -130,45 +123,37 @@ def participation_row(number, round_s):
     )
 
 
-def misbehave(job, scenario):
-    control = control_of(job.study)
-    control.mkdir(exist_ok=True)
-    asked = scenario["training"]["batch_size"]
-    with (control / "begun").open("a") as file:
-        file.write(f"{scenario['seed']} {asked} {scenario['policy']['strategy']}\n")
-    while (control / f"hold-{asked}").exists():
-        threading.Event().wait(0.02)
-    if asked == FAILS:
-        raise RuntimeError("unlucky\nsecond line")
-    if asked == DIES:
+def play_or_die(job):
+    """`play`, but for runs that kill their process."""
+    asked, died = job.plain["training"]["batch_size"], os.path.join(job.study, "died")
+    if asked == DIES or (asked == DIES_ONCE and not os.path.exists(died)):
+        open(died, "w").close()
         os.kill(os.getpid(), 9)
-    if asked == DIES_ONCE and not (control / "died").exists():
-        (control / "died").touch()
-        os.kill(os.getpid(), 9)
-    if asked == FULL_DISK:
-        raise OSError(28, "No space left on device", str(job.study))
+    return play(job)
 
 
 class Inline:
-    """An executor that does every run at once, here."""
+    """A place that does every run at once, here."""
 
-    def __init__(self):
-        self.results = []
+    begun: ClassVar = []
+    """The jobs of all that were made."""
+
+    def __init__(self, jobs=None, device="cpu"):
+        pass
 
     def slots(self):
         return 1
 
-    def submit(self, job):
-        self.results.append(do(job))
+    def submit(self, function, job):
+        self.begun.append(job)
+        future = Future()
+        future.set_result(function(job))
+        return future
 
-    def ended(self, timeout_s):
-        results, self.results = self.results, []
-        return results
+    def end(self, future):
+        return future.result()
 
-    def under_way(self):
-        return len(self.results)
-
-    def interrupt(self):
+    def stop(self):
         pass
 
     def close(self):

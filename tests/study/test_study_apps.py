@@ -52,9 +52,7 @@ def test_axes_name_keys_of_the_fleet_and_of_the_apps_configuration(study):
     assert pairs == [(1, 125e3), (1, 625e3), (5, 125e3), (5, 625e3)] * 2
     assert [run.scenario.seed for run in plan.runs] == [3] * 4 + [4] * 4
     assert plan.runs[0].named == "times 1, up 1 Mbps, seed 3"
-    again = plan.kind.validate(
-        yaml.safe_load(plan.kind.dump(plan.runs[5].scenario)), source="job", folder="/"
-    )
+    again = plan.kind.validate(plan.kind.dump(plan.runs[5].scenario), source="job", folder="/")
     assert again == plan.runs[5].scenario
 
 

@@ -8,15 +8,24 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
-from simfed.study import executors
+from simfed.study.kinds import ScenarioRuns
 from simfed.study.page import render_study_page, write_page
+from simfed.study.places import Processes
 
-pytestmark = pytest.mark.usefixtures("fake_runs")
+pytestmark = pytest.mark.usefixtures("inline")
+BAD = 101
+"""A batch size that raises."""
 
 
 @pytest.fixture(autouse=True)
-def inline(monkeypatch, tmp_path):
-    monkeypatch.setattr("simfed.study.executors.make_executor", lambda name, **_: fakes.Inline())
+def made_up(monkeypatch, tmp_path):
+    def play(kind, job, out):
+        scenario = kind.validate(job.plain, source=job.source, folder=tmp_path)
+        if scenario.training.batch_size == BAD:
+            raise RuntimeError("unlucky")
+        fakes.make_up_run(scenario, out)
+
+    monkeypatch.setattr(ScenarioRuns, "play", play)
     monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
 
 
@@ -53,7 +62,7 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
 
 
 def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
-    path = write_study(grid={"training.batch_size": [32, fakes.FAILS]})
+    path = write_study(grid={"training.batch_size": [32, BAD]})
     out = tmp_path / "out"
     assert main(["study", "run", str(path), "--out", str(out)]) == 1
     shown = capsys.readouterr()
@@ -71,7 +80,7 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
 
 def test_more_jobs_than_the_cores_can_do_are_not_started(capsys, monkeypatch):
     monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 2)
-    assert executors.LocalExecutor(1_000_000).slots() == 8
+    assert Processes(1_000_000).slots() == 8
     assert main(["study", "run", "no.yaml", "--jobs", "1000000"]) == 2
     assert capsys.readouterr().err.startswith(
         "--jobs: 1,000,000 processes are too many, 8 do the work (at most a few for each core)\n"
@@ -141,14 +150,12 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
 
 
 def test_the_page_holds_bands_and_escapes_labels(studied, write_study, tmp_path):
-    from simfed.study import run_study
-
     page = render_study_page(studied)
     assert page.count('class="chart"') == 2  # curves for each bandwidth
     for sentence in studied.verdicts:
         assert sentence in page
     path = write_study(grid={"policy.strategy": {"<script>alert(1)</script>": "top-k"}})
-    result = run_study(path, tmp_path / "out", progress=False, trajectories=False)
+    result = fakes.make_up(path, tmp_path / "out")
     page = render_study_page(result)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page

@@ -1,16 +1,14 @@
-"""Running studies: what is done once, what is done again, what stops it. Runs are made up."""
+"""Running studies: what is done once, what is done again, what stops it; without learning."""
 
 import contextlib
 import dataclasses
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Annotated
 
 import pydantic
@@ -20,127 +18,146 @@ import yaml
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
+from simfed.ground.writing import find_disk_refusal
 from simfed.record.lock import lock_folder
-from simfed.study import drive, executors, load_study, run_study
-from simfed.study.executors import LocalExecutor
+from simfed.study import drive, load_study, run_study
 from simfed.study.kinds import ScenarioRuns
 from simfed.study.plan import plan_study
-from simfed.study.store import StudyFolder, find_disk_refusal
-from simfed.study.tables import describe_status
-from simfed.study.work import Job, do
+from simfed.study.store import StudyFolder
 
-STRATEGIES = {
-    "policy.strategy": ["top-k", "random-k", "periodic-k"],
-}
-pytestmark = pytest.mark.usefixtures("fake_runs")
+STRATEGIES = {"policy.strategy": ["top-k", "random-k", "periodic-k"]}
+SHORT = {"rounds": 2, "compression": {"k": 5000, "index_code": "seeded"}}
+BAD = 101
+"""A batch size that raises."""
+pytestmark = pytest.mark.usefixtures("inline")
+
+
+@pytest.fixture
+def write(write_study):
+    return lambda base=None, **keys: write_study(base={**SHORT, **(base or {})}, **keys)
 
 
 def study(path, out, **options):
-    options = {"executor": fakes.Inline(), "progress": False, "trajectories": False, **options}
-    return run_study(path, out, **options)
+    return run_study(path, out, **{"time_only": True, "progress": False, **options})
 
 
-def on_two_processes(path, out, **options):
-    return study(path, out, executor="local", jobs=2, **options)
+def manifest(out, address):
+    return json.loads((out / "runs" / address / "manifest.json").read_text())
 
 
-def test_every_point_and_seed_is_run_once(write_study, tmp_path):
-    path = write_study(grid=STRATEGIES, seeds=[0, 1])
-    out = tmp_path / "out"
+def fail_at_bad(monkeypatch, error):
+    real = ScenarioRuns.play
+
+    def play(kind, job, out):
+        if job.plain["training"]["batch_size"] == BAD:
+            raise error
+        real(kind, job, out)
+
+    monkeypatch.setattr(ScenarioRuns, "play", play)
+
+
+def test_every_point_and_seed_is_run_once(write, tmp_path, inline):
+    path, out = write(grid=STRATEGIES, seeds=[0, 1]), tmp_path / "out"
     result = study(path, out)
-    assert len(fakes.begun(out)) == 6
     assert list(result.summary["status"]) == ["finished"] * 6
     assert list(result.summary["policy.strategy"]) == ["top-k", "random-k", "periodic-k"] * 2
     assert sorted(os.listdir(out / "runs")) == sorted(result.summary["address"])
-    assert os.listdir(out / "partial") == []
-    again = study(path, out)
-    assert len(fakes.begun(out)) == 6
-    assert again.fingerprint == result.fingerprint
+    assert study(path, out).fingerprint == result.fingerprint
+    assert len(inline) == 6
 
 
-def test_a_study_that_grows_runs_only_what_is_new(write_study, tmp_path):
+def test_a_study_that_grows_runs_only_what_is_new(write, tmp_path, inline):
     out = tmp_path / "out"
-    study(write_study(grid=STRATEGIES, seeds=[0]), out)
-    result = study(write_study(grid=STRATEGIES, seeds=[0, 1]), out)
-    assert fakes.begun(out)[3:] == ["1 32 top-k", "1 32 random-k", "1 32 periodic-k"]
+    study(write(grid=STRATEGIES, seeds=[0]), out)
+    result = study(write(grid=STRATEGIES, seeds=[0, 1]), out)
+    assert [job.plain["seed"] for job in inline] == [0, 0, 0, 1, 1, 1]
     assert len(result.summary) == 6
     # what is compared, and how the base is called, is no reason to run anything again
-    write_study(base={"name": "renamed"}, grid=STRATEGIES, seeds=[1])
-    result = study(tmp_path / "study.yaml", out)
-    assert len(fakes.begun(out)) == 6
-    assert len(result.summary) == 3
+    result = study(write(base={"name": "renamed"}, grid=STRATEGIES, seeds=[1]), out)
+    assert (len(inline), len(result.summary)) == (6, 3)
+    gone = dict(StudyFolder(out).prune())
+    assert sorted(gone) == sorted({job.address for job in inline if job.plain["seed"] == 0})
+    assert set(gone.values()) == {True}
+    assert sorted(os.listdir(out / "runs")) == sorted(result.summary["address"])
 
 
-def test_a_moved_study_is_not_run_again(write_study, tmp_path):
-    path = write_study(grid=STRATEGIES)
-    study(path, tmp_path / "out")
+def test_a_moved_study_is_not_run_again(write, tmp_path, inline):
+    study(write(grid=STRATEGIES), tmp_path / "out")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     for name in ("base.yaml", "study.yaml", "out"):
         shutil.move(tmp_path / name, elsewhere / name)
     study(elsewhere / "study.yaml", elsewhere / "out")
-    assert not fakes.control_of(elsewhere / "out").exists()  # nothing began
+    assert len(inline) == 3
 
 
-def test_a_profile_counts_by_its_content(write_study, tmp_path):
+def test_runs_of_another_folder_are_merged_by_a_copy(write, tmp_path, inline):
+    study(write(grid=STRATEGIES, seeds=[0]), tmp_path / "here")
+    study(write(grid=STRATEGIES, seeds=[1]), tmp_path / "there")
+    shutil.copytree(tmp_path / "there" / "runs", tmp_path / "here" / "runs", dirs_exist_ok=True)
+    result = study(write(grid=STRATEGIES, seeds=[0, 1]), tmp_path / "here")
+    assert list(result.summary["status"]) == ["finished"] * 6
+    assert len(inline) == 6
+
+
+def test_a_profile_counts_by_its_content(write, tmp_path, inline):
     from simfed.device import find_profile
 
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
     mine.write_text(find_profile("rtx3090-ryzen4800h").read_text())
-    keys = {"set": {"clients[*].device.profile": "mine"}}
     out = tmp_path / "out"
-    study(write_study(**keys), out)
+    study(write(set={"clients[*].device.profile": "mine"}), out)
     mine.rename(tmp_path / "calibration" / "yours.yaml")
-    study(write_study(set={"clients[*].device.profile": "yours"}), out)
-    assert len(fakes.begun(out)) == 1
+    study(write(set={"clients[*].device.profile": "yours"}), out)
+    assert len(inline) == 1
     with (tmp_path / "calibration" / "yours.yaml").open("a") as file:
         file.write("# edited\n")
     study(tmp_path / "study.yaml", out)
-    assert len(fakes.begun(out)) == 2
+    assert len(inline) == 2
 
 
-def test_a_failed_run_keeps_its_error_and_stops_nobody(write_study, tmp_path):
-    sizes = [32, fakes.FAILS, 64]
-    path = write_study(grid={"training.batch_size": sizes})
-    out = tmp_path / "out"
-    with pytest.raises(RunFailed) as caught:
-        study(path, out)
-    assert str(caught.value).startswith(
-        f"1 of 3 runs failed, such as batch_size {fakes.FAILS}, seed 0: RuntimeError: unlucky; "
-    )
+def test_a_failed_run_keeps_its_error_and_stops_nobody(write, tmp_path, inline, monkeypatch):
+    path, out = write(grid={"training.batch_size": [32, BAD, 64]}), tmp_path / "out"
+    said = r"1 of 3 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky; "
+    with monkeypatch.context() as patch:
+        fail_at_bad(patch, RuntimeError("unlucky\nsecond line"))
+        with pytest.raises(RunFailed, match=said):
+            study(path, out)
     table = load_study(out).summary
     assert list(table["status"]) == ["finished", "failed", "finished"]
     assert table["reason"][1] == "RuntimeError: unlucky"
-    (record,) = (out / "failed").iterdir()
-    assert "Traceback" in json.loads(record.read_text())["detail"]
+    assert "in play\n    raise error" in manifest(out, table["address"][1])["traceback"]
     with pytest.raises(RunFailed):  # not tried again unasked
         study(path, out)
-    assert len(fakes.begun(out)) == 3
-    with pytest.raises(RunFailed):
-        study(path, out, retry_failed=True)
-    assert len(fakes.begun(out)) == 4
+    assert len(inline) == 3
+    assert set(study(path, out, retry_failed=True).summary["status"]) == {"finished"}
+    assert len(inline) == 4
+    assert "traceback" not in manifest(out, table["address"][1])
 
 
-def test_a_run_whose_worker_dies_is_begun_again_once(write_study, tmp_path):
+def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatch):
+    from simfed.study.places import Processes
+
+    monkeypatch.setattr(drive, "Processes", Processes)
+    monkeypatch.setattr(drive, "play", fakes.play_or_die)
+    sizes = [32, fakes.DIES_ONCE, fakes.DIES]
+    with pytest.raises(RunFailed, match=r"1 of 3 runs failed, such as batch_size 102.*died 2"):
+        study(write(grid={"training.batch_size": sizes}), tmp_path / "out", jobs=2)
+    table = load_study(tmp_path / "out").summary
+    assert list(table["status"]) == ["finished", "finished", "failed"]
+
+
+@pytest.mark.parametrize("number", [28, 30])
+def test_a_disk_that_refuses_stops_the_study_and_blames_no_run(
+    write, tmp_path, monkeypatch, number
+):
     out = tmp_path / "out"
-    path = write_study(grid={"training.batch_size": [32, fakes.DIES_ONCE, fakes.DIES, 64]})
-    with pytest.raises(
-        RunFailed, match=r"1 of 4 runs failed, such as batch_size 102.*died \(SIGKILL"
-    ):
-        on_two_processes(path, out)
-    table = load_study(out).summary
-    assert list(table["status"]) == ["finished", "finished", "failed", "finished"]
-    assert len(fakes.begun(out)) == 1 + 2 + 2 + 1
-
-
-def test_a_full_disk_stops_the_study_and_blames_no_run(write_study, tmp_path):
-    out = tmp_path / "out"
-    path = write_study(grid={"training.batch_size": [32, fakes.FULL_DISK, 64]})
+    fail_at_bad(monkeypatch, OSError(number, "", str(out)))
     with pytest.raises(RunFailed) as caught:
-        study(path, out)
-    text = str(caught.value)
-    assert text.startswith(f"{out}: No space left on device; finished runs are kept in {out}")
+        study(write(grid={"training.batch_size": [32, BAD, 64]}), out)
+    said = f"{out}: {os.strerror(number)}; finished runs are kept in {out}"
+    assert str(caught.value).startswith(said)
     assert list(load_study(out).summary["status"]) == ["finished", "waiting", "waiting"]
 
 
@@ -152,15 +169,16 @@ def test_a_disk_that_refuses_is_found_behind_other_errors():
     assert find_disk_refusal(FileNotFoundError(2, "no")) is None
 
 
-def test_folders_that_cannot_be_a_studys(write_study, tmp_path):
-    path = write_study(grid=STRATEGIES)
+def test_folders_that_cannot_be_a_studys(write, tmp_path):
+    path = write(grid=STRATEGIES)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: this is a file, expected a folder"):
-        study(path, tmp_path / "file")
-    with pytest.raises(InputError, match="cannot be written: Not a directory"):
-        study(path, tmp_path / "file" / "below")
-    with pytest.raises(InputError, match="a new or empty folder, or a study"):
-        study(path, tmp_path)
+    for out, said in {
+        "file": "file: this is a file, expected a folder",
+        "file/below": "cannot be written: Not a directory",
+        ".": "a new or empty folder, or a study",
+    }.items():
+        with pytest.raises(InputError, match=said):
+            study(path, tmp_path / out)
     with pytest.raises(InputError, match="a folder without study"):
         load_study(tmp_path)
     with pytest.raises(InputError, match="no such folder, expected a study's folder"):
@@ -172,18 +190,39 @@ def test_folders_that_cannot_be_a_studys(write_study, tmp_path):
         study(path, tmp_path / "out")
 
 
-def test_a_scenario_that_cannot_run_is_found_before_anything_runs(write_study, tmp_path):
-    path = write_study(grid={"clients[0].device.profile": ["rtx3090-ryzen4800h", "rtx3091"]})
+def test_a_run_folder_of_somebody_else_is_left_alone_and_named(write, tmp_path):
+    path, out = write(grid=STRATEGIES), tmp_path / "out"
+    first, second, _ = study(path, out).summary["address"]
+    for address in (first, second):
+        shutil.rmtree(out / "runs" / address)
+    (out / "runs" / first).write_text("a file")
+    (out / "runs" / second).mkdir()
+    (out / "runs" / second / "notes.txt").write_text("mine")
+    with pytest.raises(RunFailed, match=f"2 of 3 runs failed.*{first}: this is a file"):
+        study(path, out)
+    table = load_study(out).summary
+    assert list(table["status"]) == ["failed", "failed", "finished"]
+    assert table["reason"][1].endswith(
+        f"{second}: a folder with other files in it, expected a new or empty folder"
+    )
+    assert os.listdir(out / "runs" / second) == ["notes.txt"]
+
+
+def test_a_scenario_that_cannot_run_is_found_before_anything_runs(write, tmp_path):
+    path = write(grid={"clients[0].device.profile": ["rtx3090-ryzen4800h", "rtx3091"]})
     with pytest.raises(InputErrors, match="no calibration profile"):
         study(path, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_policy_that_learns_is_refused_where_nothing_does(write_study, tmp_path):
-    ours = {"top-k": {"kind": "uniform", "strategy": "top-k"}, "ascend": {"kind": "ascend"}}
-    path = write_study(grid={"policy": ours, "rounds": [5, 6]}, seeds=[0, 1])
+def test_a_policy_that_learns_is_refused_where_nothing_does(write, tmp_path):
+    ours = {
+        "top-k": {"kind": "uniform", "strategy": "top-k"},
+        "ascend": {"kind": "ascend"},
+    }
+    path = write(grid={"policy": ours, "rounds": [5, 6]}, seeds=[0, 1])
     with pytest.raises(InputErrors) as caught:
-        study(path, tmp_path / "out", time_only=True)
+        study(path, tmp_path / "out")
     (error,) = caught.value.errors
     assert str(error) == (
         f"{path}: with policy ascend, rounds 5: {tmp_path}/base.yaml: policy.kind: "
@@ -193,14 +232,7 @@ def test_a_policy_that_learns_is_refused_where_nothing_does(write_study, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_sizes_that_depend_on_data_are_refused_where_nothing_is_learned(write_study, tmp_path):
-    path = write_study(set={"compression": {"k": 100, "index_code": "rice"}}, grid=STRATEGIES)
-    with pytest.raises(InputErrors, match="a size on the wire that does not depend on the data"):
-        study(path, tmp_path / "out", time_only=True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_profile_is_read_once_however_many_runs_use_it(write_study, tmp_path, monkeypatch):
+def test_a_profile_is_read_once_however_many_runs_use_it(write, tmp_path, monkeypatch):
     from simfed.device import find_profile, load
     from simfed.ground import reading
 
@@ -210,10 +242,10 @@ def test_a_profile_is_read_once_however_many_runs_use_it(write_study, tmp_path, 
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
     mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")
-    path = write_study(set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2])
+    path = write(set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2])
     read = plan_study(path)
     before = len(parsed)  # the study file and the base
-    drive.make_states(read, str(path), "cpu", False, replays=True)
+    drive.check_plan(read, str(path), device="cpu", time_only=False)
     assert len(parsed) == before + 1
     # what a profile is told of one run is not known to another
     one, other = load.load_profile(mine), load.load_profile(mine)
@@ -225,77 +257,118 @@ def test_a_profile_is_read_once_however_many_runs_use_it(write_study, tmp_path, 
     assert "by" not in other.provenance
 
 
-def test_two_processes_do_not_run_one_study(write_study, tmp_path):
-    out = tmp_path / "out"
-    path = write_study(grid=STRATEGIES)
-    study(path, out)
-    plan = (out / "study.json").read_text()
-    bigger = write_study(grid=STRATEGIES, seeds=[0, 1])
-    with (
-        StudyFolder(out).locked(),
-        pytest.raises(InputError, match=r"nobody else is writing.*simfed study status"),
-    ):
-        study(bigger, out)
-    assert (out / "study.json").read_text() == plan  # that of the study which is running
-    study(bigger, out)
+def test_a_run_that_another_process_is_at_is_waited_for(write, tmp_path, inline):
+    path, out = write(grid=STRATEGIES), tmp_path / "out"
+    address = study(path, out).summary["address"][0]
+    run = out / "runs" / address
+    shutil.rmtree(run)
+    run.mkdir()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock_folder(run, "run folder"))
+        assert list(load_study(out).summary["status"]) == [
+            "running",
+            "finished",
+            "finished",
+        ]
+        threading.Timer(1.0, stack.pop_all().close).start()
+        assert set(study(path, out).summary["status"]) == {"finished"}
+    assert len(inline) == 4
 
 
-def test_of_two_workers_that_do_the_same_the_first_counts(write_study, tmp_path):
-    """What a cluster does when it takes a slow worker for a dead one."""
+def test_workers_with_other_code_are_refused(write, tmp_path, monkeypatch):
+    class Elsewhere(fakes.Inline):
+        def submit(self, function, job):
+            return super().submit(function, dataclasses.replace(job, code="another"))
 
-    class Twice(fakes.Inline):
-        def submit(self, job):
-            job = dataclasses.replace(job, contested=True)
-            inner = threading.Thread(target=lambda: self.results.append(do(job)))
-            inner.start()
-            result = do(job)
-            inner.join()
-            self.results = [result]
-
-    out = tmp_path / "out"
-    result = study(write_study(grid=STRATEGIES), out, executor=Twice())
-    assert len(fakes.begun(out)) == 6
-    assert list(result.summary["status"]) == ["finished"] * 3
-    assert os.listdir(out / "partial") == []
-    assert len(os.listdir(out / "runs")) == 3
-
-
-def test_an_executor_that_does_not_exist(write_study, tmp_path):
-    path = write_study(grid=STRATEGIES)
-    with pytest.raises(InputError, match="got 'slurm', expected local or dask=ADDRESS"):
-        study(path, tmp_path / "out", executor="slurm")
-    with pytest.raises(InputError, match="--executor: got 'dask=', expected local or dask=ADDRESS"):
-        study(path, tmp_path / "out", executor="dask=")
-
-
-def test_workers_with_other_code_are_refused(write_study, tmp_path, monkeypatch):
-    monkeypatch.setattr("simfed.study.address.own_code", lambda: "other")
+    monkeypatch.setattr(drive, "Processes", Elsewhere)
     with pytest.raises(RunFailed, match="the same version of simfed on every worker"):
-        study(write_study(grid=STRATEGIES), tmp_path / "out", executor="local", jobs=1)
-    assert fakes.begun(tmp_path / "out") == []
+        study(write(grid=STRATEGIES), tmp_path / "out")
+    assert os.listdir(tmp_path / "out" / "runs") == []
 
 
-# --- killing -----------------------------------------------------------------------------------
+def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write, tmp_path, inline):
+    path, out = write(grid=STRATEGIES), tmp_path / "out"
+    result = study(path, out)
+    run = out / "runs" / result.summary["address"][0]
+    said = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**said, "status": "running"}))
+    with pytest.raises(RunFailed, match="it was changed"):  # with a digest that is not its own
+        study(path, out)
+    (run / "manifest.json").unlink()
+    (run / "scenario.yaml").unlink()
+    for path_of_table in [*run.glob("*.parquet"), run / "summary.json"]:
+        path_of_table.unlink()
+    assert load_study(out).summary["status"][0] in ("waiting", "failed")
+    shutil.rmtree(run)
+    assert study(path, out).fingerprint == result.fingerprint
 
-RUN = """
-import sys
-import simfed.study.drive as drive
-import simfed.study.address as address
-drive.RUNNER = "study_fakes:fake_run"
-address.own_code = lambda: ""
-if __name__ == "__main__":
-    drive.run_study(sys.argv[1], sys.argv[2], jobs=2, trajectories=False)
-"""
+
+def test_a_device_that_is_absent_today_is_no_runs_failure(write, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(InputError, match="--device: got 'cuda', expected cpu"):
+        study(write(), tmp_path / "out", device="cuda", time_only=False)
+    assert list(load_study(tmp_path / "out").summary["status"]) == ["waiting"]
 
 
-def start(path, out):
-    script = path.parent / "script.py"
-    script.write_text(RUN)
-    here = Path(__file__).parent
+def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatch):
+    """Two bandwidths of two strategies, with room for all: one of each strategy goes first."""
+    steps = []
+
+    class Wide(fakes.Inline):
+        def slots(self):
+            steps.append([])
+            return 4
+
+        def submit(self, function, job):
+            steps[-1].append(job.plain["policy"]["strategy"])
+            return super().submit(function, job)
+
+    monkeypatch.setattr(drive, "Processes", Wide)
+    monkeypatch.setattr(ScenarioRuns, "play", lambda kind, job, out: None)
+    grid = {
+        "clients[*].link.up": ["5 Mbps", "50 Mbps"],
+        "policy.strategy": ["top-k", "random-k"],
+    }
+    study(write(grid=grid), tmp_path / "out", time_only=False)
+    assert [sorted(step) for step in steps] == [["random-k", "top-k"]] * 2
+
+
+def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_not(
+    write_study,
+):
+    from simfed.study.address import compute_path_key
+
+    grid = {
+        "clients[*].link.up": ["5 Mbps", "50 Mbps"],
+        "policy": [
+            {"kind": "uniform", "strategy": "top-k"},
+            {"kind": "uniform", "strategy": "random-k"},
+            {"kind": "ascend"},
+        ],
+    }
+    keys = [
+        compute_path_key(run.scenario, device="cpu")
+        for run in plan_study(write_study(grid=grid)).runs
+    ]
+    top, random, ascend = keys[:3]
+    assert keys == [top, random, None] * 2
+    assert ascend is None
+    assert len({top, random}) == 2
+    longer = plan_study(write_study(base={"rounds": 61}, grid=grid)).runs[0]
+    assert compute_path_key(longer.scenario, device="cpu") != top
+
+
+# --- several processes, and signals ------------------------------------------------------------
+
+
+def start(path, out, *options):
+    command = [sys.executable, "-m", "simfed", "study", "run", path, "--out", out]
     return subprocess.Popen(
-        [sys.executable, str(script), str(path), str(out)],
-        env={**os.environ, "PYTHONPATH": str(here)},
+        [*command, "--time-only", "--jobs", "1", *options],
         stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         text=True,
     )
 
@@ -310,222 +383,51 @@ def wait_until(condition, timeout_s=60):
 
 
 def children_of(pid):
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in text.split()]
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
 
 
 def alive(pid):
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-@pytest.fixture
-def held(write_study, tmp_path):
-    """A study of six runs under way: two are finished, two held up in mid-run."""
-    out = tmp_path / "out"
-    control = fakes.control_of(out)
-    control.mkdir()
-    (control / "hold-64").touch()
-    path = write_study(grid={"training.batch_size": [32, 64, 128]}, seeds=[0, 1])
-    # 64 of both seeds fill the two workers, so 128 of the second seed has to wait
+def under_way(out):
+    return (out / "study.json").is_file() and "running" in set(load_study(out).summary["status"])
+
+
+@pytest.mark.long
+def test_two_processes_share_the_runs_of_one_folder(write, tmp_path):
+    path, out = (
+        write(base={"rounds": 150}, grid=STRATEGIES, seeds=[0, 1, 2, 3]),
+        tmp_path / "out",
+    )
+    both = [start(path, out), start(path, out)]
+    said = [process.communicate(timeout=120)[1].splitlines() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    done = [{line for line in lines if ": finished in " in line} for lines in said]
+    assert len(done[0]) + len(done[1]) == 12
+    assert min(map(len, done)) > 0
+    assert set(load_study(out).summary["status"]) == {"finished"}
+
+
+@pytest.mark.long
+def test_kill_9_of_the_study_leaves_nobody_and_its_runs_begin_again(write, tmp_path):
+    path, out = write(base={"rounds": 100_000}, seeds=[0]), tmp_path / "out"
     process = start(path, out)
-    wait_until(lambda: sum(line.split()[1] == "64" for line in fakes.begun(out)) == 2)
-    yield path, out, process
-    for child in children_of(process.pid) if process.poll() is None else []:
-        os.kill(child, signal.SIGKILL)
-    process.kill()
-    process.wait()
-    process.stderr.close()
-
-
-def finish_after_a_kill(path, out, lost):
-    before = {p.name for p in (out / "runs").iterdir()}
-    (fakes.control_of(out) / "hold-64").unlink()
-    already = len(fakes.begun(out))
-    result = study(path, out)
-    assert list(result.summary["status"]) == ["finished"] * 6
-    assert before <= set(result.summary["address"])  # both processes call a run alike
-    assert len(fakes.begun(out)) - already == 6 - len(before)
-    assert set(result.summary["fingerprint"].isna()) == {False}
-    assert os.listdir(out / "partial") == []
-    assert len(before) >= 6 - lost - 2
-
-
-@pytest.mark.long
-def test_kill_9_of_the_study_loses_the_runs_in_flight_only(held):
-    path, out, process = held
+    wait_until(lambda: under_way(out))
     workers = children_of(process.pid)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    wait_until(lambda: not any(map(alive, workers)))  # nobody is left behind
-    assert "under way" not in describe_status(load_study(out))[0]
-    finish_after_a_kill(path, out, lost=2)
-
-
-@pytest.mark.long
-def test_kill_9_of_a_worker_costs_nothing_but_its_run(held):
-    _, out, process = held
-    # meanwhile, from elsewhere: what is done, and how far the rest is
-    assert {"finished", "waiting"} == set(load_study(out).summary["status"])
-    first, *under_way = describe_status(load_study(out))
-    assert first == "test: 3 of 6 runs finished, 2 under way, 1 waiting"
-    assert [line.endswith("round 0/60") for line in under_way] == [True, True]
-    before = len(fakes.begun(out))
-    workers = [
-        pid
-        for pid in children_of(process.pid)
-        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    assert len(workers) == 2
-    os.kill(workers[0], signal.SIGKILL)
-    wait_until(lambda: len(fakes.begun(out)) == before + 1)  # begun again on another worker
-    (fakes.control_of(out) / "hold-64").unlink()
-    assert process.wait(60) == 0
-    assert list(load_study(out).summary["status"]) == ["finished"] * 6
-
-
-def test_ctrl_c_does_not_reach_a_worker_that_is_starting():
-    worker = executors._JobWorker()  # a second of its processor: it imports what runs need
-    worker.signal(signal.SIGINT)
-    worker.signal(signal.SIGTERM)
-    assert worker.end() == "exit code 0"
-
-
-def test_ctrl_c_says_how_to_go_on(held):
-    path, out, process = held
-    process.send_signal(signal.SIGINT)
-    while "Ctrl-C again stops at once" not in process.stderr.readline():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    text = process.communicate(timeout=60)[1]
-    assert "Interrupted: interrupted with" in text
-    assert "the same command goes on" in text
-    finish_after_a_kill(path, out, lost=2)
-
-
-def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write_study, tmp_path):
-    out = tmp_path / "out"
-    path = write_study(grid=STRATEGIES)
-    result = study(path, out)
-    address = result.summary["address"][0]
-    run = out / "runs" / address
-    shutil.move(run, out / "partial" / address)  # whole tables, of a run that did not end
-    (out / "partial" / address / "manifest.json").unlink()
-    (out / "partial" / f"{address}.json").write_text("{torn")
-    again = study(path, out)
-    assert len(fakes.begun(out)) == 4
-    assert again.fingerprint == result.fingerprint
-
-
-@pytest.mark.long
-def test_a_run_begins_again_where_an_idle_worker_died_beside_its_own(tmp_path):
-    folder = StudyFolder(tmp_path / "out")
-    folder.make("test")
-    strangers = multiprocessing.active_children()
-    executor = LocalExecutor(2)
-
-    def submit(address):
-        runner = "study_fakes:wait_for_go"
-        executor.submit(Job(address, str(folder.path), "", "", None, runner=runner))
-
-    def wait_for(count):
-        ended = []
-        while len(ended) < count:
-            ended += executor.ended(1.0)
-        return {result.address: result.status for result in ended}
-
-    go = tmp_path / "go"
-    go.touch()
-    submit("a")
-    submit("b")
-    assert wait_for(2) == {"a": "finished", "b": "finished"}
-    go.unlink()
-    submit("c")
-    for worker in multiprocessing.active_children():
-        if worker not in strangers:
-            worker.kill()
-            worker.join()
-    go.touch()
-    try:
-        assert wait_for(1) == {"c": "finished"}
-    finally:
-        executor.close()
-
-
-def keep_rounds(folder, number):
-    """A checkpoint after so many rounds, as far as a study looks into it."""
-    (folder / "checkpoint").mkdir(parents=True)
-    (folder / "checkpoint" / "state.json").write_text(json.dumps({"round": number}))
-
-
-def rounds_kept(folder):
-    return json.loads((folder / "checkpoint" / "state.json").read_text())["round"]
-
-
-def test_a_run_that_fails_keeps_what_it_learned(write_study, tmp_path, monkeypatch):
-    found = []
-
-    def fail(job, out, tell):
-        found.append(out.exists() and rounds_kept(out))
-        if not out.exists():
-            keep_rounds(out, 7)
-        raise RuntimeError("no memory for round 8")
-
-    monkeypatch.setattr(fakes, "fake_run", fail)
-    for retry_failed in (False, True):
-        with pytest.raises(RunFailed, match="no memory for round 8"):
-            study(write_study(), tmp_path / "out", retry_failed=retry_failed)
-    assert found == [False, 7]
-
-
-def test_of_what_a_cluster_left_the_furthest_stays(tmp_path):
-    folder = StudyFolder(tmp_path / "out")
-    folder.make("test")
-    for name, number in {"a": 2, "a-1": 5, "a-2": 4, "b-1": 3, "c": 3, "c-1": 1}.items():
-        keep_rounds(folder.partial / name, number)
-    (folder.partial / "d-1" / "checkpoint").mkdir(parents=True)
-    keep_rounds(folder.partial / "e-1", 2)
-    keep_rounds(folder.partial / "f-1", 2)
-    (folder.runs / "f").mkdir()
-    (folder.runs / "f" / "manifest.json").touch()
-    with lock_folder(folder.partial / "e-1", "run"):
-        folder.sweep()
-    left = {path.name: rounds_kept(path) for path in folder.partial.iterdir()}
-    assert left == {"a": 5, "b": 3, "c": 3, "e-1": 2}
-
-
-def test_on_a_cluster_a_run_goes_on_from_what_another_process_left(tmp_path, monkeypatch):
-    folder = StudyFolder(tmp_path / "out")
-    folder.make("test")
-    keep_rounds(folder.partial / "a", 5)
-    found = []
-    monkeypatch.setattr(fakes, "fake_run", lambda job, out, tell: found.append(rounds_kept(out)))
-    runner = "study_fakes:fake_run"
-    job = Job("a", str(folder.path), "", "", None, contested=True, runner=runner)
-    assert do(job).status == "finished"
-    assert found == [5]
-
-
-def test_a_device_that_is_absent_today_is_no_runs_failure(write_study, tmp_path, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    out = tmp_path / "out"
-    with pytest.raises(InputError, match="--device: got 'cuda', expected cpu"):
-        on_two_processes(write_study(), out, device="cuda")
-    assert list(load_study(out).summary["status"]) == ["waiting"]
-
-
-class InterruptedInline(fakes.Inline):
-    def ended(self, timeout_s):
-        raise KeyboardInterrupt
-
-
-def test_interrupted_is_what_a_caller_sees(write_study, tmp_path):
-    with pytest.raises(Interrupted, match=r"interrupted with \d of 3 runs finished"):
-        study(write_study(grid=STRATEGIES), tmp_path / "out", executor=InterruptedInline())
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not any(map(alive, workers)))
+    (status,) = load_study(out).summary["status"]
+    assert status in (
+        "interrupted",
+        "waiting",
+    )  # killed in the middle, or before it had begun
 
 
 def swallowing(function):
@@ -539,15 +441,15 @@ def swallowing(function):
     return called
 
 
-def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write_study, tmp_path, monkeypatch):
+def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write, tmp_path, inline, monkeypatch):
     """pydantic's validators and serializers do, and every run that begins is serialized."""
     before = signal.getsignal(signal.SIGINT)
-    path = write_study(grid=STRATEGIES)
+    path = write(grid=STRATEGIES)
     with monkeypatch.context() as patch:
         patch.setattr(ScenarioRuns, "dump", swallowing(ScenarioRuns.dump))
-        with pytest.raises(Interrupted, match="interrupted with 1 of 3 runs finished"):
+        with pytest.raises(Interrupted, match="interrupted with 0 of 3 runs finished"):
             study(path, tmp_path / "out")
-    assert len(fakes.begun(tmp_path / "out")) == 1
+    assert len(inline) == 1  # it heard that one had been pressed
     with monkeypatch.context() as patch:  # while it is planned nothing is there to be kept
         patch.setattr(drive, "plan_study", swallowing(drive.plan_study))
         with pytest.raises(KeyboardInterrupt):

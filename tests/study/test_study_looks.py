@@ -8,7 +8,6 @@ import looks
 import pytest
 import study_fakes as fakes
 
-from simfed.study import run_study
 from simfed.study.page import draw_study_figure, render_study_page
 from simfed.study.target_figure import target_figure
 
@@ -27,8 +26,7 @@ def play(write_study, tmp_path):
             seeds=seeds,
             compare={"arms": "policy.strategy", "thresholds": [0.5, 0.835]},
         )
-        inline = {"executor": fakes.Inline(), "progress": False, "trajectories": False}
-        return run_study(path, tmp_path / name, **inline)
+        return fakes.make_up(path, tmp_path / name)
 
     return played
 
@@ -45,7 +43,7 @@ def lines(studied, slow, fast):
 
 
 @pytest.mark.long
-def test_every_picture_and_chart_looks_as_kept(studied, play, fake_runs, monkeypatch):
+def test_every_picture_and_chart_looks_as_kept(studied, play, monkeypatch):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
     looks_now = lines(studied, play("slow", "5 Mbps", [0, 1]), play("fast", "50 Mbps", [0]))
     looks.assert_looks(Path(__file__).with_name("looks.txt"), looks_now)

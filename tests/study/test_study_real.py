@@ -1,8 +1,7 @@
 """Studies of real runs: nothing made up."""
 
-import contextlib
 import errno
-import os
+import json
 import random
 import shutil
 import signal
@@ -11,25 +10,22 @@ import sys
 import threading
 
 import pytest
-from study_fakes import Inline
 
 from simfed.cli import main
 from simfed.experiment import running as experiment
-from simfed.experiment.running import load_run
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.writing import writing
 from simfed.record.directory import RunDirectory
 from simfed.replay import TrajectoryStore
-from simfed.scenario import dump_scenario, load_scenario
+from simfed.scenario import load_scenario
 from simfed.scenario.fields import list_files
 from simfed.scenario.network import NetworkSpec
 from simfed.study import load_study, run_study
 from simfed.study.address import address
 from simfed.study.page import draw_study_figure
 from simfed.study.plan import plan_study
-from simfed.study.store import StudyFolder
-from simfed.study.work import Job, do, run_scenario
 
+pytestmark = pytest.mark.usefixtures("inline")
 UP = "clients[*].link.up"
 LEARNING = {"rounds": 2, "dataset": {"name": "mnist-mini", "public": 32}, "compression": {"k": 200}}
 
@@ -42,7 +38,6 @@ def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tm
     result = run_study(
         path,
         tmp_path / "out",
-        executor=Inline(),
         progress=False,
         trajectories=TrajectoryStore(tmp_path / "cache"),
     )
@@ -90,7 +85,7 @@ def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
     )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    result = run_study(path, tmp_path / "out", executor=Inline(), time_only=True, progress=False)
+    result = run_study(path, tmp_path / "out", time_only=True, progress=False)
     assert len(result.finished) == 2
     for _, run in result.finished:
         assert run.participations["arm"].equals(old.participations["arm"])
@@ -142,7 +137,7 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
         seeds=[0, 1],
         compare={"arms": UP},
     )
-    result = run_study(path, tmp_path / "out", executor=Inline(), time_only=True, progress=False)
+    result = run_study(path, tmp_path / "out", time_only=True, progress=False)
     assert result.verdicts[0].startswith("50 Mbps before 5 Mbps in 2 of 2 seeds, ")
     assert result.verdicts[0].endswith(" sooner in simulated time.")
     with pytest.raises(InputError, match="no accuracy to draw"):
@@ -176,6 +171,30 @@ def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study
     assert caveat in (tmp_path / "page.html").read_text()
 
 
+@pytest.fixture
+def stopped(write_study, tmp_path):
+    """(study file, folder of its one run, which stopped in round 5 of 6 after a checkpoint)."""
+
+    def stop(base=None, *, cache=False, at=5):
+        path = write_study(base={**LEARNING, "rounds": 6, **(base or {})})
+        (planned,) = plan_study(path).runs
+        source = tmp_path / "base.yaml"
+        place = address(planned.scenario, source=source, device="cpu", time_only=False)
+        out = tmp_path / "out" / "runs" / place
+
+        def progress(round, simulated_s, measure):
+            if round == at:
+                raise KeyboardInterrupt
+
+        store = TrajectoryStore(tmp_path / "cache") if cache else None
+        options = {"source": source, "workers": 1, "progress": progress, "trajectories": store}
+        with pytest.raises(Interrupted):
+            experiment.run(planned.scenario, out, resume=True, **options)
+        return path, out
+
+    return stop
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -185,103 +204,72 @@ def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study
         ({"name": "one"}, {"name": "other"}),
     ],
 )
-def test_a_run_goes_on_when_an_option_has_changed(before, after, write_study, tmp_path):
-    folder = StudyFolder(tmp_path / "out")
-    folder.make("test")
-
-    def told(stop, *, cache=False, **keys):
-        """The rounds that a process plays which Ctrl-C stops after round `stop`."""
-        write_study(base={**LEARNING, "rounds": 6, **keys})
-        scenario = load_scenario(tmp_path / "base.yaml")
-        place = address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
-        rounds = []
-
-        def tell(round, simulated_s, measure):
-            rounds.append(round)
-            if round == stop:
-                raise KeyboardInterrupt
-
-        job = Job(
-            place,
-            str(folder.path),
-            dump_scenario(scenario),
-            str(tmp_path / "base.yaml"),
-            6,
-            cache=str(tmp_path / "cache") if cache else None,
-        )
-        with contextlib.suppress(Interrupted):
-            run_scenario(job, folder.partial / place, tell)
-        return folder.partial / place, rounds
-
-    _, first = told(5, **{"checkpoint": {"every": 2}, **before})
-    out, rest = told(0, **{"checkpoint": {"every": 2}, **after})
-    assert (first, rest) == ([1, 2, 3, 4, 5], [5, 6])
+def test_a_run_goes_on_when_an_option_has_changed(before, after, stopped, write_study, tmp_path):
+    every = {"checkpoint": {"every": 2}}
+    cached, then_cached = before.pop("cache", False), after.pop("cache", False)
+    _, run = stopped({**every, **before}, cache=cached)
+    begun = json.loads((run / "manifest.json").read_text())["id"]
+    path = write_study(base={**LEARNING, "rounds": 6, **every, **after})
+    store = TrajectoryStore(tmp_path / "cache") if then_cached else False
+    result = run_study(path, tmp_path / "out", progress=False, trajectories=store)
+    ((_, finished),) = result.finished
+    assert (finished.path, finished.manifest["id"]) == (run, begun)
     alone = experiment.run(
         load_scenario(tmp_path / "base.yaml"),
         source=tmp_path / "base.yaml",
         workers=1,
         progress=False,
     )
-    assert load_run(out).fingerprint == alone.fingerprint
-    assert told(0, **after) == (out, [])  # it had ended, and was not yet in its place
+    assert finished.fingerprint == alone.fingerprint
 
 
-@pytest.fixture
-def stopped(write_study, tmp_path):
-    """(study file, folder of its one run, which has a checkpoint and did not end)."""
-    path = write_study(base={**LEARNING, "rounds": 3, "checkpoint": {"every": 1}})
-    (planned,) = plan_study(path).runs
-    base = tmp_path / "base.yaml"
-    place = address(planned.scenario, source=base, device="cpu", time_only=False)
-
-    def stop(round, simulated_s, measure):
-        if round == 2:
-            raise KeyboardInterrupt
-
-    folder = StudyFolder(tmp_path / "out")
-    folder.make("test")
-    with pytest.raises(Interrupted):
-        experiment.run(
-            planned.scenario, folder.partial / place, source=base, workers=1, progress=stop
-        )
-    return path, folder.partial / place
+OFF = {"progress": False, "trajectories": False}
 
 
 def test_what_cannot_go_on_is_kept_and_said(stopped, tmp_path):
-    path, partial = stopped
-    options = {"executor": Inline(), "progress": False, "trajectories": False}
-    manifest = partial / "manifest.json"
+    path, run = stopped({"checkpoint": {"every": 1}})
+    manifest = run / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(RunFailed, match=f"it was changed.*once {partial} is deleted, the run"):
-        run_study(path, tmp_path / "out", **options)
-    assert (partial / "checkpoint" / "state.json").is_file()
-    shutil.rmtree(partial)
-    assert len(run_study(path, tmp_path / "out", retry_failed=True, **options).finished) == 1
+    with pytest.raises(RunFailed, match=f"it was changed.*once {run} is deleted, the run"):
+        run_study(path, tmp_path / "out", **OFF)
+    assert (run / "checkpoint" / "state.json").is_file()
+    shutil.rmtree(run)
+    assert len(run_study(path, tmp_path / "out", **OFF).finished) == 1
+
+
+def test_a_run_that_fails_keeps_what_it_learned(stopped, tmp_path, monkeypatch):
+    path, run = stopped({"checkpoint": {"every": 2}})
+    kept = sorted(path.name for path in (run / "checkpoint").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            experiment, "_play_rounds", lambda *_, **__: (_ for _ in ()).throw(RunFailed("no"))
+        )
+        with pytest.raises(RunFailed, match="1 of 1 runs failed"):
+            run_study(path, tmp_path / "out", **OFF)
+    assert sorted(path.name for path in (run / "checkpoint").iterdir()) == kept
+    assert list(load_study(tmp_path / "out").summary["status"]) == ["failed"]
+    result = run_study(path, tmp_path / "out", retry_failed=True, **OFF)
+    assert list(result.summary["status"]) == ["finished"]
 
 
 def test_a_disk_that_is_full_today_costs_no_checkpoint(stopped, tmp_path, monkeypatch):
-    _, partial = stopped
-    scenario = (partial / "scenario.yaml").read_text()
+    path, run = stopped({"checkpoint": {"every": 1}})
 
     def refuse(run):
         with writing(run.path):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(RunDirectory, "go_on", refuse)
-    source = str(tmp_path / "base.yaml")
-    result = do(Job(partial.name, str(tmp_path / "out"), scenario, source, 3))
-    assert (result.status, result.reason.split(": ")[-1]) == ("refused", "No space left on device")
-    monkeypatch.undo()
-    rounds = []
-    job = Job(partial.name, str(tmp_path / "out"), scenario, source, 3)
-    run_scenario(job, partial, lambda round, *_: rounds.append(round))
-    assert rounds == [2, 3]
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "go_on", refuse)
+        with pytest.raises(RunFailed, match="No space left on device; finished runs are kept"):
+            run_study(path, tmp_path / "out", **OFF)
+    assert list(load_study(tmp_path / "out").summary["status"]) == ["interrupted"]
+    assert (run / "checkpoint" / "state.json").is_file()
+    assert len(run_study(path, tmp_path / "out", **OFF).finished) == 1
 
 
 SCRIPT = """
 import sys
-from simfed.ground.writing import writing
-from simfed.record.directory import RunDirectory
 from simfed.replay import TrajectoryStore
 from simfed.study import run_study
 if __name__ == "__main__":
@@ -301,7 +289,7 @@ def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
         },
         seeds=[0, 1],
     )
-    quiet = run_study(path, tmp_path / "quiet", jobs=2, progress=False, trajectories=False)
+    quiet = run_study(path, tmp_path / "quiet", **OFF)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     out = tmp_path / "out"
@@ -312,10 +300,10 @@ def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
         pause.wait(rng.uniform(4, 12))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        done = len(os.listdir(out / "runs")) if (out / "runs").exists() else 0
+        begun = (out / "study.json").exists()
+        done = len(load_study(out).finished) if begun else 0
         assert done >= before  # nothing finished is ever lost
         before = done
     subprocess.run(command, check=True)
     result = load_study(out)
     assert list(result.summary["fingerprint"]) == list(quiet.summary["fingerprint"])
-    assert os.listdir(out / "partial") == []

@@ -11,16 +11,11 @@ from rich.console import Console
 
 from simfed.ground.errors import InputError, InputErrors
 from simfed.report.comparison import format_median_time
-from simfed.study import compare, load_study, run_study
+from simfed.study import compare, load_study
 from simfed.study.page import render_study_page
 from simfed.study.tables import build_arms_table
 
 UP = "clients[*].link.up"
-pytestmark = pytest.mark.usefixtures("fake_runs")
-
-
-def ran(path, out):
-    return run_study(path, out, executor=fakes.Inline(), progress=False, trajectories=False)
 
 
 def test_every_frame_says_which_run_a_row_is_of(studied):
@@ -43,7 +38,7 @@ def test_values_keep_their_type_and_mappings_become_labels(write_study, tmp_path
         },
         zip={UP: ["5 Mbps", "6 Mbps"], "rounds": [5, 10]},
     )
-    table = ran(path, tmp_path / "out").summary
+    table = fakes.make_up(path, tmp_path / "out").summary
     assert list(table.columns[:6]) == ["compression.k", "policy", "zip", UP, "rounds", "seed"]
     assert table["compression.k"].dtype == np.int64
     assert set(table["policy"]) == {"ours"}
@@ -119,7 +114,7 @@ def test_a_run_that_was_never_evaluated_never_got_there(write_study, tmp_path):
     path = write_study(
         grid={"rounds": [4, 60]}, seeds=[0], compare={"arms": "rounds", "thresholds": [0.5]}
     )  # the fake evaluates in round 5
-    times = ran(path, tmp_path / "out").times
+    times = fakes.make_up(path, tmp_path / "out").times
     assert list(times["reached"]) == [False, True]
     assert times["at_s"][0] == pytest.approx(4 * (0.1 + 6000 / 6.25e6))
 
@@ -144,7 +139,7 @@ def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):
         seeds=[0, 1, 2],
         compare={"arms": "downlink.payload", "thresholds": [0.5]},
     )
-    (sentence,) = ran(path, tmp_path / "out").verdicts
+    (sentence,) = fakes.make_up(path, tmp_path / "out").verdicts
     assert sentence == "fp32 against fp16 to 50 % undecided: no seed tells which is sooner."
 
 
@@ -153,7 +148,7 @@ def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
         grid={"policy.strategy": ["top-k", "random-k"]},
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
-    result = ran(path, tmp_path / "out")
+    result = fakes.make_up(path, tmp_path / "out")
     assert list(result.comparisons["verdict"]) == [0]
     (sentence,) = result.verdicts
     assert (
@@ -167,13 +162,13 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
     rates = {"as it was": "10 Mbps", "a bit more": "50 Mbps"}
     compared = {"arms": UP, "thresholds": [0.5]}
     path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare=compared)
-    (sentence,) = ran(path, tmp_path / "out").verdicts
+    (sentence,) = fakes.make_up(path, tmp_path / "out").verdicts
     assert sentence == (
         "no relevant difference between as it was and a bit more to 50 %: a bit more is "
         "1.04× [1.04, 1.04] sooner than as it was, less than 1.05×."
     )
     path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1})
-    (sentence,) = ran(path, tmp_path / "every").verdicts
+    (sentence,) = fakes.make_up(path, tmp_path / "every").verdicts
     assert sentence.startswith("a bit more before as it was in 3 of 3 seeds")
     path = write_study(grid={UP: rates}, compare={**compared, "relevant_ratio": 0.9})
     with pytest.raises(
@@ -181,7 +176,7 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
         match=r"relevant_ratio: got 0\.9, expected a "
         "ratio of at least 1",
     ):
-        ran(path, tmp_path / "wrong")
+        fakes.make_up(path, tmp_path / "wrong")
 
 
 def test_runs_are_compared_without_a_study_as_within_one(studied):
@@ -243,7 +238,7 @@ def test_a_baseline_is_compared_with_all_others(write_study, tmp_path):
         grid={"policy.strategy": ["top-k", "random-k", "periodic-k"]},
         compare={"arms": "policy.strategy", "thresholds": [0.5], "baseline": "random-k"},
     )
-    table = ran(path, tmp_path / "out").comparisons
+    table = fakes.make_up(path, tmp_path / "out").comparisons
     assert list(zip(table["a"], table["b"], strict=True)) == [
         ("top-k", "random-k"),
         ("random-k", "periodic-k"),
@@ -255,7 +250,7 @@ def test_thresholds_default_to_what_half_of_the_runs_reach(write_study, tmp_path
         grid={"policy.strategy": ["top-k", "random-k", "periodic-k"]},
         compare={"arms": "policy.strategy"},
     )
-    result = ran(path, tmp_path / "out")
+    result = fakes.make_up(path, tmp_path / "out")
     assert result.thresholds == [0.8]  # 0.95, 0.83 and 0.45 at the end
 
 
@@ -265,7 +260,7 @@ def test_arms_of_a_zip_take_their_other_keys_along(write_study, tmp_path):
         seeds=[0, 1],
         compare={"arms": "compression.k", "thresholds": [0.5]},
     )
-    result = ran(path, tmp_path / "out")
+    result = fakes.make_up(path, tmp_path / "out")
     assert list(result.comparisons["a"]) == ["a"]
     assert list(result.comparisons["seeds"]) == [2]
 
@@ -277,7 +272,7 @@ def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, mo
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
     out = tmp_path / "out"
-    result = ran(path, out)
+    result = fakes.make_up(path, out)
     import shutil
 
     for address in result.summary["address"][[1, 2]]:  # random-k of seed 0, top-k of seed 1
@@ -295,7 +290,7 @@ def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, mo
 
 
 def test_a_study_without_arms_has_tables_and_no_verdicts(write_study, tmp_path):
-    result = ran(write_study(seeds=[0, 1]), tmp_path / "out")
+    result = fakes.make_up(write_study(seeds=[0, 1]), tmp_path / "out")
     assert result.verdicts == []
     assert isinstance(result.arms, pd.DataFrame)
     (row,) = result.arms.to_dict("records")

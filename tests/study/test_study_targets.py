@@ -10,17 +10,12 @@ import study_fakes as fakes
 from simfed.cli import main
 from simfed.ground.errors import InputError
 from simfed.report.pictures import parse_width
-from simfed.study import load_study, run_study
+from simfed.study import load_study
 from simfed.study.page import draw_study_figure
 from simfed.study.target_figure import build_target_section, describe_target_figure, target_figure
 from simfed.study.targets import build_places, choose_swept_axis, parse_target
 
 UP = "clients[*].link.up"
-pytestmark = pytest.mark.usefixtures("fake_runs")
-
-
-def ran(path, out):
-    return run_study(path, out, executor=fakes.Inline(), progress=False, trajectories=False)
 
 
 def of(rows, arm, target, setting=None):
@@ -78,7 +73,7 @@ def test_energy_is_summed_over_clients_and_rounds(write_study, tmp_path, monkeyp
         seeds=[0, 1],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
-    rows = ran(path, tmp_path / "out").targets("energy")
+    rows = fakes.make_up(path, tmp_path / "out").targets("energy")
     assert list(rows["at_least"]) == [30.0, 120.0]
     assert list(rows["reached"]) == [2, 0]
 
@@ -94,7 +89,7 @@ def test_energy_counts_in_the_round_whose_merge_it_came_to(
         seeds=[0],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},  # passed in round 15
     )
-    rows = ran(path, tmp_path / "out").targets("energy")
+    rows = fakes.make_up(path, tmp_path / "out").targets("energy")
     assert (list(rows["at_least"]), list(rows["reached"])) == ([joules], [1])
 
 
@@ -108,7 +103,7 @@ def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(writ
         seeds=[0],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
-    study = ran(path, tmp_path / "out")
+    study = fakes.make_up(path, tmp_path / "out")
     assert choose_swept_axis(study) == UP
     assert choose_swept_axis(study, "payload") == "downlink.payload"
     with pytest.raises(InputError, match="payload or up"):
@@ -154,7 +149,7 @@ def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
         seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.5]},
     )
-    study = ran(path, tmp_path / "out")
+    study = fakes.make_up(path, tmp_path / "out")
     (ax,) = target_figure(study).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["top-k", "random-k"]
     assert ax.get_xlabel() == "simulated time to 50 % (s)"
@@ -230,7 +225,7 @@ def test_accuracies_that_guessing_reaches_are_left_out(write_study, tmp_path, mo
         seeds=[0, 1, 2],
         compare={"arms": "policy.strategy", "thresholds": [0.3, 0.5, 0.6]},
     )
-    study = ran(path, tmp_path / "out")
+    study = fakes.make_up(path, tmp_path / "out")
     assert study.thresholds == [0.6]
     assert study.caveat == "Not compared: 30 % and 50 %; guessing reaches 50 %."
     assert len(study.verdicts) == 1

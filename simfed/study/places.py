@@ -1,0 +1,221 @@
+"""Where runs are done: processes on this machine, or an existing Dask cluster.
+
+Both give `concurrent.futures`. A process that dies takes down the run that it was doing,
+which another goes on with, and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from simfed.experiment.interrupt import CtrlC
+from simfed.ground.children import starting_elsewhere
+from simfed.ground.cores import available_cores, most_processes
+from simfed.ground.errors import InputError, RunFailed
+
+_T = TypeVar("_T")
+
+_HELD = (signal.SIGINT, signal.SIGTERM)
+"""What ends a process; of workers the study does."""
+
+_ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+class Processes:
+    """Processes on this machine, one run and one thread each, started afresh (no fork).
+
+    They end with the process that made them, however that ends.
+    """
+
+    def __init__(self, jobs: int | None, device: str = "cpu") -> None:
+        """`jobs`: runs at once; None: one per core, or one where they would share a GPU."""
+        usual = 1 if device == "cuda" else available_cores()
+        self._jobs = min(usual if jobs is None else jobs, most_processes())
+        self._idle: list[_Seat] = []
+        self._busy: dict[Future[Any], _Seat] = {}
+
+    def slots(self) -> int:
+        """Return how many runs can be under way at once."""
+        return self._jobs
+
+    def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
+        """Begin a call in a process that has nothing to do; there is one where fewer than
+        `slots` are under way."""
+        seat = self._idle.pop() if self._idle else _Seat()
+        future = seat.pool.submit(function, *arguments)
+        self._busy[future] = seat
+        return future
+
+    def end(self, future: Future[_T]) -> _T:
+        """Return what an ended call gave. Raises: `BrokenExecutor` where its process died."""
+        seat = self._busy.pop(future)
+        if future.exception() is None:
+            self._idle.append(seat)
+        else:
+            seat.close()
+        return future.result()
+
+    def stop(self) -> None:
+        """Ask every run to save its state and stop."""
+        for seat in self._busy.values():
+            with suppress(OSError):
+                seat.line.send("stop")
+
+    def close(self) -> None:
+        """End what is still under way."""
+        for seat in [*self._idle, *self._busy.values()]:
+            seat.close()
+
+
+class _Seat:
+    """A worker process with a line to it: a message is Ctrl-C, its end the process's end."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        theirs, self.line = context.Pipe(duplex=False)
+        with _one_thread(), starting_elsewhere(), _holding_signals():
+            self.pool = ProcessPoolExecutor(
+                1, mp_context=context, initializer=_take_seat, initargs=(theirs,)
+            )
+            self.pool.submit(os.getpid)  # which starts the process
+        theirs.close()
+
+    def close(self) -> None:
+        self.line.close()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A block in which processes start that compute on one thread."""
+    before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
+    os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name in _ONE_THREAD:
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@contextmanager
+def _holding_signals() -> Iterator[None]:
+    """A block in which a process starts that no signal ends before it has said which it
+    ignores."""
+    resource_tracker.ensure_running()  # else started inside, which lets the signals through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _take_seat(line: Connection) -> None:
+    """Begin the life of a worker: signals, output, and the line to the study."""
+    # Ctrl-C and a cluster's SIGTERM go to the study, which asks its workers in its own time
+    os.setpgid(0, 0)
+    CtrlC().hear_on()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+    # what libraries print would run through the study's lines; errors travel in results
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while line.recv():
+                os.kill(os.getpid(), signal.SIGINT)
+        os._exit(1)  # the study has ended, however that was
+
+    threading.Thread(target=listen, daemon=True, name="line-to-study").start()
+
+
+class Cluster:
+    """An existing Dask cluster. Its workers must see the study's folder under the same path."""
+
+    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+        try:
+            distributed: Any = importlib.import_module("distributed")
+        except ModuleNotFoundError:
+            problem = "the package distributed, for --dask, is missing"
+            raise InputError(problem=problem, hint="pip install 'simfed[dask]'") from None
+        self._gone = (OSError, distributed.TimeoutError, distributed.CancelledError)
+        self._address = address
+        try:
+            # a client of an address that cannot be is half made: it takes 20 s and a
+            # traceback to go
+            distributed.comm.resolve_address(address)
+            with _without_logs():
+                self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            allowed = f"the address of a Dask scheduler that answers within {timeout_s:g} s"
+            hint = str(error).partition("\n")[0] or type(error).__name__
+            raise InputError(allowed, where="--dask", got=address, hint=hint) from None
+        self._executor = self._client.get_executor(pure=False)
+
+    def slots(self) -> int:
+        """Return how many threads its workers have; with no worker yet, one run waits for the
+        first. Raises: `RunFailed` where the cluster is gone."""
+        with self._there():
+            threads: dict[str, int] = self._client.nthreads()
+        return max(1, sum(threads.values()))
+
+    def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
+        """Begin a call on one of the workers; one that dies is followed by another."""
+        with self._there():
+            future: Future[_T] = self._executor.submit(function, *arguments)
+        return future
+
+    def end(self, future: Future[_T]) -> _T:
+        """Return what an ended call gave. Raises: `RunFailed` where the cluster is gone."""
+        with self._there():
+            if future.cancelled():
+                raise ConnectionError("it dropped its runs")
+            return future.result()
+
+    def stop(self) -> None:
+        """Ask nobody: a run on a cluster cannot be; it stays at its last checkpoint."""
+        self.close()
+
+    def close(self) -> None:
+        """End what is still under way."""
+        if self._client.status == "running":
+            self._executor.shutdown(wait=False)
+        self._client.close(timeout=2)
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        text = f"the Dask cluster at {self._address} no longer answers"
+        if self._client.status in ("closed", "closing"):
+            raise RunFailed(text)
+        try:
+            yield
+        except self._gone as error:
+            raise RunFailed(f"{text} ({error})") from error
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """A block in which libraries log nothing: the error that comes of it says enough."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

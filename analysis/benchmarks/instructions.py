@@ -102,12 +102,11 @@ BARE_EVENTS = sum(420 // (1 + client % 7) for client in range(1_000))
 
 
 def method_of(steps: int) -> str:
-    """The name of a method whose plan has so many steps."""
+    """The name of a method whose story has so many steps."""
     from dataclasses import dataclass
 
-    from simfed.ground.method import Field, Method, Plan, Setting, Who, Work
+    from simfed.ground.method import Client, Field, Method, Plan, Setting, Story, Who, Work
     from simfed.ground.registry import register
-    from simfed.ground.steps import CLIENT, UPLOAD, Do, message_up
 
     @dataclass(frozen=True)
     class Long(Method):
@@ -116,10 +115,16 @@ def method_of(steps: int) -> str:
         def plan(self, setting: Setting, who: Who, round: int) -> Plan:
             return made
 
-    unit = Do(CLIENT, Work("training", "lenet5-half", 32), "training")
-    pairs = [step for _ in range(steps // 2) for step in (unit, message_up(500.0))]
-    up = {"counts": Field("counts", 250)}
-    made = Plan({}, (), up, steps=(*pairs[:-1], UPLOAD))
+        def participate(self, setting: Setting, client: Client) -> Story:
+            yield from client.receive()
+            for _ in range(steps // 2 - 1):
+                yield from client.work(unit)
+                yield from client.send(500.0)
+            yield from client.work(unit)
+            yield from client.send()
+
+    unit = Work("training", "lenet5-half", 32)
+    made = Plan({}, (), {"counts": Field("counts", 250)})
     register("method", "long", Long, replace=True)
     return "long"
 

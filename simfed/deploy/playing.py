@@ -262,11 +262,11 @@ class Remote:
             assert arrival is not None
             self._receive(flight, arrival)
             legs = [leg.plain() for leg in flight.legs]
-            of_flight = flight.outcome, flight.away, flight.done, flight.told
+            of_flight = flight.outcome, flight.away, flight.received, flight.told
             return [*of_flight, flight.busy, legs]
 
         answer = self._workload.ask_world(f"landed {flight.task.label}", ask)
-        outcome, flight.away, flight.done, flight.told, busy, legs = answer
+        outcome, flight.away, flight.received, flight.told, busy, legs = answer
         if outcome in ("dropped", "failed"):
             flight.lose(outcome)
         flight.busy = None if busy is None else BusySeconds(*busy)
@@ -321,7 +321,7 @@ class Remote:
         self._half.deliver(real, Parcel(facts, frame.body))
         flight.told = real.told
         flight.legs = lay_out_legs(instants, flight.pull.arm.label, *sizes)
-        flight.done, flight.busy = len(flight.legs), busy
+        flight.received, flight.busy = True, busy
 
     def _fails(self, flight: Flight) -> bool:
         """Whether the scenario lets one of its phases fail, by the draws of the simulation; it is

@@ -312,9 +312,9 @@ def _refuse_undeployable(scenario: Scenario) -> None:
 
 def _refuse_unknown(parts: Parts) -> None:
     """Raises: `InputError` for parts that ask what nobody knows, or does, of real clients."""
-    if any(plan.steps for plan in _list_plans(parts)):
+    if parts.scenario.method.made.tells_own_story:
         raise InputError(
-            "a method whose plan is download, work, upload: real clients exchange nothing beside",
+            "a method whose clients receive, work and send: real ones exchange nothing beside",
             where="method",
             got=parts.scenario.method.kind,
         )

@@ -6,6 +6,7 @@ each group's first client.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,6 @@ from simfed.fleet.tasks import Tasks, codec_work
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
-from simfed.ground.steps import Wait, check_steps
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
 from simfed.scenario import Scenario
@@ -85,7 +85,7 @@ class Checks:
             gather(partial(self._try_codecs, i))
             if len(errors) > before:
                 continue  # what it would take is no question then
-            gather(partial(self._check_steps, i), "method")
+            gather(partial(self._check_story, i), "method")
             gather(partial(self._check_overlap, i, time_only), f"clients[{i}].overlap")
             gather(partial(self._check_failure, i))
             gather(partial(self._check_private_uploads, i))
@@ -430,21 +430,32 @@ class Checks:
                 hint="or a partition in which everybody owns several" if samples == 1 else None,
             )
 
-    def _check_steps(self, index: int) -> None:
-        """A plan that says its steps can be carried out, and its barriers open."""
-        plan = self._parts.task_of_group(index).plan
-        check_steps(plan)
-        if plan.steps and self.scenario.aggregation.edge_servers is not None:
+    def _check_story(self, index: int) -> None:
+        """A story of the method's own can be told, and nobody waits alone at its barriers."""
+        story, aggregation = self.tasks.story, self.scenario.aggregation
+        if story is None:
+            return
+        if aggregation.edge_servers is not None:
             raise InputError(
-                "a plan without steps of its own, as edge servers take the server's place in them"
+                "a method without a story of its own, in which edge servers would take the "
+                "server's place",
+                got=story.method,
             )
-        waits = any(isinstance(step, Wait) for step in plan.steps)
-        if waits and self.scenario.aggregation.concurrency is not None:
+        first, group = self.fleet.first(index), self.fleet.group
+        tasks = [self.tasks.task(1, c, 0) for c in (first, first + 1) if index in group[c : c + 1]]
+        told = [story.rehearse(task.who, task.round, task.plan) for task in tasks]
+        if told[0].barriers and aggregation.concurrency is not None:
             raise InputError(
                 "a server that starts its clients together (synchronous, deadline or "
-                "first), as the method's plan has barriers",
-                got=self.scenario.aggregation.mode,
+                "first), as the method's story has barriers",
+                got=aggregation.mode,
             )
+        for one, other in itertools.pairwise(told):
+            for barrier in set(one.barriers) - set(other.barriers):
+                one.refuse(
+                    f"waits for nobody at barrier {barrier!r}, to which client {other.who.client} "
+                    "of its group never comes"
+                )
 
     def _check_overlap(self, index: int, time_only: bool) -> None:
         """What is cut into slices is a selection of at least as many entries."""

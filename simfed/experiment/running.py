@@ -378,6 +378,7 @@ def build_simulation(
         server_device=None if edges else device,
         presence=parts.fleet.presence(),
         faults=parts.faults,
+        story=parts.tasks.story,
     )
     return Simulation(
         parts.scenario,

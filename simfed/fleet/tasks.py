@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -27,13 +28,12 @@ from simfed.ground.method import (
     Plan,
     Setting,
     Size,
-    Wait,
     Who,
     Work,
 )
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import DOWNLOAD, UPLOAD
+from simfed.ground.story import OwnStory
 from simfed.policy import Policy, Pull, policy_maker
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
@@ -41,9 +41,6 @@ from simfed.scenario.model import ClientGroup
 SERVER = "server"
 """In place of a model's name: what the server handles at a merge is no client's messages."""
 
-
-MERGES = "merges"
-"""The gate at which an edge server's participation waits for its own merges."""
 
 _UNUSED = np.random.default_rng(0)
 """For policies that say that they draw nothing: to key a generator takes longer than their pull."""
@@ -122,6 +119,14 @@ class Tasks:
         self._weight_bytes = 2.0 if scenario.downlink.payload == "fp16" else 4.0
         self._bytes: Memo[tuple[object, ...], float | None] = Memo()
 
+    @property
+    def story(self) -> OwnStory | None:
+        """Return what the method tells in place of receive, work, send; None: nothing."""
+        if not self.method.tells_own_story:
+            return None
+        name = self.scenario.method.kind
+        return OwnStory(name, partial(self.method.participate, self.setting))
+
     def place(self, edges: Iterable[Sequence[int]]) -> None:
         """There are edge servers, with these clients each; they are clients after the others."""
         of_group = dict(enumerate(self._prototypes))
@@ -170,7 +175,7 @@ class Tasks:
             down |= {f"{name}/{key}": field for key, field in plan.down.items()}
             fields = {key: field._replace(compressed=False) for key, field in plan.up.items()}
             up |= {f"{name}/{key}": field for key, field in fields.items()}
-        plan = Plan(down, (), up, (DOWNLOAD, Wait(MERGES), UPLOAD))
+        plan = Plan(down, (), up)
         who = Who(client, names[0], self.setting.prototypes[names[0]], 1, turn)
         return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
 

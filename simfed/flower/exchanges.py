@@ -26,9 +26,10 @@ from simfed.record.recorder import Recorder
 from simfed.record.schema import PrototypeResult, Span
 from simfed.scenario.fleet_file import APP, AppMetrics
 from simfed.sim import rows
+from simfed.sim.aggregator import Merging
 from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.flight import Flight
-from simfed.sim.rows import UNTOLD, End, Played
+from simfed.sim.rows import UNTOLD, End
 
 _QUANTITY = {"evaluate": "inference"}
 """Type of message → the profile's word for the work on it, by which noise and watts are told."""
@@ -234,9 +235,19 @@ class Exchanges:
             waited_s = delay_s + max(flight.elapsed_s for flight in taken)
         else:
             waited_s = merge_at_s - self._started_at_s
-        times_s = self._started_at_s, now_s, waited_s, server_s, merge_at_s, delay_s
-        played = Played(self.number, *times_s, whole, False)
-        self._record(played, taken, uses)
+        merging = Merging(
+            round=self.number,
+            started_at_s=self._started_at_s,
+            delay_s=delay_s,
+            waited_s=waited_s,
+            at_s=merge_at_s,
+            waits_for_all=whole,
+            filled=False,
+            taken=taken,
+            server_s=server_s,
+            finished_at_s=now_s,
+        )
+        self._record(merging, uses)
         self._version += any(not flight.lost for flight in taken)
         self.number += 1
         self._started_at_s, self._sent_at_s, self._awaited_s = now_s, None, None
@@ -256,46 +267,45 @@ class Exchanges:
             and self._awaited_s == max(flight.ended_at_s for flight in taken)
         )
 
-    def _blame(self, played: Played, taken: Sequence[Flight]) -> Blame:
+    def _blame(self, merging: Merging) -> Blame:
+        taken = merging.taken
         assert self.network is not None
-        if played.waits_for_all:
+        if merging.waits_for_all:
             return blame_round(taken, [], self.network, resent=self.may_resend)
-        awaited = [f for f in taken if f.ended_at_s == played.merge_at_s and not f.lost]
+        awaited = [f for f in taken if f.ended_at_s == merging.at_s and not f.lost]
         return blame_last(min(awaited, key=lambda f: f.client, default=None), [])
 
-    def _record(self, played: Played, taken: Sequence[Flight], uses: LinkUses) -> None:
-        recorder = self._recorder
-        outcome = Outcome(played.round, self._version)
-        recorder.rounds.append(
-            rows.make_round_row(played, taken, outcome, self._blame(played, taken))
-        )
+    def _record(self, merging: Merging, uses: LinkUses) -> None:
+        recorder, taken = self._recorder, merging.taken
+        outcome = Outcome(merging.round, self._version)
+        recorder.rounds.append(rows.make_round_row(merging, taken, outcome, self._blame(merging)))
         for flight in taken:
-            end = self._end_of(flight, played)
+            end = self._end_of(flight, merging)
             powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
             energy_j = self._energy_j(flight.client, powered_s)
             recorder.participations.append(
-                rows.make_participation_row(flight, end, played, UNTOLD, energy_j)
+                rows.make_participation_row(flight, end, merging, UNTOLD, energy_j)
             )
             recorder.spans.extend(rows.list_client_spans(flight, end))
             self._next_s.pop(flight, None)
             if self._latest.get(flight.client) is flight:
                 del self._latest[flight.client]
         for kind, from_s, to_s in self._work:
-            recorder.spans.append(Span("server", kind, kind, played.round, None, from_s, to_s))
-        rows.record_links(recorder, uses, played.round)
+            recorder.spans.append(Span("server", kind, kind, merging.round, None, from_s, to_s))
+        rows.record_links(recorder, uses, merging.round)
         accuracy = self._metric(self._metrics.accuracy, "acc")
         loss = self._metric(self._metrics.loss, "loss")
         if accuracy is not None or loss is not None:
-            recorder.prototypes.append(PrototypeResult(played.round, APP, None, accuracy, loss))
+            recorder.prototypes.append(PrototypeResult(merging.round, APP, None, accuracy, loss))
         recorder.settle()
         if self._progress is not None:
-            self._progress(played.round, played.finished_at_s, accuracy)
+            self._progress(merging.round, merging.finished_at_s, accuracy)
 
-    def _end_of(self, flight: Flight, played: Played) -> End:
+    def _end_of(self, flight: Flight, merging: Merging) -> End:
         """Free with its exchange, or when it begins with the next message."""
         next_s = self._next_s.get(flight)
-        if next_s is None or next_s >= played.finished_at_s:
-            return rows.find_end(flight, played)
+        if next_s is None or next_s >= merging.finished_at_s:
+            return rows.find_end(flight, merging)
         return End(next_s, max(next_s - flight.started_at_s - flight.elapsed_s, 0.0))
 
     def _metric(self, name: str | None, part: str) -> float | None:

@@ -18,14 +18,16 @@ every method alike. Here are no tensors; methods stand in `simfed.learn.methods`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 __all__ = [
+    "CLIENT",
+    "SERVER",
     "Arrival",
-    "Do",
+    "Client",
     "Field",
     "Layers",
     "Layout",
@@ -34,15 +36,14 @@ __all__ = [
     "Method",
     "Node",
     "Plan",
-    "Send",
     "Setting",
     "Size",
     "State",
-    "Step",
+    "Story",
     "Values",
-    "Wait",
     "Who",
     "Work",
+    "participate",
 ]
 
 Values = Mapping[str, Any]
@@ -137,37 +138,8 @@ class Work(NamedTuple):
 Node = str
 """Where a unit of work is: `client` (the one that takes part) or `server`."""
 
-
-class Send(NamedTuple):
-    """A transfer between a client and its server."""
-
-    phase: str
-    """`download` or `upload`: which way, and the kind of its span."""
-    size_bytes: float | None = None
-    """None: what the task says travels down, or what the contribution comes to."""
-
-
-class Do(NamedTuple):
-    """Work on a device, which does one unit at a time, in the order in which they became ready."""
-
-    node: Node
-    work: Work
-    phase: str
-    """Kind of its span."""
-
-
-class Wait(NamedTuple):
-    """A barrier: it opens when everybody who was started for the same round, and whose plan has it,
-    has come or is lost. Those who come at one instant go on in the order of their ids."""
-
-    gate: str
-    phase: str = "barrier"
-    deadline_s: float = inf
-    """It opens so long after the first has come, whoever has not; these fail when they come."""
-
-
-Step = Send | Do | Wait
-"""What a participation goes through."""
+CLIENT: Node = "client"
+SERVER: Node = "server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +152,6 @@ class Plan:
     down: Mapping[str, Field]
     work: Sequence[Work]
     up: Mapping[str, Field]
-    steps: tuple[Step, ...] = ()
-    """In place of the short form: all that the client goes through in order, with messages beside
-    download and upload, and barriers (`simfed.ground.steps`); `work` is not looked at then."""
     longest: int = field(init=False)
     """Entries of the longest compressed field; 0: there is nothing to choose."""
 
@@ -316,6 +285,56 @@ class Arrival(NamedTuple):
         return self.values[name] if as_it_came is None else as_it_came(name)
 
 
+Story = Generator[Any, Any, Any]
+"""What a client does from the start of a participation to its end, in verbs."""
+
+
+class Client(Protocol):
+    """A client as its story has it. Each verb is told with `yield from`."""
+
+    @property
+    def who(self) -> Who:
+        """Its plain facts."""
+        ...
+
+    @property
+    def round(self) -> int:
+        """Of its participation."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """What the method planned for it."""
+        ...
+
+    def receive(self, size_bytes: float | None = None) -> Story:
+        """Receive what the plan says travels down, handle and unpack it; with a size, a message
+        beside it, charged whatever the scenario charges."""
+        ...
+
+    def work(self, *units: Work, at: Node = CLIENT) -> Story:
+        """Work the plan's units one after another, or these; `at` the server: on its processor,
+        which all clients share."""
+        ...
+
+    def send(self, size_bytes: float | None = None) -> Story:
+        """Compress and send what the plan says travels up; with a size, a message beside it."""
+        ...
+
+    def wait(self, barrier: str, deadline_s: float = inf) -> Story:
+        """Wait until everybody who was started for the same round, and whose story comes to this
+        barrier, has come or is lost; or until so long after the first has come, and whoever comes
+        later fails. Those who come at one instant go on in the order of their ids."""
+        ...
+
+
+def participate(client: Client) -> Story:
+    """Tell what a client does, in most methods."""
+    yield from client.receive()
+    yield from client.work()
+    yield from client.send()
+
+
 @dataclass(frozen=True)
 class Setting:
     """The plain facts of a run that plans are made of."""
@@ -422,6 +441,16 @@ class Method:
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         """What this client's participation is."""
         raise NotImplementedError
+
+    def participate(self, setting: Setting, client: Client) -> Story:
+        """Tell what this client does: receive, work, send. A method with more messages, work at
+        the server or stages tells its own story (docs/extending.md)."""
+        return participate(client)
+
+    @property
+    def tells_own_story(self) -> bool:
+        """Whether its participations are more than receive, work, send."""
+        return type(self).participate is not Method.participate
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
         """What the server works at this merge, beside decompression; averaging is not counted."""

@@ -1,20 +1,21 @@
 """Merging at one node: whom it starts, what it waits for, and when it merges.
 
-Plain state that events move on: a merge begins, participations land, it is due, the node works, the
-merge is done. Who may take part and what a merge does, the aggregator's `Node` says. Events of one
-instant come in this order: participations that end, the merge, starts. While the node works at a
-merge, arrivals wait for the next one and nobody is started.
+`Aggregator.merge` tells one merge from top to bottom. Who may take part and what a merge does, the
+aggregator's `Node` says. Events of one instant come in this order: participations that end, the
+merge, starts. While the node works at a merge, arrivals wait for the next one and nobody is
+started.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import simpy
+from simpy.events import ProcessGenerator
 
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import RunFailed
@@ -30,35 +31,43 @@ _HOPELESS = 10_000
 up."""
 
 
-@dataclass(slots=True, eq=False)
-class Closing:
-    """A merge from the moment at which its node stops waiting."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Merging:
+    """One merge, from the moment at which its node stops waiting."""
 
     round: int
-    taken: Sequence[Flight]
-    """Those that have ended since the one before, in the order in which they are merged, lost ones
-    included."""
-    last: Flight | None
-    """The one whose end it waited for; None: it waited for a deadline, or for nobody."""
-    struck: bool
-    """The node went down, and all that had arrived is lost."""
-    waits_for_all: bool
-    """Everybody started with the merge and has ended."""
     started_at_s: float
     delay_s: float
     """Until somebody was there to be started."""
     waited_s: float
     """Until the last awaited upload."""
     at_s: float
-    """When the node stopped waiting."""
-    work: Sequence[PlayedWork] = field(default_factory=list)
+    """When the node stopped waiting: its work comes after."""
+    waits_for_all: bool
+    """Everybody started with the merge and has ended."""
+    filled: bool
+    """A client is free again as soon as its upload has arrived or is lost."""
+    taken: Sequence[Flight] = ()
+    """Those that have ended since the one before, in the order in which they are merged, lost ones
+    included."""
+    last: Flight | None = None
+    """The one whose end it waited for; None: it waited for a deadline, or for nobody."""
+    struck: bool = False
+    """The node went down, and all that had arrived is lost."""
+    work: Sequence[PlayedWork] = ()
     server_s: float = 0.0
     """Seconds of that work."""
+    finished_at_s: float = math.nan
 
     @property
     def arrived(self) -> list[Flight]:
         """Its participations that came in time and whole: those that are merged."""
         return [flight for flight in self.taken if not flight.lost]
+
+    @property
+    def duration_s(self) -> float:
+        """Return its length, as a sum of durations."""
+        return self.waited_s + self.server_s
 
 
 class Node(Protocol):
@@ -87,7 +96,7 @@ class Node(Protocol):
         ...
 
     def work(
-        self, closing: Closing, merge: Callable[[], Outcome]
+        self, merging: Merging, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """Its work at a merge, which begins now, and what gives its outcome once that is over."""
         ...
@@ -97,12 +106,8 @@ class Node(Protocol):
         is told before its client can be started again."""
         ...
 
-    def merge(self, closing: Closing) -> Outcome:
+    def merge(self, merging: Merging) -> Outcome:
         """Merge what has arrived, and say what came of it."""
-        ...
-
-    def finish(self, closing: Closing, outcome: Outcome) -> None:
-        """A merge is done, this very moment; the next one may begin."""
         ...
 
 
@@ -133,11 +138,7 @@ class Aggregator:
         self._cohort = self._cohort_ended = self._arrived = 0
         self._deadline_at_s = self._strikes_at_s = math.inf
         self._deadline: simpy.Event | None = None
-        self._next: tuple[simpy.Event, Callable[[simpy.Event], None]] | None = None
-        """What it waits for, and what happens then."""
-        self._last: Flight | None = None
-        self._struck = False
-        self._closing: Closing | None = None
+        self._merging: Merging | None = None
         """The merge that its node works at."""
         self._wake: simpy.Event | None = None
 
@@ -146,84 +147,65 @@ class Aggregator:
         self._env = self.world.env
         self._instants = InstantEvents(self._env)
 
-    @property
-    def active(self) -> bool:
-        """Whether a merge is under way."""
-        return self._next is not None
+    # ---- one merge -------------------------------------------------------------------------------
 
-    # ---- one merge after another -----------------------------------------------------------------
+    def merge(self) -> ProcessGenerator:
+        """Make one merge, from the start of its participants to its outcome; return both."""
+        env, mode, node = self._env, self.mode, self._node
+        self._started_at_s = env.now
+        ids = node.choose()
+        while not (len(ids) or self.in_flight or self.ended or node.may_pass()):
+            yield self.world.somebody_back(node.round, patient=False)
+            ids = node.choose()
+        self._start(node.make_flights(ids))
+        while not (self._due() or self._goes_down()):
+            self._wake = env.event()
+            if mode.filled and len(self.in_flight) < (mode.concurrency or 0):
+                patient = bool(self.in_flight)
+                self._alarm(self.world.somebody_back(node.round, patient=patient))
+            yield self._wake
+            self._wake = None
+            yield end_of_instant(env)
+            self._check_hope()
+            if mode.filled and not (self._due() or self._goes_down()):
+                self._send_off(node.make_flights(node.choose()))
+        struck = not self._due()
+        last = None if struck else self._last_awaited()
+        if (struck or not mode.keeps_late or node.last) and self._cut_off():
+            yield end_of_instant(env)
+        merging = self._merging = self._close(last, struck)
+        merge: Callable[[], Outcome] = partial(node.merge, merging)
+        if struck:
+            merging.work = [self._restart()]
+        else:
+            merging.work, merge = node.work(merging, merge)
+        merging.server_s = sum(piece.duration_s for piece in merging.work)
+        yield env.timeout(merging.server_s)
+        yield end_of_instant(env)
+        self._merging, merging.finished_at_s = None, env.now
+        self.merges += 1
+        return merging, merge()
 
-    def begin(self) -> None:
-        """Begin the next merge now."""
-        self._started_at_s = self._env.now
-        self._start()
-
-    def _start(self, _: simpy.Event | None = None) -> None:
-        """Start participants; where none is there, wait until one is."""
-        ids = self._node.choose()
-        if not (len(ids) or self.in_flight or self.ended or self._node.may_pass()):
-            back = self.world.somebody_back(self._node.round, patient=False)
-            self._then(back, self._start)
-            return
-        self._delay_s = self._env.now - self._started_at_s
-        flights = self._node.make_flights(ids)
+    def _start(self, flights: Sequence[Flight]) -> None:
+        """Start the participants of a merge, and have it look up at its deadline and when the node
+        goes down."""
+        env = self._env
+        self._delay_s = env.now - self._started_at_s
         self._cohort, self._cohort_ended = len(flights), 0
         if not self.mode.filled:
             self._arrived = 0
-        self._deadline_at_s = self._env.now + self.mode.deadline_s
+        self._deadline_at_s = env.now + self.mode.deadline_s
         if self._deadline_at_s < math.inf:
-            cancel(self._env, self._deadline)
-            self._deadline = self._env.timeout(self.mode.deadline_s)
+            cancel(env, self._deadline)
+            self._deadline = env.timeout(self.mode.deadline_s)
             self._alarm(self._deadline)
         self._send_off(flights)
         self._strikes_at_s = self._next_restart_s()
         if self._strikes_at_s < math.inf:
             self._alarm(self._instants.at(self._strikes_at_s))
-        self._wait()
 
-    def _wait(self) -> None:
-        """Until the mode says: merge, or the node goes down."""
-        if self._due() or self._env.now >= self._strikes_at_s:
-            self._close()
-            return
-        self._wake = wake = self._env.event()
-        self._then(wake, self._woken)
-        if self.mode.filled and len(self.in_flight) < (self.mode.concurrency or 0):
-            patient = bool(self.in_flight)
-            self._alarm(self.world.somebody_back(self._node.round, patient=patient))
-
-    def _woken(self, _: simpy.Event) -> None:
-        self._wake = None
-        self._then(end_of_instant(self._env), self._look)
-
-    def _look(self, _: simpy.Event) -> None:
-        """All that happens at this instant has happened."""
-        if self._lost_in_a_row > _HOPELESS + 10 * self._size:
-            raise RunFailed(
-                f"round {self._node.round}: {self._lost_in_a_row:,} participations in a row "
-                f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
-                "it takes"
-            )
-        if self.mode.filled and not self._due() and self._env.now < self._strikes_at_s:
-            self._send_off(self._node.make_flights(self._node.choose()))
-        self._wait()
-
-    def _close(self) -> None:
-        self._struck = struck = not self._due()
-        self._last = None if struck else self._last_awaited()
-        if (struck or not self.mode.keeps_late or self._node.last) and self._cut_off():
-            self._then(end_of_instant(self._env), self._work)
-        else:
-            self._work()
-
-    def _cut_off(self) -> bool:
-        late = list(self.in_flight.values())
-        for flight in late:
-            self.world.cut(flight, CUT)
-        return bool(late)
-
-    def _work(self, _: simpy.Event | None = None) -> None:
-        now_s, last, struck = self._env.now, self._last, self._struck
+    def _close(self, last: Flight | None, struck: bool) -> Merging:
+        """Stop waiting, and take what has ended."""
         if struck:  # what had arrived nobody knows of any longer
             self._drop(self.ended)
         taken = self._take()
@@ -233,44 +215,58 @@ class Aggregator:
             # of instants would not be
             waited_s = self._delay_s + max((flight.elapsed_s for flight in taken), default=0.0)
         else:
-            waited_s = now_s - self._started_at_s
-        began = self._started_at_s, self._delay_s
-        closing = Closing(self._node.round, taken, last, struck, for_all, *began, waited_s, now_s)
-        merge: Callable[[], Outcome] = partial(self._node.merge, closing)
-        if struck:
-            closing.work = [self._restart()]
-        else:
-            closing.work, merge = self._node.work(closing, merge)
-        closing.server_s = sum(piece.duration_s for piece in closing.work)
-        self._closing, self._merge = closing, merge
-        self._then(self._env.timeout(closing.server_s), self._worked)
+            waited_s = self._env.now - self._started_at_s
+        return Merging(
+            round=self._node.round,
+            started_at_s=self._started_at_s,
+            delay_s=self._delay_s,
+            waited_s=waited_s,
+            at_s=self._env.now,
+            waits_for_all=for_all,
+            filled=self.mode.filled,
+            taken=taken,
+            last=last,
+            struck=struck,
+        )
 
-    def _worked(self, _: simpy.Event) -> None:
-        self._then(end_of_instant(self._env), self._finish)
-
-    def _finish(self, _: simpy.Event) -> None:
-        assert self._closing is not None
-        closing, self._closing, self._next = self._closing, None, None
-        self.merges += 1
-        self._node.finish(closing, self._merge())
-
-    def stop(self, round: int) -> Closing:
-        """End whatever is under way, and lose what had arrived; those that had not been merged,
-        lost ones included."""
-        if self._next is not None:
-            event, story = self._next
-            if event.callbacks is not None:
-                event.callbacks.remove(story)
+    def stop(self, round: int) -> ProcessGenerator:
+        """End whatever is under way, and lose what had arrived; return those that had not been
+        merged, lost ones included."""
         cancel(self._env, self._deadline)
-        self._next = self._wake = self._deadline = None
+        self._wake = self._deadline = None
         self._deadline_at_s = math.inf
-        self._cut_off()
-        begun, closing, now_s = self._started_at_s, self._closing, self._env.now
-        self._closing = None
-        before = [] if closing is None else closing.taken
+        begun, merging, now_s = self._started_at_s, self._merging, self._env.now
+        self._merging = None
+        if self._cut_off():
+            yield self._env.timeout(0)
+        before = [] if merging is None else merging.taken
         self._drop([*before, *self.ended])
-        taken = [*before, *self._take()]
-        return Closing(round, taken, None, True, False, begun, 0.0, now_s - begun, now_s)
+        return Merging(
+            round=round,
+            started_at_s=begun,
+            delay_s=0.0,
+            waited_s=now_s - begun,
+            at_s=now_s,
+            waits_for_all=False,
+            filled=self.mode.filled,
+            taken=[*before, *self._take()],
+            struck=True,
+            finished_at_s=now_s,
+        )
+
+    def _cut_off(self) -> bool:
+        late = list(self.in_flight.values())
+        for flight in late:
+            self.world.cut(flight, CUT)
+        return bool(late)
+
+    def _check_hope(self) -> None:
+        if self._lost_in_a_row > _HOPELESS + 10 * self._size:
+            raise RunFailed(
+                f"round {self._node.round}: {self._lost_in_a_row:,} participations in a row "
+                f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
+                "it takes"
+            )
 
     # ---- what it knows of its participants -------------------------------------------------------
 
@@ -286,6 +282,9 @@ class Aggregator:
             return self._cohort_ended == self._cohort
         # nobody was free to be started, or chosen
         return bool(self.ended) or not self.in_flight
+
+    def _goes_down(self) -> bool:
+        return bool(self._env.now >= self._strikes_at_s)
 
     def _next_restart_s(self) -> float:
         """When the node goes down next; a restart that was due while it merged comes now."""
@@ -350,7 +349,7 @@ class Aggregator:
         self._arrived += flight.arrived and (ours or self.mode.filled)
         self._lost_in_a_row = 0 if flight.arrived else self._lost_in_a_row + 1
         # while the node works at a merge, arrivals are of the one after it
-        staleness = self.merges - flight.merges + (self._closing is not None)
+        staleness = self.merges - flight.merges + (self._merging is not None)
         if flight.arrived and staleness > self._bound:
             flight.lose("dropped")
         if flight.lost:
@@ -360,11 +359,6 @@ class Aggregator:
             self._ring()
 
     # ---- waiting ---------------------------------------------------------------------------------
-
-    def _then(self, event: simpy.Event, story: Callable[[simpy.Event], None]) -> None:
-        assert event.callbacks is not None
-        event.callbacks.append(story)
-        self._next = event, story
 
     def _ring(self, _: simpy.Event | None = None) -> None:
         """Look whether the merge is due, where the aggregator waits."""

@@ -6,7 +6,7 @@ phase's transfer for the longest time. How much shorter the round would be witho
 found by playing transfers again without it, because on shared links the others would be faster too:
 those that its absence could change, and those that shared links with them.
 
-What is ignored: what a round whose plans say their own steps would be without a client, another
+What is ignored: what a round whose method tells its own story would be without a client, another
 order of the devices' background load, heat and noise (computations keep
 the lengths they had), and everything after this round.
 """
@@ -17,8 +17,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from simfed.ground.method import CLIENT
 from simfed.ground.records import make
-from simfed.ground.steps import CLIENT
 from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
 from simfed.net.playing import play
@@ -59,7 +59,7 @@ def blame_round(
     phase, spent_s = find_longest_phase(critical, server_s)
     link = find_longest_limit(critical.limited_s(phase), spent_s)
     others = [flight for flight in flights if flight is not critical]
-    if any(flight.task.plan.steps or flight.course.packing for flight in flights):
+    if not all(flight.chain for flight in flights):
         return _blame_path(critical, flights, server_s)
     if not others:
         return Blame(critical.client, phase, link, None)

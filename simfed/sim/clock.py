@@ -1,50 +1,325 @@
-"""The simulated world: participations on SimPy's clock, over one network, on simulated devices.
+"""The simulated world: clients on SimPy's clock, over one network, on simulated devices.
+
+Begin to read here. A participation is one SimPy process, `Client.play`, around what its method
+tells, which most leave as `simfed.ground.method.participate`: receive, work, send. Each verb yields
+what it waits for: a transfer, a timeout, a turn, a barrier. Whoever leaves, fails or is cut off is
+interrupted there. A verb notes its fact, a `Leg`, in one place, a `finally`: so far as it came, it
+happened. What all clients share is the `Clock`.
 
 What is modelled: the time of each step, one after another, and what interrupts it: failures at the
 end of a phase, clients that go away, devices that stand still, messages that are lost or doubled.
 What is ignored: reading of data, and the memory of the device.
-
-A client in flight is a `Flight` with two events on the clock at most: the end of the step under way
-and the client's departure. What comes after a step stands in `_finish`; a message that is lost is
-sent again in `_ring`, a barrier opens in `_open`, and whoever leaves or is cut off ends in `cut`.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import simpy
+from simpy import Interrupt
+from simpy.events import ProcessGenerator
 
 from simfed.device import Device
 from simfed.fleet.availability import Availability
 from simfed.fleet.contract import Outcome
-from simfed.fleet.faults import Faults
+from simfed.fleet.faults import Fate, Faults
 from simfed.ground.errors import InputError, RunFailed
-from simfed.ground.method import Work
+from simfed.ground.method import CLIENT, Node, Plan, Story, Who, Work, participate
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
-from simfed.ground.steps import CLIENT, UPLOAD, Do, Send, Wait
+from simfed.ground.story import OwnStory
 from simfed.net import LinkUses, Network
-from simfed.net.driver import Pace, Transfer
+from simfed.net.driver import Pace
 from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
-from simfed.sim.flight import Flight, LaidSteps, Leg, Running
+from simfed.sim.course import Course, Courses, Unit
+from simfed.sim.flight import NOWHERE, Flight, Leg
 from simfed.sim.rows import compute_powered_s
 from simfed.sim.server_work import PlayedWork, play_work
+from simfed.sim.waiting import Gate, Turns
 from simfed.sim.world import CUT, Asking, InstantEvents, draw_failure
 
-__all__ = ["Clock", "MakeNetwork"]
+__all__ = ["Client", "Clock", "MakeNetwork"]
 
 MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 """`(env, on_use)` → the network."""
 
-_Gate = tuple[int, str]
-"""(round, name) of a barrier."""
+_ONCE = Fate(1, False)
+
+
+class Client:
+    """A client in flight, as its story has it (`simfed.ground.method.Client`)."""
+
+    __slots__ = ("_clock", "_counts", "_course", "_gates", "_steps", "_worked", "flight")
+
+    def __init__(
+        self, clock: Clock, flight: Flight, course: Course, gates: dict[str, Gate] | None = None
+    ) -> None:
+        """`gates`: of a method's own story, the barriers ahead of it, which count it."""
+        self._clock, self.flight, self._course, self._gates = clock, flight, course, gates
+        self._steps = self._worked = 0
+        """How many steps have begun, and the last of them that was local work: keys of draws."""
+        self._counts: dict[tuple[str, str], int] | None = None if gates is None else {}
+        """Units by where and what, where the course does not know them beforehand."""
+
+    def play(self, tell: Callable[[Client], Story]) -> ProcessGenerator:
+        """Play a participation from its start to its end."""
+        flight = self.flight
+        try:
+            yield from tell(self)
+        except Interrupt as interrupt:
+            cause = str(interrupt.cause)
+            flight.lose("dropped" if cause == CUT else cause)
+            flight.away = cause == "dropped"
+        self._end()
+
+    # ---- verbs -----------------------------------------------------------------------------------
+
+    def receive(self, size_bytes: float | None = None) -> ProcessGenerator:
+        """Receive, handle and unpack what travels down, or a message beside it."""
+        if size_bytes is not None:
+            yield from self._transmit("download", size_bytes, beside=True)
+            return
+        if self.flight.task.downlink_bytes > 0:
+            yield from self._transmit("download", self.flight.task.downlink_bytes)
+        self.flight.received = True
+        yield from self._spend(self._course.arrival, self._plan_work)
+
+    def work(self, *units: Work, at: Node = CLIENT) -> ProcessGenerator:
+        """Work the plan's units, or these, one after another, here or on the server."""
+        if at != CLIENT:
+            return self._be_served(units, at)
+        own = [Unit(work, work.kind or work.quantity, 0) for work in units]
+        return self._spend(own or self._course.work, self._plan_work)
+
+    def send(self, size_bytes: float | None = None) -> ProcessGenerator:
+        """Compress and send what travels up, or a message beside it."""
+        if size_bytes is not None:
+            return self._transmit("upload", size_bytes, beside=True)
+        return self._pack_and_send()
+
+    def wait(self, barrier: str, deadline_s: float = math.inf) -> ProcessGenerator:
+        """Wait for everybody at a barrier."""
+        assert self._gates is not None
+        self._steps += 1
+        opening = self._gates.pop(barrier).come(self.flight.client, deadline_s)
+        env, begun_s = self._clock.env, self._clock.env.now
+        try:
+            yield opening
+        finally:
+            self.flight.legs.append(Leg(BARRIER, barrier, env.now - begun_s, begun_s))
+
+    # ---- what they are made of -------------------------------------------------------------------
+
+    def _spend(self, units: Iterable[Any], plan: Callable[[Any], Leg]) -> ProcessGenerator:
+        """Let time pass, for units of work one after another, or for a pause; `plan`: how long
+        one takes that begins now."""
+        env, legs = self._clock.env, self.flight.legs
+        for unit in units:
+            leg = plan(unit)
+            timer = env.timeout(leg.duration_s)
+            try:
+                yield timer
+            except Interrupt:
+                cancel(env, timer)
+                leg = leg.cut(env.now - leg.started_at_s)
+                raise
+            finally:
+                legs.append(leg)
+
+    def _be_served(self, units: Iterable[Work], at: Node) -> ProcessGenerator:
+        """Have the server work for it, whose processor does one unit at a time."""
+        clock, flight = self._clock, self.flight
+        env, turns = clock.env, clock.turns
+        for work in units:
+            since_s = env.now
+            try:
+                yield turns.ask(flight.client)
+            finally:
+                if env.now > since_s:
+                    waited_s = env.now - since_s
+                    flight.legs.append(Leg(BARRIER, "turn", waited_s, since_s, node=at))
+            try:
+                yield from self._spend((work,), partial(self._plan_served, at))
+            finally:
+                turns.end()
+
+    def _pack_and_send(self) -> ProcessGenerator:
+        """Compress and send, one after the other or at once; local work that fails has failed by
+        then."""
+        course, packing = self._course, None
+        if course.chunks == 1:
+            yield from self._spend(course.packing, self._plan_work)
+        self._draw_failure("training", self._worked)
+        if not self.plan.up:
+            return
+        if course.chunks > 1:
+            self.flight.chain = False
+            packing = Packing(self.flight, course, self._plan_work_at, self._clock.env.now)
+            timer = self._clock.env.timeout(packing.ahead_s)
+            try:
+                yield timer
+            except Interrupt:
+                cancel(self._clock.env, timer)
+                packing.note(self._clock.env.now)
+                raise
+        yield from self._transmit("upload", None, packing=packing)
+
+    def _transmit(
+        self,
+        phase: str,
+        size_bytes: float | None,
+        *,
+        beside: bool = False,
+        packing: Packing | None = None,
+    ) -> ProcessGenerator:
+        """Have a message travel, again as often as it is lost on its way."""
+        clock, flight, self._steps = self._clock, self.flight, self._steps + 1
+        env, messages, number = clock.env, clock.messages, self._steps
+        if size_bytes is None:
+            size_bytes = clock.asking.size_of(flight)
+        for nth in range(1 if messages is None else messages.tries):
+            fate, pace = _ONCE, None if packing is None else packing.pace
+            if messages is not None:
+                fate = clock.draw_fate(flight, f"{phase} {number - 1}" if beside else phase, nth)
+            # copies that leave at once are equal flows over one path: one of their weight and bytes
+            copies, begun_s = fate.copies, env.now
+            transfer = clock.network.send(
+                flight.client,
+                size_bytes * copies,
+                "down" if phase == "download" else "up",
+                weight=float(copies),
+                pace=pace,
+            )
+            name, limited_s = phase if copies == 1 else "doubled", NOWHERE
+            spent_s = moved_bytes = hidden_s = held_s = 0.0
+            try:
+                spent_s = yield transfer
+                moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
+                name = "lost" if fate.lost else name
+            except Interrupt:
+                spent_s, moved_bytes = env.now - begun_s, transfer.cancel()
+                raise
+            finally:
+                if packing is not None:
+                    whole = transfer.triggered
+                    hidden_s = packing.note(math.inf if whole else env.now)
+                    hidden_s = min(hidden_s, spent_s) if whole else hidden_s
+                    held_s, packing = transfer.held_s, None
+                moved = moved_bytes, copies, limited_s
+                leg = phase, name, spent_s, begun_s, "", *moved, (), hidden_s, held_s, CLIENT
+                flight.legs.append(make(Leg, leg))
+            if not fate.lost:
+                self._draw_failure(phase, number)
+                return
+            yield from self._spend((phase,), self._plan_pause)
+        raise Interrupt("failed")
+
+    def _draw_failure(self, phase: str, number: int) -> None:
+        """Raise an `Interrupt` where a phase that is over fails; `number`: of its last step, 0:
+        there was none. Local work is one phase, however many units it has."""
+        clock = self._clock
+        if clock.presence is None or not number:
+            return
+        if draw_failure(clock.presence, clock.streams, self.flight, phase, number):
+            raise Interrupt("failed")
+
+    def _end(self) -> None:
+        clock, flight = self._clock, self.flight
+        flight.process = None
+        flight.end(clock.env.now)
+        departure, flight.departure = flight.departure, None
+        cancel(clock.env, departure)
+        for gate in (self._gates or {}).values():
+            gate.pass_by()
+        there = clock.presence
+        if there is not None and there.follows_work:  # who lands may be chosen again right now
+            energy_j = clock.energy_j(flight.client, partial(compute_powered_s, flight))
+            there.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
+        clock.asking.land(flight)
+
+    # ---- how long things take --------------------------------------------------------------------
+
+    def _plan_work(self, unit: Unit) -> Leg:
+        self._steps += 1
+        self._worked = self._steps
+        return self._plan_work_at(unit, self._clock.env.now)
+
+    def _plan_work_at(self, unit: Unit, at_s: float) -> Leg:
+        """A unit of its work that begins then, with the freezes of its device."""
+        work, nth = unit.work, unit.nth if self._counts is None else self._count(unit.work, CLIENT)
+        duration_s, frozen = self._clock.plan_work(self.flight, work, nth, at_s)
+        what = unit.phase, work.name or unit.phase, duration_s, at_s, work.quantity
+        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT))
+
+    def _plan_served(self, at: Node, work: Work) -> Leg:
+        self._steps += 1
+        now_s, kind = self._clock.env.now, work.kind or work.quantity
+        duration_s = self._clock.plan_served(self.flight, work, self._count(work, at), now_s)
+        return Leg(kind, work.name or kind, duration_s, now_s, work.quantity, node=at)
+
+    def _plan_pause(self, phase: str) -> Leg:
+        assert self._clock.messages is not None
+        return Leg(phase, "timeout", self._clock.messages.timeout_s, self._clock.env.now)
+
+    def _count(self, work: Work, at: Node) -> int:
+        assert self._counts is not None
+        key = at, work.quantity
+        nth = self._counts.get(key, 0)
+        self._counts[key] = nth + 1
+        return nth
+
+    # ---- what a story may ask --------------------------------------------------------------------
+
+    @property
+    def who(self) -> Who:
+        """See `simfed.ground.method.Client`."""
+        return self.flight.task.who
+
+    @property
+    def round(self) -> int:
+        """See `simfed.ground.method.Client`."""
+        return self.flight.task.round
+
+    @property
+    def plan(self) -> Plan:
+        """See `simfed.ground.method.Client`."""
+        return self.flight.task.plan
+
+
+class Packing:
+    """The compression of an upload that leaves in chunks, each while the next is compressed."""
+
+    def __init__(
+        self,
+        flight: Flight,
+        course: Course,
+        plan: Callable[[Unit, float], Leg],
+        now_s: float,
+    ) -> None:
+        self._flight, whole_s = flight, 0.0
+        self._legs: Sequence[Leg] = []
+        for unit in course.packing:
+            self._legs = [*self._legs, plan(unit, now_s + whole_s)]
+            whole_s += self._legs[-1].duration_s
+        self.ahead_s = whole_s / course.chunks
+        """What of it comes before the upload begins."""
+        self.pace = Pace(course.chunks, whole_s - self.ahead_s)
+
+    def note(self, until_s: float) -> float:
+        """Note it as far as it came by then; the seconds of it in which the upload was under
+        way."""
+        spent_s = 0.0
+        for leg in self._legs:
+            if leg.started_at_s < until_s:
+                whole = leg.started_at_s + leg.duration_s <= until_s
+                self._flight.legs.append(leg if whole else leg.cut(until_s - leg.started_at_s))
+                spent_s += self._flight.legs[-1].duration_s
+        return max(spent_s - self.ahead_s, 0.0)
 
 
 class Clock:
@@ -63,11 +338,13 @@ class Clock:
         presence: Availability | None = None,
         faults: Faults | None = None,
         device_of: Callable[[Flight], Device] | None = None,
+        story: OwnStory | None = None,
     ) -> None:
         """`make_device(client)` is called once per client that takes part; `server_device` None:
         the server's work takes no simulated time; `presence` None: everybody is always there, and
         nothing fails; `faults`: what freezes devices and becomes of messages (links stall in
-        `make_network`'s). `device_of(flight)`: what works in its place, asked for each unit."""
+        `make_network`'s). `device_of(flight)`: what works in its place, asked for each unit.
+        `story`: what the method tells in place of receive, work, send."""
         self.presence = presence
         self.uses = LinkUses()
         self.make_network = make_network
@@ -75,53 +352,33 @@ class Clock:
         self._devices: dict[int, Device] = {}
         self._server_device = server_device
         self._device_of = device_of
-        self._streams = streams
+        self.streams = streams
         self._faults = faults
-        self._at_wait: Callable[[Flight], None] | None = None
-        self._messages = None if faults is None else faults.messages
-        self._numbers = itertools.count()
-        """Counts the beginnings of steps."""
-        self._laid: LaidSteps = {}
-        self._ahead: dict[_Gate, int] = {}
-        """Barrier → how many of those under way have yet to come to it."""
-        self._closes_s: dict[_Gate, float] = {}
-        """Barrier with a deadline that somebody has come to → when it opens for those who have."""
-        self._turns: list[tuple[float, int, int, Flight, Running]] = []
-        """Who waits for the server's processor: a heap by (ready since, client, order)."""
-        self._served: Running | None = None
-        """Whose work that does."""
-        self._looks = False
-        """It will look for the next unit at the end of this instant."""
-        self._waiting: dict[_Gate, list[Flight]] = {}
-        """Those who have come to a barrier that is not open."""
+        self.messages = None if faults is None else faults.messages
+        self._own = story
+        self.tell: Callable[[Client], Story] = participate if story is None else story.tell
+        """What each client does."""
+        self._courses = Courses()
+        self._gates = WeakValueDictionary[tuple[int, str], Gate]()
+        """By round and name: there as long as somebody is to come to one, or waits."""
 
     # ---- from outside ----------------------------------------------------------------------------
 
     def connect(self, asking: Asking) -> None:
         """See `World`."""
-        self._asking = asking
+        self.asking = asking
 
     def set_out(self) -> None:
         """See `World`."""
         self.env = Environment()
         self.network = self.make_network(self.env, self.uses)
-        self._returns = InstantEvents(self.env)
+        self._returns, self.turns = InstantEvents(self.env), Turns(self.env)
 
     def join(self, other: Clock) -> None:
         """Stand on the same clock as another, and send over the same network, in place of setting
         out."""
         self.env, self.network, self.uses = other.env, other.network, other.uses
-        self._returns = InstantEvents(self.env)
-
-    def come_to(self, at_wait: Callable[[Flight], None]) -> None:
-        """Call this where a flight comes to a barrier, which then is none: it waits until `go_on`.
-        Of edge servers, which make their own merges meanwhile."""
-        self._at_wait = at_wait
-
-    def go_on(self, flight: Flight, waited_s: float, name: str) -> None:
-        """What it came to a barrier for is done, in so many seconds."""
-        self._note_leg(flight, BARRIER, name, waited_s)
-        self._finish(flight)
+        self._returns, self.turns = InstantEvents(self.env), Turns(self.env)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
         """Rounds can be played at once."""
@@ -141,19 +398,19 @@ class Clock:
 
     def carry(self, flight: Flight) -> None:
         """See `World`. What arrives at the very instant at which its client leaves has arrived."""
-        self._lay_out(flight)
-        self._begin_next(flight)
-        if self.presence is not None and not flight.over:
+        handled = self._device_for(flight).charges("handling", flight.task.model)
+        client = Client(self, flight, self._courses.of(flight, handled), self._announce(flight))
+        flight.process = self.env.process(client.play(self.tell))
+        if self.presence is not None:
             leaves_at_s = self.presence.change_after(flight.client, self.env.now)
             if leaves_at_s < math.inf:
                 flight.departure = at(self.env, leaves_at_s, call=partial(self._depart, flight))
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """See `World`."""
-        flight.lose("dropped" if cause == CUT else cause)
-        flight.away = cause == "dropped"
-        self._give_up(flight)
-        self._end(flight)
+        """See `World`: its client is interrupted where it stands."""
+        process, flight.process = flight.process, None
+        if process is not None:
+            process.interrupt(cause)
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
         """See `World`."""
@@ -182,127 +439,36 @@ class Clock:
         device = self.device(client)
         return device.energy_j(phases_s()) if device.counts_energy else None
 
-    # ---- what comes after what -------------------------------------------------------------------
+    def check_stuck(self) -> None:
+        """Raise a `RunFailed` where clients wait at barriers and nothing is on the clock."""
+        waiting = sorted(
+            f"client {client} stands at wait({gate.name!r})"
+            for gate in self._gates.values()
+            for client in gate.waiting
+        )
+        if self._own is not None and waiting:
+            more = [f"and {len(waiting) - 5:,} more"] if len(waiting) > 5 else []
+            who = ", ".join([*waiting[:5], *more])
+            raise RunFailed(
+                f"the story of {self._own.method} never ends: {who}, and nothing is on the clock"
+            )
 
-    def _lay_out(self, flight: Flight) -> None:
-        device = self._device_for(flight)
-        flight.lay_steps(device.charges("handling", flight.task.model), self._laid)
-        if flight.task.plan.steps and self._at_wait is None:
-            self._announce(flight)
+    # ---- what a client asks ----------------------------------------------------------------------
 
-    def _begin_next(self, flight: Flight) -> None:
-        """The next step is ready; after the last one it is over."""
-        course = flight.course
-        if flight.done == len(course.steps):
-            self._end(flight)
-            return
-        step = course.steps[flight.done]
-        flight.running = running = Running(self.env.now, next(self._numbers))
-        if isinstance(step, Send):
-            if course.packing and step == UPLOAD:
-                self._pack(flight, running)
-            else:
-                self._transmit(flight, running, step)
-        elif isinstance(step, Wait):
-            if self._at_wait is None:
-                self._come(flight, step)
-            else:
-                self._at_wait(flight)
-        elif step.node == CLIENT:
-            self._work(flight, running, step)
-        else:
-            self._queue(flight, running)
+    def plan_work(
+        self, flight: Flight, work: Work, nth: int, at_s: float
+    ) -> tuple[float, tuple[tuple[float, float], ...]]:
+        """Return the seconds of a unit of a client's work that begins then, and its freezes."""
+        duration_s = compute_duration_s(work, self._device_for(flight), flight, at_s, nth)
+        strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
+        if strikes is None:
+            return duration_s, ()
+        duration_s, frozen = strikes.stretch(at_s, duration_s)
+        return duration_s, tuple(frozen)
 
-    def _finish(self, flight: Flight) -> None:
-        """The step under way is over, and with it, it may be, the flight."""
-        flight.running = None
-        if self.presence is not None and self._fails(flight):
-            flight.lose("failed")
-        if flight.lost:
-            self._end(flight)
-        else:
-            flight.done += 1
-            self._begin_next(flight)
-
-    def _end(self, flight: Flight) -> None:
-        flight.end(self.env.now)
-        departure, flight.departure = flight.departure, None
-        cancel(self.env, departure)
-        if flight.task.plan.steps and self._at_wait is None:
-            self._leave_gates(flight)
-        there = self.presence
-        if there is not None and there.follows_work:  # who lands may be chosen again right now
-            energy_j = self.energy_j(flight.client, partial(compute_powered_s, flight))
-            there.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
-        self._asking.land(flight)
-
-    def _set_timer(self, flight: Flight, running: Running, timer: simpy.Event) -> None:
-        running.timer = timer
-        timer.callbacks.append(partial(self._ring, flight, running))
-
-    def _ring(self, flight: Flight, running: Running, _: simpy.Event) -> None:
-        """A unit of work, the first chunk's compression, or a pause is over."""
-        running.timer = None
-        if running.work is not None:
-            flight.legs.append(running.work)
-            if running is self._served:
-                self._serve_next()
-            self._finish(flight)
-            return
-        if not running.packing:
-            messages = self._messages
-            assert messages is not None
-            self._note_pause(flight, messages.timeout_s)
-            if running.tries == messages.tries:
-                flight.lose("failed")
-                self._finish(flight)
-                return
-        running.started_at_s = self.env.now
-        step = flight.steps[flight.done]
-        assert isinstance(step, Send)
-        self._transmit(flight, running, step)
-
-    def _depart(self, flight: Flight, _: simpy.Event) -> None:
-        flight.departure = end_of_instant(self.env, lambda _: self.cut(flight, "dropped"))
-
-    # ---- work ------------------------------------------------------------------------------------
-
-    def _work(self, flight: Flight, running: Running, step: Do) -> None:
-        nth = flight.course.nths[flight.done]
-        running.work = leg = self._leg_of(flight, step, running.started_at_s, nth)
-        self._set_timer(flight, running, self.env.timeout(leg.duration_s))
-
-    def _leg_of(self, flight: Flight, step: Do, at_s: float, nth: int) -> Leg:
-        """A unit of work that begins then, with the freezes of its device."""
-        work, node = step.work, step.node
-        frozen: tuple[tuple[float, float], ...] = ()
-        if node != CLIENT:
-            duration_s = self._seconds_elsewhere(flight, work, nth, at_s)
-        else:
-            device = self._device_for(flight)
-            duration_s = compute_duration_s(work, device, flight, at_s, nth)
-            strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
-            if strikes is not None:
-                duration_s, within = strikes.stretch(at_s, duration_s)
-                frozen = tuple(within)
-        name, quantity = work.name or step.phase, work.quantity
-        what = step.phase, name, duration_s, at_s, quantity
-        return make(Leg, (*what, 0.0, 0, {}, frozen, 0.0, 0.0, node))
-
-    def _pack(self, flight: Flight, running: Running) -> None:
-        """Compress an upload that leaves when the first of its chunks is there."""
-        course, at_s = flight.course, running.started_at_s
-        packing, whole_s = [], 0.0
-        for nth, step in enumerate(course.packing):
-            leg = self._leg_of(flight, step, at_s + whole_s, nth)
-            packing.append(leg)
-            whole_s += leg.duration_s
-        running.packing, running.ahead_s = packing, whole_s / course.chunks
-        self._set_timer(flight, running, self.env.timeout(running.ahead_s))
-
-    def _seconds_elsewhere(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
-        """Seconds of a unit of the server's work within a participation; none where its device is
-        not modelled, as at merges."""
+    def plan_served(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
+        """Return the seconds of a unit of the server's work within a participation; none where its
+        device is not modelled, as at merges."""
         device = self._server_device
         if device is None or not device.charges(work.quantity, work.model):
             return 0.0
@@ -310,231 +476,31 @@ class Clock:
         nominal_s = work.times * device.work_s(work)
         return device.duration_s(nominal_s, now_s, round=key, phase=work.quantity, nth=nth)
 
-    def _queue(self, flight: Flight, running: Running) -> None:
-        """A unit of the server's is ready; which one begins is seen when all else has happened at
-        this instant."""
-        place = running.started_at_s, flight.client, running.order
-        heapq.heappush(self._turns, (*place, flight, running))
-        self._look_later()
-
-    def _look_later(self) -> None:
-        if self._served is None and self._turns and not self._looks:
-            self._looks = True
-            end_of_instant(self.env, self._look)
-
-    def _look(self, _: simpy.Event) -> None:
-        """Begin the unit that has been ready for longest."""
-        self._looks = False
-        now_s = self.env.now
-        while self._turns and self._served is None:
-            flight, running = heapq.heappop(self._turns)[-2:]
-            if running is not flight.running:
-                continue  # given up
-            step = flight.steps[flight.done]
-            assert isinstance(step, Do)
-            if now_s > running.started_at_s:
-                self._note_turn(flight, step)
-                running.started_at_s = now_s
-            self._served = running
-            self._work(flight, running, step)
-
-    def _serve_next(self) -> None:
-        self._served = None
-        self._look_later()
-
-    def _fails(self, flight: Flight) -> bool:
-        """Whether the step that is over has failed; local work is one phase, however many units it
-        has."""
-        number = flight.done
-        if flight.lost or number not in flight.course.draws:
-            return False
-        assert self.presence is not None
-        phase = flight.steps[number].phase
-        if phase not in ("download", "upload"):
-            phase = "training"
-        return draw_failure(self.presence, self._streams, flight, phase, number + 1)
-
-    # ---- barriers --------------------------------------------------------------------------------
-
-    def _announce(self, flight: Flight) -> None:
-        """Count a participation at the barriers that are ahead of it."""
-        for name in flight.gates_ahead():
-            gate = flight.task.round, name
-            self._ahead[gate] = self._ahead.get(gate, 0) + 1
-
-    def _come(self, flight: Flight, step: Wait) -> None:
-        gate = flight.task.round, step.gate
-        if self._closes_s.get(gate, math.inf) <= self.env.now:
-            flight.lose("failed")  # it opened without this one
-            self._pass_by(gate)
-            self._finish(flight)
-            return
-        if step.deadline_s < math.inf and gate not in self._closes_s:
-            self._close_at(gate, self.env.now + step.deadline_s)
-        self._waiting.setdefault(gate, []).append(flight)
-        self._pass_by(gate)
-
-    def _close_at(self, gate: _Gate, at_s: float) -> None:
-        self._closes_s[gate] = at_s
-        at(self.env, at_s, call=lambda _: self._open_later(gate))
-
-    def _leave_gates(self, flight: Flight) -> None:
-        for name in flight.gates_ahead():
-            self._pass_by((flight.task.round, name))
-
-    def _pass_by(self, gate: _Gate) -> None:
-        """One less is ahead of a barrier; it opens when all else has happened at this instant."""
-        self._ahead[gate] -= 1
-        if not self._ahead[gate]:
-            self._open_later(gate)
-
-    def _open_later(self, gate: _Gate) -> None:
-        end_of_instant(self.env, partial(self._open, gate))
-
-    def _open(self, gate: _Gate, _: simpy.Event) -> None:
-        ahead = self._ahead.get(gate)
-        if ahead and self._closes_s.get(gate, math.inf) > self.env.now:
-            return  # somebody has yet to come
-        if not ahead:
-            self._ahead.pop(gate, None)
-            self._closes_s.pop(gate, None)
-        come = sorted(self._waiting.pop(gate, ()), key=lambda flight: flight.client)
-        for flight in come:
-            assert flight.running is not None
-            self._note_leg(flight, BARRIER, gate[1], self.env.now - flight.running.started_at_s)
-            self._finish(flight)
-
-    # ---- messages --------------------------------------------------------------------------------
-
-    def _transmit(self, flight: Flight, running: Running, step: Send) -> None:
-        """Start a message on its way, once more or for the first time."""
-        down = step.phase == "download"
-        if step.size_bytes is not None:
-            size_bytes = step.size_bytes
-        elif down:
-            size_bytes = flight.task.downlink_bytes
-        else:
-            size_bytes = self._asking.size_of(flight)
-        weight = 1.0
-        if self._messages is not None:
-            # copies that leave at once are equal flows over one path: one of their weight and bytes
-            weight = float(self._fate(flight, running, step).copies)
-            size_bytes *= weight
-        pace = None
-        if running.packing:
-            whole_s = sum(leg.duration_s for leg in running.packing)
-            pace = Pace(flight.course.chunks, whole_s - running.ahead_s)
-        running.transfer = transfer = self.network.send(
-            flight.client,
-            size_bytes,
-            "down" if down else "up",
-            weight=weight,
-            pace=pace,
-        )
-        transfer.callbacks.append(partial(self._arrive, flight, running))
-
-    def _arrive(self, flight: Flight, running: Running, transfer: simpy.Event) -> None:
-        """The last byte of a transmission is there."""
-        assert isinstance(transfer, Transfer)
-        running.transfer, spent_s = None, transfer.value
-        step = flight.course.steps[flight.done]
-        assert isinstance(step, Send)
-        phase = name = step.phase
-        copies, lost, hidden_s, held_s = 1, False, 0.0, 0.0
-        if self._messages is not None:
-            copies, lost = self._fate(flight, running, step)
-            name = "lost" if lost else name if copies == 1 else "doubled"
-        if running.packing:
-            hidden_s = min(_note_packing(flight, running, math.inf), spent_s)
-            held_s = transfer.held_s
-        moved = transfer.size_bytes, copies, transfer.limited_s
-        when = spent_s, running.started_at_s
-        leg = make(Leg, (phase, name, *when, "", *moved, (), hidden_s, held_s, CLIENT))
-        flight.legs.append(leg)
-        if not lost:
-            self._finish(flight)
-            return
-        assert self._messages is not None
-        running.tries += 1
-        running.started_at_s = now_s = self.env.now
-        self._set_timer(flight, running, at(self.env, now_s + self._messages.timeout_s))
-
-    def _fate(self, flight: Flight, running: Running, step: Send) -> Any:
+    def draw_fate(self, flight: Flight, message: str, nth: int) -> Fate:
+        """Return what becomes of a transmission."""
         assert self._faults is not None
-        message = step.phase if step.size_bytes is None else f"{step.phase} {flight.done}"
-        return self._faults.fate(flight.client, flight.task.key, message, running.tries)
+        return self._faults.fate(flight.client, flight.task.key, message, nth)
 
-    def _give_up(self, flight: Flight) -> None:
-        """The step under way ends before its time: note what it spent and moved until now."""
-        running = flight.running
-        if running is None:
-            return
-        step, spent_s = flight.steps[flight.done], self.env.now - running.started_at_s
-        transfer, packing = running.transfer, running.packing
-        hidden_s = _note_packing(flight, running, self.env.now)
-        cancel(self.env, running.timer)
-        if isinstance(step, Wait):
-            gate = flight.task.round, step.gate
-            if flight in self._waiting.get(gate, ()):
-                self._waiting[gate].remove(flight)
-            self._note_leg(flight, BARRIER, step.gate, spent_s)
-        elif isinstance(step, Do):
-            if running.work is None:
-                self._note_turn(flight, step)
-            else:
-                flight.legs.append(running.work.cut(spent_s))
-            if running is self._served:
-                self._serve_next()
-        elif transfer is not None:
-            transfer.callbacks.clear()
-            # not the flow's weight: in a cell that is its client's there, times the copies
-            copies = 1 if self._messages is None else self._fate(flight, running, step).copies
-            name, moved_bytes = step.phase if copies == 1 else "doubled", transfer.cancel()
-            self._note_leg(flight, step.phase, name, spent_s, moved_bytes, copies)
-            if packing:
-                held_s = transfer.held_s
-                flight.legs[-1] = flight.legs[-1]._replace(hidden_s=hidden_s, held_s=held_s)
-        elif not packing:
-            self._note_pause(flight, spent_s)
-        flight.running = None
+    # ---- inside ----------------------------------------------------------------------------------
 
-    def _note_pause(self, flight: Flight, spent_s: float) -> None:
-        self._note_leg(flight, flight.steps[flight.done].phase, "timeout", spent_s)
+    def _announce(self, flight: Flight) -> dict[str, Gate] | None:
+        """The barriers ahead of a participation whose method tells its own story; each counts
+        it."""
+        if self._own is None:
+            return None
+        task = flight.task
+        flight.chain = False
+        gates: dict[str, Gate] = {}
+        for name in self._own.rehearse(task.who, task.round, task.plan).barriers:
+            gate = self._gates.get((task.round, name))
+            if gate is None:
+                gate = self._gates[task.round, name] = Gate(self.env, task.round, name)
+            gate.ahead += 1
+            gates[name] = gate
+        return gates
 
-    def _note_turn(self, flight: Flight, step: Do) -> None:
-        """Note that it waited for the server's processor until now."""
-        assert flight.running is not None
-        since_s = flight.running.started_at_s
-        leg = Leg(BARRIER, "turn", self.env.now - since_s, since_s, node=step.node)
-        flight.legs.append(leg)
-
-    @staticmethod
-    def _note_leg(
-        flight: Flight,
-        phase: str,
-        name: str,
-        spent_s: float,
-        moved_bytes: float = 0.0,
-        copies: int = 0,
-    ) -> None:
-        """Note what a step spent that is no work and no whole transmission."""
-        assert flight.running is not None
-        since_s = flight.running.started_at_s
-        leg = Leg(phase, name, spent_s, since_s, "", moved_bytes, copies)
-        flight.legs.append(leg)
-
-
-def _note_packing(flight: Flight, running: Running, until_s: float) -> float:
-    """Note the compression of an upload in chunks as far as it came by then; the seconds of it in
-    which the upload was under way."""
-    spent_s = 0.0
-    for leg in running.packing:
-        if leg.started_at_s < until_s:
-            whole = leg.started_at_s + leg.duration_s <= until_s
-            flight.legs.append(leg if whole else leg.cut(until_s - leg.started_at_s))
-            spent_s += flight.legs[-1].duration_s
-    running.packing = ()
-    return max(spent_s - running.ahead_s, 0.0)
+    def _depart(self, flight: Flight, _: simpy.Event) -> None:
+        flight.departure = end_of_instant(self.env, lambda _: self.cut(flight, "dropped"))
 
 
 def compute_duration_s(

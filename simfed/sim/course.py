@@ -1,8 +1,4 @@
-"""The course of a participation: its steps, laid out once for all that are alike.
-
-A plan says a participation in short, or its messages, work and barriers; here handling, unpacking
-and compression come between.
-"""
+"""What a participation works, laid out once for all that are alike."""
 
 from __future__ import annotations
 
@@ -10,66 +6,76 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from simfed.ground.method import Plan, Work
-from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Send, Step
+from simfed.record.schema import HANDLING
+from simfed.sim.flight import Flight
+
+_MOST_LAID = 256
+
+
+class Unit(NamedTuple):
+    """One unit of a client's work. Shared: nothing is written into it."""
+
+    work: Work
+    phase: str
+    nth: int
+    """How many units of its quantity stand before it: a key of its noise."""
 
 
 class Course(NamedTuple):
-    """Steps, each begun when the one before has ended. Shared: nothing is written into it."""
+    """The work of a participation."""
 
-    steps: Sequence[Step]
-    nths: Sequence[int]
-    """For each step that is work, how many of its quantity stand before it: a key of its noise."""
-    draws: frozenset[int]
-    """The steps at whose end a failure is drawn: each message, and of all local work the last."""
-    chunks: int = 1
-    """The upload's, each sent while the next is compressed."""
-    packing: Sequence[Do] = ()
-    """The compression that is part of an upload in several chunks; else it stands among
-    `steps`."""
+    arrival: Sequence[Unit]
+    """Handling of its messages, and unpacking of what came."""
+    work: Sequence[Unit]
+    """As the plan has it."""
+    packing: Sequence[Unit]
+    """Compression of each field of its upload."""
+    chunks: int
+    """Of the upload, each sent while the next is compressed."""
 
 
-NO_COURSE = Course((), (), frozenset())
+class Courses:
+    """Those that were laid out."""
+
+    def __init__(self) -> None:
+        self._laid: dict[tuple[object, ...], tuple[Plan, Course]] = {}
+
+    def of(self, flight: Flight, handled: bool) -> Course:
+        """Return the course of a participation; `handled`: its device's profile knows what it
+        takes to handle its messages."""
+        task, choice = flight.task, flight.contribution.choice
+        if task.unpacking:
+            return _lay_out(flight, handled)
+        alike = (
+            id(task.plan),
+            task.who.prototype,
+            handled,
+            choice.strategy,
+            flight.contribution.k,
+            flight.pull.arm.label,
+        )
+        laid = self._laid.get(alike)
+        if laid is None or laid[0] is not task.plan:  # which keeps its id its own
+            if len(self._laid) >= _MOST_LAID:  # a method may make a plan for each round
+                self._laid.clear()
+            laid = self._laid[alike] = task.plan, _lay_out(flight, handled)
+        return laid[1]
 
 
-def plan_course(
-    plan: Plan, arrival: Sequence[Step], packing: Sequence[Do], chunks: int = 1
-) -> Course:
-    """Return the course of a plan.
+def _lay_out(flight: Flight, handled: bool) -> Course:
+    task, counts = flight.task, dict[str, int]()
 
-    arrival: the download, handling, unpacking, and the work of a plan in its short form.
-    packing: the compression of each field.
-    """
-    beside: Sequence[Do] = ()
-    if chunks > 1 and plan.up:
-        beside, packing = packing, ()
-    upload: list[Step] = [*packing, UPLOAD] if plan.up else [*packing]
-    if not plan.steps:
-        return _make_course([*arrival, *upload], chunks, beside)
-    steps: list[Step] = [] if DOWNLOAD in plan.steps else [*arrival]
-    for step in plan.steps:
-        steps += arrival if step == DOWNLOAD else upload if step == UPLOAD else [step]
-    return _make_course(steps, chunks, beside)
+    def number(works: Iterable[Work], phase: str = "") -> tuple[Unit, ...]:
+        units = []
+        for work in works:
+            nth = counts.get(work.quantity, 0)
+            counts[work.quantity] = nth + 1
+            units.append(Unit(work, phase or work.kind or work.quantity, nth))
+        return tuple(units)
 
-
-def _make_course(steps: Sequence[Step], chunks: int, beside: Sequence[Do]) -> Course:
-    nths: list[int] = []
-    counts: dict[tuple[str, str], int] = {}
-    draws, last = set(), -1
-    for number, step in enumerate(steps):
-        nth = 0
-        if isinstance(step, Do):
-            key = step.node, step.work.quantity
-            nth = counts.get(key, 0)
-            counts[key] = nth + 1
-            if step.node == CLIENT:
-                last = number
-        elif isinstance(step, Send):
-            draws.add(number)
-        nths.append(nth)
-    draws.add(last)
-    return Course(tuple(steps), tuple(nths), frozenset(draws), chunks, tuple(beside))
-
-
-def units(works: Iterable[Work], phase: str = "") -> list[Do]:
-    """Return units of the client's work, one after another."""
-    return [Do(CLIENT, work, phase or work.kind or work.quantity) for work in works]
+    handling = number([Work("handling", task.model, 1)] if handled else (), HANDLING)
+    arrival = handling + number(task.unpacking)
+    work = number(task.plan.work)
+    packing = number(flight.codec_work("compression"), "compression")
+    chunks = flight.contribution.choice.codec.chunks if packing else 1
+    return Course(arrival, work, packing, chunks)

@@ -13,29 +13,34 @@ from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
+from simpy import Interrupt
+from simpy.events import ProcessGenerator
 
 from simfed.compress.choice import NO_COMPRESSION
 from simfed.device import Device
 from simfed.fleet.contract import Contribution, Outcome, TieredWorkload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
-from simfed.fleet.tasks import MERGES, SERVER
-from simfed.ground.method import Work, make_key
+from simfed.fleet.tasks import SERVER
+from simfed.ground.method import Story, Work, make_key
 from simfed.ground.seeding import Streams
 from simfed.policy import Pull
 from simfed.record import Recorder
 from simfed.record.schema import BARRIER, Merge, Span
 from simfed.scenario import Scenario
 from simfed.sim import rows
-from simfed.sim.aggregator import Aggregator, Closing
+from simfed.sim.aggregator import Aggregator, Merging
 from simfed.sim.blame import Blame, find_longest_limit, find_longest_phase
-from simfed.sim.clock import Clock
-from simfed.sim.flight import Flight
+from simfed.sim.clock import Client, Clock
+from simfed.sim.flight import Flight, Leg
 from simfed.sim.modes import make_edge_mode
 from simfed.sim.population import Population
-from simfed.sim.rows import Played, Settled
+from simfed.sim.rows import Settled
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
+
+MERGES = "merges"
+"""What an edge server's participation waits for is called so on its track."""
 
 
 class _NoDevice:
@@ -74,7 +79,7 @@ class CloudServer(Protocol):
         """The flights of these clients of an edge server."""
         ...
 
-    def blame_clients(self, closing: Closing) -> Blame:
+    def blame_clients(self, merging: Merging) -> Blame:
         """Who held up a merge of clients' uploads."""
         ...
 
@@ -161,10 +166,10 @@ class Edge:
         return self._edges.server.start_clients(ids, self.round, self._turns, edge)
 
     def work(
-        self, closing: Closing, merge: Callable[[], Outcome]
+        self, merging: Merging, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """See `Node`."""
-        device, arrived = self.spec.device, closing.arrived
+        device, arrived = self.spec.device, merging.arrived
         if device is None or not arrived:
             return [], merge
         key = make_key(self.round, self._nth)
@@ -175,48 +180,54 @@ class Edge:
         """See `Node`."""
         self._edges.server.discard(flight)
 
-    def merge(self, closing: Closing) -> Outcome:
+    def merge(self, merging: Merging) -> Outcome:
         """See `Node`: what it was worth, the cloud's merge will tell."""
         assert self.flight is not None
-        arrived = closing.arrived
+        arrived = merging.arrived
         if arrived:
             weights = [self.aggregator.mode.weight(flight.staleness) for flight in arrived]
             contributions = [flight.contribution for flight in arrived]
             self._edges.workload.gather(self.flight.contribution, contributions, weights)
         return Outcome(self.round, self.flight.task.model_version)
 
-    def finish(self, closing: Closing, outcome: Outcome) -> None:
-        """See `Node`: the next of its merges, or on to the cloud."""
-        flight, part, edges = self.flight, self._part, self._edges
-        assert flight is not None
-        now_s = edges.world.env.now
-        played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
-        part.settled += [Settled(one, played) for one in closing.taken]
+    def make_merges(self, flight: Flight) -> ProcessGenerator:
+        """Make so many merges, between its download and its upload; of one that is cut off nothing
+        counts."""
+        self.flight, part, env = flight, self._edges.parts[flight.task.name], self._edges.world.env
+        begun_s, spent_s = env.now, None
+        try:
+            for _ in range(self._edges.merges):
+                merging, _ = yield from self.aggregator.merge()
+                self._note(merging)
+            spent_s = part.merging_s
+        except Interrupt:
+            spent_s = env.now - begun_s
+            yield from self.stop()
+            raise
+        finally:
+            flight.legs.append(Leg(BARRIER, MERGES, spent_s or 0.0, begun_s))
+        if all(one.flight.lost for one in part.settled):
+            raise Interrupt("failed")
+
+    def _note(self, merging: Merging) -> None:
+        """Note one of its merges: what it was worth, the cloud's will tell."""
+        part, edges, track = self._part, self._edges, self.spec.name
+        part.settled += [Settled(one, merging) for one in merging.taken]
         part.merges += 1
-        part.merging_s += played.duration_s
-        if part.blame is None or played.duration_s > part.blame[0]:
-            part.blame = played.duration_s, edges.server.blame_clients(closing)
-        edges.note_merge(self.spec.name, self.aggregator.merges, closing, played)
-        into, track = edges.spans, self.spec.name
-        begun_s, until_s = closing.started_at_s, closing.at_s
+        part.merging_s += merging.duration_s
+        if part.blame is None or merging.duration_s > part.blame[0]:
+            part.blame = merging.duration_s, edges.server.blame_clients(merging)
+        edges.note_merge(track, self.aggregator.merges, merging)
+        begun_s, until_s = merging.started_at_s, merging.at_s
         if until_s > begun_s:
             name = f"merge {part.merges}"
-            into.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
-        into.extend(rows.list_server_spans(closing.work, played, track))
-        if part.merges < edges.merges:
-            self.aggregator.begin()
-            return
-        if not any(not one.flight.lost for one in part.settled):
-            flight.lose("failed")
-        edges.backbone.go_on(flight, part.merging_s, MERGES)
+            edges.spans.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
+        edges.spans.extend(rows.list_server_spans(merging, track))
 
-    def stop(self) -> None:
+    def stop(self) -> ProcessGenerator:
         """Whatever its clients do is lost, and nothing of it is merged any more."""
-        now_s = self._edges.world.env.now
-        closing = self.aggregator.stop(self._edges.server.round)
-        if closing.taken:
-            played = Played.of(closing, now_s, filled=self.aggregator.mode.filled)
-            self._edges.stray += [Settled(flight, played) for flight in closing.taken]
+        merging = yield from self.aggregator.stop(self._edges.server.round)
+        self._edges.stray += [Settled(flight, merging) for flight in merging.taken]
 
 
 class Edges:
@@ -257,7 +268,7 @@ class Edges:
         self._merges: list[Merge] = []
         workload.place([spec.clients.tolist() for spec in edges])
         backbone.connect(self)
-        backbone.come_to(self._come)
+        backbone.tell = self.participate
 
     def __len__(self) -> int:
         return len(self._edges)
@@ -305,11 +316,11 @@ class Edges:
     def _edge(self, flight: Flight) -> Edge:
         return self._edges[flight.client - self._first]
 
-    def _come(self, flight: Flight) -> None:
-        """It has the model: its merges begin."""
-        edge = self._edge(flight)
-        edge.flight = flight
-        edge.aggregator.begin()
+    def participate(self, client: Client) -> Story:
+        """Tell what an edge server does: as a client, but that its work is its own merges."""
+        yield from client.receive()
+        yield from self._edge(client.flight).make_merges(client.flight)
+        yield from client.send()
 
     def size_of(self, flight: Flight) -> float:
         """See `Asking`."""
@@ -318,10 +329,7 @@ class Edges:
     def land(self, flight: Flight) -> None:
         """See `Asking`."""
         edge = self._edge(flight)
-        if edge.flight is flight:
-            if flight.lost and edge.aggregator.active:
-                edge.stop()
-            edge.flight = None
+        edge.flight = None
         at_s = flight.started_at_s
         for leg in flight.legs:
             until_s = at_s + leg.duration_s
@@ -336,16 +344,16 @@ class Edges:
 
     # ---- what comes of a merge of the cloud ------------------------------------------------------
 
-    def note_merge(self, name: str, merge: int, closing: Closing, played: Played) -> None:
-        """The row of a merge at a node, the cloud's included."""
-        taken = closing.taken
+    def note_merge(self, name: str, merge: int, merging: Merging) -> None:
+        """Note the row of a merge at a node, the cloud's included."""
+        taken = merging.taken
         self._merges.append(
             Merge(
                 node=name,
                 merge=merge,
-                round=played.round,
-                started_at_s=played.started_at_s,
-                finished_at_s=played.finished_at_s,
+                round=merging.round,
+                started_at_s=merging.started_at_s,
+                finished_at_s=merging.finished_at_s,
                 participants=len(taken),
                 uplink_bytes=sum(flight.uplink_bytes for flight in taken),
                 downlink_bytes=sum(flight.downlink_bytes for flight in taken),
@@ -355,7 +363,7 @@ class Edges:
     def stop(self) -> None:
         """Nobody is waited for any longer, anywhere."""
         for edge in self._edges:
-            edge.stop()
+            self.world.env.process(edge.stop())
 
     def lose(self, flight: Flight) -> None:
         """An edge server's participation is lost, and with it what it had merged."""
@@ -364,7 +372,7 @@ class Edges:
                 client.lose("dropped")
                 client.forget_upload()
 
-    def settle(self, closing: Closing) -> list[Settled]:
+    def settle(self, merging: Merging) -> list[Settled]:
         """The clients' participations that a merge of the cloud settles, in the order in which
         tables have them."""
         settled, self.stray = self.stray, []
@@ -372,20 +380,20 @@ class Edges:
         into.spans.extend(sorted(spans, key=lambda one: (one.started_at_s, one.track, one.name)))
         into.merges.extend(sorted(merges, key=lambda one: (one.finished_at_s, one.node)))
         self.spans, self._merges = [], []
-        for flight in closing.taken:
+        for flight in merging.taken:
             settled += self.parts.pop(flight.task.name).settled
         return sorted(settled, key=lambda one: one.flight.task.order)
 
-    def blame(self, closing: Closing, otherwise: str) -> Blame:
+    def blame(self, merging: Merging, otherwise: str) -> Blame:
         """Who held the cloud up: the client that held up the longest merge of the edge server that
         came last, or what that spent longer on."""
-        taken = closing.taken
-        last = closing.last
-        if closing.waits_for_all and taken:
+        taken = merging.taken
+        last = merging.last
+        if merging.waits_for_all and taken:
             last = max(taken, key=lambda flight: (flight.elapsed_s, -flight.client))
         if last is None:
             return Blame(None, otherwise, None, None)
-        phase, spent_s = find_longest_phase(last, closing.server_s)
+        phase, spent_s = find_longest_phase(last, merging.server_s)
         blamed = self.parts[last.task.name].blame
         if phase != BARRIER or blamed is None:
             return Blame(None, phase, find_longest_limit(last.limited_s(phase), spent_s), None)

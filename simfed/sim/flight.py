@@ -1,36 +1,28 @@
-"""A client in flight: the plain record of what it has been asked, is doing, and has spent.
+"""A client in flight: the plain record of what it has been asked, and has spent.
 
 The base fact is a `Leg`: one step of the participation that is over, or one try of it. Durations
-of phases, bytes, energy, blame and the client's track all are sums and pictures of legs. What is
-under way stands in `Flight.running`, so what a client in flight is doing can always be read off,
-saved, and started again.
+of phases, bytes, energy, blame and the client's track all are sums and pictures of legs. What plays
+it is its `process`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from simpy.events import Event, Process
 
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Task
 from simfed.fleet.tasks import codec_work
-from simfed.ground.method import Node, Plan, Work
+from simfed.ground.method import CLIENT, Node, Work
 from simfed.ground.plain import Plain
-from simfed.ground.steps import CLIENT, DOWNLOAD, Do, Step, Wait
-from simfed.net import Transfer
 from simfed.net.topology import Direction
 from simfed.policy import Pull
-from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
-from simfed.sim.course import NO_COURSE, Course, plan_course, units
+from simfed.record.schema import BARRIER, HOST, LANE
 
-_NOWHERE: Mapping[str | None, float] = {}
-
-LaidSteps = dict[tuple[object, ...], tuple[Plan | None, Course]]
-"""What steps hang on → the plan itself, which keeps its id its own, and its course."""
-
-_NONE_LAID: tuple[Plan | None, Course] = (None, NO_COURSE)
-_MOST_LAID = 256
+NOWHERE: Mapping[str | None, float] = {}
 
 
 class BusySeconds(NamedTuple):
@@ -58,7 +50,7 @@ class Leg(NamedTuple):
     """Of all copies."""
     copies: int = 0
     """How many travelled; 0: nothing did."""
-    limited_s: Mapping[str | None, float] = _NOWHERE
+    limited_s: Mapping[str | None, float] = NOWHERE
     """Seconds for which each link was what limited the transmission; of one that was cut off,
     nothing is known."""
     frozen: tuple[tuple[float, float], ...] = ()
@@ -120,28 +112,6 @@ class Leg(NamedTuple):
         return cls._make([*first, dict(limited_s), pieces, hidden_s, held_s, node])
 
 
-@dataclass(slots=True, eq=False)
-class Running:
-    """The step that is under way, or waits for its turn at the server."""
-
-    started_at_s: float
-    """Of one that waits for its turn, when it became ready."""
-    order: int
-    """Counts the beginnings of steps of all clients: at one instant, earlier ones come first."""
-    work: Leg | None = None
-    """What its work will have been."""
-    transfer: Transfer | None = None
-    """The network's handle."""
-    timer: Any = None
-    """The clock's."""
-    tries: int = 0
-    """Of its message, how many transmissions were lost."""
-    packing: Sequence[Leg] = ()
-    """Of an upload in chunks, what its compression will have been."""
-    ahead_s: float = 0.0
-    """Of that, what comes before the upload begins."""
-
-
 class LostUpload(NamedTuple):
     """What is left to say of a contribution of which nothing will be merged."""
 
@@ -170,14 +140,15 @@ class Flight:
     started_at_s: float
     shared_loss: Mapping[str, float] = field(default_factory=dict)
     """Of each prototype, as far as known, at the version that it trains on."""
-    course: Course = NO_COURSE
-    """What it goes through."""
-    done: int = 0
-    """How many of its steps are."""
-    running: Running | None = None
-    """What it is doing."""
-    departure: Any = None
-    """The clock's handle of that instant."""
+    process: Process | None = None
+    """What plays it; None: nobody does, or not any longer."""
+    departure: Event | None = None
+    """The instant at which its client leaves."""
+    received: bool = False
+    """All that travels down to it has arrived, as far as anybody knows; of a real client that was
+    lost, nobody does."""
+    chain: bool = True
+    """It was receive, work, send, one after another, all on its client's own track."""
     merges: int = 0
     """How many its server had made when it began."""
     staleness: int = 0
@@ -254,24 +225,6 @@ class Flight:
         self.barrier_s = barrier_s
         self.elapsed_s = down_s + work_s + compression_s + up_s + host_s + barrier_s
 
-    @property
-    def received(self) -> bool:
-        """Whether all that travels down to it has arrived, as far as anybody knows; asked when it
-        is over. Of a real client that was lost, nobody knows."""
-        if DOWNLOAD in self.steps:
-            return self.steps.index(DOWNLOAD) < self.done
-        return self.done > 0 or bool(self.steps)
-
-    @property
-    def steps(self) -> Sequence[Step]:
-        """What its course goes through."""
-        return self.course.steps
-
-    def gates_ahead(self) -> list[str]:
-        """The barriers that it has yet to come to."""
-        first = self.done + bool(self.running or self.lost)
-        return [step.gate for step in self.steps[first:] if isinstance(step, Wait)]
-
     def tracks(self) -> Iterator[tuple[str, Leg]]:
         """Legs that the client's own track hides, each with the track it is drawn on: an upload
         that left while the client compressed, and work on the server."""
@@ -280,39 +233,6 @@ class Flight:
                 yield f"{leg.node}{LANE}steps", leg
             elif leg.hidden_s:
                 yield f"client {self.client}{LANE}link", leg
-
-    def lay_steps(self, handled: bool, laid: LaidSteps) -> None:
-        """Lay out its steps; `handled`: its device's profile knows what it takes to handle its
-        messages; `laid`: those of participations before it, as most are alike."""
-        task, choice = self.task, self.contribution.choice
-        if task.unpacking:
-            self.course = self._laid_out(handled)
-            return
-        alike = (
-            id(task.plan),
-            task.who.prototype,
-            task.downlink_bytes > 0,
-            handled,
-            choice.strategy,
-            self.contribution.k,
-            self.pull.arm.label,
-        )
-        plan, self.course = laid.get(alike, _NONE_LAID)
-        if plan is not task.plan:
-            self.course = self._laid_out(handled)
-            if len(laid) >= _MOST_LAID:  # a method may make a plan for each round
-                laid.clear()
-            laid[alike] = task.plan, self.course
-
-    def _laid_out(self, handled: bool) -> Course:
-        task, plan = self.task, self.task.plan
-        arrival: list[Step] = [DOWNLOAD] if task.downlink_bytes > 0 else []
-        if handled:
-            arrival.append(Do(CLIENT, Work("handling", task.model, 1), HANDLING))
-        arrival += units(task.unpacking if plan.steps else task.work)
-        packing = units(self.codec_work("compression"), "compression")
-        chunks = self.contribution.choice.codec.chunks if packing else 1
-        return plan_course(plan, arrival, packing, chunks)
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
         """The work on each compressed field of its upload, named as the tables name the choice."""
@@ -324,7 +244,7 @@ class Flight:
 
     def limited_s(self, phase: str) -> Mapping[str | None, float]:
         """Seconds for which each link was what limited the transfer of this phase."""
-        limited_s: Mapping[str | None, float] = _NOWHERE
+        limited_s: Mapping[str | None, float] = NOWHERE
         for leg in self.legs:
             if leg.phase == phase and leg.limited_s:
                 before_s, limited_s = limited_s, leg.limited_s

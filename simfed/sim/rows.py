@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from simfed.fleet.contract import Outcome
 from simfed.fleet.privacy import Account
 from simfed.fleet.tasks import count_told
+from simfed.ground.method import CLIENT
 from simfed.ground.plain import Plain
 from simfed.ground.records import make
-from simfed.ground.steps import CLIENT
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record import Recorder
@@ -24,49 +23,16 @@ from simfed.record.schema import (
     Round,
     Span,
 )
-from simfed.sim.aggregator import Closing
+from simfed.sim.aggregator import Merging
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
-from simfed.sim.server_work import PlayedWork
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """The times of one round."""
-
-    round: int
-    started_at_s: float
-    finished_at_s: float
-    waited_s: float
-    """Until the last awaited upload."""
-    server_s: float
-    merge_at_s: float
-    """When the server stopped waiting: its work comes after."""
-    delay_s: float
-    """Until somebody was there to be started."""
-    waits_for_all: bool
-    """Everybody started with the round and has ended when the server merges."""
-    filled: bool
-    """A client is free again as soon as its upload has arrived or is lost."""
-
-    @classmethod
-    def of(cls, closing: Closing, finished_at_s: float, *, filled: bool) -> Played:
-        """Of a merge that is done."""
-        return cls(
-            closing.round, closing.started_at_s, finished_at_s, closing.waited_s,
-            closing.server_s, closing.at_s, closing.delay_s, closing.waits_for_all, filled,
-        )  # fmt: skip
-
-    @property
-    def duration_s(self) -> float:
-        return self.waited_s + self.server_s
 
 
 class Settled(NamedTuple):
     """A participation, and the merge at which it ended: of its server, or of its edge server."""
 
     flight: Flight
-    played: Played
+    merging: Merging
 
 
 class Verdict(NamedTuple):
@@ -82,7 +48,7 @@ UNTOLD = Verdict()
 
 
 def make_round_row(
-    played: Played,
+    merging: Merging,
     flights: Sequence[Flight],
     outcome: Outcome,
     blame: Blame,
@@ -90,9 +56,9 @@ def make_round_row(
 ) -> Round | tuple[Plain, ...]:
     """The row of `rounds.parquet`; with an `account` of privacy, what it comes to is a column."""
     row = Round(
-        round=played.round,
-        started_at_s=played.started_at_s,
-        finished_at_s=played.finished_at_s,
+        round=merging.round,
+        started_at_s=merging.started_at_s,
+        finished_at_s=merging.finished_at_s,
         participants=len(flights),
         late=sum([flight.outcome == "late" for flight in flights]),
         dropped=sum([flight.lost for flight in flights]),
@@ -102,8 +68,8 @@ def make_round_row(
         critical_client=blame.client,
         critical_phase=blame.phase,
         critical_link=blame.link,
-        duration_s=played.duration_s,
-        server_s=played.server_s,
+        duration_s=merging.duration_s,
+        server_s=merging.server_s,
         saved_without_critical_s=blame.saved_s,
     )
     if account is None:
@@ -122,13 +88,13 @@ class End(NamedTuple):
     """Until then: it waits, or is away."""
 
 
-def find_end(flight: Flight, played: Played) -> End:
+def find_end(flight: Flight, merging: Merging) -> End:
     """When a client is free again, and what it does until then."""
-    if played.filled:
+    if merging.filled:
         return End(flight.ended_at_s, 0.0)
-    free_at_s = played.finished_at_s
-    if played.waits_for_all:
-        rest_s = played.duration_s - played.delay_s - flight.elapsed_s
+    free_at_s = merging.finished_at_s
+    if merging.waits_for_all:
+        rest_s = merging.duration_s - merging.delay_s - flight.elapsed_s
     else:
         rest_s = free_at_s - flight.started_at_s - flight.elapsed_s
     return make(End, (free_at_s, max(rest_s, 0.0)))  # a difference is rounded
@@ -143,7 +109,7 @@ def make_processor_row(flight: Flight, merge: int) -> ProcessorUse:
 def make_participation_row(
     flight: Flight,
     end: End,
-    played: Played,
+    merging: Merging,
     verdict: Verdict,
     energy_j: float | None,
     merge: int | None = None,
@@ -153,7 +119,7 @@ def make_participation_row(
     task, pull, rest_s = flight.task, flight.pull, end.rest_s
     waiting_s = flight.barrier_s + (0.0 if flight.away else rest_s)
     offline_s = rest_s if flight.away else 0.0
-    slack_s, merge = compute_slack_s(flight, played), played.round if merge is None else merge
+    slack_s, merge = compute_slack_s(flight, merging), merging.round if merge is None else merge
     who = task.round, task.client, task.who.prototype, task.model_version
     k = count_told(task, pull.arm, flight.contribution.k)
     if k is None:
@@ -166,21 +132,21 @@ def make_participation_row(
     return make(Participation, (*row, slack_s, flight.staleness, merge))
 
 
-def compute_slack_s(flight: Flight, played: Played) -> float | None:
+def compute_slack_s(flight: Flight, merging: Merging) -> float | None:
     """How much later its upload could have arrived without delaying the merge; None: it did not
     arrive."""
     if flight.lost:
         return None
-    if played.waits_for_all:
-        slack_s = played.waited_s - played.delay_s - flight.elapsed_s
+    if merging.waits_for_all:
+        slack_s = merging.waited_s - merging.delay_s - flight.elapsed_s
     else:
-        slack_s = played.merge_at_s - flight.ended_at_s
+        slack_s = merging.at_s - flight.ended_at_s
     return max(slack_s, 0.0)  # a difference is rounded
 
 
-def compute_spent(flight: Flight, played: Played, pace: float) -> Spent:
+def compute_spent(flight: Flight, merging: Merging, pace: float) -> Spent:
     """What a policy that watches time is told of a participation that arrived."""
-    slack_s = compute_slack_s(flight, played) or 0.0
+    slack_s = compute_slack_s(flight, merging) or 0.0
     work_s = flight.training_s + flight.compression_s
     return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s, pace)
 
@@ -202,8 +168,7 @@ def list_client_spans(flight: Flight, end: End) -> list[Span]:
                 until_s = min(at_s + seconds, free_s)
                 spans.append(make(Span, (track, kind, name, round, client, at_s, until_s)))
                 at_s = until_s
-    beside = flight.task.plan.steps or flight.course.packing
-    for lane, leg in flight.tracks() if beside else ():
+    for lane, leg in () if flight.chain else flight.tracks():
         until_s = leg.started_at_s + leg.duration_s
         spans.append(Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s))
     if end.rest_s > 0:
@@ -235,22 +200,20 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     for name, seconds in stood_s.items():
         spent_s[name] = max(spent_s[name] - seconds, 0.0)
         spent_s["idle"] += seconds
-    if flight.course.packing:
+    if not flight.chain:
         both_s = sum([leg.hidden_s - leg.held_s for leg in flight.legs])
         spent_s["uplink"] += both_s
         spent_s["idle"] -= both_s
     return spent_s
 
 
-def list_server_spans(
-    work: Iterable[PlayedWork], played: Played, track: str = "server"
-) -> Iterable[Span]:
+def list_server_spans(merging: Merging, track: str = "server") -> Iterable[Span]:
     """A server's work, one piece after another, up to the end of its merge."""
-    at_s = played.finished_at_s - played.server_s
-    for piece in work:
+    at_s = merging.finished_at_s - merging.server_s
+    for piece in merging.work:
         if piece.duration_s > 0:
-            until_s = min(at_s + piece.duration_s, played.finished_at_s)
-            yield Span(track, piece.kind, piece.name, played.round, piece.client, at_s, until_s)
+            until_s = min(at_s + piece.duration_s, merging.finished_at_s)
+            yield Span(track, piece.kind, piece.name, merging.round, piece.client, at_s, until_s)
             at_s = until_s
 
 

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
+from simpy.events import ProcessGenerator
+
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
 from simfed.fleet.edges import EdgeServer
@@ -31,14 +33,14 @@ from simfed.record.schema import PolicyValue
 from simfed.record.summary import average_over_clients
 from simfed.scenario import Scenario
 from simfed.sim import rows
-from simfed.sim.aggregator import Aggregator, Closing
+from simfed.sim.aggregator import Aggregator, Merging
 from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.clock import Clock
 from simfed.sim.edges import Edges
 from simfed.sim.flight import Flight
 from simfed.sim.modes import make_cloud_mode, make_server_mode
 from simfed.sim.population import Population
-from simfed.sim.rows import UNTOLD, Played, Settled, Verdict
+from simfed.sim.rows import UNTOLD, Settled, Verdict
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import World
 
@@ -101,7 +103,6 @@ class Simulation:
             )
         self._account = make_account(scenario, samples_of)
         self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
-        self._now_s = 0.0
         self._forced_arm: str | None = None
         self._version = 0
         self._shared_loss: dict[str, float] = {}
@@ -134,13 +135,13 @@ class Simulation:
         self._plays_again = plays_again
         if self._round < self._scenario.rounds:
             self._world.gather(stop_requested)
-        self._done = self._env.event()
         at_once = self._aggregator.mode.at_once(len(self._population))
         try:
             with self._total, _fewer_collections(at_once):
-                self._go_on()
-                self._env.run(until=self._done)
+                self._env.run(until=self._env.process(self._play()))
         except Exception as error:
+            if self._env.peek() == math.inf and isinstance(self._world, Clock):
+                self._world.check_stuck()
             raise unwrap_error(error) from None
 
     def wall_s(self) -> dict[str, float]:
@@ -263,15 +264,15 @@ class Simulation:
         return flights
 
     def work(
-        self, closing: Closing, merge: Callable[[], Outcome]
+        self, merging: Merging, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """See `Node`."""
         if self._edges is not None and self.last:
             self._edges.stop()
-        arrived = closing.arrived
+        arrived = merging.arrived
         contributions = [flight.contribution for flight in arrived]
-        work = partial(self._workload.server_work, closing.round, contributions)
-        return self._aggregator.world.merge(closing.round, arrived, work, merge)
+        work = partial(self._workload.server_work, merging.round, contributions)
+        return self._aggregator.world.merge(merging.round, arrived, work, merge)
 
     def lose(self, flight: Flight) -> None:
         """See `Node`. With what an edge server sent, all that it had merged is lost."""
@@ -286,13 +287,13 @@ class Simulation:
             self._workload.discard(flight.contribution)
         flight.forget_upload()
 
-    def merge(self, closing: Closing) -> Outcome:
+    def merge(self, merging: Merging) -> Outcome:
         """See `Node`."""
-        arrived = closing.arrived
+        arrived = merging.arrived
         weights = [self._aggregator.mode.weight(flight.staleness) for flight in arrived]
         with self._learning:
             contributions = [flight.contribution for flight in arrived]
-            outcome = self._workload.merge(closing.round, contributions, weights)
+            outcome = self._workload.merge(merging.round, contributions, weights)
         self._forced_arm = outcome.forced_arm
         # the first models' loss is told by the first merge: flights that hold them get to know it
         self._shared_loss |= outcome.shared_loss_before
@@ -301,23 +302,15 @@ class Simulation:
             self._shared_loss = {**self._shared_loss, **outcome.shared_loss}
         return outcome
 
-    def finish(self, closing: Closing, outcome: Outcome) -> None:
-        """See `Node`."""
-        self._now_s = self._env.now
-        self._turns.clear()
-        played = Played.of(closing, self._now_s, filled=self._aggregator.mode.filled)
-        self._record(closing, played, outcome)
-        self._border(outcome)
-        self._go_on()
+    def _play(self) -> ProcessGenerator:
+        """Make one merge after another."""
+        while self._round < self._scenario.rounds:
+            merging, outcome = yield from self._aggregator.merge()
+            self._turns.clear()
+            self._record(merging, outcome)
+            self._border(outcome)
 
-    def _go_on(self) -> None:
-        """Begin the next round, or the run is over."""
-        if self._round < self._scenario.rounds:
-            self._aggregator.begin()
-        else:
-            self._done.succeed()
-
-    def _reward(self, flight: Flight, outcome: Outcome, played: Played, pace: float) -> Verdict:
+    def _reward(self, flight: Flight, outcome: Outcome, merging: Merging, pace: float) -> Verdict:
         """Tell the client's policy what its pull was worth."""
         losses = outcome.local_loss
         before, after = losses.get(flight.task.label, (None, None)) if losses else (None, None)
@@ -329,7 +322,7 @@ class Simulation:
             policy.void(flight.pull)
             return UNTOLD
         if watches(policy):
-            policy.watch(flight.pull, rows.compute_spent(flight, played, pace))
+            policy.watch(flight.pull, rows.compute_spent(flight, merging, pace))
         if not policy.learns and after is None:
             return UNTOLD
         rule = self._population.reward_rule(flight.client)
@@ -357,55 +350,55 @@ class Simulation:
 
     # ---- facts -----------------------------------------------------------------------------------
 
-    def blame_clients(self, closing: Closing) -> Blame:
+    def blame_clients(self, merging: Merging) -> Blame:
         """Who held up a merge of clients' uploads."""
-        taken, work = closing.taken, closing.work
-        if closing.waits_for_all and taken:
+        taken, work = merging.taken, merging.work
+        if merging.waits_for_all and taken:
             return blame_round(taken, work, self._world.network, resent=self._may_resend)
-        return blame_last(closing.last, work, _find_other_cause(closing))
+        return blame_last(merging.last, work, _find_other_cause(merging))
 
-    def _record(self, closing: Closing, played: Played, outcome: Outcome) -> None:
+    def _record(self, merging: Merging, outcome: Outcome) -> None:
         if self._edges is None:
-            who = self.blame_clients(closing)
-            settled = [make(Settled, (flight, played)) for flight in closing.taken]
+            who = self.blame_clients(merging)
+            settled = [make(Settled, (flight, merging)) for flight in merging.taken]
         else:
-            who = self._edges.blame(closing, _find_other_cause(closing))
-            self._edges.note_merge("server", played.round, closing, played)
-            settled = self._edges.settle(closing)
+            who = self._edges.blame(merging, _find_other_cause(merging))
+            self._edges.note_merge("server", merging.round, merging)
+            settled = self._edges.settle(merging)
         flights = [flight for flight, _ in settled]
         paces = paces_of((0, 0) if f.lost else (f.uplink_bytes, f.uplink_s) for f in flights)
         verdicts = [
-            self._reward(flight, outcome, merge, pace)
-            for (flight, merge), pace in zip(settled, paces, strict=True)
+            self._reward(flight, outcome, own, pace)
+            for (flight, own), pace in zip(settled, paces, strict=True)
         ]
         with self._recording:
             into = self._recorder
-            into.rounds.append(rows.make_round_row(played, flights, outcome, who, self._account))
+            into.rounds.append(rows.make_round_row(merging, flights, outcome, who, self._account))
             into.prototypes.extend(
                 rows.list_prototype_rows(outcome, into.own.get("prototypes", ()))
             )
             columns = into.own.get("clients", ())
             into.clients.extend(rows.list_client_rows(outcome, columns, self._account))
-            for (flight, merge), verdict in zip(settled, verdicts, strict=True):
+            for (flight, own), verdict in zip(settled, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
                 self._population.tell(flight.client, whole_s, verdict.local_loss)
-                end = rows.find_end(flight, merge)
+                end = rows.find_end(flight, own)
                 powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
                 energy_j = self._world.energy_j(flight.client, powered_s)
                 into.participations.append(
-                    rows.make_participation_row(flight, end, merge, verdict, energy_j, played.round)
+                    rows.make_participation_row(flight, end, own, verdict, energy_j, merging.round)
                 )
                 if flight.busy is not None:
-                    into.processor.append(rows.make_processor_row(flight, played.round))
+                    into.processor.append(rows.make_processor_row(flight, merging.round))
                 into.spans.extend(rows.list_client_spans(flight, end))
-            into.spans.extend(rows.list_server_spans(closing.work, played))
-            rows.record_links(into, self._world.uses, played.round)
+            into.spans.extend(rows.list_server_spans(merging))
+            rows.record_links(into, self._world.uses, merging.round)
             into.settle()
 
     def _border(self, outcome: Outcome) -> None:
         """What happens between two rounds: progress, a checkpoint, a stop."""
         if self._progress is not None:
-            self._progress(self._round, self._now_s, self._mean_measure(outcome))
+            self._progress(self._round, self._env.now, self._mean_measure(outcome))
         kept = self._plays_again(self._round)
         last = self._round == self._scenario.rounds
         stop = not last and self._stop_requested()
@@ -457,12 +450,12 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _find_other_cause(closing: Closing) -> str:
+def _find_other_cause(merging: Merging) -> str:
     """What ended the wait for a merge that waited for nobody in particular; the server's own work
     where there was nobody to wait for."""
-    if closing.struck:
+    if merging.struck:
         return "restart"
-    waited = closing.taken or closing.waited_s > closing.delay_s
+    waited = merging.taken or merging.waited_s > merging.delay_s
     return "deadline" if waited else "server"
 
 

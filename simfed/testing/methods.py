@@ -139,6 +139,11 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     second = plans(type(method)(**method.options), asked[::-1])
     require(first == second == plans(method, asked), "equal plans, whenever they are asked for")
     require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
+    if tasks.story is not None:
+        for round, client in asked:
+            who, plan = tasks.who(client), method.plan(tasks.setting, tasks.who(client), round)
+            told = [tasks.story.rehearse(who, round, plan).verbs for _ in range(2)]
+            require(told[0] == told[1], f"a story told alike twice; client {client}, round {round}")
     auxiliary = dict(method.auxiliary(tasks.setting))
     for (round, client), (down, work, up, at_server) in first.items():
         where = f"; client {client}, round {round}"

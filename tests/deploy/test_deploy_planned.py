@@ -1,6 +1,6 @@
 """What a scenario plans to go wrong, on top of what really does: presence, failures, restarts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import deploy_worlds as worlds
 import pytest
@@ -8,7 +8,6 @@ from test_deploy_loopback import assert_same_learning
 
 import simfed
 from simfed.ground.errors import InputError
-from simfed.ground.steps import DOWNLOAD, UPLOAD, message_up
 from simfed.learn.methods import Averaging
 from simfed.verify.run import verify
 
@@ -51,8 +50,10 @@ def test_a_server_restarts_and_loses_what_it_got(tmp_path):
 class TwoTrips(Averaging):
     """Averaging whose clients say something before they begin."""
 
-    def plan(self, setting, who, round):
-        return replace(super().plan(setting, who, round), steps=(DOWNLOAD, message_up(8.0), UPLOAD))
+    def participate(self, setting, client):
+        yield from client.receive()
+        yield from client.send(8.0)
+        yield from client.send()
 
 
 DENSE = {

@@ -9,8 +9,6 @@ import torch
 
 import simfed
 from simfed.compress import Selection
-from simfed.ground.method import Plan
-from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, Wait, message_down, message_up
 from simfed.learn.data import Dataset
 from simfed.learn.methods.fedavg import FedAvg
 from simfed.policy import Policy, Pull
@@ -24,13 +22,14 @@ class WithKeys(FedAvg):
 
     stays_s: Annotated[float, "seconds after which the barrier opens"] = 1e9
 
-    def plan(self, setting, who, round):
-        plan = super().plan(setting, who, round)
-        work = [Do(CLIENT, unit, unit.quantity) for unit in plan.work]
-        gate = Wait("keys", deadline_s=self.stays_s)
-        keys = message_up(640.0), gate, message_down(64.0 * setting.participants)
-        steps = (*keys, DOWNLOAD, *work, message_up(3000.0), UPLOAD)
-        return Plan(plan.down, plan.work, plan.up, steps=steps)
+    def participate(self, setting, client):
+        yield from client.send(640.0)
+        yield from client.wait("keys", deadline_s=self.stays_s)
+        yield from client.receive(64.0 * setting.participants)
+        yield from client.receive()
+        yield from client.work()
+        yield from client.send(3000.0)
+        yield from client.send()
 
 
 class Normed(torch.nn.Sequential):

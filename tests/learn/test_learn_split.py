@@ -9,17 +9,8 @@ import torch
 import torch.nn.functional as F
 
 import simfed
-from simfed.ground.method import Field, Plan, Work
+from simfed.ground.method import SERVER, Field, Plan, Work
 from simfed.ground.registry import register, registry
-from simfed.ground.steps import (
-    CLIENT,
-    DOWNLOAD,
-    SERVER,
-    UPLOAD,
-    Do,
-    message_down,
-    message_up,
-)
 from simfed.learn.catalogue import facts
 from simfed.learn.methods.averaging import Averaging
 from simfed.verify.invariants import verify
@@ -37,7 +28,18 @@ class SplitFed(Averaging):
     """The model is cut behind its convolutions; both halves are averaged over clients."""
 
     def plan(self, setting, who, round):
-        return _plan(who.parameters, setting.steps(who))
+        return _plan(who.parameters)
+
+    def participate(self, setting, client):
+        forward, served, backward = _units()
+        yield from client.receive()
+        for _ in range(setting.steps(client.who)):
+            yield from client.work(forward)
+            yield from client.send(BATCH * (4.0 * ACTIVATIONS + 1.0))  # a label is a byte
+            yield from client.work(served, at=SERVER)
+            yield from client.receive(BATCH * 4.0 * ACTIVATIONS)
+            yield from client.work(backward)
+        yield from client.send()
 
     def send(self, server, who, round):
         return {"half": server[who.prototype]["weights"][:CUT]}
@@ -80,26 +82,20 @@ _SERVER_HALF = {}
 
 
 @lru_cache
-def _plan(parameters, steps):
-    model = facts(MODEL, "mnist-mini")
-    step = model.train_flops
-    # forward once, backward twice, and nobody wants the gradient of the images
-    ahead, back = CLIENT_FLOPS / step, (2 * CLIENT_FLOPS - FIRST_FLOPS) / step
-
-    def unit(node, share, kind):
-        return Do(node, Work("training", MODEL, BATCH, share, kind=kind), kind)
-
-    batch = (
-        unit(CLIENT, ahead, "forward"),
-        message_up(BATCH * (4.0 * ACTIVATIONS + 1.0)),  # a label is a byte
-        unit(SERVER, 1 - ahead - back, "server half"),
-        message_down(BATCH * 4.0 * ACTIVATIONS),
-        unit(CLIENT, back, "backward"),
-    )
+def _plan(parameters):
     down = {"half": Field("weights", CUT)}
     rest = Field("rest", parameters - CUT, value_bytes=0.0)  # it never leaves the server
-    up = {"half": Field("half", CUT), "rest": rest}
-    return Plan(down, (), up, steps=(DOWNLOAD, *batch * steps, UPLOAD))
+    return Plan(down, (), {"half": Field("half", CUT), "rest": rest})
+
+
+@lru_cache
+def _units():
+    """Forward and, after the server's half, backward."""
+    step = facts(MODEL, "mnist-mini").train_flops
+    # forward once, backward twice, and nobody wants the gradient of the images
+    ahead, back = CLIENT_FLOPS / step, (2 * CLIENT_FLOPS - FIRST_FLOPS) / step
+    shares = {"forward": ahead, "server half": 1 - ahead - back, "backward": back}
+    return [Work("training", MODEL, BATCH, share, kind=kind) for kind, share in shares.items()]
 
 
 def _split(vector, shapes):

@@ -49,7 +49,7 @@ def test_no_class_overrides_what_is_private_to_another_module(room):
 
 def test_an_override_would_be_found():
     class Meddling(simfed.sim.Simulation):
-        def _go_on(self):
-            self._done.succeed()
+        def _border(self, outcome):
+            self.stopped = True
 
     assert len(list(private_overrides(Meddling))) == 1

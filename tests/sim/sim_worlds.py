@@ -129,6 +129,7 @@ def build(
         server_device=server_device,
         presence=presence,
         faults=faults,
+        story=workload.tasks.story,
     )
     simulation = Simulation(
         plain,

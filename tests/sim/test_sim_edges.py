@@ -1,6 +1,6 @@
 """Edge servers: to their clients a server, to the cloud a client."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from test_sim_verify import at, tamper
@@ -14,7 +14,6 @@ from simfed.experiment.running import (
     make_method_workload,
     make_time_only_workload,
 )
-from simfed.ground.steps import CLIENT, DOWNLOAD, UPLOAD, Do, message_up
 from simfed.learn.methods import Averaging
 from simfed.record import Recorder
 from simfed.report.timeline import build_timeline
@@ -261,10 +260,11 @@ class Talking(Averaging):
 
     two_levels = True
 
-    def plan(self, setting, who, round):
-        plan = super().plan(setting, who, round)
-        steps = (DOWNLOAD, message_up(64.0), Do(CLIENT, plan.work[0], "training"), UPLOAD)
-        return replace(plan, steps=steps)
+    def participate(self, setting, client):
+        yield from client.receive()
+        yield from client.send(64.0)
+        yield from client.work()
+        yield from client.send()
 
 
 PRIVATE = {

@@ -9,21 +9,13 @@ from test_sim_clock import spans
 from test_sim_policies import lose_at
 
 import simfed
-from simfed.ground.method import Field, Method, Plan, Work
+from simfed.ground.method import SERVER, Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
-from simfed.ground.steps import (
-    CLIENT,
-    SERVER,
-    UPLOAD,
-    Do,
-    Wait,
-    message_up,
-)
 from simfed.net import Star
 from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
-TRAINING = Do(CLIENT, Work("training", MODEL, 32), "training")
+TRAINING = Work("training", MODEL, 32)
 UP = {"counts": Field("counts", 250)}
 
 
@@ -32,8 +24,12 @@ class Served(Method):
     """Each client's 1000 bytes are worked on by the server before it goes on."""
 
     def plan(self, setting, who, round):
-        served = Do(SERVER, Work("training", MODEL, 32), "half")
-        return Plan({}, (), UP, steps=(message_up(1000.0), served, UPLOAD))
+        return Plan({}, (), UP)
+
+    def participate(self, setting, client):
+        yield from client.send(1000.0)
+        yield from client.work(TRAINING._replace(kind="half"), at=SERVER)
+        yield from client.send()
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,12 @@ class Gated(Method):
     """Trains and waits at a barrier with a deadline."""
 
     def plan(self, setting, who, round):
-        return Plan({}, (), UP, steps=(TRAINING, Wait("sums", deadline_s=1.5), UPLOAD))
+        return Plan({}, (TRAINING,), UP)
+
+    def participate(self, setting, client):
+        yield from client.work()
+        yield from client.wait("sums", deadline_s=1.5)
+        yield from client.send()
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
-"""Plans that say their steps: messages beside the model, and barriers."""
+"""Methods that tell their own story: messages beside the model, and barriers."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -8,25 +9,14 @@ from test_sim_clock import spans
 from test_sim_policies import lose_at
 
 import simfed
-from simfed.ground.errors import InputError, InputErrors
+from simfed.ground.errors import InputError, InputErrors, RunFailed
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
-from simfed.ground.steps import (
-    CLIENT,
-    DOWNLOAD,
-    UPLOAD,
-    Do,
-    Send,
-    Wait,
-    check_steps,
-    message_down,
-    message_up,
-)
 from simfed.net import Star
 from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
-TRAINING = Do(CLIENT, Work("training", MODEL, 32), "training")
+TRAINING = Work("training", MODEL, 32)
 
 
 @dataclass(frozen=True)
@@ -36,12 +26,18 @@ class Staged(Method):
     gate: str = "shares"
 
     def plan(self, setting, who, round):
-        stages = (
-            message_up(1000.0), Wait("keys"), message_down(2000.0), TRAINING,
-            message_up(500.0), Wait(self.gate), DOWNLOAD, UPLOAD,
-        )  # fmt: skip
         down = {"weights": Field("weights", who.parameters)}
-        return Plan(down, (), {"counts": Field("counts", 250)}, steps=stages)
+        return Plan(down, (TRAINING,), {"counts": Field("counts", 250)})
+
+    def participate(self, setting, client):
+        yield from client.send(1000.0)
+        yield from client.wait("keys")
+        yield from client.receive(2000.0)
+        yield from client.work()
+        yield from client.send(500.0)
+        yield from client.wait(self.gate)
+        yield from client.receive()
+        yield from client.send()
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,14 @@ class Split(Method):
     half is priced by its share of the work."""
 
     def plan(self, setting, who, round):
-        half = Do(CLIENT, Work("training", MODEL, 32, 0.5, kind="half"), "half")
-        batch = half, message_up(800.0), message_down(400.0)
-        up = {"counts": Field("counts", 250)}
-        return Plan({}, (), up, steps=(*batch, *batch, *batch, UPLOAD))
+        return Plan({}, (), {"counts": Field("counts", 250)})
+
+    def participate(self, setting, client):
+        for _ in range(3):
+            yield from client.work(Work("training", MODEL, 32, 0.5, kind="half"))
+            yield from client.send(800.0)
+            yield from client.receive(400.0)
+        yield from client.send()
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +63,8 @@ def _registered():
     yield
     registry("method").remove("staged")
     registry("method").remove("split")
+    with suppress(KeyError):
+        registry("method").remove("told")
 
 
 def world(
@@ -182,11 +184,10 @@ def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
 
     @dataclass(frozen=True)
     class Talking(FedAvg):
-        def plan(self, setting, who, round):
-            plan = super().plan(setting, who, round)
-            work = (Do(CLIENT, unit, unit.quantity) for unit in plan.work)
-            steps = message_up(1e4), Wait("keys"), DOWNLOAD, *work, UPLOAD
-            return Plan(plan.down, plan.work, plan.up, steps=steps)
+        def participate(self, setting, client):
+            yield from client.send(1e4)
+            yield from client.wait("keys")
+            yield from super().participate(setting, client)
 
     register("method", "talking", Talking, replace=True)
     try:
@@ -206,19 +207,105 @@ def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
         simfed.run(asynchronous, time_only=True, progress=False)
 
 
+def told(tell):
+    """A method whose clients do this."""
+
+    @dataclass(frozen=True)
+    class Told(Split):
+        def participate(self, setting, client):
+            return tell(client)
+
+    register("method", "told", Told, replace=True)
+    return {**SCENARIO, "rounds": 1, "method": "told"}
+
+
+def never_tells(client):
+    client.work()
+    yield from client.send()
+
+
+def yields_a_verb(client):
+    yield client.send()
+
+
+def sends_twice(client):
+    yield from client.send()
+    yield from client.send()
+
+
+def goes_on_for_ever(client):
+    while True:
+        yield from client.work()
+
+
+def breaks(client):
+    yield from client.receive()
+    raise KeyError("no such key")
+
+
+def waits_alone(client):
+    yield from client.wait(f"for {client.who.client}")
+    yield from client.send()
+
+
+def waits_no_time(client):
+    yield from client.wait("end", deadline_s=0.0)
+
+
+def sends_less_than_nothing(client):
+    yield from client.send(-1.0)
+
+
+def works_nowhere(client):
+    yield from client.work(at="edge")
+
+
 @pytest.mark.parametrize(
-    ("steps", "sentence"),
+    ("tell", "sentence"),
     [
-        ((DOWNLOAD, Wait("a"), UPLOAD, Wait("a")), "barriers of different names"),
-        ((DOWNLOAD,), "UPLOAD once"),
-        ((UPLOAD,), "DOWNLOAD once"),
-        ((DOWNLOAD, UPLOAD, Send("sideways", 1.0)), "phase download or upload"),
-        ((DOWNLOAD, UPLOAD, message_up(-1.0)), "at least 0 bytes"),
-        ((DOWNLOAD, UPLOAD, Do("edge", TRAINING.work, "training")), "on the client or the server"),
-        ((DOWNLOAD, UPLOAD, Wait("end", deadline_s=0.0)), "a deadline above 0 s at barrier end"),
+        (lambda client: None, "client 0 is told nothing with `yield from`; it stood at its begin"),
+        (lambda client: client.receive(), "client 0 ends without send(), though the plan"),
+        (never_tells, "client 0 comes to send() before the verb ahead of it is told"),
+        (yields_a_verb, "client 0 yields a generator, where every verb is told with `yield from`"),
+        (sends_twice, "client 0 sends twice; it stood at send()"),
+        (goes_on_for_ever, "client 0 never ends: it is told 1,000,000 verbs; it stood at work"),
+        (breaks, "client 0 raises KeyError: 'no such key'; it stood at receive()"),
+        (waits_alone, "client 0 waits for nobody at barrier 'for 0'"),
+        (waits_no_time, "client 0 waits at barrier 'end' for 0.0 s, not for more than 0 s"),
+        (sends_less_than_nothing, "client 0 has send move -1.0 bytes; it stood at its beginning"),
+        (works_nowhere, "client 0 works at 'edge', which is neither client nor server"),
     ],
 )
-def test_steps_that_nobody_can_carry_out_are_refused(steps, sentence):
-    plan = Plan({"a": Field("weights", 1)}, (), {"b": Field("update", 1)}, steps=steps)
-    with pytest.raises(InputError, match=sentence):
-        check_steps(plan)
+def test_a_story_that_cannot_be_played_is_refused_before_the_run(tell, sentence):
+    with pytest.raises(InputErrors) as raised:
+        simfed.run(told(tell), time_only=True, progress=False)
+    assert f"method: the story of told: {sentence}" in str(raised.value)
+
+
+def crossed(client):
+    """Of two clients each waits for the other elsewhere."""
+    for barrier in ("even", "odd")[:: 1 if client.who.client % 2 else -1]:
+        yield from client.wait(barrier)
+    yield from client.send()
+
+
+def test_clients_that_wait_for_each_other_for_ever_are_named():
+    with pytest.raises(RunFailed) as raised:
+        simfed.run(told(crossed), time_only=True, progress=False)
+    assert str(raised.value) == (
+        "the story of told never ends: client 0 stands at wait('odd'), client 1 stands at "
+        "wait('even'), client 2 stands at wait('odd'), client 3 stands at wait('even'), and "
+        "nothing is on the clock"
+    )
+
+
+def goes_astray(client):
+    """Ends otherwise in the second round, which no check before the run has seen."""
+    yield from client.receive()
+    if client.round < 2:
+        yield from client.send()
+
+
+def test_a_story_that_goes_astray_later_ends_the_run_in_a_sentence():
+    with pytest.raises(InputError, match=r"the story of told: client 0 ends without send\(\)"):
+        simfed.run({**told(goes_astray), "rounds": 3}, time_only=True, progress=False)

@@ -169,6 +169,15 @@ def ask_file(_: str, written: str) -> None:
         raise add_line(error, overridden=False) from None
 
 
+def ask_text(argument: str, written: str) -> None:
+    """An expression of a module, `NAME MODULE: f(path, text)`; the file NAME has the text."""
+    name, _, argument = argument.partition(" ")
+    module, _, expression = argument.partition(": ")
+    path, text = Path(name), written + "\n"
+    path.write_text(text)
+    eval(expression, {**vars(importlib.import_module(module)), "path": path, "text": text})
+
+
 def ask_command(_: str, written: str) -> str:
     """A command line without `simfed`: the exit code, then what it says on standard error.
 
@@ -204,6 +213,7 @@ ASKED: dict[str, Callable[[str, str], str | None]] = {
     "study": ask_study,
     "file": ask_file,
     "call": ask_call,
+    "text": ask_text,
     "command": ask_command,
 }
 

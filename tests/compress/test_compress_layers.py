@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from simfed.compress import codec_from_spec, undo, with_error_feedback
-from simfed.compress.choice import Choice
 from simfed.compress.layers import PerLayer
 from simfed.ground.errors import InputError
 from simfed.ground.method import Layers
@@ -117,25 +116,3 @@ def test_a_pattern_that_matches_nothing_is_refused(plain, sentence):
 def test_layers_need_names(layout):
     with pytest.raises(InputError, match="a field whose layers have names"):
         PerLayer.read(PLAIN).size_bytes(D, 1, "fixed", layout)
-
-
-@pytest.mark.parametrize(
-    ("plain", "sentence"),
-    [
-        (
-            {"conv*": "top-k"},
-            r"layers: conv\*: got 'top-k', expected a level behind it, such as top-k@1%",
-        ),
-        ({"conv*": "ef21"}, "without memory of its own that allows error feedback"),
-        ({"conv*": "powersgd"}, "without memory of its own that allows error feedback"),
-        ({"conv*": "terngrad"}, "without memory of its own that allows error feedback"),
-        ({"conv*": {"layers": {"*": "qsgd"}}}, "without memory of its own"),
-        ({"a,b": "qsgd"}, "a pattern of names"),
-        ({"conv*": "qsdg"}, "did you mean 'qsgd'"),
-        ({}, "a strategy for each pattern"),
-        ("qsgd", "a strategy for each pattern"),
-    ],
-)
-def test_wrong_layers_are_one_sentence(plain, sentence):
-    with pytest.raises(InputError, match=sentence):
-        Choice.read({"layers": plain})

@@ -174,35 +174,6 @@ def test_rows_of_unknown_shape_are_taken_with_a_warning(tmp_path):
     assert "3×64×64" in warning
 
 
-@pytest.mark.parametrize(
-    ("shape", "says"),
-    [
-        ("{input: [3, 32, 32]}", "the keys input, classes, d, forward_flops, train_flops"),
-        ("{flops: 0}", "FLOPs above 0"),
-        ("{flops: x}", "a number of at least 0"),
-        ("7", "flops alone"),
-        (
-            "{input: 28, classes: 0, d: 5, forward_flops: 1, train_flops: 1}",
-            "whole numbers above 0",
-        ),
-        (
-            "{input: [], classes: 1, d: 5, forward_flops: 1, train_flops: 1}",
-            "whole numbers above 0",
-        ),
-        (
-            "{input: [2.5], classes: 1, d: 5, forward_flops: 1, train_flops: 1}",
-            "whole numbers above",
-        ),
-    ],
-)
-def test_what_is_no_shape_is_refused(tmp_path, shape, says):
-    path = tmp_path / "p.yaml"
-    path.write_text(f"kind: table\ntraining: {{net: {{8: 1 s}}}}\nmeasured_on: {{net: {shape}}}\n")
-    with pytest.raises(InputError, match=says) as caught:
-        load_profile(path)
-    assert "measured_on.net" in str(caught.value)
-
-
 def test_a_shape_of_what_has_no_times_is_refused(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("{kind: table, training: {net: {8: 1 s}}, measured_on: {nett: {flops: 1}}}")

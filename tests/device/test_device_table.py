@@ -84,41 +84,10 @@ def test_threads_are_a_whole_number_however_it_is_written(tmp_path):
     ("text", "names"),
     [
         ("", "the column model and seconds"),
-        ("quantity,model\ntraining,m\n", "the column seconds and k, batch_size or samples"),
-        ("model,samples,seconds\nm,1,1\n", "the column quantity"),
-        (HEAD + "training,m,,,32,0.1\n", "at least two rows"),
-        (
-            HEAD + "training,m,,,32,0.1\ntraining,m,,,32,-0.1\n",
-            "expected a time above 0 in seconds, without its unit",
-        ),
-        (
-            HEAD + "training,m,,,32,0.1\ntraining,m,,,32,0\n",
-            "expected a time above 0 in seconds, without its unit",
-        ),
-        (
-            HEAD + "training,m,,,32,0.1\ntraining,m,,,32,100 ms\n",
-            "got '100 ms', expected a time above 0 in seconds, without its unit",
-        ),
-        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,nan\n", "line 3: seconds"),
-        (HEAD + "training,m,,,32,0.1\ntraining,m,,,,0.1\n", "line 3: batch_size or samples"),
-        (HEAD + "compression,m,top-k,10,,1\ncompression,m,topk,10,,1\n", "did you mean 'top-k'?"),
-        (
-            HEAD + "compression,m,top-k,10,,1\ncompression,m,top-k,0,,1\n",
-            "line 3: k: got '0', expected a k of at least 1",
-        ),
-        (HEAD + "trainin,m,,,32,0.1\n", "did you mean 'training'?"),
-        (HEAD + "training,,,,32,0.1\n", "line 2: model: got '', expected the name of a model"),
         (
             HEAD + "training," + 200_000 * "m" + ",,,32,0.1\n",
             "cannot be read: field larger than field limit (131072)",
         ),
-        (HEAD + "training,m,,,32,0.1\ntraining,m,,,32,12\n", "0.1 s in line 2 and 12 s in line 3"),
-        (
-            HEAD + "".join(f"training,m,,,32,{s}\n" for s in (0.1, 0.1, 0.1, 0.001, 100)),
-            "0.001 s in line 5 and 100 s in line 6",  # two of five, more than a third
-        ),
-        (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,300\n", "0.1 s at 32 and 300 s at 64"),
-        (HEAD + "training,m,,,32,0.1\ntraining,m,,,64,0.0001\n", "0.1 s at 32 and 0.0001 s at 64"),
     ],
 )
 def test_rows_that_cannot_be_are_refused(tmp_path, text, names):

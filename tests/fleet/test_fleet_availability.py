@@ -17,7 +17,6 @@ from simfed.fleet.availability import (
     Intervals,
     Markov,
     PresenceTrace,
-    read_trace,
 )
 from simfed.fleet.columns import Fleet
 from simfed.ground.errors import InputError
@@ -226,42 +225,6 @@ def test_a_million_markov_clients_cost_columns_and_their_changes():
     fleet = Markov(Streams(0), np.arange(1_000_000), 2 * H, 8 * H)
     assert abs(fleet.mask(0.0).mean() - 0.2) < 4.5 * 0.4 / 1000
     assert abs(fleet.mask(600.0).mean() - 0.2) < 4.5 * 0.4 / 1000
-
-
-@pytest.mark.parametrize(
-    ("rows", "sentence"),
-    [
-        (
-            "0,5,5",
-            "row 1: got [5.0, 5.0], expected an interval from an instant of at least "
-            "0 s to a later one",
-        ),
-        (
-            "0,1,2\n0,9,7",
-            "row 2: got [9.0, 7.0], expected an interval from an "
-            "instant of at least 0 s to a later one",
-        ),
-        (
-            "0,-1,2",
-            (
-                "row 1: got [-1.0, 2.0], expected an interval from an instant of at "
-                "least 0 s to a later one"
-            ),
-        ),
-        (
-            "3,1,4\n0,0,9\n3,3,7",
-            "got [[1.0, 4.0], [3.0, 7.0]], expected intervals of client 3 that do not overlap",
-        ),
-        ("0.5,1,4", "column client, row 1: got 0.5, expected a client's number, from 0 on"),
-        ("0,soon,4", "column from_s, row 1: got 'soon', expected a finite number"),
-    ],
-)
-def test_a_trace_that_is_none_is_one_sentence(tmp_path, rows, sentence):
-    (tmp_path / "t.csv").write_text(f"client,from_s,to_s\n{rows}\n")
-    with pytest.raises(InputError) as refused:
-        read_trace(str(tmp_path / "t.csv"))
-    assert sentence in str(refused.value)
-    assert str(tmp_path / "t.csv") in refused.value.where
 
 
 def scenario(folder, *groups):

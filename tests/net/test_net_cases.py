@@ -50,78 +50,12 @@ def test_keys_of_the_users_own_are_left_alone():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"links": []}, r"links: got \[\], expected a list that is not empty"),
-        ({"flows": None}, "flows: got None, expected a list that is not empty"),
-        ({"links": [3]}, r"links\[0\]: got 3, expected a mapping"),
-        (
-            link(capacity_bytes_per_s=0),
-            r"links\[0\].capacity_bytes_per_s: got 0, "
-            r"expected a number above 0",
-        ),
-        (link(capacity_bytes_per_s=-1.5), "got -1.5, expected a number above 0"),
-        (link(capacity_bytes_per_s=float("nan")), "got nan, expected a number above 0"),
-        (link(capacity_bytes_per_s=float("inf")), "got inf, expected a number above 0"),
-        (link(capacity_bytes_per_s="50 Mbps"), "got '50 Mbps', expected a number above 0"),
-        (link(capacity_bytes_per_s=True), "got True, expected a number above 0"),
-        ({"links": [{"latency_s": 1}]}, "got 'nothing', expected a number above 0"),
-        (
-            link(latency_s=-1),
-            r"links\[0\].latency_s: got .+, expected a number of at "
-            r"least 0",
-        ),
-        (link(loss=1), r"links\[0\].loss: got 1, expected a number from 0 to below 1"),
         (link(latencys=2), None),  # close to latency_s, which is there: a key of the user's own
-        (flow(start_s=-1), r"flows\[0\].start_s: got .+, expected a number of at least 0"),
-        (
-            flow(start_s=None),
-            r"flows\[0\].start_s: got None, expected a number of at "
-            r"least 0",
-        ),
-        (flow(size_bytes=float("nan")), r"flows\[0\].size_bytes"),
-        (
-            flow(weight=0),
-            r"flows\[0\].weight: got 0, expected a number from 1e-09 to "
-            r"1e\+09",
-        ),
-        (
-            flow(weight=1e-320),
-            r"flows\[0\].weight: got .+, expected a number from "
-            r"1e-09 to 1e\+09",
-        ),
-        (
-            flow(weight=1e300),
-            r"flows\[0\].weight: got .+, expected a number from "
-            r"1e-09 to 1e\+09",
-        ),
-        (
-            flow(size_bytes=10**400),
-            r"flows\[0\].size_bytes: got 1000.*, expected a "
-            r"number of at least 0",
-        ),
         (
             link(latency_s=np.float32("inf")),
             r"links\[0\].latency_s: got .+, expected "
             r"a number of at least 0",
         ),
-        (link(loss=0.1), r"links\[0\].loss: model fluid ignores losses"),
-        (
-            flow(wieght=2),
-            r"flows\[0\]: got 'wieght', expected one of the keys .* \(did you mean "
-            r"'weight'\?\)",
-        ),
-        (
-            flow(cap_bytes_per_s=-2),
-            r"flows\[0\].cap_bytes_per_s: got -2, expected a "
-            r"number above 0",
-        ),
-        (flow(finish_s="soon"), r"flows\[0\].finish_s: got 'soon', expected a number"),
-        (flow(path=[1]), r"flows\[0\].path: got 1, expected indices of links from 0 to 0"),
-        (flow(path=[-1]), "got -1, expected indices of links from 0 to 0"),
-        (flow(path=[0.0]), "got 0.0, expected indices of links from 0 to 0"),
-        (flow(path=[True]), "got True, expected indices of links from 0 to 0"),
-        (flow(path=[]), "a list of indices of links"),
-        (flow(path="0"), "a list of indices of links"),
-        (flow(path=[0, 0]), "each link at most once"),
     ],
 )
 def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):

@@ -6,7 +6,6 @@ from math import sqrt
 
 import pytest
 
-from simfed.ground.errors import InputError
 from simfed.net import (
     Access,
     FlowStart,
@@ -162,29 +161,3 @@ def test_models_come_by_name_by_options_or_as_objects():
     assert make_model({"kind": "tcp", "initial_window": 4}) == Tcp(initial_window=4)
     model = Tcp(handshake=False)
     assert make_model(model) is model
-
-
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        (
-            "tpc",
-            r"got 'tpc', expected a network model: fluid or tcp \(did you mean "
-            r"'tcp'\?\)",
-        ),
-        ({"kind": "tcp", "handshak": False}, r"an option of model tcp: .*did you mean 'handshake'"),
-        ({"kind": "fluid", "handshake": False}, "an option of model fluid: none"),
-        ({"kind": "tcp", "initial_window": 0}, "initial_window: got 0, expected a number above 0"),
-        (
-            {"kind": "tcp", "mss_bytes": float("nan")},
-            "mss_bytes: got nan, expected a number above 0",
-        ),
-        (
-            {"kind": "tcp", "header_bytes": -1},
-            "header_bytes: got -1, expected a number of at least 0",
-        ),
-    ],
-)
-def test_an_unknown_model_or_option_is_refused(asked, sentence):
-    with pytest.raises(InputError, match=sentence):
-        make_model(asked)

@@ -60,50 +60,6 @@ def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
     assert "no browser found" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--format", "gif"], "--format: got 'gif', expected png, svg, pdf, perfetto or html"),
-        (["--format", "perfeto"], "did you mean 'perfetto'?"),
-        (["--rounds", "30"], "--rounds: got '30', expected rounds from 1 to 20"),
-        (
-            ["--clients", "77"],
-            "--clients: got '77', expected clients such as 0,3,7-9 (there are 0 to 9)",
-        ),
-        (
-            ["--clients", "1", "--format", "html"],
-            "--clients: got '--format html', expected a picture: png, svg or pdf",
-        ),
-        (["--width", "3 feet"], "--width: got '3 feet', expected a width of 2 to 40 in"),
-        (
-            ["--out", "a.gif"],
-            "--out: got 'a.gif', expected a file that ends in .png, .svg, .pdf, .json.gz or .html",
-        ),
-        (
-            ["--format", "svg", "--out", "a.png"],
-            "--out: got 'a.png', expected a file that ends in .svg",
-        ),
-        (
-            ["--format", "perfetto", "--out", "a.svg"],
-            "--out: got 'a.svg', expected a file that ends in .json.gz",
-        ),
-        (
-            ["--format", "html", "--out", "a.json.gz"],
-            "--out: got 'a.json.gz', expected a file that ends in .html",
-        ),
-        (
-            ["--out", "nowhere/a.png"],
-            "nowhere/a.png: cannot be written: No such file or directory\n",
-        ),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(run, capsys, arguments, sentence):
-    assert main(["timeline", str(run), *arguments]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert len(said.strip().splitlines()) == 1
-
-
 @pytest.mark.parametrize("name", ["a.SVG", "a.JSON.GZ"])
 def test_a_files_ending_may_be_in_capitals(run, tmp_path, name):
     assert main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / name)]) == 0

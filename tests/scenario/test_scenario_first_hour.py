@@ -10,7 +10,6 @@ from simfed.cli import main
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
 from simfed.ground.errors import InputError, InputErrors
-from simfed.ground.reading import parse_yaml
 from simfed.scenario import dump_scenario, load_scenario
 from simfed.scenario.lines import add_line
 
@@ -165,37 +164,6 @@ def test_a_study_s_keys_are_paths_themselves(file, tmp_path, capsys):
         "study.yaml: line 5: grid.clients[*].lnk: there is no key 'lnk' here, "
         "expected count, prototype, device, link,"
     ) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "name: x\nrounds:5\nseed: 1\n",
-            "line 2: not valid YAML: a space follows a colon: 'rounds: 5'",
-        ),
-        ("a:\n  - count: 5\n    net:small\n    b: 1\n", "line 3: not valid YAML: a space follows"),
-        ("name: x\n rounds: 5\n", "line 2: not valid YAML: a line indented otherwise"),
-        ("a:\n  b: 1\n c: 2\n", "line 3: not valid YAML: a line indented otherwise"),
-        ("name: x\n\trounds: 5\n", "line 2: not valid YAML: a tab, where YAML indents with spaces"),
-        ("a:\n\tb: 5\n", "line 2: not valid YAML: a tab"),
-        ("name: a: b\n", "line 1: not valid YAML: a second ': ' in one line"),
-        ("name: 'abc\n", "a quote that is never closed"),
-        ("x: {a: 1, b: 2\ny: 3\n", "a comma, or the closing }, is missing before this"),
-        ("x: [1, 2\ny: 3\n", "a comma, or the closing ], is missing before this"),
-        ("k: *a\n", "text that begins with * belongs in quotes"),
-        ("x: @a\n", "text that begins with @ belongs in quotes"),
-        ("k: 010\n", "010 is an octal number"),
-        (
-            "name: x\nfoo\nbar: 1\n",
-            "line 2: not valid YAML: a line that is neither 'key: value' nor",
-        ),
-    ],
-)
-def test_yamls_own_words_are_translated(text, said):
-    with pytest.raises(InputError) as error:
-        parse_yaml(text, where="f.yaml")
-    assert said in str(error.value)
 
 
 def test_what_yaml_takes_for_one_key_is_told_apart(file):

@@ -87,40 +87,6 @@ def test_more_jobs_than_the_cores_can_do_are_not_started(capsys, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["study", "run", "no.yaml"], "simfed: no.yaml: no such file"),
-        (
-            ["study", "run", "no.yaml", "--jobs", "0"],
-            "simfed: --jobs: got 0, expected a whole number of at least 1",
-        ),
-        (
-            ["study", "run", "no.yaml", "--device", "tpu"],
-            "simfed: --device: got 'tpu', expected cpu or cuda",
-        ),
-        (["study", "status", "no"], "simfed: no: no such folder, expected a study's folder"),
-        (["study", "table", "no"], "simfed: no: no such folder, expected a study's folder"),
-        (
-            ["cache", "clear", "abc"],
-            "simfed: cache: got 'abc', expected the beginning of a kept trajectory's key",
-        ),
-        (
-            ["study", "report", "no", "--out", "up.gif"],
-            "simfed: --out: got 'up.gif', expected a file that ends in .html, .png, .svg or .pdf",
-        ),
-        (
-            ["report", "no", "--out", "x.pdf"],
-            "simfed: --out: got 'x.pdf', expected a file that ends in .html (simfed timeline "
-            "draws png, svg and pdf)",
-        ),
-    ],
-)
-def test_wrong_input_has_exit_code_2_and_one_sentence(arguments, complaint, capsys):
-    assert main(arguments) == 2
-    assert capsys.readouterr().err == complaint + "\n"
-
-
 def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     from simfed.replay import TrajectoryStore
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from simfed.device.noise import LognormalNoise, Measured
@@ -252,15 +252,6 @@ class Device:
                 where = f"{profile.name}: power"
                 raise InputError("watts for this phase", where=where, got=phase)
         return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if phase in power_w)
-
-    def state(self) -> dict[str, Plain]:
-        """What a resumed run needs to know of this device (JSON-able); empty for one without
-        memory."""
-        return {} if self._memory is _FRESH else asdict(self._memory)
-
-    def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`."""
-        self._memory = ProcessorState(**state) if state else _FRESH
 
 
 _FRESH = ProcessorState()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -12,7 +12,6 @@ import numpy as np
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.levels import Level
-from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import CHOICES, Reason
 
 __all__ = [
@@ -47,23 +46,6 @@ class Pull:
     counts."""
     parts: tuple[Pull, ...] = ()
     """Where strategy and level are chosen apart: the pull of each."""
-
-    def plain(self) -> dict[str, Plain]:
-        """The pull as JSON has it, in checkpoints and tables."""
-        return {
-            "arm": str(self.arm),
-            "choice": self.choice,
-            "probability": self.probability,
-            "k": None if self.k is None else Level.of(self.k).plain,
-            "parts": [part.plain() for part in self.parts],
-        }
-
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Plain]) -> Pull:
-        """Inverse of `plain`."""
-        parts = tuple(map(cls.of_plain, plain.get("parts", ())))
-        k = None if plain.get("k") is None else Level.of(plain["k"])
-        return cls(**{**plain, "arm": Choice.of(plain["arm"]), "k": k, "parts": parts})
 
     def __repr__(self) -> str:
         level = f", k={Level.of(self.k).plain!r}" if self.k is not None else ""

@@ -1,6 +1,5 @@
 """Every registered codec in a run: with a method of the batched engine, and with a hosted one."""
 
-import json
 from pathlib import Path
 
 import engine_worlds as tiny
@@ -64,58 +63,6 @@ def workload():
     yield build
     for one in made:
         one.close()
-
-
-def play(work, arm, rounds):
-    """Bytes of all uploads of these rounds; client 0's upload of round 2 is lost."""
-    sizes = []
-    for round in rounds:
-        uploads = [work.execute(work.task(round, c), Choice(arm, K)) for c in range(CLIENTS)]
-        sizes += [upload.uplink_bytes() for upload in uploads]
-        if round == 2:
-            work.discard(uploads.pop(0))
-        work.merge(round, uploads)
-    return sizes
-
-
-def bits(work):
-    """All that a run goes on from, as text and bytes."""
-    facts, arrays = work.state()
-    return json.dumps(facts, sort_keys=True), {
-        k: np.asarray(a).tobytes() for k, a in arrays.items()
-    }
-
-
-@pytest.mark.parametrize(("method", "arm"), PLAYED)
-def test_a_resumed_run_is_an_uninterrupted_one(workload, method, arm):
-    whole = workload(method, arm)
-    sizes = play(whole, arm, [1, 2, 3])
-    first = workload(method, arm)
-    assert play(first, arm, [1, 2]) == sizes[: 2 * CLIENTS]
-    under_way = [first.execute(first.task(3, c), Choice(arm, K)) for c in range(CLIENTS)]
-    facts, arrays = first.state()
-    second = workload(method, arm)
-    second.restore(json.loads(json.dumps(facts)), {k: np.array(a) for k, a in arrays.items()})
-    uploads = [second.contribution(upload.task) for upload in under_way]
-    assert [upload.uplink_bytes() for upload in uploads] == sizes[2 * CLIENTS :]
-    second.merge(3, uploads)
-    assert bits(second) == bits(whole)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("arm", ["powersgd(2)", "adacomp(500)", "ef21(top-k)", "top-k+qsgd(4)"])
-def test_processes_decide_no_bit(workload, method, arm):
-    same_in_two_processes(workload, method, arm)
-
-
-def test_processes_decide_no_bit_where_clients_begin_beside_the_weights(workload):
-    same_in_two_processes(workload, "fedkd", "detached-ef(random-k)")
-
-
-def same_in_two_processes(workload, method, arm):
-    one, two = workload(method, arm), workload(method, arm, workers=2)
-    assert play(one, arm, [1, 2, 3]) == play(two, arm, [1, 2, 3])
-    assert bits(one) == bits(two)
 
 
 @pytest.mark.parametrize(("method", "arm"), PLAYED)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.device import build_device, build_processor, load_profile
+from simfed.device import build_processor, load_profile
 from simfed.device.quota import Quota
 from simfed.device.speed import ProcessorState, Regimes
 from simfed.ground.seeding import Streams
@@ -91,15 +91,6 @@ def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone(profile):
     assert len({tuple(seconds(client)) for client in range(8)}) > 5
     assert seconds(1) != seconds(1, seed=5)
     assert all(0.02 <= s < 0.11 for client in range(8) for s in seconds(client))
-
-
-def test_a_resumed_run_knows_what_was_used(profile):
-    spec = {"quota": {"share": 0.1, "period": 1.0}}
-    device, other = (build_device(spec, profile, Streams(0), 3) for _ in range(2))
-    device.duration_s(0.07, 5.0, round=1, phase="training")
-    other.restore(device.state())
-    asked = {"round": 1, "phase": "compression"}
-    assert other.duration_s(0.05, 5.08, **asked) == device.duration_s(0.05, 5.08, **asked)
 
 
 def test_a_number_alone_is_the_share():

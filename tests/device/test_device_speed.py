@@ -191,51 +191,6 @@ def test_every_client_has_its_own_timeline_and_the_same_one_again(profile):
     assert first != timeline(processor.client(Streams(1), 0), range(5))
 
 
-def test_a_restored_device_goes_on_bit_for_bit(profile):
-    import json
-
-    processor = build_processor(FULL, profile)
-    whole = processor.client(Streams(0), 3)
-    timeline(whole, range(3))
-    state = json.loads(json.dumps(whole.state()))
-    resumed = processor.client(Streams(0), 3)
-    resumed.restore(state)
-    assert timeline(resumed, range(3, 5)) == timeline(whole, range(3, 5))
-    assert processor.client(Streams(0), 3).state() == {}
-
-
-@pytest.mark.parametrize(
-    ("spec", "names"),
-    [
-        ({"background": 1.0}, "leaves something"),
-        ({"background": {"trace": [[1.0, 0.1]]}}, "first entry at 0 s"),
-        ({"background": {"trace": []}}, "first entry at 0 s"),
-        ({"background": {"trace": [[0.0, 0.1], [5.0, 0.2], [5.0, 0.1]]}}, "increase"),
-        ({"background": {"trace": [[0.0, 0.1], [5.0, 0.2]], "period": 5.0}}, "period longer"),
-        ({"background": {"trace": [[0.0, 0.1]], "offset": "random"}}, "a period beside"),
-        ({"dvfs": {"steps": [{"factor": 1, "lasts": 2}]}}, "all but the last"),
-        ({"dvfs": {"steps": []}}, "all but the last"),
-        (
-            {
-                "thermal": {
-                    "heating": 1,
-                    "cooling": 1,
-                    "throttle_at": 0.5,
-                    "factor": 1,
-                    "resume_at": 0.6,
-                }
-            },
-            "at most",
-        ),
-        ({"cores": {"count": 4}}, "does not say"),
-        ({"turbo": True}, "a key of a device"),
-    ],
-)
-def test_what_does_not_hang_together_is_refused(profile, spec, names):
-    with pytest.raises(InputError, match=names):
-        build_processor(spec, profile)
-
-
 @pytest.mark.parametrize("threads", [0, -1, "four"])
 def test_a_profile_of_no_threads_does_not_say_how_many_cores_it_was_measured_with(profile, threads):
     odd = replace(profile, provenance={"threads": threads})

@@ -139,11 +139,6 @@ def test_seeds_differ(tiny):
     assert one.fingerprint != other.fingerprint
 
 
-@pytest.mark.long
-def test_workers_do_not_change_a_bit(tiny):
-    assert play(tiny, workers=2).fingerprint == play(tiny).fingerprint
-
-
 def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
     def stop_after_two(round, simulated_s, accuracy):
         if round == 2:

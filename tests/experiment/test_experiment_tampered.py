@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from forging import FORGERIES, MORE_ROWS, OF_SHIPPED, Forgery
+from forging import FORGERIES, MORE_ROWS, Forgery
 from struck import TINY
 
 import simfed
@@ -47,14 +47,6 @@ def run(tmp_path_factory):
     return learned(tmp_path_factory.mktemp("tampered"), LEARNS)
 
 
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory):
-    fedavg = TINY.replace("rounds: 3", "rounds: 2\nmethod: {kind: fedavg}")
-    fedavg = fedavg.replace(", public: 16", "")
-    fedavg = fedavg.replace("up: {file: up.csv, format: csv, end: hold}", "up: 20 Mbps")
-    return learned(tmp_path_factory.mktemp("shipped"), fedavg)
-
-
 ONLY_LEARNED = {
     "journal: another accuracy, in the tables too",
     "scenario: another learning rate",
@@ -77,31 +69,23 @@ def verified(run, forgery, path):
     return broken
 
 
-def test_a_whole_run_stands(run, shipped):
-    for one in (run, shipped):
-        assert verify(one.path) == []
+def test_a_whole_run_stands(run):
+    assert verify(run.path) == []
 
 
-def test_the_forger_agrees_with_himself(run, shipped, tmp_path):
+def test_the_forger_agrees_with_himself(run, tmp_path):
     """What finds a forgery is never a digest that the forger forgot."""
-    for one in (run, shipped):
-        assert verified(one, Forgery("nothing", lambda draft: None), tmp_path / "copy") == []
+    assert verified(run, Forgery("nothing", lambda draft: None), tmp_path / "copy") == []
 
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
-def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, shipped, tmp_path, every):
-    """At least 125, each sealed again: no traceback, and at most five pass. A quarter of the
-    others stands for all of them, but where there are minutes."""
-    cases = [(run, forgery) for forgery in FORGERIES]
-    cases += [(shipped, forgery) for forgery in OF_SHIPPED]
-    cases = [(one, forgery) for one, forgery in cases if forgery.name not in UNTOLD]
-    assert len(cases) >= 125
-    cases = [case for i, case in enumerate(cases) if i % every == 0 or case[1].name in ONLY_LEARNED]
-    passed = [
-        forgery.name for one, forgery in cases if not verified(one, forgery, tmp_path / "copy")
-    ]
+def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, tmp_path, every):
+    """Each of them is sealed again. A quarter of the others stands for all of them, but where
+    there are minutes."""
+    cases = [forgery for forgery in FORGERIES if forgery.name not in UNTOLD]
+    cases = [case for i, case in enumerate(cases) if i % every == 0 or case.name in ONLY_LEARNED]
+    passed = [forgery.name for forgery in cases if not verified(run, forgery, tmp_path / "copy")]
     assert sorted(passed) == sorted(ONLY_LEARNED)
-    assert len(passed) <= 5
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ from simfed.fleet.privacy import (
     find_unprovable,
     make_account,
 )
-from simfed.ground.errors import InputError, Interrupted
+from simfed.ground.errors import InputError
 from simfed.ground.method import Size, Who
 from simfed.replay import TrajectoryStore
 from simfed.scenario.load import validate_scenario
@@ -239,23 +239,6 @@ def test_a_run_says_what_it_spent_and_verifies(mode, tmp_path):
         most = merged.groupby("client")["merge"].nunique().max()
         assert spent.iloc[-1] == compute_epsilon(1.0, 0.6, int(most), DELTA)
         assert run.manifest["privacy"]["adjacency"] == "replace a client"
-
-
-@pytest.mark.parametrize("mode", ["adaptive", "buffered"])
-def test_an_interrupted_run_goes_on_alike(mode, tmp_path):
-    made = plain(**{"privacy": CLIENT, **MODES[mode]})
-    whole = simfed.run(made, tmp_path / "whole", workers=1, progress=False)
-
-    def stop(round, simulated_s, accuracy):
-        if round == 3:
-            raise KeyboardInterrupt
-
-    made["checkpoint"] = {"every": 2}
-    with pytest.raises(Interrupted):
-        simfed.run(made, tmp_path / "half", workers=1, progress=stop)
-    half = simfed.run(made, tmp_path / "half", workers=1, progress=False, resume=True)
-    assert half.fingerprint == whole.fingerprint
-    assert half.summary["epsilon"] == whole.summary["epsilon"]
 
 
 def test_what_samples_have_spent_stands_by_client(tmp_path):

@@ -169,23 +169,6 @@ def test_attackers_are_honest_before_their_first_round(attack):
     assert not all(map(torch.equal, sent(late, 3)[0][2:], sent(plain, 3)[0][2:]))
 
 
-@pytest.mark.parametrize("attack", NAMES)
-def test_a_resumed_run_comes_to_the_same_bits(attack):
-    made = with_attack(attack, arm="top-k")
-    alone, _ = sent(made, 2, arm="top-k")
-    first = HostedWorkload(made, Streams(0), data=data_of(made))
-    uploads = [first.execute(first.task(1, c), Choice("top-k", 30)) for c in range(4)]
-    state = first.state()  # all of them under way
-    first.close()
-    second = HostedWorkload(made, Streams(0), data=data_of(made))
-    second.restore(*state)
-    second.merge(1, [second.contribution(upload.task) for upload in uploads])
-    uploads = [second.execute(second.task(2, c), Choice("top-k", 30)) for c in range(4)]
-    second.work_off()
-    assert all(map(torch.equal, alone, [upload.values["update"] for upload in uploads]))
-    second.close()
-
-
 def test_what_an_attacker_sends_goes_through_its_codec():
     made = with_attack({"sign-flip": 2}, arm="top-k")
     updates, _ = sent(made, arm="top-k")

@@ -227,32 +227,6 @@ def test_no_process_outlives_its_parent(ending):
         assert "worker" not in errors.lower()  # the child says nothing of its own
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {
-            "method": "fedavg",
-            "prototypes": {"small": {"model": "logistic-regression"}},
-            "clients": [{"count": 5, "prototype": "small", "device": "any"}],
-        },
-    ],
-    ids=["fedkd", "fedavg"],
-)
-def test_any_number_of_workers_gives_the_same_bits(changes):
-    scenario = tiny.scenario(rounds=2, **changes)
-    one, three = (tiny.where_no_gpu_is_seen(end_of, scenario, workers) for workers in (1, 3))
-    assert one == three
-
-
-def end_of(scenario, workers):
-    work = HostedWorkload(scenario, Streams(scenario.seed), workers=workers)
-    outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(scenario.seed))]
-    facts, arrays = work.state()
-    work.close()
-    return outcomes, facts, {name: array.tobytes() for name, array in arrays.items()}
-
-
 def test_dropout_in_a_model_of_a_user_s_own_is_keyed_by_client_and_round():
     tiny.where_no_gpu_is_seen(check_keyed_dropout)
 

@@ -223,19 +223,6 @@ def test_a_late_upload_shortens_the_step_by_its_weight():
     assert_close(step([0.5] * 4), 0.5 * step([1.0] * 4))
 
 
-def test_two_processes_and_one_come_to_the_same_bits():
-    made = scenario("fedavg", aggregation={"rule": {"krum": 0}}, arm="top-k")
-    states = []
-    for workers in (1, 2):
-        workload = HostedWorkload(made, Streams(0), data=data_of(made), workers=workers)
-        for round in (1, 2):
-            tasks = [workload.task(round, client) for client in range(4)]
-            workload.merge(round, [workload.execute(task, Choice("top-k", 30)) for task in tasks])
-        states.append(workload.state()[1])
-        workload.close()
-    assert_same_state(*states)
-
-
 # ---- what is refused, and what it costs ------------------------------------------------------
 
 

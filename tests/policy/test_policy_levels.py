@@ -1,7 +1,6 @@
 """Strategy and level together: bandits over pairs, apart, and policies that set K themselves."""
 
 import copy
-import json
 import math
 from collections import Counter
 
@@ -13,7 +12,6 @@ from scipy.stats import chisquare
 
 from simfed.compress.choice import Choice, list_choices
 from simfed.ground.errors import InputError
-from simfed.ground.levels import Level
 from simfed.ground.registry import registry
 from simfed.policy import AdaptiveK, Ascend, Factored, Pull, build_policy
 
@@ -23,10 +21,6 @@ LEARNERS = [
     for name in registry("policy").names()
     if registry("policy").get(name).learns and name != "adaptive-k"
 ]
-
-
-def through_json(state):
-    return json.loads(json.dumps(state, allow_nan=False))
 
 
 def paid(arm):
@@ -110,24 +104,6 @@ def _after(plays):
 def test_apart_needs_all_pairs():
     with pytest.raises(InputError, match="every pair"):
         build_policy("ascend", ("top-k@1", "random-k@2"), factored=True)
-
-
-@given(
-    st.recursive(
-        st.builds(Pull, st.sampled_from(PAIRS), st.just("explore"), st.floats(0.01, 1), st.none()),
-        lambda parts: st.builds(
-            Pull,
-            st.just(Choice("top-k", 10)),
-            st.just("exploit"),
-            st.floats(0.01, 1),
-            st.sampled_from([None, Level.of(9), Level.of("1%")]),
-            st.lists(parts, max_size=2).map(tuple),
-        ),
-        max_leaves=4,
-    )
-)
-def test_a_pull_is_the_same_after_a_checkpoint(pull):
-    assert Pull.of_plain(through_json(pull.plain())) == pull
 
 
 # ---- K that moves ----------------------------------------------------------------------------

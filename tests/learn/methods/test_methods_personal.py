@@ -2,41 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import personal_worlds as tiny
-import pytest
 
 import simfed
-
-KINDS = [
-    {"kind": "fedproto", "projection": "trained", "predict": "nearest-mean"},
-    {"kind": "fedgen", "server_steps": 2},
-    {"kind": "fedal", "server_steps": 2},
-]
-
-
-def plain_state(world):
-    facts, arrays = world.host.state()
-    named = {name: array.tobytes() for name, array in arrays.items()}
-    return json.dumps(facts, sort_keys=True), named
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind["kind"])
-def test_a_restored_run_goes_on_as_the_other(kind):
-    public = 12 if kind["kind"] == "fedal" else None
-    mixed = kind["kind"] != "fedgen"
-    made = tiny.scenario(kind, mixed=mixed, public=public, rounds=3)
-    first, second = tiny.World(made), tiny.World(made, workers=2)
-    for round in (1, 2):
-        first.play(round)
-    facts, arrays = first.host.state()
-    second.host.restore(json.loads(json.dumps(facts)), arrays)
-    first.play(3)
-    second.play(3)
-    assert plain_state(first) == plain_state(second)
-    first.close()
-    second.close()
 
 
 def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():

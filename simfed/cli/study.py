@@ -238,11 +238,14 @@ def _draw_figure(
 def _print_result(result: StudyResult, *, runs: bool = False) -> None:
     from rich.console import Console
 
-    from simfed.study.tables import build_arms_table, build_runs_table
+    from simfed.study.tables import build_arms_table, build_runs_table, lay_out, list_notes
 
     # a pipe has no width: nothing is cut there
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(build_runs_table(result) if runs else build_arms_table(result))
+    console.print(lay_out(build_runs_table(result) if runs else build_arms_table(result)))
+    for mark, lines in {"· ": [] if runs else result.verdicts, "": list_notes(result)}.items():
+        for i, line in enumerate(lines):
+            console.print("\n" * (i == 0) + mark + line, markup=False)
 
 
 def _write_page(result: StudyResult, out: Path | None = None) -> Path:

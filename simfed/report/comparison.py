@@ -107,20 +107,24 @@ def format_threshold(threshold: float, whole: str, measure: Measure = ACCURACY) 
     return whole if math.isnan(threshold) else measure.goal(threshold)
 
 
-def format_median_time(row: Mapping[str, float], confidence: float) -> str:
-    """An arm's median time with its interval, from a row of `arms`: `12.3 s [11 s, 14 s]`, and what
-    that covers where it is less than `confidence`."""
+def format_median(
+    row: Mapping[str, float],
+    confidence: float,
+    amount: Callable[[float], str] = format_duration,
+) -> str:
+    """Return what an arm spent, from a row of a study's `targets`: `12.3 s [11 s, 14 s]`, and what
+    the interval covers where it is less than `confidence`."""
     if not row["seeds"]:
         return ""
-    text = format_duration(row["median_at_least_s"])
-    if math.isinf(row["median_at_most_s"]):
+    text = amount(row["at_least"])
+    if math.isinf(row["at_most"]):
         text = f"> {text}"
-    elif math.isnan(row["median_s"]):
-        text += f" to {format_duration(row['median_at_most_s'])}"
+    elif math.isnan(row["median"]):
+        text += f" to {amount(row['at_most'])}"
     if row["coverage"] == 0 or not row["reached"]:
         return text
-    high = "∞" if math.isinf(row["median_high_s"]) else format_duration(row["median_high_s"])
-    text += f" [{format_duration(row['median_low_s'])}, {high}]"
+    high = "∞" if math.isinf(row["high"]) else amount(row["high"])
+    text += f" [{amount(row['low'])}, {high}]"
     return text + _format_coverage(row["coverage"], confidence)
 
 

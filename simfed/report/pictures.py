@@ -175,33 +175,44 @@ def put_legend_above(
     width_in: float,
     panels_in: float,
     height_in: float | None = None,
+    title: str = "",
 ) -> None:
     """Give a figure its size, its panels room below a common legend, and put the legend there.
 
-    Its height is `height_in`, or what the legend and `panels_in` of panels need.
+    Its height is `height_in`, or what the legend (with its `title`) and `panels_in` of panels need.
     """
     rows = _split_legend(handles, width_in - 0.2)
-    legend_in = _LEGEND_ROW_IN * len(rows) + 0.06 * bool(rows)
+    title = title if rows else ""
+    legend_in = _LEGEND_ROW_IN * (len(rows) + bool(title)) + 0.06 * bool(rows)
     height_in = legend_in + panels_in if height_in is None else height_in
     figure.set_size_inches(width_in, height_in)
     engine = ConstrainedLayoutEngine(rect=(0, 0, 1, max(0.2, 1 - legend_in / height_in)))
     figure.set_layout_engine(engine)
-    _draw_legend(figure, rows, 0.1 / width_in, height_in)
+    _draw_legend(figure, rows, 0.1 / width_in, height_in, title)
 
 
 def _draw_legend(
-    figure: Figure, rows: Sequence[Sequence[Artist]], left: float, height_in: float
+    figure: Figure,
+    rows: Sequence[Sequence[Artist]],
+    left: float,
+    height_in: float,
+    title: str = "",
 ) -> None:
-    """Rows of a legend from the top of a figure downwards."""
+    """Put rows of a legend below its title, from the top of a figure downwards."""
+    size = float(mpl.rcParams["legend.fontsize"])
+    titled: dict[str, Any] = {"title": title, "title_fontsize": size, "alignment": "left"}
     for i, row in enumerate(rows):
-        share = float(mpl.rcParams["legend.fontsize"]) / 6.5
-        top = 1 - (0.04 + _LEGEND_ROW_IN * i) * share / height_in
+        share = size / 6.5
+        # the title takes a row of its own above the first
+        above = i + (bool(title) if i else 0)
+        top = 1 - (0.04 + _LEGEND_ROW_IN * above) * share / height_in
         legend = figure.legend(
             handles=row,
             ncols=len(row),
             loc="upper left",
             bbox_to_anchor=(left, top),
             **_LEGEND_STYLE,
+            **(titled if title and not i else {}),
         )
         legend.set_in_layout(False)
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from simfed.ground.errors import listed
 from simfed.ground.measure import Measure, find_common_measure
+from simfed.ground.units import counted
 from simfed.record.directory import RunStatus
 from simfed.record.read import open_run
 from simfed.record.summary import count_classes
 from simfed.report.reach import RunOutcome, build_mean_curve, choose_common_thresholds, find_outcome
-from simfed.study.plan import describe_point, label_of
+from simfed.study.plan import describe_point, label_of, shorten_names
 from simfed.study.store import PlanEntry, StudyFolder
 
 if TYPE_CHECKING:
@@ -244,6 +245,11 @@ class StudyRuns:
         return self.compare["arms"]
 
     @property
+    def arms_name(self) -> str:
+        """The shortest name of that axis; empty where nothing is compared."""
+        return shorten_names(self.axes)[self.arms_axis] if self.arms_axis else ""
+
+    @property
     def confidence(self) -> float:
         """The confidence of every interval, such as 0.95."""
         return self.compare["confidence"]
@@ -302,6 +308,24 @@ class StudyRuns:
             "These runs learned nothing (--time-only), so the simulated times of whole runs are "
             f"compared; the time to {wanted} needs learning."
         )
+
+    @cached_property
+    def unlike(self) -> str:
+        """A sentence about finished runs that come from unlike processors, threads or versions;
+        empty where all come from the same."""
+        seen: dict[str, Counter[str]] = {}
+        for _, run in self.finished:
+            facts = {**run.manifest.get("versions", {}), "threads": run.manifest.get("threads")}
+            for name, value in facts.items():
+                seen.setdefault(name, Counter())[str(value)] += 1
+        unlike = [
+            name + " " + ", ".join(f"{value} ({counted(n, 'run')})" for value, n in counts.items())
+            for name, counts in seen.items()
+            if len(counts) > 1
+        ]
+        if not unlike:
+            return ""
+        return f"Runs come from unlike places, so last bits may differ: {'; '.join(unlike)}"
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,85 +1,152 @@
-"""The tables and sentences of a study on a terminal."""
+"""The tables of a study, which the terminal and the page share, and what must be said beside."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from simfed.ground.units import format_duration
-from simfed.report.comparison import format_estimate, format_median_time, format_threshold
-from simfed.report.reach import WHOLE_RUN
+from simfed.ground.errors import InputError
+from simfed.ground.units import format_bytes, format_duration
+from simfed.report.comparison import (
+    format_estimate,
+    format_median,
+    format_ratio,
+    format_threshold,
+)
+from simfed.report.panels import Columns, PanelTable, Row, build_table, drop_empty_columns
+from simfed.report.statistics import Estimate
 from simfed.study.plan import shorten_names
+from simfed.study.targets import QUANTITIES, choose_unit
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from simfed.study.results import StudyResult
 
-
-def build_arms_table(study: StudyResult) -> RenderableType:
-    """How every arm did in every setting, and the verdicts."""
-    parts: list[RenderableType] = [_build_arms_rows(study)]
-    if study.verdicts:
-        parts += [Text(), *(Text(f"· {sentence}") for sentence in study.verdicts)]
-    if study.caveat:
-        parts += [Text(), Text(study.caveat, "yellow")]
-    waiting = int((study.summary["status"] != "finished").sum())
-    if waiting:
-        parts += [
-            Text(),
-            Text(f"{waiting} of {len(study.summary)} runs are not finished", "yellow"),
-        ]
-    return Group(*parts)
+_MOST_FAILURES = 5
+"""That stand beside a table; `study status` has all."""
 
 
-def _build_arms_rows(study: StudyResult) -> Table:
-    rows, measure = study.arms, study.measure
-    final = f"final_{measure.key}"
+def build_arms_table(study: StudyResult, quantity: str = "time") -> PanelTable:
+    """Return how every arm did in every setting: what it spent to reach each target."""
+    spent, measure = QUANTITIES[quantity], study.measure
+    rows, final = study.targets(quantity), f"final_{measure.key}"
+    means = study.arms[[final, f"{final}_low", f"{final}_high"]].to_dict("records")
     several = rows["setting"].nunique() > 1
-    learned = bool(rows[final].notna().any())
-    table = _make_table()
-    if several:
-        table.add_column("at")
-    table.add_column("arm" if study.arms_axis else "study")
-    table.add_column("seeds", justify="right")
-    if learned:
-        table.add_column(f"final {measure.name}", justify="right")
-    for threshold in study.thresholds or [WHOLE_RUN]:
-        target = format_threshold(threshold, "", measure)
-        table.add_column(f"to {target}" if target else "simulated time", justify="right")
-        if learned:
-            table.add_column("reached", justify="right")
-    for (setting, arm), group in rows.groupby(["setting", "arm"], sort=False):
-        first = group.iloc[0]
-        cells = [str(setting)] if several else []
-        cells += [str(arm), f"{first['seeds']}"]
-        if learned:
-            cells.append(format_estimate(first, final, measure=measure))
-        for _, row in group.iterrows():
-            cells.append(format_median_time(row, study.confidence))
+    learned = any(mean[final] == mean[final] for mean in means)  # NaN is not itself
+    amount = format_duration if quantity == "time" else _build_formatter(spent.column)
+    cells: dict[tuple[str, str], list[str]] = {}
+    for row, mean in zip(rows.to_dict("records"), means, strict=True):
+        place = str(row["setting"]), str(row["arm"])
+        if place not in cells:
+            cells[place] = [*place[0 if several else 1 :], f"{row['seeds']}"]
             if learned:
-                cells.append(f"{row['reached']} of {row['seeds']}")
-        table.add_row(*cells)
-    return table
+                cells[place].append(format_estimate(mean, final, measure=measure))
+        cells[place].append(format_median(row, study.confidence, amount))
+        if learned:
+            cells[place].append(f"{row['reached']} of {row['seeds']}")
+    header = ["at"] * several + ["arm" if study.arms_axis else "study", "seeds"]
+    header += [f"final {measure.name}"] * learned
+    for target in rows["target"].unique():
+        goal = format_threshold(target, "", measure)
+        header += [f"to {goal}" if goal else spent.label] + ["reached"] * learned
+    caption = f"{spent.label[:1].upper()}{spent.label[1:]}: the median over seeds"
+    numeric = frozenset(range(1 + several, len(header)))
+    return PanelTable(caption, tuple(header), [*map(tuple, cells.values())], numeric)
 
 
-def build_runs_table(study: StudyResult) -> RenderableType:
-    """One row per run: its place on the axes, seed, status, measure and times."""
-    names = shorten_names(study.axes)
-    table, measure = _make_table(), study.measure
-    for axis in study.axes:
-        table.add_column(names[axis])
-    for heading in ("seed", "status", measure.name, "simulated", "took"):
-        table.add_column(heading, justify="left" if heading == "status" else "right")
-    for entry, (_, row) in zip(study.plan["runs"], study.summary.iterrows(), strict=True):
-        status = row["status"] if row["status"] != "failed" else f"failed: {row['reason']}"
-        cells = [*(entry["point"][axis] for axis in study.axes), str(row["seed"]), status]
+def list_arms_tables(study: StudyResult) -> dict[str, PanelTable]:
+    """Return the table of each quantity that the runs know; those without power know no energy."""
+    tables = {}
+    for quantity in QUANTITIES:
+        try:
+            tables[quantity] = build_arms_table(study, quantity)
+        except InputError:
+            continue
+    return tables
+
+
+def _build_formatter(column: str) -> Callable[[float], str]:
+    if column != "energy_j":
+        return format_bytes
+
+    def format_energy(joules: float) -> str:
+        scale, unit = choose_unit(column, joules)
+        return f"{joules / scale:.3g} {unit}"
+
+    return format_energy
+
+
+def build_runs_table(study: StudyResult) -> PanelTable:
+    """Return a row per run: its place on the axes, seed, status, and what it came to."""
+    names, measure = shorten_names(study.axes), study.measure
+    points = [entry["point"] for entry in study.plan["runs"]]
+    rows = []
+    for point, row in zip(points, study.summary.to_dict("records"), strict=True):
+        reason = f": {row['reason']}" if row["reason"] else ""
+        results = [""] * 5
         if row["status"] == "finished":
-            cells.append(format_estimate(row, f"final_{measure.key}", measure=measure))
-            cells += [format_duration(row["simulated_s"]), format_duration(row["wall_s"])]
-        table.add_row(*cells, style="red" if row["status"] == "failed" else "")
-    return table
+            results = [
+                format_estimate(row, f"final_{measure.key}", measure=measure),
+                format_duration(row["simulated_s"]),
+                format_bytes(row["uplink_bytes"]),
+                format_duration(row["wall_s"]),
+                str(row["fingerprint"])[:12],
+            ]
+        place = [point[axis] for axis in study.axes]
+        rows.append((*place, str(row["seed"]), row["status"] + reason, *results))
+    header = [*(names[axis] for axis in study.axes), "seed", "status", f"final {measure.name}"]
+    header += ["simulated time", "sent by clients", "took", "fingerprint"]
+    numeric = frozenset({len(names), *range(len(names) + 2, len(names) + 6)})
+    return drop_empty_columns(PanelTable("Every run", tuple(header), rows, numeric))
+
+
+def build_comparisons_table(study: StudyResult) -> PanelTable:
+    """Return a row per setting, threshold and pair of arms."""
+    verdicts = {1: "first arm", -1: "second arm", 0: "no clear difference"}
+    measure = study.measure
+
+    def ratio(row: Row) -> str:
+        bounds = (row["ratio_at_least"], row["ratio_at_most"], row["ratio_low"], row["ratio_high"])
+        return format_ratio(Estimate(*bounds, row["coverage"]), study.confidence)
+
+    def decided(row: Row) -> bool:
+        return bool(row["seeds"] and row["wins"] + row["losses"])
+
+    columns: Columns = {
+        "setting": lambda row: str(row["setting"]),
+        "first": lambda row: str(row["a"]),
+        "second": lambda row: str(row["b"]),
+        measure.name: lambda row: format_threshold(row["threshold"], "whole run", measure),
+        "first sooner": lambda row: f"{row['wins']}",
+        "second sooner": lambda row: f"{row['losses']}",
+        "of seeds": lambda row: f"{row['seeds']}",
+        "time of second / first": lambda row: ratio(row) if decided(row) else "",
+        "sooner": lambda row: verdicts[row["verdict"]] if decided(row) else "undecided",
+        "p (sign test)": lambda row: f"{row['p_value']:.3g}",
+        f"final {measure.name}, first − second": lambda row: format_estimate(
+            row, f"{measure.key}_difference", "+", measure
+        ),
+    }
+    return drop_empty_columns(
+        build_table("Arms seed by seed", study.comparisons, columns, range(4, 11))
+    )
+
+
+def list_notes(study: StudyResult) -> list[str]:
+    """Return what has to be said beside a study's table, a sentence each."""
+    notes = [*filter(None, (study.caveat, study.unlike))]
+    summary, entries = study.summary, study.plan["runs"]
+    waiting = int((summary["status"] != "finished").sum())
+    if waiting:
+        notes.append(f"{waiting} of {len(summary)} runs are not finished")
+    failed = summary[summary["status"] == "failed"]
+    for i, row in failed.head(_MOST_FAILURES).iterrows():
+        notes.append(f"{study.named(entries[i])}: failed: {row['reason']}")
+    if len(failed) > _MOST_FAILURES:
+        more = len(failed) - _MOST_FAILURES
+        notes.append(f"and {more:,} more failed: simfed study status {study.path}")
+    return notes
 
 
 def describe_status(study: StudyResult) -> list[str]:
@@ -92,5 +159,14 @@ def describe_status(study: StudyResult) -> list[str]:
     return lines
 
 
-def _make_table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def lay_out(table: PanelTable) -> Table:
+    """Return a table for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for i, heading in enumerate(table.header):
+        shown.add_column(heading, justify="right" if i in table.numeric else "left")
+    for row in table.rows:
+        shown.add_row(*map(Text, row))
+    return shown

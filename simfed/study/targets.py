@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _NEAR = 0.07
 """Values of an axis closer than this share of its whole length are set at equal steps instead."""
 
+_ENERGIES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"))
+
 
 @dataclass(frozen=True, slots=True)
 class SpentQuantity:
@@ -51,6 +53,18 @@ def find_spent_quantity(name: str, *, where: str | None = None) -> SpentQuantity
     """A quantity by its name. Raises: `InputError` for another."""
     check_known(name, QUANTITIES, where=where)
     return QUANTITIES[name]
+
+
+def choose_unit(column: str, most: float) -> tuple[float, str]:
+    """Return the unit in which amounts of a column up to `most` are drawn: what it is worth in
+    the column's own, and its name."""
+    from simfed.report.pictures import choose_bytes_unit, time_unit
+
+    if column == "at_s":
+        return time_unit(most)
+    if column == "energy_j":
+        return next(((s, u) for s, u in _ENERGIES if most >= s), _ENERGIES[-1])
+    return choose_bytes_unit(most)
 
 
 def parse_target(text: str, measure: Measure = ACCURACY) -> float:

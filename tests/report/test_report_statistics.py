@@ -244,17 +244,17 @@ def test_settings_that_read_alike_are_told_one_number():
 
 
 def test_a_median_that_censoring_leaves_open_keeps_its_known_upper_bound():
-    from simfed.report.comparison import format_median_time
+    from simfed.report.comparison import format_median
 
     # four of five got there: the median lies between the second and the third
     times_s, reached = [10.0, 20.0, 30.0, 40.0, 15.0], [True, True, True, True, False]
     middle = estimate_median_time(times_s, reached)
     row = {
-        "seeds": 5, "reached": 4, "median_s": middle.exact, "median_at_least_s": middle.least,
-        "median_at_most_s": middle.most, "median_low_s": middle.low,
-        "median_high_s": middle.high, "coverage": middle.coverage,
+        "seeds": 5, "reached": 4, "median": middle.exact, "at_least": middle.least,
+        "at_most": middle.most, "low": middle.low, "high": middle.high,
+        "coverage": middle.coverage,
     }  # fmt: skip
-    assert format_median_time(row, 0.95).startswith("20 s to 30 s")
+    assert format_median(row, 0.95).startswith("20 s to 30 s")
 
 
 def test_what_reads_as_once_is_no_verdict_whatever_is_asked_for():

@@ -1,19 +1,20 @@
 """What a study tells in the end: frames, comparisons, sentences. Runs are made up."""
 
+import itertools
+import json
 import math
-from io import StringIO
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import study_fakes as fakes
-from rich.console import Console
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.report.comparison import format_median_time
+from simfed.report.comparison import format_median
 from simfed.study import compare, load_study
 from simfed.study.page import render_study_page
-from simfed.study.tables import build_arms_table
+from simfed.study.tables import build_arms_table, list_notes
 
 UP = "clients[*].link.up"
 
@@ -121,15 +122,13 @@ def test_a_run_that_was_never_evaluated_never_got_there(write_study, tmp_path):
 
 def test_a_median_says_what_its_interval_covers(studied):
     def shown(confidence):
-        row = studied.arms.iloc[0]
-        return format_median_time(row, confidence).partition("]")[2]
+        return format_median(studied.targets().iloc[0], confidence).partition("]")[2]
 
     assert studied.arms["coverage"][0] == 0.75  # all there is of three seeds
     assert shown(0.95) == " (covers 75 %)"
     assert shown(0.75) == ""
-    console = Console(width=200, file=StringIO())
-    console.print(build_arms_table(studied))
-    assert console.file.getvalue().count("] (covers 75 %)") == 10  # four of them in verdicts
+    cells = " ".join(itertools.chain(*build_arms_table(studied).rows))
+    assert cells.count("] (covers 75 %)") == 6
     assert "] (covers 75 %)" in render_study_page(studied)
 
 
@@ -155,7 +154,7 @@ def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
         sentence
         == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides nothing."
     )
-    assert "[" not in format_median_time(result.arms.iloc[0], 0.95)  # one seed has no interval
+    assert "[" not in format_median(result.targets().iloc[0], 0.95)  # one seed has no interval
 
 
 def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_path):
@@ -273,8 +272,6 @@ def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, mo
     )
     out = tmp_path / "out"
     result = fakes.make_up(path, out)
-    import shutil
-
     for address in result.summary["address"][[1, 2]]:  # random-k of seed 0, top-k of seed 1
         shutil.rmtree(out / "runs" / address)
     partial = load_study(out)
@@ -296,3 +293,19 @@ def test_a_study_without_arms_has_tables_and_no_verdicts(write_study, tmp_path):
     (row,) = result.arms.to_dict("records")
     assert (row["arm"], row["seeds"]) == ("test", 2)
     assert math.isfinite(row["final_accuracy_low"])
+
+
+def test_runs_of_unlike_processors_are_told_beside_the_table(studied, tmp_path):
+    assert studied.unlike == ""
+    shutil.copytree(studied.path, tmp_path / "copy")
+    for number, address in enumerate(studied.summary["address"]):
+        path = tmp_path / "copy" / "runs" / address / "manifest.json"
+        versions = {"numpy": "2.1", "processor": "slow" if number else "fast"}
+        path.write_text(json.dumps({**json.loads(path.read_text()), "versions": versions}))
+    said = (
+        "Runs come from unlike places, so last bits may differ: processor fast (1 run), "
+        "slow (17 runs)"
+    )
+    unlike = load_study(tmp_path / "copy")
+    assert list_notes(unlike) == [said]
+    assert said in render_study_page(unlike)

@@ -11,8 +11,9 @@ from simfed.cli import main
 from simfed.ground.errors import InputError
 from simfed.report.pictures import parse_width
 from simfed.study import load_study
-from simfed.study.page import draw_study_figure
-from simfed.study.target_figure import build_target_section, describe_target_figure, target_figure
+from simfed.study.page import draw_study_figure, render_study_page
+from simfed.study.tables import list_arms_tables
+from simfed.study.target_figure import describe_target_figure, target_figure
 from simfed.study.targets import build_places, choose_swept_axis, parse_target
 
 UP = "clients[*].link.up"
@@ -155,21 +156,27 @@ def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
     assert ax.get_xlabel() == "simulated time to 50 % (s)"
 
 
-def test_the_page_has_every_quantity_and_target(studied):
-    section = build_target_section(studied)
-    (table,) = section["tables"]
-    assert list(dict.fromkeys(row[0] for row in table.rows)) == [
-        "simulated time to 50 %",
-        "simulated time to 90 %",
-        "sent by clients to 50 %",
-        "sent by clients to 90 %",
-        "moved both ways to 50 %",
-        "moved both ways to 90 %",
-    ]
-    assert [picture.startswith("<svg") for picture in section["pictures"]] == [True] * 3
-    assert ("simulated time to 90 %", "up 5 Mbps", "periodic-k", "3", "0") in [
-        row[:5] for row in table.rows
-    ]
+def test_the_page_has_a_table_of_every_quantity_and_target(studied):
+    tables = list_arms_tables(studied)
+    assert list(tables) == ["time", "sent", "moved"]
+    for quantity, table in tables.items():
+        assert table.header[4::2] == ("to 50 %", "to 90 %"), quantity
+        never = next(row for row in table.rows if row[:2] == ("up 5 Mbps", "periodic-k"))
+        assert (never[2], never[-1]) == ("3", "0 of 3")
+        assert never[-2].startswith("> ")
+    page = render_study_page(studied)
+    assert page.count("<svg") - page.count("<svg:") >= 4  # three quantities and the curves
+    assert "Moved both ways: the median over 3 seeds" in page
+
+
+def test_a_legend_has_a_title_and_a_mark_its_interval(studied):
+    figure = target_figure(studied)
+    assert figure.legends[0].get_title().get_text() == "strategy"
+    assert draw_study_figure(studied).legends[0].get_title().get_text() == "strategy"
+    (ax,) = target_figure(studied, targets=[0.78]).axes  # which seeds reach in two rounds
+    strokes = [line for line in ax.lines if line.get_zorder() == 3]
+    assert len(strokes) == len(studied.targets(targets=[0.78]))
+    assert sum(len({*line.get_ydata()}) == 2 for line in strokes) == 4  # all that got there
 
 
 def test_panels_of_curves_fill_their_rows(studied):

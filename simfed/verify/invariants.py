@@ -309,21 +309,6 @@ def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
         yield "manifest.json: mode is 'flower', but scenario.yaml has a data set, which no app has"
 
 
-def _models_are_those_of_the_scenario(facts: Columns) -> Broken:
-    models, parts = facts.run.manifest.get("models"), facts["participations"]
-    prototypes = facts.run.scenario.get("prototypes")
-    if not isinstance(models, dict) or not isinstance(prototypes, dict):
-        return
-    named = {name: model.get("model") for name, model in models.items()}
-    asked = {name: prototype.get("model") for name, prototype in prototypes.items()}
-    if named != asked:
-        yield f"manifest.json: models are {named}, those of scenario.yaml are {asked}"
-        return
-    for name, model in models.items():
-        wrong = (parts["prototype"] == name) & (parts["k"] > model.get("parameters", np.inf))
-        yield Rows("participations", wrong, f"keep more entries than {name} has")
-
-
 def _columns_are_those_of_the_format(facts: Columns) -> Broken:
     """Names, types and their order."""
     for table in TABLES:
@@ -386,7 +371,6 @@ FILES: tuple[Callable[[Columns], Broken], ...] = (
     _files_are_what_was_written,
     _fingerprint_is_that_of_the_tables,
     _manifest_is_that_of_the_scenario,
-    _models_are_those_of_the_scenario,
     _columns_are_those_of_the_format,
     _rows_are_in_order,
     _pulls_follow_rollbacks,

@@ -586,13 +586,6 @@ def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
         ("scenario.yaml", "rounds: 4", "rounds: 5", "not the file that this run began with"),
         ("scenario.yaml", "k: 500", "k: 501", "not the file that this run began with"),
         ("manifest.json", '"seed": 0', '"seed": 1', "manifest.json: seed is 1, that of"),
-        ("manifest.json", '"lenet5"', '"lenet5-half"', "manifest.json: models are"),
-        (
-            "manifest.json",
-            '"parameters": 61706',
-            '"parameters": 499',
-            "more entries than large has",
-        ),
         ("manifest.json", '"mode": "full"', '"mode": "time-only"', "mode is 'time-only'"),
     ],
 )

@@ -240,20 +240,12 @@ class HostedClient(HostedWorkload):
             super().work_off()
         except SimfedError:
             self._open.remove(upload)
-            self._forget_unfinite_rests(task)
             raise
         spent_s = [after - begun for begun, after in zip(before, self._spent(), strict=True)]
         made_s = time.perf_counter()
         parcel = self._sent(upload)
         training_s, compression_s, *busy_s = spent_s
         return TaskAnswer(parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s)
-
-    def _forget_unfinite_rests(self, task: Task) -> None:
-        """What is left out of an update that has diverged is of no more use."""
-        for name in task.plan.compressed:
-            rest = self._residuals.row(task.who, name, task.plan.up[name].entries)
-            if not bool(torch.isfinite(rest).all()):
-                rest.zero_()
 
     def _spent(self) -> list[float]:
         """Host seconds so far of training and of compression, and those on processors."""

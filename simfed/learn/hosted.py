@@ -31,7 +31,7 @@ from simfed.learn.attacks import Attack, poison_data
 from simfed.learn.catalogue import model_facts
 from simfed.learn.changes import HeldModels
 from simfed.learn.evaluating import Evaluating, Evaluations
-from simfed.learn.federation import Federation, list_prototype_clients, load_federation
+from simfed.learn.federation import Federation, load_federation
 from simfed.learn.hosted_upload import EdgeUpload, HostedUpload, OpenUploads
 from simfed.learn.kit import Kit
 from simfed.learn.memory import Arena
@@ -45,7 +45,7 @@ from simfed.learn.safeguard import Safeguard
 from simfed.learn.shelf import Shelf
 from simfed.learn.training import split_evenly
 from simfed.learn.tree import Arrays, Tree, decode_tree, encode_tree
-from simfed.learn.uploads import Encoder, Received, Residuals, as_received, make_divergence_error
+from simfed.learn.uploads import Encoder, Received, as_received, make_divergence_error
 from simfed.scenario import Scenario
 
 __all__ = ["HostedUpload", "HostedWorkload"]
@@ -121,10 +121,8 @@ class HostedWorkload:
         )  # fmt: skip
         workers = workers if self.data.device.type == "cpu" else 1
         arena = Arena(shared=workers > 1, device=self.data.device)
-        clients = list_prototype_clients(scenario) if workers > 1 else None
-        self._residuals = Residuals(arena, self.tasks, clients)
         self.kit = Kit(scenario, streams, self.data, self.tasks.setting)
-        self._encoder = Encoder(streams, self.tasks, self._residuals)
+        self._encoder = Encoder(streams, self.tasks)
         self._noisy = self._make_noisy()
         shelf = Shelf(arena, self._rooms(workers))
         self._worker = Worker(self.method, self.kit, self._encoder, shelf)
@@ -138,6 +136,8 @@ class HostedWorkload:
         )
         self._own: dict[int, State] = {}
         self._memories: dict[tuple[int, str, str], CodecState] = {}
+        self._rests: dict[tuple[int, str], Tensor] = {}
+        """(client, field) → what compression has left out of it."""
         self._open = OpenUploads()
         self._lost_pending = 0
         """How many of them are lost and wait for their work."""
@@ -159,12 +159,13 @@ class HostedWorkload:
 
     def _rooms(self, workers: int) -> list[int]:
         """Bytes of the shelf, for each process: two versions of every model on its way to the
-        others; one of those of another process, and its share of what clients have trained."""
+        others, and of what was left out of the uploads of a cohort; one of those of another
+        process, and its share of what clients have trained and leave out now."""
         if workers == 1:
             return [0]
         sizes = [4 * (facts.parameters + facts.buffers + 1024) for facts in self._facts.values()]
         trained = self.tasks.setting.participants * max(sizes) // workers
-        down, up = 2 * sum(sizes), sum(sizes) + trained
+        down, up = 2 * (sum(sizes) + trained * (workers - 1)), sum(sizes) + 2 * trained
         return [down] + [up] * (workers - 1)
 
     # ---- the contract ----------------------------------------------------------------------------
@@ -343,10 +344,7 @@ class HostedWorkload:
         self.work_off()
         arrays: Arrays = {}
         states = {str(client): state for client, state in sorted(self._own.items())}
-        rests = {
-            f"{client}:{name}": self._residuals.known(self.tasks.who(client), name)
-            for client, name in sorted(self._residuals.used)
-        }
+        rests = {f"{client}:{name}": rest for (client, name), rest in sorted(self._rests.items())}
         plain = {
             "version": self.version,
             **self.safeguard.plain(),
@@ -373,7 +371,6 @@ class HostedWorkload:
             return decode_tree(plain, arrays, self.data.device)
 
         self._open.clear()
-        self._residuals.clear(self.tasks)
         self.version = int(facts["version"])
         self.safeguard.restore(facts)
         if self._noisy is not None:
@@ -386,11 +383,10 @@ class HostedWorkload:
         }
         self._server = tree(facts["server"])
         self._own = {int(client): state for client, state in tree(facts["own"]).items()}
+        self._rests = {}
         for key, rest in tree(facts["residuals"]).items():
             client, _, name = key.partition(":")
-            self._residuals.used.add((int(client), name))
-            who = self.tasks.who(int(client))
-            self._residuals.row(who, name, len(rest)).copy_(rest)
+            self._rests[int(client), name] = rest
         self.held_models.restore(facts, arrays, self._server)
         for plain in facts["open"]:
             *of_task, downlink_bytes = plain["task"]
@@ -499,8 +495,8 @@ class HostedWorkload:
         choice = upload.choice
         for name, memory in done.memories.items():
             self._memories[task.client, name, choice.strategy] = memory
-            if self._encoder.leaves_rest(choice, task.plan.up[name]):
-                self._residuals.used.add((task.client, name))
+        for name, rest in done.rests.items():
+            self._rests[task.client, name] = rest
         self._own[task.client] = done.own
 
     def _participation(self, upload: HostedUpload) -> Assignment:
@@ -510,7 +506,11 @@ class HostedWorkload:
             name: self._memories.get((task.client, name, upload.choice.strategy))
             for name in compressed
         }
-        used = self._residuals.used
+        rests = {
+            name: self._rests[task.client, name]
+            for name in compressed
+            if (task.client, name) in self._rests
+        }
         return Assignment(
             client=task.client,
             turn=task.who.turn,
@@ -520,8 +520,8 @@ class HostedWorkload:
             own=upload.own_before,
             choice=upload.choice.label,
             memories=memories,
-            rests=frozenset(name for name in compressed if (task.client, name) in used),
-            encodes=not self._colludes(upload) and self._residuals.reach(task.who, compressed),
+            rests=rests,
+            encodes=not self._colludes(upload),
         )
 
     def _groups(self, pending: Sequence[HostedUpload]) -> list[list[HostedUpload]]:
@@ -554,8 +554,10 @@ class HostedWorkload:
         choice = upload.choice
         played = [one for one in later if one.choice.strategy == choice.strategy]
         for name, memory in upload.if_lost.items():
-            value = upload.values.change(name)
-            self._encoder.take_back(task.who, choice, name, task.plan.up[name], value, share)
+            value, rest = upload.values.change(name), self._rests.get((client, name))
+            rest = self._encoder.take_back(choice, task.plan.up[name], value, rest, share)
+            if rest is not None:
+                self._rests[client, name] = rest
             key = client, name, choice.strategy
             if not played:
                 self._memories[key] = memory

@@ -53,13 +53,13 @@ class Assignment(NamedTuple):
     """Its label."""
     memories: Mapping[str, CodecState]
     """Compressed field → what the codec remembers of the client."""
-    rests: frozenset[str]
-    """Compressed fields of which something was left out before."""
+    rests: Mapping[str, Tensor]
+    """Compressed field → what was left out of it before, where something was."""
     encodes: bool
-    """Whether its fields can be compressed by any process."""
+    """Whether its fields are compressed where it is trained."""
 
 
-_NONE: Mapping[str, CodecState] = {}
+_NONE: Mapping[str, Any] = {}
 
 
 class Trained(NamedTuple):
@@ -73,6 +73,7 @@ class Trained(NamedTuple):
     encoded: bool = False
     memories: Mapping[str, CodecState] = _NONE
     if_lost: Mapping[str, CodecState] = _NONE
+    rests: Mapping[str, Tensor] = _NONE
     sizes: Mapping[str, tuple[float, int]] = _NONE
 
 
@@ -199,17 +200,17 @@ class Worker:
         participation, who, choice, up = start
         round = participation.round
         values: dict[str, Wire] = {}
-        memories, if_lost, sizes = {}, {}, {}
+        memories, if_lost, rests, sizes = {}, {}, {}, {}
         for name, value in trained.values.items():
             if not up[name].compressed:
                 require_finite(value, who.client, round, name)
                 values[name] = value
                 continue
-            memory, rested = participation.memories[name], name in participation.rests
-            sent = self._encoder.encode(
-                who, round, choice, name, up[name], value, memory, rested=rested
-            )
+            memory, rest = participation.memories[name], participation.rests.get(name)
+            sent = self._encoder.encode(who, round, choice, name, up[name], value, memory, rest)
             values[name], memories[name], if_lost[name] = sent.value, sent.memory, sent.if_lost
+            if sent.rest is not None:
+                rests[name] = sent.rest
             if sent.size is not None:
                 sizes[name] = sent.size
         own = trained.own
@@ -218,7 +219,7 @@ class Worker:
             own = self._method.sent(own, received)
         self._compressing_s += time.perf_counter() - begun
         self.busy_s["compression"] += time.process_time() - busy_s
-        return Trained(values, own, trained.loss, True, memories, if_lost, sizes)
+        return Trained(values, own, trained.loss, True, memories, if_lost, rests=rests, sizes=sizes)
 
 
 def check_fields(

@@ -22,15 +22,12 @@ from simfed.ground.memo import Memo
 from simfed.ground.method import Field, Who
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.federation import Positions
-from simfed.learn.memory import Arena
 from simfed.scenario.distribution import Distribution
 
 __all__ = [
     "Change",
     "Encoder",
     "Received",
-    "Residuals",
     "Sent",
     "Sparse",
     "Sum",
@@ -39,9 +36,6 @@ __all__ = [
     "require_finite",
     "terms_of",
 ]
-
-_BLOCK = 1 << 19
-"""Entries of a block of residuals. It lies beside the heap, whose holes it would keep apart."""
 
 
 class Sparse(NamedTuple):
@@ -113,88 +107,18 @@ class Sent(NamedTuple):
     """What the codec remembers of this client afterwards."""
     if_lost: State
     """What it is to remember instead if the upload is lost."""
+    rest: Tensor | None
+    """What was left out of the field so far, shape (d,); None: nothing ever was."""
     size: tuple[float, int] | None = None
     """Bytes on the wire and entries told, where they depend on the data."""
 
 
-class Residuals:
-    """What compression has left out, per client and field.
-
-    Where processes share the work, every client of the scenario has a row in memory that all of
-    them see; pages cost nothing before they are written. Else a client has one from its first
-    participation on.
-    """
-
-    def __init__(self, arena: Arena, tasks: Tasks, clients: Mapping[str, Positions] | None) -> None:
-        """clients: of each prototype, where processes share the work."""
-        self._arena = arena
-        self._alone = clients is None
-        self._rows: dict[tuple[int, str], Tensor] = {}
-        self._free: dict[int, list[Tensor]] = {}
-        """Rows of this length that nobody has yet."""
-        self.used: set[tuple[int, str]] = set()
-        """(client, field) of those that were written."""
-        self._shared: dict[tuple[str, str], Tensor] = {}
-        self._place: dict[int, int] = {}
-        for prototype, members in (clients or {}).items():
-            who = tasks.first_of(prototype)
-            rounds = {1, min(2, tasks.setting.rounds), tasks.setting.rounds}
-            for round in sorted(rounds):
-                for name, field in tasks.method.plan(tasks.setting, who, round).up.items():
-                    key = prototype, name
-                    if field.compressed and field.feedback and key not in self._shared:
-                        self._shared[key] = arena.zeros(len(members), field.entries)
-            self._place |= {int(client): place for place, client in enumerate(members)}
-
-    def reach(self, who: Who, fields: Mapping[str, Field]) -> bool:
-        """Whether every process sees the residuals of these compressed fields."""
-        return self._alone or all(
-            not field.feedback or self._fits(who.prototype, name, field.entries)
-            for name, field in fields.items()
-        )
-
-    def _fits(self, prototype: str, name: str, entries: int) -> bool:
-        rows = self._shared.get((prototype, name))
-        return rows is not None and rows.shape[1] == entries
-
-    def row(self, who: Who, name: str, entries: int) -> Tensor:
-        """The residual of a client's field; zeros where nothing was left out."""
-        if self._fits(who.prototype, name, entries):
-            return self._shared[who.prototype, name][self._place[who.client]]
-        key = who.client, name
-        if key not in self._rows:
-            free = self._free.setdefault(entries, [])
-            if not free:
-                on_host = self._arena.device.type == "cpu"
-                rows = max(1, _BLOCK // max(1, entries)) if on_host else 1
-                free += reversed(self._arena.zeros(rows, entries).unbind())
-            self._rows[key] = free.pop()
-        return self._rows[key]
-
-    def known(self, who: Who, name: str) -> Tensor:
-        """The residual of a client's field of which something was left out (`used`)."""
-        if (who.client, name) in self._rows:
-            return self._rows[who.client, name]
-        return self._shared[who.prototype, name][self._place[who.client]]
-
-    def clear(self, tasks: Tasks) -> None:
-        """Set every residual to zero, as before the first round."""
-        for client, name in self.used:
-            prototype = tasks.who(client).prototype
-            if (prototype, name) in self._shared:
-                self._shared[prototype, name][self._place[client]].zero_()
-        self._rows.clear()
-        self._free.clear()
-        self.used.clear()
-
-
 class Encoder:
-    """Compression of what clients send, into and out of their residuals."""
+    """Compression of what clients send; what is left out comes in and goes out."""
 
-    def __init__(self, streams: Streams, tasks: Tasks, residuals: Residuals) -> None:
+    def __init__(self, streams: Streams, tasks: Tasks) -> None:
         self._streams = streams
         self.tasks = tasks
-        self.residuals = residuals
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
         self._choices: Memo[str, Choice] = Memo()
         self.payloads: dict[str, Payload] | None = None
@@ -216,33 +140,31 @@ class Encoder:
         """Whether what the codec leaves out of this field goes with the client's next upload."""
         return field.feedback and isinstance(self.player(choice), ErrorFeedback)
 
-    def leaves_rest(self, choice: Choice, field: Field) -> bool:
-        """Whether there may be any such rest."""
-        return self.keeps_rest(choice, field) and not self.player(choice).codec.sends_all
-
     def encode(
         self, who: Who, round: int, choice: Choice, name: str, field: Field, value: Tensor,
-        memory: State, *, rested: bool,
+        memory: State, rest: Tensor | None,
     ) -> Sent:  # fmt: skip
-        """What travels of a compressed field; with error feedback, the rest stays.
+        """Return what travels of a compressed field; with error feedback, the rest stays.
 
-        rested: something was left out of the client's field before. Raises: `RunFailed` where a
-        value is not a finite number.
+        No argument is changed. rest: what was left out of the client's field before. Raises:
+        `RunFailed` where a value is not a finite number.
         """
         player = self.player(choice)
         codec, feedback = player.codec, self.keeps_rest(choice, field)
-        whole, length = value.reshape(-1), field.entries
+        whole = value.reshape(-1)
         # what a codec with feedback left behind is not lost when one without is played
-        rests = (rested and field.feedback) or (feedback and not codec.sends_all)
+        rests = (rest is not None and field.feedback) or (feedback and not codec.sends_all)
         if rests:
-            whole = self.residuals.row(who, name, length).add_(whole)
+            # of nothing, too: 0 + x makes -0.0 a 0.0, as it does in a rest of zeros
+            rest = whole = whole + (0.0 if rest is None else rest)
         if codec.sends_all or not _has_finite_check(codec):
             require_finite(whole, who.client, round, name)
         if codec.sends_all:
             sent_value = whole.clone().view_as(value) if rests else value
-            sent = Sent(sent_value, memory, memory)
+            sent = Sent(sent_value, memory, memory, rest)
         else:
             sent = self._played(who, choice, name, field, value, whole, memory, round)
+            sent = sent._replace(rest=rest)
         if rests and (codec.sends_all or not feedback):
             whole.zero_()
         return sent
@@ -269,7 +191,8 @@ class Encoder:
         size = None
         if self.tasks.compressed_bytes(who, field, choice) is None:
             size = payload.wire_bytes(self.tasks.index_code), payload.k
-        return Sent(_build_wire(payload, value), payload.state, player.codec.undo(payload), size)
+        undone = player.codec.undo(payload)
+        return Sent(_build_wire(payload, value), payload.state, undone, None, size)
 
     def _draws(
         self, codec: Codec, choice: Choice, who: Who, name: str, round: int
@@ -310,20 +233,22 @@ class Encoder:
         return None if indices is None else torch.as_tensor(indices)
 
     def take_back(
-        self, who: Who, choice: Choice, name: str, field: Field, value: Change, share: float = 1.0
-    ) -> None:
-        """What was sent returns to the residual, or a share of it, where the codec leaves a
-        rest."""
+        self, choice: Choice, field: Field, value: Change, rest: Tensor | None, share: float = 1.0
+    ) -> Tensor | None:
+        """Return the rest once what was sent, or a share of it, is back in it.
+
+        Where the codec leaves no rest, it is as it was.
+        """
         if not self.keeps_rest(choice, field):
-            return
+            return rest
         if isinstance(value, Sparse):
             indices, values = value.indices, value.values
         else:
             values = value.reshape(-1)
             indices = torch.arange(len(values), device=values.device)
-        rest = self.residuals.row(who, name, field.entries)
-        self.residuals.used.add((who.client, name))
+        rest = values.new_zeros(field.entries) if rest is None else rest.clone()
         undo(rest, Payload(choice.strategy, field.entries, indices, values), share)
+        return rest
 
     def undo_earlier(self, choice: Choice, undone: State, sent: Tensor, state: State) -> State:
         """See `Codec.undo_earlier`; `sent`: what the server would have got."""

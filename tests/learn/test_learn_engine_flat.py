@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from simfed.learn.flat import FlatModel
-from simfed.learn.memory import Arena
 
 
 def net():
@@ -75,16 +74,3 @@ def test_storage_may_be_given():
 def test_storage_of_another_length_is_refused():
     with pytest.raises(ValueError, match="flat storage of 3 float32 values, got 4"):
         FlatModel(nn.Linear(2, 1), weights=torch.zeros(4))
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_rows_begin_on_cache_lines_and_are_zero(shared):
-    rows = Arena(shared=shared).zeros(5, 3, 7)
-    assert rows.shape == (5, 3, 7)
-    assert not rows.any()
-    assert all(row.data_ptr() % 64 == 0 and row.is_contiguous() for row in rows)
-    rows[2] = 1.0
-    assert rows.sum() == 21
-    assert Arena(shared=shared).zeros(4, dtype=torch.int64).dtype == torch.int64
-    assert Arena(shared=shared).zeros(0, 5).shape == (0, 5)
-    assert Arena(shared=shared).zeros(3, 0).shape == (3, 0)

@@ -123,9 +123,3 @@ def test_a_message_is_no_pickle_without_its_shelf(ends):
     first, _ = ends
     with pytest.raises(pickle.UnpicklingError):
         pickle.loads(first.pack(torch.ones(1000)))
-
-
-def test_rows_begin_at_the_next_of_sixteen_entries():
-    assert Arena(shared=False).zeros(3, 5).stride() == (16, 1)
-    assert Arena(shared=False).zeros(3, 4, 5).stride() == (32, 5, 1)
-    assert Arena(shared=False).zeros(3).stride() == (1,)

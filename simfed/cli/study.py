@@ -47,6 +47,12 @@ def run(
         str | None,
         typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster that does the runs."),
     ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AXIS=VALUE,…", help="Only the runs at this place of the axes, or seed=N."
+        ),
+    ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try again what failed before.")
     ] = False,
@@ -81,6 +87,7 @@ def run(
                 folder,
                 jobs=jobs,
                 dask=dask,
+                only=only,
                 retry_failed=retry_failed,
                 device=device,
                 time_only=time_only,

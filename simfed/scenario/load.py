@@ -164,7 +164,8 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Pl
 def _extend_mapping(
     data: dict[str, Plain], source: str, folder: Path, *, _seen: tuple[Path, ...] = ()
 ) -> dict[str, Plain]:
-    """Return a mapping with the file that it `extends` merged beneath it."""
+    """Return a mapping with the file that it `extends` merged beneath it, without the sections
+    that it drops by `null`."""
     base = data.pop("extends", None)
     if base is None:
         return data
@@ -172,7 +173,10 @@ def _extend_mapping(
         raise InputError("the name of another file", where=f"{source}: extends", got=base)
     with within(f"{source}: extends"):
         check_file(folder / base)
-    return _merge_mappings(read_yaml(folder / base, _seen=_seen), data)
+    beneath = read_yaml(folder / base, _seen=_seen)
+    dropped = {key for key, value in data.items() if value is None and key in beneath}
+    merged = _merge_mappings(beneath, data)
+    return {key: value for key, value in merged.items() if key not in dropped}
 
 
 def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:

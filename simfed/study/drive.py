@@ -22,7 +22,7 @@ from simfed.record.directory import note_failure
 from simfed.scenario.load import read_yaml
 from simfed.study.kinds import Job
 from simfed.study.places import Cluster, Processes
-from simfed.study.plan import PlannedRun, StudyPlan, merge_errors, plan_study
+from simfed.study.plan import PlannedRun, StudyPlan, merge_errors, parse_place, plan_study
 from simfed.study.show import StudyProgress
 from simfed.study.store import StudyFolder
 from simfed.study.work import Result, play
@@ -52,6 +52,7 @@ def run_study(
     *,
     jobs: int | None = None,
     dask: str | None = None,
+    only: str | None = None,
     retry_failed: bool = False,
     device: str = "cpu",
     time_only: bool = False,
@@ -70,6 +71,7 @@ def run_study(
         jobs: runs at once on this machine, at most `simfed.ground.cores.most_processes`; if
             omitted one per core, or one on a GPU.
         dask: address of the scheduler of a Dask cluster, whose workers do the runs.
+        only: the runs at this place of the axes alone, `link=DSL,strategy=dgc@1%,seed=3`.
         retry_failed: try again what failed before; otherwise it is left as it is.
         device, time_only: as in `simfed.run`, for every run.
         trajectories: where learning is kept for replay; True is the user's cache, False or None
@@ -93,6 +95,7 @@ def run_study(
     with CtrlC().heard() as ctrl_c:
         pairs = [*overrides.items()] if isinstance(overrides, Mapping) else overrides
         plan = plan_study(path, allow_plugins=allow_plugins, overrides=pairs)
+        place = {} if only is None else parse_place(plan, only)
         shown = StudyProgress(plan.study.name, quiet=not progress)
         if len(plan.runs) >= _MANY:
             shown.say(f"{plan.study.name}: checking {counted(len(plan.runs), 'run')}")
@@ -107,6 +110,7 @@ def run_study(
                 make_job=_build_job_maker(plan, run, address, folder, device, time_only, store),
             )
             for address, run in zip(addresses, plan.runs, strict=True)
+            if run.is_at(place)
         }
         if dask is None and device != "cpu" and not time_only:
             import_part("simfed.learn.precision:device_of")(device)

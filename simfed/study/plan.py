@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,10 @@ class PlannedRun:
     def scenario(self) -> Studied:
         """The setting's, under the run's seed; made when it is asked for."""
         return self.setting.scenario.model_copy(update={"seed": self.seed})
+
+    def is_at(self, place: Mapping[str, str]) -> bool:
+        """Return whether the run is at a place of the axes; see `parse_place`."""
+        return place.items() <= {**self.point, "seed": str(self.seed)}.items()
 
     @property
     def named(self) -> str:
@@ -181,6 +186,28 @@ def _make_list(value: Plain) -> list[Plain]:
 def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
     """The axis of this name, or the one that holds this key path."""
     return next((axis for axis in axes if name in (axis.name, *axis.keys)), None)
+
+
+def parse_place(plan: StudyPlan, only: str) -> dict[str, str]:
+    """Return the place on a plan's axes that a text says, axis name → label: `link=DSL,
+    strategy=dgc@1%, seed=3` has axes by their names or the ends of these.
+
+    Raises: `InputError` for what is no axis, or no label of one.
+    """
+    labels = {axis.name: [point.label for point in axis.points] for axis in plan.axes}
+    names = {short: name for name, short in shorten_names(labels).items()} | {"seed": "seed"}
+    names |= {name: name for name in labels}
+    labels["seed"] = [str(seed) for seed in plan.seeds]
+    # a label may have commas in it, and equal signs
+    known = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    before, *pairs = re.split(rf"(?:^|,)\s*({known})\s*=", only)
+    if before.strip() or not pairs:
+        allowed = f"AXIS=VALUE,… of the axes {listed(names)}"
+        raise InputError(allowed, where="--only", got=only)
+    place = {names[a]: v.strip() for a, v in zip(pairs[::2], pairs[1::2], strict=True)}
+    for name, label in place.items():
+        check_known(label, labels[name], f"a value of {name}:", where="--only")
+    return place
 
 
 # --- axes --------------------------------------------------------------------------------------

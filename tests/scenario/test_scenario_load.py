@@ -224,6 +224,24 @@ def test_extends_merges_mappings_and_replaces_the_rest(tiny):
     assert (s.name, s.dataset.name, s.dataset.public, s.rounds) == ("child", "mnist-mini", 64, 3)
 
 
+def test_extends_drops_a_section_by_null(tiny):
+    (tiny.parent / "more.yaml").write_text(
+        "extends: tiny.yaml\nnetwork: {server: {receive: 1 Gbps}}\n"
+        "faults: {messages: {lost: 0.1}}\nsafeguard: {rollback: {threshold: 2}}\n"
+    )
+    child = tiny.with_name("child.yaml")
+    child.write_text(
+        "extends: more.yaml\nnetwork: null\nfaults: null\nsafeguard: {rollback: null}\n"
+    )
+    scenario = load_scenario(child)
+    assert scenario.network == load_scenario(tiny).network
+    assert scenario.faults is None
+    assert scenario.safeguard.rollback is None  # inside a section null is a value
+    child.write_text("extends: more.yaml\nclients: null\n")
+    with pytest.raises(InputErrors, match="clients"):
+        load_scenario(child)
+
+
 def test_a_missing_file_is_named_with_the_one_that_extends_it(tmp_path):
     (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
     (tmp_path / "b.yaml").write_text("extends: c.yaml\n")

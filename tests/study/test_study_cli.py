@@ -61,6 +61,23 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     assert "simulated time" in texts
 
 
+def test_one_cell_is_run_by_its_name_and_what_is_no_longer_named_is_pruned(
+    write_study, tmp_path, capsys
+):
+    path = write_study(grid={"policy.strategy": ["top-k", "random-k"]}, seeds=[0, 1])
+    ask, out = ["study", "run", str(path), "--quiet", "--out"], str(tmp_path / "out")
+    assert main([*ask, out, "--only", "strategy=random-k,seed=1"]) == 0
+    assert main(["study", "status", out]) == 0
+    assert capsys.readouterr().out == "test: 1 of 4 runs finished, 3 waiting\n"
+    assert main([*ask, out, "--only", "strategy=qsgd"]) == 2
+    assert "--only: got 'qsgd', expected a value of policy.strategy" in capsys.readouterr().err
+    assert main([*ask, out, "--set", "seeds=[0]"]) == 0
+    assert main(["study", "prune", out]) == 0
+    assert capsys.readouterr().out == f"{out}: 1 run deleted\n"
+    assert len([*(tmp_path / "out" / "runs").iterdir()]) == 2
+    assert main(["study", "prune", str(tmp_path)]) == 2
+
+
 def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
     path = write_study(grid={"training.batch_size": [32, BAD]})
     out = tmp_path / "out"

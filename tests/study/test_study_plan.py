@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.study.plan import label_of, plan_study, shorten_names
+from simfed.study.plan import label_of, parse_place, plan_study, shorten_names
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 RANDOM = {"kind": "uniform", "strategy": "random-k"}
@@ -167,3 +167,43 @@ def test_a_run_has_the_same_address_alone_and_among_many(write_study):
     options = {"source": plan.study.base, "device": "cpu", "time_only": False}
     assert addresses == [address(run.scenario, **options) for run in plan.runs]
     assert len(set(addresses)) == 6
+
+
+@pytest.mark.parametrize(
+    ("only", "count"),
+    [
+        ("up=5 Mbps", 8),
+        (f"{UP}=50 Mbps,seed=4", 4),
+        ("list=a, b=c , seed = 3", 4),
+        ("up=5 Mbps,policy=ascend c=5,list=a, b=c,seed=3", 1),
+    ],
+)
+def test_a_part_of_a_study_goes_by_its_labels(write_study, only, count):
+    plan = plan_study(
+        write_study(
+            grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, {"kind": "ascend", "c": 5}]},
+            list={"a, b=c": {"rounds": 3}, "other": {"rounds": 4}},
+            seeds=[3, 4],
+        )
+    )
+    place = parse_place(plan, only)
+    assert sum(run.is_at(place) for run in plan.runs) == count
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [
+        ("5 Mbps", f"got '5 Mbps', expected AXIS=VALUE,… of the axes up, seed or {UP}"),
+        ("k=3", f"got 'k=3', expected AXIS=VALUE,… of the axes up, seed or {UP}"),
+        (
+            "up=5Mbps",
+            f"got '5Mbps', expected a value of {UP}: 5 Mbps or 6 Mbps (did you mean '5 Mbps'?)",
+        ),
+        ("seed=1", "got '1', expected a value of seed: 0"),
+    ],
+)
+def test_a_part_that_is_none_is_one_sentence(write_study, only, said):
+    plan = plan_study(write_study(grid={UP: ["5 Mbps", "6 Mbps"]}))
+    with pytest.raises(InputError) as caught:
+        parse_place(plan, only)
+    assert str(caught.value) == f"--only: {said}"

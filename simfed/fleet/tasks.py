@@ -399,13 +399,8 @@ def count_told(task: Task, choice: Choice, k: int) -> int | None:
     its codec was to keep."""
     if not task.plan.longest:
         return k
-    field = task.plan.compressed[find_longest(task.plan)]
+    field = task.plan.up[task.plan.longest_name]
     return choice.codec.count_told(field.entries, k, field.layout_of(task.who))
-
-
-def find_longest(plan: Plan) -> str:
-    """Return the name of the longest compressed field of an upload."""
-    return max(plan.compressed, key=lambda name: plan.compressed[name].entries)
 
 
 def codec_work(

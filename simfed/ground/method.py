@@ -152,17 +152,18 @@ class Plan:
     down: Mapping[str, Field]
     work: Sequence[Work]
     up: Mapping[str, Field]
+    compressed: Mapping[str, Field] = field(init=False, compare=False, repr=False)
+    """The fields whose compression the client's policy chooses."""
     longest: int = field(init=False)
-    """Entries of the longest compressed field; 0: there is nothing to choose."""
+    """Entries of the longest of them; 0: there is nothing to choose."""
+    longest_name: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = [field.entries for field in self.up.values() if field.compressed]
-        object.__setattr__(self, "longest", max(sizes, default=0))
-
-    @property
-    def compressed(self) -> dict[str, Field]:
-        """The fields whose compression the client's policy chooses."""
-        return {name: field for name, field in self.up.items() if field.compressed}
+        sizes = {name: field.entries for name, field in self.up.items() if field.compressed}
+        name = max(sizes, key=lambda name: sizes[name], default="")
+        object.__setattr__(self, "compressed", {name: self.up[name] for name in sizes})
+        object.__setattr__(self, "longest", sizes.get(name, 0))
+        object.__setattr__(self, "longest_name", name)
 
 
 class Size(NamedTuple):

@@ -11,7 +11,6 @@ from torch import Tensor
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
-from simfed.fleet.tasks import find_longest
 from simfed.ground.method import State, Values
 from simfed.ground.plain import Plain
 from simfed.learn.kit import add_change
@@ -157,7 +156,7 @@ class HostedUpload:
     @property
     def told(self) -> int | None:
         """See `Contribution`."""
-        size = self.sizes.get(find_longest(self.task.plan)) if self.sizes else None
+        size = self.sizes.get(self.task.plan.longest_name) if self.sizes else None
         return None if size is None else size[1]
 
     def uplink_bytes(self) -> float:

@@ -14,7 +14,8 @@ What is ignored: reading of data, and the memory of the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -33,7 +34,7 @@ from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.story import OwnStory
 from simfed.net import LinkUses, Network
-from simfed.net.driver import Pace
+from simfed.net.driver import Pace, Transfer
 from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
 from simfed.sim.course import Course, Courses, Unit
@@ -98,9 +99,7 @@ class Client:
 
     def send(self, size_bytes: float | None = None) -> ProcessGenerator:
         """Compress and send what travels up, or a message beside it."""
-        if size_bytes is not None:
-            return self._transmit("upload", size_bytes, beside=True)
-        return self._pack_and_send()
+        return self._transmit("upload", size_bytes, beside=size_bytes is not None)
 
     def wait(self, barrier: str, deadline_s: float = math.inf) -> ProcessGenerator:
         """Wait for everybody at a barrier."""
@@ -148,73 +147,70 @@ class Client:
             finally:
                 turns.end()
 
-    def _pack_and_send(self) -> ProcessGenerator:
-        """Compress and send, one after the other or at once; local work that fails has failed by
-        then."""
-        course, packing = self._course, None
+    def _pack(self) -> Generator[Any, Any, Packing | None]:
+        """Compress the upload, or, of one in chunks, the first; local work that fails has failed
+        by then."""
+        clock, course = self._clock, self._course
         if course.chunks == 1:
             yield from self._spend(course.packing, self._plan_work)
         self._draw_failure("training", self._worked)
-        if not self.plan.up:
-            return
-        if course.chunks > 1:
-            self.flight.chain = False
-            packing = Packing(self.flight, course, self._plan_work_at, self._clock.env.now)
-            timer = self._clock.env.timeout(packing.ahead_s)
-            try:
-                yield timer
-            except Interrupt:
-                cancel(self._clock.env, timer)
-                packing.note(self._clock.env.now)
-                raise
-        yield from self._transmit("upload", None, packing=packing)
+        if course.chunks == 1:
+            return None
+        self.flight.chain = False
+        packing, whole_s = Packing(self.flight, []), 0.0
+        for unit in course.packing:
+            packing.legs.append(self._make_leg(unit, clock.env.now + whole_s))
+            whole_s += packing.legs[-1].duration_s
+        packing.ahead_s = whole_s / course.chunks
+        packing.pace = Pace(course.chunks, whole_s - packing.ahead_s)
+        timer = clock.env.timeout(packing.ahead_s)
+        try:
+            yield timer
+        except Interrupt:
+            cancel(clock.env, timer)
+            packing.note(clock.env.now)
+            raise
+        return packing
 
     def _transmit(
-        self,
-        phase: str,
-        size_bytes: float | None,
-        *,
-        beside: bool = False,
-        packing: Packing | None = None,
+        self, phase: str, size_bytes: float | None, *, beside: bool = False
     ) -> ProcessGenerator:
-        """Have a message travel, again as often as it is lost on its way."""
-        clock, flight, self._steps = self._clock, self.flight, self._steps + 1
-        env, messages, number = clock.env, clock.messages, self._steps
+        """Have a message travel, again as often as it is lost on its way; None: the upload."""
+        clock, flight, packing = self._clock, self.flight, None
         if size_bytes is None:
+            packing = yield from self._pack()
+            if not flight.task.plan.up:
+                return
             size_bytes = clock.asking.size_of(flight)
-        for nth in range(1 if messages is None else messages.tries):
-            fate, pace = _ONCE, None if packing is None else packing.pace
-            if messages is not None:
-                fate = clock.draw_fate(flight, f"{phase} {number - 1}" if beside else phase, nth)
+        message = f"{phase} {self._steps}" if beside else phase
+        self._steps += 1
+        for nth in range(1 if clock.messages is None else clock.messages.tries):
+            fate, begun_s = _ONCE, clock.env.now
+            if clock.messages is not None:
+                fate = clock.draw_fate(flight, message, nth)
             # copies that leave at once are equal flows over one path: one of their weight and bytes
-            copies, begun_s = fate.copies, env.now
             transfer = clock.network.send(
                 flight.client,
-                size_bytes * copies,
+                size_bytes * fate.copies,
                 "down" if phase == "download" else "up",
-                weight=float(copies),
-                pace=pace,
+                weight=float(fate.copies),
+                pace=None if packing is None else packing.pace,
             )
-            name, limited_s = phase if copies == 1 else "doubled", NOWHERE
-            spent_s = moved_bytes = hidden_s = held_s = 0.0
+            name, limited_s = phase if fate.copies == 1 else "doubled", NOWHERE
+            spent_s = moved_bytes = 0.0
             try:
                 spent_s = yield transfer
                 moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
                 name = "lost" if fate.lost else name
             except Interrupt:
-                spent_s, moved_bytes = env.now - begun_s, transfer.cancel()
+                spent_s, moved_bytes = clock.env.now - begun_s, transfer.cancel()
                 raise
             finally:
-                if packing is not None:
-                    whole = transfer.triggered
-                    hidden_s = packing.note(math.inf if whole else env.now)
-                    hidden_s = min(hidden_s, spent_s) if whole else hidden_s
-                    held_s, packing = transfer.held_s, None
-                moved = moved_bytes, copies, limited_s
-                leg = phase, name, spent_s, begun_s, "", *moved, (), hidden_s, held_s, CLIENT
-                flight.legs.append(make(Leg, leg))
+                leg = Leg(phase, name, spent_s, begun_s, "", moved_bytes, fate.copies, limited_s)
+                flight.legs.append(leg if packing is None else packing.note_beside(leg, transfer))
+                packing = None
             if not fate.lost:
-                self._draw_failure(phase, number)
+                self._draw_failure(phase, self._steps)
                 return
             yield from self._spend((phase,), self._plan_pause)
         raise Interrupt("failed")
@@ -245,16 +241,12 @@ class Client:
     # ---- how long things take --------------------------------------------------------------------
 
     def _plan_work(self, unit: Unit) -> Leg:
-        self._steps += 1
-        self._worked = self._steps
-        return self._plan_work_at(unit, self._clock.env.now)
+        self._steps = self._worked = self._steps + 1
+        return self._make_leg(unit, self._clock.env.now)
 
-    def _plan_work_at(self, unit: Unit, at_s: float) -> Leg:
-        """A unit of its work that begins then, with the freezes of its device."""
-        work, nth = unit.work, unit.nth if self._counts is None else self._count(unit.work, CLIENT)
-        duration_s, frozen = self._clock.plan_work(self.flight, work, nth, at_s)
-        what = unit.phase, work.name or unit.phase, duration_s, at_s, work.quantity
-        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT))
+    def _make_leg(self, unit: Unit, at_s: float) -> Leg:
+        nth = unit.nth if self._counts is None else self._count(unit.work, CLIENT)
+        return self._clock.make_leg(self.flight, unit, nth, at_s)
 
     def _plan_served(self, at: Node, work: Work) -> Leg:
         self._steps += 1
@@ -291,35 +283,34 @@ class Client:
         return self.flight.task.plan
 
 
+@dataclass(slots=True, eq=False)
 class Packing:
     """The compression of an upload that leaves in chunks, each while the next is compressed."""
 
-    def __init__(
-        self,
-        flight: Flight,
-        course: Course,
-        plan: Callable[[Unit, float], Leg],
-        now_s: float,
-    ) -> None:
-        self._flight, whole_s = flight, 0.0
-        self._legs: Sequence[Leg] = []
-        for unit in course.packing:
-            self._legs = [*self._legs, plan(unit, now_s + whole_s)]
-            whole_s += self._legs[-1].duration_s
-        self.ahead_s = whole_s / course.chunks
-        """What of it comes before the upload begins."""
-        self.pace = Pace(course.chunks, whole_s - self.ahead_s)
+    flight: Flight
+    legs: list[Leg]
+    ahead_s: float = 0.0
+    """What of it comes before the upload begins."""
+    pace: Pace | None = None
 
     def note(self, until_s: float) -> float:
-        """Note it as far as it came by then; the seconds of it in which the upload was under
-        way."""
+        """Note it as far as it came by then; return the seconds of it in which the upload was
+        under way."""
         spent_s = 0.0
-        for leg in self._legs:
+        for leg in self.legs:
             if leg.started_at_s < until_s:
                 whole = leg.started_at_s + leg.duration_s <= until_s
-                self._flight.legs.append(leg if whole else leg.cut(until_s - leg.started_at_s))
-                spent_s += self._flight.legs[-1].duration_s
+                self.flight.legs.append(leg if whole else leg.cut(until_s - leg.started_at_s))
+                spent_s += self.flight.legs[-1].duration_s
         return max(spent_s - self.ahead_s, 0.0)
+
+    def note_beside(self, upload: Leg, transfer: Transfer) -> Leg:
+        """Note it beside the upload as far as that came; return that."""
+        if transfer.triggered:
+            hidden_s = min(self.note(math.inf), upload.duration_s)
+        else:
+            hidden_s = self.note(transfer.env.now)
+        return upload._replace(hidden_s=hidden_s, held_s=transfer.held_s)
 
 
 class Clock:
@@ -455,16 +446,18 @@ class Clock:
 
     # ---- what a client asks ----------------------------------------------------------------------
 
-    def plan_work(
-        self, flight: Flight, work: Work, nth: int, at_s: float
-    ) -> tuple[float, tuple[tuple[float, float], ...]]:
-        """Return the seconds of a unit of a client's work that begins then, and its freezes."""
-        duration_s = compute_duration_s(work, self._device_for(flight), flight, at_s, nth)
+    def make_leg(self, flight: Flight, unit: Unit, nth: int, at_s: float) -> Leg:
+        """Return a unit of a client's work that begins then, with the freezes of its device."""
+        work, phase = unit.work, unit.phase
+        device = self._device_for(flight)
+        duration_s = compute_duration_s(work, device, flight, at_s, nth)
+        frozen: tuple[tuple[float, float], ...] = ()
         strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
-        if strikes is None:
-            return duration_s, ()
-        duration_s, frozen = strikes.stretch(at_s, duration_s)
-        return duration_s, tuple(frozen)
+        if strikes is not None:
+            duration_s, within = strikes.stretch(at_s, duration_s)
+            frozen = tuple(within)
+        what = phase, work.name or phase, duration_s, at_s, work.quantity
+        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT))
 
     def plan_served(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
         """Return the seconds of a unit of the server's work within a participation; none where its

@@ -1,5 +1,6 @@
 """The Python examples of the documentation run as they stand."""
 
+import ast
 import json
 import re
 import subprocess
@@ -24,6 +25,34 @@ def examples(page: Path) -> str:
     """All Python blocks of a page, in order; `# not run` in the first line leaves one out."""
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
     return "\n".join(block for block in blocks if not block.startswith("# not run"))
+
+
+QUOTES = [
+    pytest.param(path, quoted, id=f"{page.stem}-{path}")
+    for page in PAGES
+    for path, quoted in re.findall(
+        r"^```python\n# not run: (\S+)\n(.*?)^```", page.read_text(), re.M | re.S
+    )
+]
+
+
+def flatten(function):
+    """A function but for comments and how its docstring is indented."""
+    function.body[0].value.value = ast.get_docstring(function)
+    return ast.dump(function)
+
+
+@pytest.mark.parametrize(("path", "quoted"), QUOTES)
+def test_functions_that_pages_quote_are_as_they_stand_in_their_files(path, quoted):
+    (function,) = ast.parse(quoted).body
+    there = ast.walk(ast.parse((DOCS / path).read_text()))
+    same = [one for one in there if getattr(one, "name", "") == function.name]
+    assert flatten(function) in map(flatten, same)
+
+
+def test_the_clocks_page_follows_the_story():
+    told = [re.search(r"def (\w+)", quote.values[1])[1] for quote in QUOTES]
+    assert told == ["participate", "play", "_spend", "merge", "_play"]
 
 
 LONG = {"studies", "methods", "CONTRIBUTING"}

@@ -172,6 +172,8 @@ class CheckpointFolder:
             if digest_file(arrays) != state["arrays"]["digest"]:
                 raise _make_damage_error(arrays, "its content is not what its digest says")
             prefix = Prefix(*state["journal"])
+            if not isinstance(prefix.bytes, int) or prefix.bytes < 0:
+                raise _make_damage_error(path, f"its journal has {prefix.bytes} bytes")
             return Checkpoint(int(state["round"]), state["facts"], load_file(arrays), prefix)
         except (*_MALFORMED, SafetensorError) as error:
             raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error

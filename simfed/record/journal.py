@@ -22,7 +22,9 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter
 
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.inputs import find_memory_bytes, open_file
@@ -35,6 +37,30 @@ _MOST_WAITING = 4096
 """Lines that are kept in memory before they are written."""
 _LONGEST_BYTES = 1 << 28
 """Of a line: a longer one is none."""
+
+_Number = Annotated[float, Field(strict=True)]
+_Maybe = _Number | None
+_Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+_SHAPES = {
+    kind: TypeAdapter(shape).validate_python
+    for kind, shape in {
+        "up": tuple[_Size, StrictInt | None],
+        "down": tuple[_Size, list[StrictStr]],
+        "merge": tuple[  # as `Outcome.plain` has it
+            StrictInt,
+            StrictBool,
+            StrictStr | None,
+            dict[str, dict[str, _Number]],
+            dict[str, _Number],
+            dict[str, _Number],
+            dict[str, tuple[_Number, _Number]],
+            dict[str, tuple[_Number, _Number, _Maybe]],
+            list[tuple[StrictInt, _Number, _Number, _Number, _Number, _Maybe, _Maybe]],
+        ],
+        "under way": list[tuple[StrictInt, StrictInt, StrictInt, StrictStr]],
+    }.items()
+}
+"""First words of a label → what raises `ValueError` where that is no answer to it."""
 
 
 class DamagedJournal(InputError):
@@ -85,9 +111,10 @@ class Journal:
         if line is None:
             return None
         if (line.key, line.label) != (key, label):
+            said = label if line.label == label else f"{line.label} where {label} is asked for"
             raise OtherDecisions(
-                f"{self.path}: says {line.label} where {label} is asked for, so what was "
-                "decided before is not what is decided now"
+                f"{self.path}: answers {said}, but what was decided before is not what is "
+                "decided now"
             )
         self._next = next(self._lines, None)
         return line.answer
@@ -161,14 +188,31 @@ def read_lines(
                 text = file.readline(_LONGEST_BYTES)
                 if not text and end is None:
                     return
-                key, label, answer = json.loads(text)
-            except (OSError, ValueError, TypeError) as error:
+                line = JournalLine(*json.loads(text))
+                _check_answer(line)
+            except (OSError, ValueError, TypeError, RecursionError) as error:
                 problem = f"damaged at byte {done}: {error}"
                 raise _make_damage_error(path, problem) from error
             done += len(text)
             if digest is not None:
                 digest.update(text)
-            yield JournalLine(key, label, answer)
+            yield line
+
+
+def _check_answer(line: JournalLine) -> None:
+    """Raises: `ValueError`, `TypeError` for what learning never answers."""
+    if not isinstance(line.key, str) or not isinstance(line.label, str):
+        raise TypeError("that is no line of a journal")
+    kind, _, rest = line.label.partition(" ")
+    check = _SHAPES.get(line.label if line.label in _SHAPES else kind)
+    if check is None:
+        return
+    if kind == "merge":
+        int(rest)
+    try:
+        check(line.answer)
+    except ValueError:
+        raise ValueError(f"that is no answer to {line.label}") from None
 
 
 def check_prefix(path: Path, prefix: Prefix) -> None:

@@ -77,7 +77,7 @@ class Draft:
         run = open_run(self.path)
         self.manifest["fingerprint"] = fingerprint(lambda name: [run.table(name)])
         self.manifest["journal"] = digest_text(self.journal)
-        write_journal(self.path, self.journal)
+        write_journal(self.path, self.journal.encode())
         self.manifest["digest"] = digest_manifest(self.manifest)
         (self.path / "manifest.json").write_text(json.dumps(self.manifest))
         try:
@@ -93,9 +93,9 @@ def read_journal(path):
         return file.read().decode()
 
 
-def write_journal(path, text):
+def write_journal(path, content):
     with pa.CompressedOutputStream(str(path / COMPRESSED), "zstd") as file:
-        file.write(text.encode())
+        file.write(content)
 
 
 @functools.cache

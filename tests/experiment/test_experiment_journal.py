@@ -3,15 +3,19 @@
 import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 
 import pytest
+from forging import read_journal, write_journal
 from struck import TINY
 
 import simfed
-from simfed.ground.errors import Interrupted, RunFailed
-from simfed.record.journal import NAME, read_finished
+from simfed.cli import main
+from simfed.ground.errors import InputError, Interrupted, RunFailed
+from simfed.record.digest import digest_value
+from simfed.record.journal import COMPRESSED, NAME, Journal, read_finished
 from simfed.replay.journaled import Journaled
 
 
@@ -46,17 +50,27 @@ def cut_last_line(text):
     return b"".join(text.splitlines(keepends=True)[:-1])
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda text: text + b'["half a line', None),
-        (cut_last_line, "went on from an earlier checkpoint, after round 2"),
-        (lambda text: b"", "began at round 1 again"),
-        (lambda text: text.replace(b'"merge 1"', b'"merge 7"'), "began at round 1 again"),
-        (None, "began at round 1 again"),
-    ],
-    ids=["more", "a line less", "empty", "edited", "missing"],
-)
+def double_first_line(text):
+    return text.splitlines(keepends=True)[0] + text
+
+
+ANEW, EARLIER = "began at round 1 again", "went on from an earlier checkpoint, after round 2"
+DAMAGES = {
+    "more": (lambda text: text + b'["half a line', None),
+    "a line less": (cut_last_line, EARLIER),
+    "cut in a line": (lambda text: text[:-20], EARLIER),
+    "empty": (lambda text: b"", ANEW),
+    "edited": (lambda text: text.replace(b'"merge 1"', b'"merge 7"'), ANEW),
+    "one number": (lambda text: text.replace(b",[1,", b",[2,", 1), ANEW),
+    "a line twice": (double_first_line, ANEW),
+    "no UTF-8": (lambda text: b"\xff" + text[1:], ANEW),
+    "no number": (lambda text: text.replace(b",[1,", b",[NaN,", 1), ANEW),
+    "missing": (None, ANEW),
+}
+"""What became of a journal → its new text, and what a run that goes on warns of."""
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
 def test_a_run_goes_on_to_the_same_bits_whatever_is_left_of_its_journal(
     begun, tmp_path, damage, said
 ):
@@ -73,6 +87,74 @@ def test_a_run_goes_on_to_the_same_bits_whatever_is_left_of_its_journal(
     assert [said in one for one in warnings] == ([] if said is None else [True])
 
 
+@pytest.fixture(scope="module")
+def ended(begun):
+    """The run, played to its end."""
+    scenario, folder, _ = begun
+    return simfed.run(scenario, folder / "ended", source=folder / "tiny.yaml", progress=False)
+
+
+@pytest.mark.parametrize("damage", [damage for damage, _ in DAMAGES.values()], ids=DAMAGES)
+def test_a_damaged_journal_is_told_by_verify_and_replays_no_arms(
+    begun, ended, tmp_path, capsys, damage
+):
+    shutil.copytree(ended.path, tmp_path / "run")
+    if damage is None:
+        (tmp_path / "run" / COMPRESSED).unlink()
+    else:
+        write_journal(tmp_path / "run", damage(read_journal(ended.path).encode()))
+    (tmp_path / "tiny.yaml").write_text(
+        (begun[1] / "tiny.yaml").read_text().replace("policy: {", "policy: {arms_from: run, ")
+    )
+    assert main(["verify", str(tmp_path / "run")]) == 3
+    assert main(["run", str(tmp_path / "tiny.yaml"), "--time-only", "--no-figures"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [f"run/{COMPRESSED}: " in line for line in said] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("bytes", "said"),
+    [(-3, None), (float("nan"), None), (10**9, ANEW), (10**400, ANEW)],
+)
+def test_a_state_of_a_journal_that_cannot_be_is_no_state(begun, tmp_path, bytes, said):
+    """Its digest is right, as if a version to come had written it."""
+    shutil.copytree(begun[1] / "run", tmp_path / "run")
+    for name in ("state.json", "earlier.json"):
+        path = tmp_path / "run" / "checkpoint" / name
+        state = json.loads(path.read_text())
+        del state["digest"]
+        state["journal"][0] = bytes
+        path.write_text(json.dumps({**state, "digest": digest_value(state)}))
+    if said is None:
+        with pytest.raises(InputError, match=r"its journal has .* bytes.*--overwrite begins"):
+            gone_on(begun, tmp_path / "run")
+    else:
+        run = gone_on(begun, tmp_path / "run")
+        assert run.fingerprint == begun[2]
+        assert any(said in warning for warning in run.manifest["warnings"])
+
+
+def test_a_disk_that_is_full_in_the_journal_ends_the_run_in_a_sentence(begun, tmp_path):
+    """It goes on from what was saved before."""
+    shutil.copytree(begun[1] / "run", tmp_path / "run")
+    length = (tmp_path / "run" / NAME).stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    flush = Journal.flush
+
+    def flush_on_full_disk(journal):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (length, limits[1]))
+        try:
+            return flush(journal)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "flush", flush_on_full_disk)
+        with pytest.raises(RunFailed, match=r"journal.jsonl: cannot be written \(File too large\)"):
+            gone_on(begun, tmp_path / "run")
+    assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
+
+
 def test_a_run_that_decides_otherwise_is_refused_and_what_it_learned_is_kept(
     begun, tmp_path, monkeypatch
 ):
@@ -80,7 +162,7 @@ def test_a_run_that_decides_otherwise_is_refused_and_what_it_learned_is_kept(
     state = (tmp_path / "run" / "checkpoint" / "state.json").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr("simfed.replay.journaled.Journaled._settle_lost", lambda self, *_: self._go())
-        with pytest.raises(RunFailed, match=r"is asked for.*--resume goes on from it"):
+        with pytest.raises(RunFailed, match=r"what was decided before.*--resume goes on from it"):
             gone_on(begun, tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint" / "state.json").read_bytes() == state
     assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]

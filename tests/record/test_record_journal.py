@@ -5,7 +5,8 @@ import pytest
 from simfed.ground.errors import InputError, RunFailed
 from simfed.record.journal import COMPRESSED, NAME, Journal, check_prefix, read_finished
 
-LINES = [("a", "up 3/1", 1234.5), ("b", "merge 1", [1, False, None, {"p": float("inf")}])]
+MERGED = [1, False, None, {"p": {"kd_loss": float("inf")}}, {}, {}, {}, {"p": [0.5, 1.2, None]}, []]
+LINES = [("a", "up 3/1", [1234.5, None]), ("b", "merge 1", MERGED)]
 
 
 def written(path, lines=LINES):
@@ -25,8 +26,11 @@ def test_it_answers_in_order_what_it_was_told(tmp_path):
 
 def test_other_decisions_are_noticed_at_the_next_answer(tmp_path):
     end = written(tmp_path).flush().bytes
-    for key, label in (("x", "up 3/1"), ("a", "up 4/1")):
-        with pytest.raises(RunFailed, match=f"says up 3/1 where {label} is asked for"):
+    for key, label, said in (
+        ("x", "up 3/1", "answers up 3/1, but what was decided before"),
+        ("a", "up 4/1", "answers up 3/1 where up 4/1 is asked for, but"),
+    ):
+        with pytest.raises(RunFailed, match=said):
             Journal(tmp_path / NAME, end).known(key, label)
 
 
@@ -59,6 +63,31 @@ def test_damage_before_a_state_is_found(tmp_path, damage, said):
     (tmp_path / NAME).write_bytes(damage((tmp_path / NAME).read_bytes()))
     with pytest.raises(InputError, match=said):
         check_prefix(tmp_path / NAME, prefix)
+
+
+@pytest.mark.parametrize(
+    ("label", "answer"),
+    [
+        *[("up 3/1", size) for size in (None, 5, [-1.0, 3], [float("inf"), 3], ["many", 3])],
+        *[("up 3/1", [size, 3]) for size in (float("nan"), 10**400)],
+        ("down 3/1", [5.0, [1]]),
+        ("merge x", MERGED),
+        *[("merge 1", outcome) for outcome in (None, "no", MERGED[:-1], ["1", *MERGED[1:]])],
+        ("merge 1", [*MERGED[:6], {"1/0": ["x", "y"]}, *MERGED[7:]]),
+        ("under way", [["a", {}, None, 5]]),
+    ],
+)
+def test_an_answer_that_learning_never_gives_is_damage(tmp_path, label, answer):
+    end = written(tmp_path, [("a", label, answer)]).flush().bytes
+    with pytest.raises(InputError, match="damaged at byte 0"):
+        Journal(tmp_path / NAME, end)
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b"[[], 1, 2]\n", b'["\xff", "a", 1]\n'])
+def test_a_line_that_is_none_is_damage(tmp_path, line):
+    (tmp_path / NAME).write_bytes(line)
+    with pytest.raises(InputError, match="damaged at byte 0"):
+        Journal(tmp_path / NAME, None)
 
 
 def test_a_finished_one_is_of_its_digest(tmp_path):

@@ -115,7 +115,7 @@ def corpus(folder):
     checkpoints, journal = CheckpointFolder(begun, "id"), Journal(begun.parent / NAME)
     begun.parent.mkdir()
     for round in (1, 2):
-        journal.note("", f"merge {round}", [round])
+        journal.note("", f"answer {round}", [round])
         facts = {"a": {"b": [1, 2.5, "x"]}}
         checkpoints.save(Checkpoint(round, facts, arrays(), journal.flush()))
     cache(folder / "cache")

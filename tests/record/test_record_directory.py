@@ -205,7 +205,7 @@ def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
 
 def save(directory, journal, number, arrays):
     """A checkpoint after a round whose answer is in the journal."""
-    journal.note("", f"merge {number}", number)
+    journal.note("", f"answer {number}", number)
     directory.save_checkpoint(number, {"at": number}, arrays)
 
 
@@ -227,7 +227,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
     directory.go_on()
     assert not (tmp_path / "run" / "checkpoint" / "segments").exists()
     journal = directory.open_journal()
-    assert [journal.known("", f"merge {number}") for number in (2, 4)] == [2, 4]
+    assert [journal.known("", f"answer {number}") for number in (2, 4)] == [2, 4]
 
 
 def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):

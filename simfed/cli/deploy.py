@@ -27,7 +27,8 @@ from simfed.ground.errors import InputError
 from simfed.ground.units import parse_duration
 
 Token = Annotated[
-    Path | None, typer.Option(help="File with a secret that server and clients share.")
+    Path | None,
+    typer.Option(help="File with a secret that server and clients share; beyond this machine due."),
 ]
 
 
@@ -38,7 +39,9 @@ def serve(
     ] = "127.0.0.1:7000",
     out: RunFolder = None,
     token: Token = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="The server's certificate, PEM.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate, PEM; beyond this machine due.")
+    ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
     at_least: Annotated[
         int | None, typer.Option(help="Begin once so many clients are there; all if omitted.")
@@ -59,11 +62,10 @@ def serve(
     quiet: Quiet = False,
 ) -> None:
     """Serve a scenario to clients that `join`; write its run."""
-    from simfed.deploy.handshake import read_token
+    from simfed.deploy.access import load_server_tls, read_token, require_guard
     from simfed.deploy.peers import Patience
     from simfed.deploy.serving import Listening
     from simfed.deploy.serving import serve as serve_scenario
-    from simfed.deploy.tls import load_server_tls
 
     host, port = parse_address(listen, "--listen")
     if (tls_cert is None) != (tls_key is None):
@@ -74,16 +76,17 @@ def serve(
             raise InputError("seconds above 0", where=name, got=number)
     if at_least is not None and at_least < 1:
         raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
+    secret, tls = read_token(token), None
+    if tls_cert is not None and tls_key is not None:
+        tls = load_server_tls(tls_cert, tls_key)
+    require_guard(host, secret, tls)
     loaded = load(scenario, set_, allow_plugins)
-    tls = (
-        load_server_tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
-    )
     patience = Patience(silence_s=silence)
     say = _make_say(quiet)
     play = partial(
         serve_scenario,
         loaded,
-        listening=Listening(host, port, read_token(token), tls, join_within, at_least, patience),
+        listening=Listening(host, port, secret, tls, join_within, at_least, patience),
         source=scenario,
         device=device,
         say=say,
@@ -97,11 +100,9 @@ def join(
     server: Annotated[str, typer.Argument(metavar="HOST:PORT")],
     client: Annotated[int, typer.Option(help="Which client of the scenario this is: 0, 1, …")],
     token: Token = None,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="Speak TLS, trusting what this machine trusts.")
-    ] = False,
     tls_ca: Annotated[
-        Path | None, typer.Option(help="Speak TLS and trust the certificates in this file, PEM.")
+        Path | None,
+        typer.Option(help="Trust the certificates in this file, PEM, and no others; speak TLS."),
     ] = None,
     patience: Annotated[
         float, typer.Option(help="Seconds to look for a server that is not there.")
@@ -113,9 +114,8 @@ def join(
 
     It learns from the data of this machine.
     """
-    from simfed.deploy.handshake import read_token
+    from simfed.deploy.access import load_client_tls, read_token
     from simfed.deploy.joining import join as join_server
-    from simfed.deploy.tls import load_client_tls
 
     host, port = parse_address(server, "HOST:PORT")
     if client < 0:
@@ -128,11 +128,28 @@ def join(
             port,
             client,
             token=read_token(token),
-            tls=load_client_tls(tls_ca) if tls or tls_ca is not None else None,
+            tls=None if tls_ca is None else load_client_tls(tls_ca),
             patience_s=patience,
             allow_plugins=allow_plugins,
             say=_make_say(quiet),
         )
+
+
+def certificate(
+    hosts: Annotated[
+        list[str], typer.Argument(metavar="HOST", help="The server's, as clients write it.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for cert.pem and key.pem.")],
+) -> None:
+    """Make a certificate for a server, and its key.
+
+    Several hosts may be names of one server. It is valid for 397 days; make another one then.
+    """
+    from simfed.deploy.certificate import make_certificate
+
+    made, key = make_certificate(hosts, out)
+    typer.echo(f"{made}: for the server (--tls-cert) and clients (--tls-ca)")
+    typer.echo(f"{key}: for the server alone (--tls-key)")
 
 
 def deploy(

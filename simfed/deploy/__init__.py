@@ -1,7 +1,10 @@
 """The same scenario for real: a server and clients that are processes, over sockets.
 
-    frames      messages on a stream: length-prefixed, bounded, no code
-    handshake   who may talk: versions, the scenario's digest, a shared token
+    messages    what travels: a kind, facts, a body; no code
+    wire        one connection, by the library `websockets`
+    access      who may talk: version, token, TLS
+    certificate a server's certificate, made here
+    doorstep    connections whose other end has not said who it is
     clocks      two monotonic clocks on one time line
     peers       the server's end: who is there, what was sent, what came
     world       SimPy's clock, run by the real one

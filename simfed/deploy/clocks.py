@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _WINDOW = 8
+_DRIFT_S = 0.001
+"""More than clocks drift apart within the window."""
 
 
 class Exchange(NamedTuple):
@@ -53,8 +55,15 @@ class ClockLine:
         """The smallest and the largest that counted."""
 
     def add(self, exchange: Exchange) -> None:
-        """Learn from one more exchange."""
-        self._recent = (*self._recent, exchange)[-_WINDOW:]
+        """Learn from one more exchange. Earlier ones that contradict it are of a clock that has
+        stood still since, as a laptop's does while it sleeps."""
+        agreeing = (
+            before
+            for before in self._recent
+            if abs(before.ahead_s - exchange.ahead_s)
+            <= before.unsure_s + exchange.unsure_s + _DRIFT_S
+        )
+        self._recent = (*agreeing, exchange)[-_WINDOW:]
         self.exchanges += 1
         if self.exchanges >= _WINDOW:  # earlier ones are hardly known
             offsets = [*self._offsets, self._best.ahead_s]

@@ -1,59 +1,69 @@
-"""Connections whose other end has not said who it is: so many at a time, and of one address fewer.
+"""A listening socket before which so many may stand who have not said who they are.
 
-One more than that ends the oldest one of its address, or of all. So whoever opens connections and
-keeps silent shuts out nobody: a client says who it is within a way there and back, and whoever was
-dropped may come again.
+One more ends the oldest connection of its address, or of all. So whoever opens connections and
+keeps silent shuts out nobody and takes no file of the run's: a client says who it is within a way
+there and back, and whoever was dropped may come again. It counts as the kernel hands connections
+over, before TLS, which the library `websockets` does not see.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import socket
+
+_MOST, _MOST_OF_ONE = 64, 16
+"""Connections at a time: of all, and of one IPv4 address, or one IPv6 network of 64 bits, which is
+what one household or host is given."""
 
 
-class Doorstep:
-    """most: connections at a time; most_of_one: of one IPv4 address, or one IPv6 network of 64
-    bits, which is what one household or host is given."""
+class Doorstep(socket.socket):
+    """A listening socket that knows which of its connections are strangers'."""
 
-    def __init__(self, most: int, most_of_one: int) -> None:
-        self._most, self._most_of_one = most, most_of_one
-        self._strangers: dict[object, tuple[str, Callable[[], object]]] = {}
-        """Oldest first: where each is from, and what ends it."""
+    def __init__(self, listener: socket.socket) -> None:
+        """listener: taken over."""
+        super().__init__(fileno=listener.detach())
+        self._strangers: list[tuple[str, socket.socket]] = []
+        """Oldest first: where each is from."""
 
-    def __len__(self) -> int:
-        return len(self._strangers)
+    @property
+    def strangers(self) -> int:
+        """How many connections are open whose other end has not said who it is."""
+        return sum(other.fileno() >= 0 for _, other in self._strangers)
 
-    @contextmanager
-    def hold(self, address: str, end: Callable[[], object]) -> Iterator[None]:
-        """While a connection from `address` has not said who it is; `end` is called should it have
-        to make room."""
-        origin, stranger = _find_origin(address), object()
-        neighbours = [other for other, (place, _) in self._strangers.items() if place == origin]
-        if len(neighbours) >= self._most_of_one:
-            self._end(neighbours[0])
-        elif len(self) >= self._most:
-            self.end_oldest()
-        self._strangers[stranger] = origin, end
-        try:
-            yield
-        finally:
-            self._strangers.pop(stranger, None)
+    def accept(self) -> tuple[socket.socket, tuple[object, ...]]:
+        """Return the next connection, for which an older one may have to make room."""
+        stranger, address = super().accept()
+        origin = find_origin(str(address[0]))
+        self.let_in(-1)
+        near = [other for place, other in self._strangers if place == origin]
+        if len(near) >= _MOST_OF_ONE:
+            self._end(near[0])
+        elif len(self._strangers) >= _MOST:
+            self._end(self._strangers[0][1])
+        self._strangers.append((origin, stranger))
+        return stranger, address
 
-    def end_oldest(self) -> None:
-        """Make room, if anybody is there."""
-        if self._strangers:
-            self._end(next(iter(self._strangers)))
+    def let_in(self, descriptor: int) -> None:
+        """Forget the connection with this descriptor, and those that have ended."""
+        known = -1, descriptor
+        self._strangers = [one for one in self._strangers if one[1].fileno() not in known]
 
-    def _end(self, stranger: object) -> None:
-        _, end = self._strangers.pop(stranger)
-        end()
+    def end_all(self) -> None:
+        """End the connections of all strangers."""
+        for _, stranger in self._strangers:
+            self._end(stranger)
+
+    def _end(self, stranger: socket.socket) -> None:
+        self._strangers = [one for one in self._strangers if one[1] is not stranger]
+        with contextlib.suppress(OSError):  # whoever reads it closes it
+            stranger.shutdown(socket.SHUT_RDWR)
 
 
-def _find_origin(address: str) -> str:
-    """The address or network whose connections are counted together.
+def find_origin(address: str) -> str:
+    """Return the address or network whose connections are counted together.
 
-    >>> [_find_origin(a) for a in ("2001:db8:1:2:3:4:5:6", "::ffff:10.0.0.1", "fe80::1%eth0")]
+    >>> [find_origin(a) for a in ("2001:db8:1:2:3:4:5:6", "::ffff:10.0.0.1", "fe80::1%eth0")]
     ['2001:db8:1:2::/64', '10.0.0.1', 'fe80::/64']
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])

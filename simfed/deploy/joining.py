@@ -21,9 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from simfed.deploy import handshake
-from simfed.deploy.frames import Altered, Frame, Gone, Refused, RefusedForNow, quote, wait_within
-from simfed.deploy.wire import Wire
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus
+
+from simfed.deploy.access import Seat, is_here, load_client_tls
+from simfed.deploy.messages import Gone, Message, Refused, RefusedForNow, format_reason, quote
+from simfed.deploy.wire import DONE, LATER, REFUSED, SILENT, ClientEnd, Wire
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel, Part, unpack
@@ -33,14 +36,13 @@ from simfed.record.manifest import versions
 if TYPE_CHECKING:
     from simfed.learn.apart import ClientHalf, Fate
 
-_WELCOME = 2**26
-"""Bytes of a scenario and its files."""
-_MOST = 2**20
-"""Bytes of a message beside models and states."""
-_HANDSHAKE_S = 10.0
-"""For each message of a handshake; the welcome, with all files, may take twice as long to begin."""
-_LAST_WORDS_S = 1.0
-"""How long to listen to a server to whom nothing can be sent any longer."""
+_MOST = 2**31
+"""Bytes of a server's longest message: a model of 500 million weights."""
+_OPENING_S = 10.0
+"""For the connection to come about."""
+_PING_S = 2.0
+_WELCOME_S = 20.0
+"""Without a byte, until the server has said for how long it may be silent."""
 Say = Callable[[str], object]
 _Result = TypeVar("_Result")
 
@@ -50,7 +52,7 @@ def join(
     port: int,
     client: int,
     *,
-    token: bytes = b"",
+    token: str = "",
     tls: ssl.SSLContext | None = None,
     patience_s: float = 60.0,
     allow_plugins: bool = False,
@@ -58,18 +60,22 @@ def join(
 ) -> None:
     """Be one client of a served scenario until it is done.
 
+    tls: for a server on another machine what this machine trusts, if not given; there is no
+    connection to another machine without TLS.
     patience_s: how long to look for a server that is not there (yet, or any longer).
     allow_plugins: run the Python files that the scenario names and the server sends.
     Raises: `Refused` where the server or this end does not take the other, `RunFailed` where the
     server is gone for good or the learning fails.
     """
+    if tls is None and not is_here(host):
+        tls = load_client_tls(None)
     asyncio.run(_Client(client, token, tls, patience_s, allow_plugins, say).live(host, port))
 
 
 @dataclass(eq=False)
 class _Client:
     client: int
-    token: bytes
+    token: str
     tls: ssl.SSLContext | None
     patience_s: float
     allow_plugins: bool
@@ -89,17 +95,15 @@ class _Client:
             while True:
                 talk = None
                 try:
-                    wire = await self._connect(host, port)
-                    try:
-                        talk = _Talk(self, wire)
-                        if await talk.hold():
-                            return
-                        since_s = None
-                    finally:
-                        wire.close()
+                    talk = _Talk(self, await self._connect(host, port))
+                    await talk.hold()
                 except (Gone, RefusedForNow) as error:
-                    if talk is not None and talk.begun:
-                        since_s = None
+                    code = error.code if isinstance(error, Gone) else LATER
+                    if code == DONE:
+                        return
+                    if code == REFUSED:
+                        raise Refused(str(error)) from None
+                    since_s = None if talk is not None and talk.begun else since_s
                     since_s = self._search_since(since_s, str(error))
                     await asyncio.sleep(0.5)
         finally:
@@ -109,17 +113,41 @@ class _Client:
             self._folder.close()
 
     async def _connect(self, host: str, port: int) -> Wire:
-        """Raises: `Refused` where TLS does not come about, `Gone`."""
-        opening = asyncio.open_connection(host, port, ssl=self.tls, limit=2**18)
+        """Raises: `Refused` by the server or where TLS does not come about, `Gone`."""
+        name = f"[{host}]" if ":" in host else host
+        scheme = "ws" if self.tls is None else "wss"
+        where = f"{host}:{port}"
         try:
-            reader, writer = await wait_within(_HANDSHAKE_S, opening)
+            connection = await _Direct(
+                f"{scheme}://{name}:{port}{Seat(self.client, self.life).path()}",
+                additional_headers={"Authorization": f"Bearer {self.token}"} if self.token else {},
+                ssl=self.tls,
+                proxy=None,
+                create_connection=ClientEnd,
+                compression=None,
+                max_size=_MOST,
+                open_timeout=_OPENING_S,
+                close_timeout=1.0,
+                ping_interval=_PING_S,
+                ping_timeout=None,  # see `Wire.watch`
+                logger=SILENT,
+            )
+        except InvalidStatus as error:
+            said = format_reason((error.response.body or b"").decode("utf-8", "replace").strip())
+            if error.response.status_code == 403:
+                raise Refused(said or "the server gives no reason") from None
+            raise Gone(f"{where}: {error}") from None
+        except InvalidHandshake as error:
+            raise Gone(f"{where}: no simfed server answers ({format_reason(str(error))})") from None
         except ssl.SSLError as error:
-            raise Refused(f"{host}:{port}: TLS: {error.reason or error}") from None
-        except asyncio.TimeoutError:
-            raise Gone(f"{host}:{port}: no answer") from None
+            reason = getattr(error, "verify_message", "") or error.reason or error
+            raise Refused(f"{where}: TLS: {reason}") from None
+        except TimeoutError:
+            raise Gone(f"{where}: no answer") from None
         except OSError as error:
-            raise Gone(f"{host}:{port}: {error.strerror or error}") from None
-        return Wire(reader, writer, _HANDSHAKE_S)
+            raise Gone(f"{where}: {error.strerror or error}") from None
+        assert isinstance(connection, ClientEnd)
+        return Wire(connection)
 
     def _search_since(self, since_s: float | None, why: str) -> float:
         """Since when there has been no server. Raises: `RunFailed` once that is too long."""
@@ -172,128 +200,100 @@ class _Client:
         return self._half
 
 
+class _Direct(connect):
+    """A connection to the server that was named, and no other."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
 class _Talk:
     def __init__(self, owner: _Client, wire: Wire) -> None:
         self._owner, self._wire = owner, wire
         self._skipped: set[str] = set()
         """Tasks whose uploads nobody waits for any longer."""
-        self._due: asyncio.Queue[Frame] = asyncio.Queue()
+        self._due: asyncio.Queue[Message] = asyncio.Queue()
         """What the server has asked for and is not done yet."""
-        self._beat_s = 2.0
-        self._most_body = _MOST
         self.begun = False
 
-    async def hold(self) -> bool:
-        """Talk until the connection is over; whether the run is done."""
-        welcome = await self._shake_hands()
-        self._wire.patience_s = _read_number(welcome.facts, "silence_s", 0.01, 1e9)
-        self._beat_s = _read_number(welcome.facts, "beat_s", 0.01, 1e9)
-        self._most_body = int(_read_number(welcome.facts, "most_down", 0, 1e15))
-        helpers = [asyncio.ensure_future(work) for work in (self._beat(), self._work(welcome))]
-        hearing = asyncio.ensure_future(self._hear())
+    async def hold(self) -> None:
+        """Talk until the connection is over. Raises: `Gone`, `Refused`; `RunFailed`."""
+        wire = self._wire
+        watching = asyncio.ensure_future(wire.watch(_WELCOME_S))
+        parts = [watching]
         try:
-            await asyncio.wait([*helpers, hearing], return_when=asyncio.FIRST_COMPLETED)
-            if not hearing.done() and all(_has_gone(h) for h in helpers if h.done()):
-                # nothing can be sent any longer, but the server's last words may be here
-                await asyncio.wait([hearing], timeout=_LAST_WORDS_S)
-            if hearing.done() and hearing.exception() is None:
-                return hearing.result()
-            for ended in (helpers[1], hearing, helpers[0]):
-                if ended.done():
-                    return bool(ended.result())
-            return False
+            welcome = await wire.receive()
+            if welcome.kind != "welcome":
+                raise Refused(f"a message 'welcome' was due, {quote(welcome.kind)} came")
+            silence_s = _read_number(welcome.facts, "silence_s", 0.01, 1e9)
+            watching.cancel()
+            parts += map(asyncio.ensure_future, (self._hear(), self._work(welcome)))
+            parts.append(asyncio.ensure_future(wire.watch(silence_s)))
+            done, _ = await asyncio.wait(parts[1:3], return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
         finally:
-            for helper in (*helpers, hearing):
-                helper.cancel()
-            await asyncio.gather(*helpers, hearing, return_exceptions=True)
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+            await wire.close()
 
-    async def _shake_hands(self) -> Frame:
-        """The server's welcome. Raises: `Gone`, `Refused`."""
-        owner, wire = self._owner, self._wire
-        opening = handshake.Opening(
-            handshake.check_greeting(await wire.receive(0)),
-            owner.client,
-            handshake.nonce(),
-            owner.life,
-        )
-        await wire.send(handshake.hello(opening, owner.token))
-        if owner.token:
-            theirs, ours = opening.keys(owner.token)
-            wire.seal(ours, theirs)
-        wire.patience_s = 2 * _HANDSHAKE_S
-        try:
-            welcome = await wire.receive(_WELCOME)
-        except Altered:
-            raise Refused(
-                "the server does not know the token, or its answer was changed on its way"
-            ) from None
-        handshake.check_welcome(welcome)
-        return welcome
-
-    async def _hear(self) -> bool:
+    async def _hear(self) -> None:
         while True:
-            frame = await self._wire.receive(self._most_body)
-            if frame.kind == "ping":
-                await self._wire.send(lambda: _build_pong(frame))  # noqa: B023
-            elif frame.kind == "done":
-                return True
-            elif frame.kind == "refused":
-                handshake.heed_refusal(frame)
-            elif frame.kind == "bye":
-                raise Gone("the server has stopped")
-            elif frame.kind == "skip":
-                self._skipped.add(_read_text(frame.facts, "label"))
+            message = await self._wire.receive()
+            if message.kind == "clock":
+                await self._wire.send(partial(_tell_clock, message))
+            elif message.kind == "skip":
+                self._skipped.add(_read_text(message.facts, "label"))
             else:
-                self._due.put_nowait(frame)
+                self._due.put_nowait(message)
 
-    async def _beat(self) -> bool:
-        while True:
-            await asyncio.sleep(self._beat_s)
-            await self._wire.send(Frame("beat"))
-
-    async def _work(self, welcome: Frame) -> bool:
+    async def _work(self, welcome: Message) -> None:
         owner = self._owner
         facts, files = unpack(Parcel(welcome.facts, welcome.body))
         built = await owner.do(owner.build, _read_text(facts, "scenario"), files)
-        await self._wire.send(Frame("built", built))
+        await self._wire.send(Message("built", built))
         while True:
-            frame = await self._due.get()
+            message = await self._due.get()
             begun_s = time.monotonic()
-            if frame.kind == "task":
-                await self._do_task(frame, begun_s)
-            elif frame.kind == "settle":
-                label, fate = _read_text(frame.facts, "label"), _read_fate(frame.facts.get("fate"))
+            if message.kind == "task":
+                await self._do_task(message, begun_s)
+            elif message.kind == "settle":
+                label, fate = (
+                    _read_text(message.facts, "label"),
+                    _read_fate(message.facts.get("fate")),
+                )
                 await owner.do(owner.half.settle, label, fate)
-            elif frame.kind == "take up":
-                await owner.do(owner.half.take_up, Parcel(frame.facts, frame.body))
-            elif frame.kind == "anew":
+            elif message.kind == "take up":
+                await owner.do(owner.half.take_up, Parcel(message.facts, message.body))
+            elif message.kind == "anew":
                 await owner.do(owner.half.begin_anew)
-            elif frame.kind == "agree":
-                await owner.do(owner.half.agree, Parcel(frame.facts, frame.body))
-            elif frame.kind == "ask":
-                await self._answer(frame)
-            elif frame.kind == "go":
+            elif message.kind == "agree":
+                await owner.do(owner.half.agree, Parcel(message.facts, message.body))
+            elif message.kind == "ask":
+                await self._answer(message)
+            elif message.kind == "go":
                 self.begun = True
-                await self._wire.send(Frame("ready"))
+                await self._wire.send(Message("ready"))
                 owner.say(f"client {owner.client}: ready")
             else:
-                raise Refused(f"a message {quote(frame.kind)} that no server sends")
+                raise Refused(f"a message {quote(message.kind)} that no server sends")
 
-    async def _do_task(self, frame: Frame, begun_s: float) -> None:
-        owner, label = self._owner, _read_text(frame.facts, "label")
+    async def _do_task(self, message: Message, begun_s: float) -> None:
+        owner, label = self._owner, _read_text(message.facts, "label")
         idle_s = time.process_time()
         try:
-            work = await owner.do(owner.half.work, Parcel(frame.facts, frame.body))
+            work = await owner.do(owner.half.work, Parcel(message.facts, message.body))
         except SimfedError as error:
-            await self._wire.send(Frame("failed", {"label": label, "why": str(error)}))
+            await self._wire.send(Message("failed", {"label": label, "why": str(error)}))
             return
         if label in self._skipped:
             self._skipped.discard(label)
             return
 
-        def upload() -> Frame:
+        def upload() -> Message:
             times = {
-                "received_s": frame.at_s,
+                "received_s": message.at_s,
                 "begun_s": begun_s,
                 "training_s": work.training_s,
                 "compression_s": work.compression_s,
@@ -303,23 +303,23 @@ class _Talk:
                 "busy_s": time.process_time() - idle_s,
                 "sending_s": time.monotonic(),
             }
-            return Frame("upload", {**work.parcel.facts, "times": times}, work.parcel.body)
+            return Message("upload", {**work.parcel.facts, "times": times}, work.parcel.body)
 
         await self._wire.send(upload)
 
-    async def _answer(self, frame: Frame) -> None:
-        owner, facts = self._owner, dict(frame.facts)
+    async def _answer(self, message: Message) -> None:
+        owner, facts = self._owner, dict(message.facts)
         number, what = facts.pop("number", None), facts.pop("what", None)
         if what == "keep":
             answer = await owner.do(owner.half.keep)
         else:
-            answer = await owner.do(owner.half.answer, str(what), Parcel(facts, frame.body))
-        await self._wire.send(Frame("answer", {**answer.facts, "number": number}, answer.body))
+            answer = await owner.do(owner.half.answer, str(what), Parcel(facts, message.body))
+        await self._wire.send(Message("answer", {**answer.facts, "number": number}, answer.body))
 
 
-def _build_pong(ping: Frame) -> Frame:
-    facts = {"n": ping.facts.get("n"), "heard_s": ping.at_s, "answered_s": time.monotonic()}
-    return Frame("pong", facts)
+def _tell_clock(asked: Message) -> Message:
+    facts = {"heard_s": asked.at_s, "answered_s": time.monotonic()}
+    return Message("clock", {"number": asked.facts.get("number"), **facts})
 
 
 def _read_text(facts: Mapping[str, Plain], name: str) -> str:
@@ -337,10 +337,6 @@ def _read_number(facts: Mapping[str, Plain], name: str, least: float, most: floa
         allowed = f"a number from {least:g} to {most:g}"
         raise Refused(f"a welcome whose {name} is not {allowed}, got {quote(value)}")
     return float(value)
-
-
-def _has_gone(work: asyncio.Future[bool]) -> bool:
-    return not work.cancelled() and isinstance(work.exception(), Gone)
 
 
 def _write_files(folder: Path, files: Mapping[str, Part]) -> None:

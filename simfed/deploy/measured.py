@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simfed.deploy.frames import Refused, read_number
+from simfed.deploy.messages import Refused, read_number
 from simfed.record.schema import HOST
 from simfed.sim.flight import BusySeconds, Leg
 

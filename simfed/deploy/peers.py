@@ -21,20 +21,14 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from simfed.deploy import handshake
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from simfed.deploy.access import Seat, read_seat
 from simfed.deploy.clocks import ClockLine, Exchange
 from simfed.deploy.doorstep import Doorstep
-from simfed.deploy.frames import (
-    Altered,
-    Frame,
-    Gone,
-    Refused,
-    RefusedForNow,
-    quote,
-    read_number,
-    wait_within,
-)
-from simfed.deploy.wire import Wire
+from simfed.deploy.messages import Gone, Message, Refused, RefusedForNow, quote, read_number
+from simfed.deploy.wire import DONE, LATER, LEAVING, REFUSED, SILENT, ServerEnd, Wire
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.learn.parcel import Parcel
@@ -42,16 +36,11 @@ from simfed.learn.parcel import Parcel
 _Result = TypeVar("_Result")
 Post = Callable[[float, Callable[[], object]], object]
 
-_STRANGERS, _OF_ONE_ADDRESS = 64, 16
-"""Connections at a time that have not said who they are."""
 _MOST_REFUSALS = 20
 """Of which is told why."""
-_PAUSE_S = 0.1
-"""Before another connection is accepted where the system could not give us one."""
-_SMALL = 2**16
 _FIRST_EXCHANGES = 8
 _FAREWELL_S = 2.0
-"""How long clients have to hang up when they have been told that it is over."""
+"""How long clients have to answer when they have been told that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +48,11 @@ class Patience:
     """How long to wait for what."""
 
     handshake_s: float = 10.0
-    """For each message of a handshake."""
+    """Until a connection has said who it is."""
     silence_s: float = 30.0
     """Without a byte from the other end it is gone."""
     beat_s: float = 2.0
-    """Between signs of life, and exchanges of clocks."""
+    """Between pings, and exchanges of clocks."""
     answer_s: float = 600.0
     """For what only a client can measure."""
 
@@ -72,7 +61,7 @@ class Patience:
 class ArrivedUpload:
     """An upload, or that there will be none."""
 
-    frame: Frame | None
+    message: Message | None
     """None: its client is gone."""
     sent_s: float
     """When the first byte of the task left, by this machine's monotonic clock."""
@@ -85,16 +74,15 @@ class _Errand:
     """A task that a client was given and has not answered."""
 
     tell: Callable[[ArrivedUpload], object]
-    most_body: int
     sent_s: float = 0.0
     sent_bytes: int = 0
 
     def add_sent(self, size: int) -> None:
-        """So many bytes of it more have left."""
+        """Count so many bytes of it more that have left."""
         self.sent_bytes += size
 
-    def arrival(self, frame: Frame | None, line: ClockLine) -> ArrivedUpload:
-        return ArrivedUpload(frame, self.sent_s, self.sent_bytes, line)
+    def arrival(self, message: Message | None, line: ClockLine) -> ArrivedUpload:
+        return ArrivedUpload(message, self.sent_s, self.sent_bytes, line)
 
 
 @dataclass(eq=False, slots=True)
@@ -106,17 +94,10 @@ class _Peer:
     errands: dict[str, _Errand] = field(default_factory=dict)
     forgotten: set[str] = field(default_factory=set)
     """Labels of tasks whose uploads nobody waits for any longer, and which may still come."""
-    questions: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
+    questions: dict[int, asyncio.Future[Message]] = field(default_factory=dict)
     ready: bool = False
-    most_body: int = _SMALL
-    """Bytes of the longest body that may come: of all that was asked for so far, as the answer to
-    what nobody waits for any longer may still be on its way."""
-    heard_s: float = 0.0
-    pinged_s: dict[int, float] = field(default_factory=dict)
-
-    def heard(self) -> None:
-        """Note that bytes have come just now, which shows that it is alive."""
-        self.heard_s = time.monotonic()
+    asked_s: dict[int, float] = field(default_factory=dict)
+    """Exchange of clocks → when it was begun."""
 
 
 @dataclass(eq=False)
@@ -125,34 +106,33 @@ class Peers:
 
     clients: int
     """How many the scenario has."""
-    token: bytes
+    token: str
     post: Post
     """Lets something happen in the story's time."""
     _: KW_ONLY
-    welcome: Callable[[int], Parcel]
-    """Client → what it is told beside the server's proof."""
+    welcome: Parcel
+    """What every client is told first."""
     check: Callable[[int, dict[str, Plain]], str | None]
     """Client and its facts of itself → what is wrong with them, or None."""
-    tell_newcomer: Callable[[int], Sequence[Frame]]
+    tell_newcomer: Callable[[int], Sequence[Message]]
     """Client that is another process than before → what it goes on from."""
     joined: Callable[[int], object]
     """Called in the story's time, as is `left` with the reason."""
     left: Callable[[int, str], object]
-    most_state: int
-    """Bytes of a client's state."""
+    most: int
+    """Bytes of the longest message of a client's."""
     patience: Patience = Patience()
 
     def __post_init__(self) -> None:
         self._peers: dict[int, _Peer] = {}
         self._lives: dict[int, str] = {}
         """Client → its process that was here last."""
-        self._news: dict[int, list[Frame]] = {}
+        self._news: dict[int, list[Message]] = {}
         """Client that is away → what it is told when it is back."""
         self._clocks: dict[int, ClockLine] = {}
-        self.strangers = Doorstep(_STRANGERS, _OF_ONE_ADDRESS)
-        self._listeners: list[socket.socket] = []
+        self.doors: list[Doorstep] = []
+        self._servers: list[Any] = []
         self._numbers = itertools.count(1)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_log_in_a_line)
         self._thread = threading.Thread(target=self._run, name="simfed-peers", daemon=True)
@@ -162,20 +142,18 @@ class Peers:
     # ---- from the server's thread ----------------------------------------------------------------
 
     def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Begin to accept connections; where. Raises: `InputError`."""
+        """Begin to accept connections; return where. Raises: `InputError`."""
         self._thread.start()
         try:
-            self._listeners += _open_listeners(host, port)
+            self.doors += _open_doors(host, port)
         except OSError as error:
-            self.close(Frame("bye"))
-            allowed, why = (
-                "an address of this machine and a free port",
-                error.strerror or str(error),
-            )
+            self.close()
+            allowed = "an address of this machine and a free port"
+            why = error.strerror or str(error)
             raise InputError(allowed, where="--listen", got=f"{host}:{port}", hint=why) from None
-        for listener in self._listeners:
-            self._soon(self._accept(listener, tls))
-        where = self._listeners[0].getsockname()
+        where = self.doors[0].getsockname()
+        for door in self.doors:
+            self._servers.append(self._wait(self._serve(door, tls)))
         return str(where[0]), int(where[1])
 
     def give(
@@ -183,42 +161,39 @@ class Peers:
         client: int,
         label: str,
         parcel: Parcel,
-        most_body: int,
         tell: Callable[[ArrivedUpload], object],
     ) -> None:
-        """A task for a client; `tell` is called, in the story's time, with what comes of it."""
-        frame = Frame("task", parcel.facts, parcel.body)
-        self._soon(self._give(client, label, frame, _Errand(tell, most_body)))
+        """Give a client a task; `tell` is called, in the story's time, with what comes of it."""
+        task = Message("task", parcel.facts, parcel.body)
+        self._soon(self._give(client, label, task, _Errand(tell)))
 
     def forget(self, client: int, label: str) -> int:
-        """Nobody waits for this upload any longer: it need not be sent. How many bytes of its task
+        """Wait for this upload no longer: it need not be sent. Return how many bytes of its task
         have left."""
         errand = self._wait(self._take_back(client, label))
         if errand is None:
             return 0
-        self._soon(self._tell(client, Frame("skip", {"label": label})))
+        self._soon(self._tell(client, Message("skip", {"label": label})))
         return errand.sent_bytes
 
-    def tell(self, client: int, frame: Frame) -> None:
-        """Something that a client must know, now or when it is back."""
-        self._soon(self._tell(client, frame))
+    def tell(self, client: int, message: Message) -> None:
+        """Tell a client what it must know, now or when it is back."""
+        self._soon(self._tell(client, message))
 
-    def ask(
-        self, what: str, questions: Sequence[tuple[int, Parcel]], most_body: int = _SMALL
-    ) -> list[Parcel | None]:
-        """Clients' answers to questions, of all at once; None: the client is gone."""
+    def ask(self, what: str, questions: Sequence[tuple[int, Parcel]]) -> list[Parcel | None]:
+        """Return clients' answers to questions, asked all at once; None: the client is gone."""
 
         async def ask_all() -> list[Parcel | None]:
             return await asyncio.gather(
-                *(self._ask(client, what, parcel, most_body) for client, parcel in questions)
+                *(self._ask(client, what, parcel) for client, parcel in questions)
             )
 
         return self._wait(ask_all())
 
     def states(self) -> dict[int, Parcel]:
-        """What every client that is there needs to go on from here."""
+        """Return what every client that is there needs to go on from here."""
         there = self.there
-        answers = self.ask("keep", [(client, Parcel({})) for client in there], self.most_state)
+        answers = self.ask("keep", [(client, Parcel({})) for client in there])
         return {c: state for c, state in zip(there, answers, strict=True) if state is not None}
 
     @property
@@ -227,7 +202,7 @@ class Peers:
         return sorted(client for client, peer in list(self._peers.items()) if peer.ready)
 
     def clocks(self) -> dict[str, dict[str, float]]:
-        """Client → how far its clock is ahead, and how sure that is."""
+        """Return, by client, how far its clock is ahead and how sure that is."""
         return {
             str(client): {
                 "ahead_s": line.ahead_s,
@@ -239,12 +214,12 @@ class Peers:
             if line.exchanges
         }
 
-    def close(self, last: Frame) -> None:
-        """Say it to everybody and hang up; safe to call twice."""
+    def close(self, *, done: bool = False) -> None:
+        """Tell everybody that the run is done, or that the server stops; safe to call twice."""
         if self._loop.is_closed() or not self._thread.is_alive():
             return
         with contextlib.suppress(Exception):
-            self._wait(self._hang_up(last))
+            self._wait(self._hang_up(DONE if done else LEAVING))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5.0)
 
@@ -266,147 +241,112 @@ class Peers:
 
     # ---- one connection --------------------------------------------------------------------------
 
-    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        while True:
-            try:
-                connection, address = await self._loop.sock_accept(listener)
-            except OSError:  # too many are open: what is silent goes first
-                if listener.fileno() < 0:
-                    return
-                self.strangers.end_oldest()
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            task = self._loop.create_task(self._meet(connection, str(address[0]), tls))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    async def _serve(self, door: Doorstep, tls: ssl.SSLContext | None) -> object:
+        patience_s = self.patience.handshake_s
+        options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": patience_s}
+        return await serve(
+            self._meet,
+            sock=door,
+            ssl=tls,
+            process_request=self._look_at,
+            create_connection=ServerEnd,
+            origins=[None],  # a page in somebody's browser names one
+            compression=None,
+            max_size=self.most,
+            open_timeout=patience_s,
+            close_timeout=_FAREWELL_S,
+            ping_interval=self.patience.beat_s,
+            ping_timeout=None,  # see `Wire.watch`
+            server_header=None,
+            logger=SILENT,
+            **options,
+        )
 
-    async def _meet(
-        self, connection: socket.socket, address: str, tls: ssl.SSLContext | None
-    ) -> None:
-        peer: _Peer | None = None
-        wire: Wire | None = None
-        why = "the connection was closed"
-        task = asyncio.current_task()
-        assert task is not None
+    def _look_at(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Return what refuses a request; None: who sent it may talk."""
+        assert isinstance(connection, ServerEnd)
         try:
-            with self.strangers.hold(address, task.cancel):
-                wire = await self._open(connection, tls)
-                opening = await self._identify(wire)
-            peer = await self._admit(wire, opening)
-            await self._listen_to(peer)
-        except (Refused, Altered) as error:
+            bearers = request.headers.get_all("Authorization")
+            connection.seat = read_seat(request.path, bearers, self.token, self.clients)
+        except Refused as error:
+            self.refused.append(str(error))
+            return connection.respond(403, f"{error}\n")
+        return None
+
+    async def _meet(self, connection: ServerConnection) -> None:
+        assert isinstance(connection, ServerEnd)
+        peer: _Peer | None = None
+        wire, why = Wire(connection), "the server has stopped"
+        helpers = [asyncio.ensure_future(wire.watch(self.patience.silence_s))]
+        try:
+            peer = await self._admit(wire, connection.seat)
+            helpers.append(asyncio.ensure_future(self._compare_clocks(peer)))
+            while True:
+                await self._hear(peer, await wire.receive())
+        except Refused as error:
             why = str(error)
             self.refused.append(why)
-            if wire is not None:
-                later = isinstance(error, (Altered, RefusedForNow))
-                wire.patience_s = self.patience.handshake_s
-                with contextlib.suppress(Gone):
-                    await wire.send(Frame("refused", {"why": why, "later": later}))
+            await wire.close(LATER if isinstance(error, RefusedForNow) else REFUSED, why)
         except Gone as error:
             why = str(error)
-        except OSError as error:
-            why = f"the connection was lost ({error})"
-        except asyncio.CancelledError:
-            why = "the server has stopped"
+        except Exception as error:  # the library's log is silent
+            self._loop.call_exception_handler({"message": "a connection", "exception": error})
+            raise
         finally:
             if peer is not None:
                 self._lose(peer, why)
-            if wire is not None:
-                wire.close()
-            else:
-                connection.close()
+            for helper in helpers:
+                helper.cancel()
 
-    async def _open(self, connection: socket.socket, tls: ssl.SSLContext | None) -> Wire:
-        """Raises: `OSError` where TLS does not come about."""
-        # asyncio does so for sockets that it opened itself; else the last, short segment of a task
-        # waits for an acknowledgement that the other end delays, by 40 ms as a rule
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        reader = asyncio.StreamReader(limit=2**18)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        patience_s = self.patience.handshake_s
-        transport, _ = await self._loop.connect_accepted_socket(
-            lambda: protocol,
-            connection,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else patience_s,
-        )
-        writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
-        return Wire(reader, writer, patience_s)
-
-    async def _identify(self, wire: Wire) -> handshake.Opening:
-        """Who the other end is. Raises: `Gone`, `Refused`."""
-        ours, patience_s = handshake.nonce(), self.patience.handshake_s
-        await wire.send(handshake.greeting(ours))
-        try:
-            hello = await wait_within(patience_s, wire.receive(0))
-        except asyncio.TimeoutError:
-            raise Gone(f"it did not say who it is within {patience_s:g} s") from None
-        return handshake.check_hello(hello, self.token, ours, self.clients)
-
-    async def _admit(self, wire: Wire, opening: handshake.Opening) -> _Peer:
+    async def _admit(self, wire: Wire, seat: Seat) -> _Peer:
         """Welcome a client. Raises: `RefusedForNow` where it is here already, `Gone`."""
-        if self.token:
-            wire.seal(*opening.keys(self.token))
-        wire.patience_s = self.patience.silence_s
-        peer = _Peer(opening.client, opening.life, wire)
-        peer.heard()
+        peer = _Peer(*seat, wire)
         before = self._peers.get(peer.client)
         if before is not None:
-            alive = time.monotonic() - before.heard_s < 3 * self.patience.beat_s
-            if before.life != peer.life and alive:
+            quiet_s = time.monotonic() - before.wire.connection.heard_s
+            if before.life != peer.life and quiet_s < 3 * self.patience.beat_s:
                 raise RefusedForNow(f"client {peer.client} is here already")
             self._lose(before, "its client has come again")
-            before.wire.close()
+            before.wire.connection.transport.abort()
         self._peers[peer.client] = peer
-        parcel = self.welcome(peer.client)
-        beat_s, silence_s = self.patience.beat_s, self.patience.silence_s
-        facts = {**parcel.facts, "beat_s": beat_s, "silence_s": silence_s}
+        for door in self.doors:
+            door.let_in(wire.connection.transport.get_extra_info("socket").fileno())
+        facts = {**self.welcome.facts, "silence_s": self.patience.silence_s}
         try:
-            await wire.send(Frame("welcome", facts, parcel.body))
+            await wire.send(Message("welcome", facts, self.welcome.body))
         except BaseException as error:
             self._lose(peer, str(error))
             raise
         return peer
 
-    async def _listen_to(self, peer: _Peer) -> None:
-        beat = asyncio.ensure_future(self._beat(peer))
-        try:
-            while True:
-                await self._hear(peer, await peer.wire.receive(lambda: peer.most_body, peer.heard))
-        finally:
-            beat.cancel()
-
-    async def _hear(self, peer: _Peer, frame: Frame) -> None:
-        facts = frame.facts
-        if frame.kind == "pong":
-            asked_s = peer.pinged_s.pop(_read_int(facts.get("n")), None)
+    async def _hear(self, peer: _Peer, message: Message) -> None:
+        facts = message.facts
+        if message.kind == "clock":
+            asked_s = peer.asked_s.pop(_read_int(facts.get("number")), None)
             if asked_s is not None:
-                heard_s, answered_s = (
-                    read_number(facts, "heard_s"),
-                    read_number(facts, "answered_s"),
-                )
-                peer.line.add(Exchange(asked_s, heard_s, answered_s, frame.at_s))
+                there_s = read_number(facts, "heard_s"), read_number(facts, "answered_s")
+                peer.line.add(Exchange(asked_s, *there_s, message.at_s))
                 self._clocks[peer.client] = peer.line
-        elif frame.kind in ("upload", "failed"):
+        elif message.kind in ("upload", "failed"):
             for errand in self._find_errands(peer, _read_text(facts, "label")):
-                arrival = errand.arrival(frame, peer.line)
-                self.post(frame.at_s, partial(errand.tell, arrival))
-        elif frame.kind == "answer":
+                arrival = errand.arrival(message, peer.line)
+                self.post(message.at_s, partial(errand.tell, arrival))
+        elif message.kind == "answer":
             waiting = peer.questions.pop(_read_int(facts.get("number")), None)
             if waiting is not None and not waiting.done():
-                waiting.set_result(frame)
-        elif frame.kind == "built":
+                waiting.set_result(message)
+        elif message.kind == "built":
             await self._greet(peer, dict(facts))
-        elif frame.kind == "ready":
+        elif message.kind == "ready":
             if not peer.line.exchanges:
                 raise Refused("its clock is not known yet")
             peer.ready = True
-            self.post(frame.at_s, lambda: self.joined(peer.client))
-        elif frame.kind != "beat":
-            raise Refused(f"a message {quote(frame.kind)} that no client sends")
+            self.post(message.at_s, lambda: self.joined(peer.client))
+        else:
+            raise Refused(f"a message {quote(message.kind)} that no client sends")
 
     def _find_errands(self, peer: _Peer, label: str) -> list[_Errand]:
-        """What an upload answers. One of a task that the client was not given here, or has
+        """Return what an upload answers. One of a task that the client was not given here, or has
         answered before, answers all that it was given: each refuses it by its label, as nobody
         could tell how long the right one is to be waited for."""
         if label in peer.forgotten:
@@ -423,30 +363,30 @@ class Peers:
         wrong = self.check(peer.client, facts)
         if wrong is not None:
             raise Refused(wrong)
-        news: Sequence[Frame] = self._news.pop(peer.client, [])
+        news: Sequence[Message] = self._news.pop(peer.client, [])
         if self._lives.get(peer.client) != peer.life:
             news = self.tell_newcomer(peer.client)
-        for frame in news:
-            await peer.wire.send(frame)
+        for message in news:
+            await peer.wire.send(message)
         self._lives[peer.client] = peer.life
         for _ in range(_FIRST_EXCHANGES):
-            await self._ping(peer)
-        await peer.wire.send(Frame("go"))
+            await self._ask_clock(peer)
+        await peer.wire.send(Message("go"))
 
-    async def _beat(self, peer: _Peer) -> None:
-        with contextlib.suppress(Gone):
+    async def _compare_clocks(self, peer: _Peer) -> None:
+        with contextlib.suppress(Gone, Refused):
             while True:
                 await asyncio.sleep(self.patience.beat_s)
-                await self._ping(peer)
+                await self._ask_clock(peer)
 
-    async def _ping(self, peer: _Peer) -> None:
+    async def _ask_clock(self, peer: _Peer) -> None:
         number = next(self._numbers)
 
-        def ask() -> Frame:
-            peer.pinged_s[number] = time.monotonic()
-            if len(peer.pinged_s) > 1000:
-                peer.pinged_s.pop(next(iter(peer.pinged_s)))
-            return Frame("ping", {"n": number})
+        def ask() -> Message:
+            peer.asked_s[number] = time.monotonic()
+            if len(peer.asked_s) > 1000:
+                peer.asked_s.pop(next(iter(peer.asked_s)))
+            return Message("clock", {"number": number})
 
         await peer.wire.send(ask)
 
@@ -467,24 +407,20 @@ class Peers:
 
     # ---- what the server wants -------------------------------------------------------------------
 
-    async def _give(self, client: int, label: str, frame: Frame, errand: _Errand) -> None:
+    async def _give(self, client: int, label: str, task: Message, errand: _Errand) -> None:
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
             errand.sent_s = time.monotonic()
             self.post(errand.sent_s, partial(errand.tell, errand.arrival(None, ClockLine())))
             return
         peer.errands[label] = errand
-        peer.most_body = max(peer.most_body, errand.most_body)
 
-        def task() -> Frame:
-            errand.sent_s = time.monotonic()  # its answer may come before `send` returns
-            return frame
+        def leave() -> Message:
+            errand.sent_s = time.monotonic()
+            return task
 
-        try:
-            await peer.wire.send(task, errand.add_sent)
-        except Gone as error:
-            self._lose(peer, str(error))
-            peer.wire.close()
+        with contextlib.suppress(Gone, Refused):  # whoever listens to it hears so, too
+            await peer.wire.send(leave, errand.add_sent)
 
     async def _take_back(self, client: int, label: str) -> _Errand | None:
         peer = self._peers.get(client)
@@ -493,54 +429,46 @@ class Peers:
         peer.forgotten.add(label)
         return peer.errands.pop(label)
 
-    async def _tell(self, client: int, frame: Frame) -> None:
+    async def _tell(self, client: int, message: Message) -> None:
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
-            self._news.setdefault(client, []).append(frame)
+            self._news.setdefault(client, []).append(message)
             return
-        with contextlib.suppress(Gone):
-            await peer.wire.send(frame)
+        with contextlib.suppress(Gone, Refused):
+            await peer.wire.send(message)
 
-    async def _ask(self, client: int, what: str, parcel: Parcel, most_body: int) -> Parcel | None:
+    async def _ask(self, client: int, what: str, parcel: Parcel) -> Parcel | None:
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
             return None
         number = next(self._numbers)
-        waiting: asyncio.Future[Frame] = self._loop.create_future()
+        waiting: asyncio.Future[Message] = self._loop.create_future()
         peer.questions[number] = waiting
-        peer.most_body = max(peer.most_body, most_body)
         facts = {**parcel.facts, "number": number, "what": what}
         try:
-            await peer.wire.send(Frame("ask", facts, parcel.body))
+            await peer.wire.send(Message("ask", facts, parcel.body))
             answer = await asyncio.wait_for(waiting, self.patience.answer_s)
-        except (Gone, asyncio.TimeoutError):
+        except (Gone, Refused, asyncio.TimeoutError):
             return None
         finally:
             peer.questions.pop(number, None)
         return Parcel(answer.facts, answer.body)
 
-    async def _hang_up(self, last: Frame) -> None:
-        for listener in self._listeners:
-            self._loop.remove_reader(listener)
-            listener.close()
-        while len(self.strangers):
-            self.strangers.end_oldest()
-        for peer in list(self._peers.values()):
-            with contextlib.suppress(Gone, asyncio.TimeoutError):
-                await wait_within(self.patience.handshake_s, peer.wire.send(last))
-        # who is told hangs up; closing first could throw away what is on its way to a client
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=_FAREWELL_S)
-        for peer in list(self._peers.values()):
-            peer.wire.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def _hang_up(self, code: int) -> None:
+        for door in self.doors:
+            door.end_all()
+        closing = [peer.wire.close(code) for peer in self._peers.values()]
+        await asyncio.gather(*closing, return_exceptions=True)
+        for server in self._servers:
+            server.close()
+        with contextlib.suppress(asyncio.TimeoutError):
+            ends = [server.wait_closed() for server in self._servers]
+            await asyncio.wait_for(asyncio.gather(*ends), _FAREWELL_S)
 
 
-def _open_listeners(host: str, port: int) -> list[socket.socket]:
-    """One for every address of this machine that the host's name stands for. Raises: `OSError`."""
-    listeners: list[socket.socket] = []
+def _open_doors(host: str, port: int) -> list[Doorstep]:
+    """Open one for every address of this machine that a name stands for. Raises: `OSError`."""
+    doors: list[Doorstep] = []
     missing: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(
         socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -551,18 +479,17 @@ def _open_listeners(host: str, port: int) -> list[socket.socket]:
             if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # as ::1 without IPv6
                 missing = error
                 continue
-            for listener in listeners:
-                listener.close()
+            for door in doors:
+                door.close()
             raise
-        listener.setblocking(False)
-        listeners.append(listener)
-    if missing is not None and not listeners:
+        doors.append(Doorstep(listener))
+    if missing is not None and not doors:
         raise missing
-    return listeners
+    return doors
 
 
 def _log_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What asyncio would print with a traceback."""
+    """Say in a line what asyncio would print with a traceback."""
     error = context.get("exception")
     logging.getLogger(__name__).warning("%s%s", context["message"], f": {error}" if error else "")
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simfed.deploy.frames import Frame, Refused, format_reason
 from simfed.deploy.measured import Instants, lay_out_legs, read_busy
-from simfed.deploy.peers import ArrivedUpload, Peers
+from simfed.deploy.messages import Message, Refused, format_reason
 from simfed.deploy.world import RealTime
 from simfed.experiment.assembly import Parts
 from simfed.fleet.contract import Contribution, Outcome
@@ -35,6 +34,9 @@ from simfed.sim import Simulation
 from simfed.sim.flight import BusySeconds, Flight, Leg
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import Asking, Attendance, draw_failure
+
+if TYPE_CHECKING:
+    from simfed.deploy.peers import ArrivedUpload, Peers
 
 _MERGING = ("server", "distillation", "logits")
 """Activities of a workload that are the method's work at a merge."""
@@ -98,7 +100,7 @@ class Remote:
         """Called with a sentence for each upload that is refused."""
         self.client_states: dict[int, Parcel] = {}
         """What clients need to go on from the last checkpoint."""
-        self.fates: dict[int, list[Frame]] = {}
+        self.fates: dict[int, list[Message]] = {}
         """Client → what has become since of uploads that were under way in its state there: who
         goes on from that state has to know."""
 
@@ -162,12 +164,12 @@ class Remote:
 
     # ---- called in the story's time --------------------------------------------------------------
 
-    def note_fate(self, client: int, label: str, frame: Frame) -> None:
-        """An upload is merged, or lost: `frame` tells its client."""
+    def note_fate(self, client: int, label: str, message: Message) -> None:
+        """An upload is merged, or lost: `message` tells its client."""
         state = self.client_states.get(client)
         under_way = None if state is None else state.facts.get("under_way")
         if isinstance(under_way, list) and label in under_way:
-            self.fates.setdefault(client, []).append(frame)
+            self.fates.setdefault(client, []).append(message)
 
     def joined(self, client: int) -> None:
         """A client's connection stands: it may be chosen from now on."""
@@ -235,8 +237,8 @@ class Remote:
 
         if self._workload.live:
             real = self._find_real(flight)
-            parcel, most = self._half.outgoing(real), self._half.most_bytes(real)
-            self._peers.give(flight.client, flight.task.label, parcel, most, tell)
+            parcel = self._half.outgoing(real)
+            self._peers.give(flight.client, flight.task.label, parcel, tell)
         leaves_at_s = self.presence.change_after(flight.client, self.env.now)
         if leaves_at_s < math.inf:
             flight.departure = at(self.env, leaves_at_s, call=lambda _: self.cut(flight, "dropped"))
@@ -282,26 +284,26 @@ class Remote:
         return answered.real
 
     def _receive(self, flight: Flight, arrival: ArrivedUpload) -> None:
-        frame = arrival.frame
-        if frame is None:
+        message = arrival.message
+        if message is None:
             flight.away = True
             self._lose(flight, "dropped", arrival.sent_bytes)
         else:
             round, client = flight.task.round, flight.client
             try:
-                if frame.kind != "failed":
-                    self._take_upload(flight, arrival, frame)
+                if message.kind != "failed":
+                    self._take_upload(flight, arrival, message)
                 else:
-                    self._lose(flight, "failed", arrival.sent_bytes, frame.size)
-                    why = format_reason(frame.facts.get("why")) or "it gives no reason"
+                    self._lose(flight, "failed", arrival.sent_bytes, message.size)
+                    why = format_reason(message.facts.get("why")) or "it gives no reason"
                     self.refused(f"client {client} failed in round {round}: {why}")
             except (InputError, Refused) as error:
                 # what no client of this version sends: it counts as a failure of its own
-                self._lose(flight, "failed", arrival.sent_bytes, frame.size)
+                self._lose(flight, "failed", arrival.sent_bytes, message.size)
                 self.refused(f"client {client}: its upload of round {round} is refused: {error}")
 
-    def _take_upload(self, flight: Flight, arrival: ArrivedUpload, frame: Frame) -> None:
-        facts = dict(frame.facts)
+    def _take_upload(self, flight: Flight, arrival: ArrivedUpload, message: Message) -> None:
+        facts = dict(message.facts)
         times = facts.pop("times", None)
         busy = read_busy(times, self.env.now - flight.started_at_s)
         ahead_s = arrival.line.ahead_s  # read once, as exchanges go on meanwhile
@@ -310,15 +312,17 @@ class Remote:
             lambda there_s: self.env.instant_s(there_s - ahead_s),
             started_s=flight.started_at_s,
             sent_s=self.env.instant_s(arrival.sent_s),
-            arrived_s=self.env.instant_s(frame.at_s),
+            arrived_s=self.env.instant_s(message.at_s),
             landed_s=self.env.now,
         )
-        sizes = float(arrival.sent_bytes), float(frame.size)
+        sizes = float(arrival.sent_bytes), float(message.size)
         if self._fails(flight):
             self._lose(flight, "failed", *sizes)
             return
         real = self._find_real(flight)
-        self._half.deliver(real, Parcel(facts, frame.body))
+        if len(message.body) > (most := self._half.most_bytes(real)):
+            raise Refused(f"{len(message.body):,} bytes, at most {most:,} are needed")
+        self._half.deliver(real, Parcel(facts, message.body))
         flight.told = real.told
         flight.legs = lay_out_legs(instants, flight.pull.arm.label, *sizes)
         flight.received, flight.busy = True, busy

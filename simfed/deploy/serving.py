@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simfed.deploy.frames import Frame, quote
+from simfed.deploy.access import require_guard
+from simfed.deploy.messages import Message, quote
 from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.playing import Remote, make_loop
 from simfed.experiment.assembly import Parts
@@ -50,7 +51,7 @@ class Listening:
     host: str = "127.0.0.1"
     port: int = 0
     """0: any free one."""
-    token: bytes = b""
+    token: str = ""
     tls: ssl.SSLContext | None = None
     join_s: float = 600.0
     """How long to wait for clients before the first round, and whenever nobody is there."""
@@ -86,6 +87,7 @@ def serve(
     if resume and out is None:
         raise InputError("a run directory to go on with", where="resume", problem="no run is named")
     listening = listening or Listening()
+    require_guard(listening.host, listening.token, listening.tls)
     scenario, source = accept_scenario(scenario, source)
     _refuse_undeployable(scenario)
     parts = check_parts(scenario, source, time_only=False)
@@ -127,7 +129,7 @@ class _Holder:
         """A sentence for each client that has left, or whose upload was refused."""
         self._versions: dict[int, dict[str, Plain]] = {}
         """Client → versions of what it computes with."""
-        self._last = Frame("bye")
+        self._done = False
 
     @property
     def peers(self) -> Peers:
@@ -158,20 +160,20 @@ class _Holder:
             parts.streams,
             parts.fleet.presence(),
         )
-        most = max(_count_entries(parts))
-        most_state = _MOST + 64 * most * (2 + len(parts.scenario.compression.choices))
-        facts = {**self._files.facts, "scenario": self._text, "most_down": most_state}
+        entries = max(_count_entries(parts))
+        most = _MOST + 64 * entries * (2 + len(parts.scenario.compression.choices))
+        facts = {**self._files.facts, "scenario": self._text}
         self._world.refused = self._note_gone
         self._peers = Peers(
             parts.scenario.client_count,
             self.listening.token,
             self._world.env.post,
-            welcome=lambda client: Parcel(facts, self._files.body),
+            welcome=Parcel(facts, self._files.body),
             check=self._check,
             tell_newcomer=self._tell_newcomer,
             joined=self._world.joined,
             left=self._note_leaving,
-            most_state=most_state,
+            most=most,
             patience=self.listening.patience,
         )
         self._world.play_with(self._peers)
@@ -185,7 +187,7 @@ class _Holder:
         def border(round: int, time_s: float, accuracy: float | None) -> None:
             self._world.come_back_again()
             if round == rounds:
-                self._last = Frame("done")
+                self._done = True
 
         self._world.before = self._gather
         yield border
@@ -214,7 +216,7 @@ class _Holder:
     def close(self) -> None:
         """Say it to everybody and hang up."""
         if self._peers is not None:
-            self._peers.close(self._last)
+            self._peers.close(done=self._done)
 
     def at_end(self) -> dict[str, Plain]:
         """What the manifest says of the real world."""
@@ -235,9 +237,9 @@ class _Holder:
     # ---- what the learning and the connections ask -----------------------------------------------
 
     def _settle(self, client: int, label: str, fate: Fate) -> None:
-        frame = Frame("settle", {"label": label, "fate": fate})
-        self._world.note_fate(client, label, frame)
-        self.peers.tell(client, frame)
+        message = Message("settle", {"label": label, "fate": fate})
+        self._world.note_fate(client, label, message)
+        self.peers.tell(client, message)
 
     def _check(self, client: int, facts: dict[str, Plain]) -> str | None:
         """What is wrong with a client's facts of itself."""
@@ -250,11 +252,11 @@ class _Holder:
         self._versions[client] = theirs if isinstance(theirs, dict) else {}
         return None
 
-    def _tell_newcomer(self, client: int) -> list[Frame]:
+    def _tell_newcomer(self, client: int) -> list[Message]:
         state, agreed = self._world.client_states.get(client), self._half.hand_over(client)
-        begin = Frame("anew") if state is None else Frame("take up", state.facts, state.body)
+        begin = Message("anew") if state is None else Message("take up", state.facts, state.body)
         fates = self._world.fates.get(client, ())
-        return [begin, *fates, Frame("agree", agreed.facts, agreed.body)]
+        return [begin, *fates, Message("agree", agreed.facts, agreed.body)]
 
     def _note_leaving(self, client: int, why: str) -> None:
         self._world.left(client, why)

@@ -1,60 +1,126 @@
-"""One connection: messages go out one after the other, and are sealed once both ends know a key."""
+"""One connection of the library `websockets`: messages, silence, and how it ended.
+
+Long messages go out in pieces, so that a sign of life passes between two of them and the sender
+knows how many bytes have left. Whether the other end is alive shows in bytes of any kind, not in
+answers to pings, which stand behind an upload on a narrow link.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
 
-from simfed.deploy.frames import Frame, Seal, read_frame, write_frame
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from simfed.deploy.access import Seat
+from simfed.deploy.messages import Gone, Message, Refused, format_reason
+
+DONE, LEAVING, REFUSED, LATER = 1000, 1001, 1008, 1013
+"""Codes with which a connection is closed: the run is done, the server goes away, the client is
+refused for good or for now."""
+_UNREADABLE = (1002, 1007, 1009)
+"""With which the library closes: it is no WebSocket's frame, no text, too long."""
+_PIECE = 2**18
+_LONGEST_REASON = 123
+SILENT = logging.Logger("simfed.deploy", logging.CRITICAL + 1)
+"""The library's log: strangers and clients must not fill a server's terminal."""
 
 
-@dataclass(eq=False)
+class _Heard(asyncio.Protocol):
+    """Notes when bytes came last."""
+
+    heard_s = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = time.monotonic()
+        super().data_received(data)
+
+
+class ServerEnd(_Heard, ServerConnection):
+    """A server's end of a connection."""
+
+    seat: Seat
+    """Which client the other end is, once it has said so."""
+
+
+class ClientEnd(_Heard, ClientConnection):
+    """A client's end of a connection."""
+
+
 class Wire:
     """The messages of one connection, both ways."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    patience_s: float
-    """How long the other end may take or send nothing."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, connection: ServerEnd | ClientEnd) -> None:
+        self.connection = connection
         self._free = asyncio.Lock()
-        self._ours: Seal | None = None
-        self._theirs: Seal | None = None
-
-    def seal(self, ours: bytes, theirs: bytes) -> None:
-        """From now on every message carries a digest under the key of the end that sends it."""
-        self._ours, self._theirs = Seal(ours), Seal(theirs)
+        self._silence_s = 0.0
+        """For how long the other end had been silent when it was given up."""
 
     async def send(
         self,
-        frame: Frame | Callable[[], Frame],
+        message: Message | Callable[[], Message],
         left: Callable[[int], object] = lambda size: None,
     ) -> None:
-        """Send a message, or what a function makes at that very moment; `left` is called with the
-        bytes of each piece that has left. Raises: `Gone`."""
+        """Send a message, or the one that a function makes at that very moment; `left` is called
+        with the bytes of each piece that leaves. Raises: `Gone`, `Refused`."""
         async with self._free:
-            await write_frame(
-                self.writer,
-                frame if isinstance(frame, Frame) else frame(),
-                patience_s=self.patience_s,
-                seal=self._ours,
-                left=left,
-            )
+            data = (message if isinstance(message, Message) else message()).encode()
+            try:
+                if len(data) > _PIECE:
+                    await self.connection.send(_cut(memoryview(data), left))
+                else:
+                    left(len(data))  # the answer may come before `send` returns
+                    await self.connection.send(data)
+            except ConnectionClosed as closed:
+                raise self._explain(closed) from None
 
-    async def receive(
-        self, most_body: int | Callable[[], int], heard: Callable[[], object] = lambda: None
-    ) -> Frame:
-        """The next message; see `read_frame`. Raises: `Altered`, `Gone`, `Refused`."""
-        return await read_frame(
-            self.reader,
-            most_body=most_body,
-            patience_s=self.patience_s,
-            heard=heard,
-            seal=self._theirs,
-        )
+    async def receive(self) -> Message:
+        """Return the next message. Raises: `Gone`, `Refused`."""
+        try:
+            data = await self.connection.recv()
+        except ConnectionClosed as closed:
+            raise self._explain(closed) from None
+        at_s = time.monotonic()
+        if isinstance(data, str):
+            raise Refused("a text came, where messages are bytes")
+        return Message.decode(data, at_s)
 
-    def close(self) -> None:
-        """Hang up once all is sent."""
-        self.writer.close()
+    async def watch(self, silence_s: float) -> None:
+        """Cut the connection once nothing has come for so long."""
+        while (left_s := self.connection.heard_s + silence_s - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
+        self._silence_s = silence_s
+        self.connection.transport.abort()
+
+    async def close(self, code: int = DONE, why: str = "", patience_s: float = 2.0) -> None:
+        """Hang up, once what is being sent has left or patience is over."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            # the library breaks off a message that is under way, and tells another code then
+            await asyncio.wait_for(self._free.acquire(), patience_s)
+        reason = why.encode("ascii", "replace")[:_LONGEST_REASON].decode()
+        await self.connection.close(code, reason)
+
+    def _explain(self, closed: ConnectionClosed) -> Gone | Refused:
+        ours, theirs = closed.sent, closed.rcvd
+        if ours is not None and ours.code in _UNREADABLE and not closed.rcvd_then_sent:
+            return Refused(f"what came cannot be read: {format_reason(ours.reason)}")
+        if self._silence_s:
+            return Gone(f"nothing came for {self._silence_s:g} s")
+        if theirs is None:
+            return Gone("the connection was lost")
+        gone = Gone(format_reason(theirs.reason) or "the connection was closed")
+        gone.code = theirs.code
+        return gone
+
+
+def _cut(data: memoryview, left: Callable[[int], object]) -> Iterator[memoryview]:
+    """Yield the pieces of a message as they leave."""
+    for at in range(0, len(data), _PIECE):
+        piece = data[at : at + _PIECE]
+        left(len(piece))
+        yield piece

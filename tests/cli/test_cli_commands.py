@@ -234,7 +234,16 @@ for words in {commands}:
 """
 
 
-HEAVY = {"torch", "simpy", "pandas", "matplotlib", "scipy", "networkx"}
+HEAVY = {
+    "torch",
+    "simpy",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "networkx",
+    "websockets",
+    "cryptography",
+}
 
 
 @pytest.mark.parametrize(

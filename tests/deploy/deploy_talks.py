@@ -1,69 +1,73 @@
-"""Both ends of a deployment's protocol without a run, and somebody between them."""
+"""A server's end of a deployment without a run, and somebody who talks to it."""
 
-import asyncio
-import contextlib
-import struct
+import logging
 
-from simfed.deploy import handshake
-from simfed.deploy.frames import Frame, Gone
+from websockets.asyncio.client import connect
+
+from simfed.deploy.access import Seat
+from simfed.deploy.messages import Gone, Message
 from simfed.deploy.peers import Patience, Peers
-from simfed.deploy.wire import Wire
+from simfed.deploy.wire import ClientEnd, Wire
 from simfed.learn.parcel import Parcel
 
-TOKEN = b"a secret of many bytes"
-HASTE = Patience(handshake_s=0.4, silence_s=0.8, beat_s=0.1, answer_s=1.0)
+TOKEN = "a-secret-of-many-bytes"
+LIFE = "0123456789abcdef"
 CALM = Patience(handshake_s=20.0, silence_s=20.0, beat_s=5.0, answer_s=20.0)
-HEAD = struct.Struct(">4sIQ")
+HASTE = Patience(handshake_s=0.4, silence_s=0.8, beat_s=0.1, answer_s=1.0)
+MOST = 2**16
 
 
 class Server:
     """A server's end without a run; `joined`, `left` and `refused` say what it was told."""
 
-    def __init__(self, token=TOKEN, clients=3, patience=CALM):
+    def __init__(self, token=TOKEN, clients=3, patience=CALM, tls=None):
         self.joined, self.left, self.refused = [], [], []
         self.peers = Peers(
             clients,
             token,
             lambda at_s, happen: happen(),
-            welcome=lambda client: Parcel({"scenario": "none", "most_down": 0, "parts": []}),
+            welcome=Parcel({"scenario": "none", "parts": []}),
             check=lambda client, facts: None,
             tell_newcomer=lambda client: [],
             joined=self.joined.append,
             left=lambda client, why: self.left.append(why),
-            most_state=0,
+            most=MOST,
             patience=patience,
         )
         self.peers.refused = self.refused
-        self.address = self.peers.listen("127.0.0.1", 0)
+        self.address = self.peers.listen("127.0.0.1", 0, tls)
+
+    @property
+    def strangers(self):
+        return sum(door.strangers for door in self.peers.doors)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.peers.close(Frame("bye"))
+        self.peers.close()
 
 
-def opening(greeting, client, life):
-    return handshake.Opening(greeting.facts["nonce"], client, "n" * 64, life)
+async def connected(address, client=0, *, token=TOKEN, life=LIFE, path=None, **options):
+    """A connection to a server that has taken what this end says it is."""
+    host, port = address
+    scheme = "wss" if options.get("ssl") else "ws"
+    connection = await connect(
+        f"{scheme}://{host}:{port}{path or Seat(client, life).path()}",
+        additional_headers={"Authorization": f"Bearer {token}"} if token else {},
+        create_connection=ClientEnd,
+        proxy=None,
+        compression=None,
+        logger=logging.Logger("silent", logging.CRITICAL + 1),
+        **options,
+    )
+    return Wire(connection)
 
 
-async def connected(address, patience_s=20.0, **options):
-    """A connection to a server."""
-    return Wire(*await asyncio.open_connection(*address, limit=2**18, **options), patience_s)
-
-
-async def welcomed(address, client=0, *, token=TOKEN, life="a life"):
-    """A connection whose server knows who this end is. Raises: `Gone` if it is refused."""
-    wire = await connected(address)
-    told = opening(await wire.receive(0), client, life)
-    await wire.send(handshake.hello(told, token))
-    if token:
-        theirs, ours = told.keys(token)
-        wire.seal(ours, theirs)
-    welcome = await wire.receive(2**20)
-    if welcome.kind != "welcome":
-        wire.close()
-        raise Gone(welcome.facts.get("why"))
+async def welcomed(address, client=0, **options):
+    """A connection whose server has welcomed this end. Raises: `Gone` if it is refused."""
+    wire = await connected(address, client, **options)
+    assert (await wire.receive()).kind == "welcome"
     return wire
 
 
@@ -71,83 +75,20 @@ async def take_part(wire, answer=lambda task: ()):
     """Be a client, until the connection ends; what came, in order. `answer`: to a task."""
     came = []
     try:
-        await wire.send(Frame("built"))
+        await wire.send(Message("built"))
         while True:
-            frame = await wire.receive(2**20)
-            if frame.kind == "ping":
-                now_s = frame.at_s
-                facts = {"n": frame.facts["n"], "heard_s": now_s, "answered_s": now_s}
-                await wire.send(Frame("pong", facts))
+            message = await wire.receive()
+            if message.kind == "clock":
+                facts = {"heard_s": message.at_s, "answered_s": message.at_s}
+                await wire.send(Message("clock", {**message.facts, **facts}))
                 continue
-            came.append(frame)
-            if frame.kind == "go":
-                await wire.send(Frame("ready"))
-            elif frame.kind == "task":
-                for message in answer(frame):
-                    await wire.send(message)
-            elif frame.kind in ("bye", "done", "refused"):
-                return came
+            came.append(message)
+            if message.kind == "go":
+                await wire.send(Message("ready"))
+            elif message.kind == "task":
+                for sent in answer(message):
+                    await wire.send(sent)
     except Gone as error:
         return [*came, error]
     finally:
-        wire.close()
-
-
-class Proxy:
-    """Passes messages on between clients and a server, as `meddle` likes.
-
-    `meddle(upward, message)` gives the messages that go on in place of this one, as bytes; `CUT`
-    among them ends the connection.
-    """
-
-    CUT = b""
-
-    def __init__(self, server, meddle):
-        self._server_address, self._meddle = server, meddle
-
-    async def __aenter__(self):
-        self._pairs = []
-        self._listening = await asyncio.start_server(self._meet, "127.0.0.1", 0, limit=2**18)
-        self.address = self._listening.sockets[0].getsockname()
-        return self
-
-    async def __aexit__(self, *_):
-        self._listening.close()
-        for task in self._pairs:
-            task.cancel()
-        await asyncio.gather(*self._pairs, return_exceptions=True)
-
-    async def _meet(self, reader, writer):
-        above = await asyncio.open_connection(*self._server_address, limit=2**18)
-        ends = (writer, above[1])
-        for upward, source, target in ((True, reader, above[1]), (False, above[0], writer)):
-            self._pairs.append(asyncio.ensure_future(self._pass_on(upward, source, target, ends)))
-
-    async def _pass_on(self, upward, source, target, ends):
-        try:
-            while True:
-                for piece in self._meddle(upward, await raw_message(source)):
-                    if piece == self.CUT:
-                        return
-                    target.write(piece)
-                await target.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            with contextlib.suppress(RuntimeError):  # the loop is closed already
-                for end in ends:
-                    end.close()
-
-
-async def raw_message(reader):
-    """The bytes of the next message."""
-    head = await reader.readexactly(HEAD.size)
-    magic, facts, body = HEAD.unpack(head)
-    return head + await reader.readexactly(facts + body + (32 if magic == b"sfd2" else 0))
-
-
-def kind_of(message):
-    """Of a message's bytes."""
-    _, facts, _ = HEAD.unpack(message[: HEAD.size])
-    text = message[HEAD.size : HEAD.size + facts].decode()
-    return text.split('"kind": "')[1].split('"')[0]
+        await wire.close()

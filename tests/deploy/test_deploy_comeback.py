@@ -9,6 +9,7 @@ import pytest
 from test_deploy_loopback import CHANGES, assert_same_learning
 
 import simfed
+from simfed.deploy.peers import Patience
 from simfed.deploy.playing import Remote
 from simfed.deploy.serving import Listening, serve
 from simfed.ground.errors import Interrupted, RunFailed
@@ -270,6 +271,40 @@ def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
             process.kill()
     real = simfed.load_run(tmp_path / "real")
     assert len(real.rounds) == 120
+    assert verify(tmp_path / "real") == []
+
+
+def test_client_that_slept_comes_back_and_goes_on(tmp_path):
+    """Its process stands still, as a laptop's does, for longer than silence is borne."""
+    plan = worlds.scenario(rounds=12, method="fedprox", evaluation={"every": 12})
+    quick = Patience(silence_s=1.0, beat_s=0.2)
+    listening = Listening(port=worlds.free_port(), patience=quick, join_s=120.0)
+    where = f"127.0.0.1:{listening.port}"
+    sleeper = worlds.command("join", where, "--client", "1", "--patience", "120")
+    crowd = worlds.Crowd((0, 2))
+
+    def sleep(round, time_s, accuracy):
+        (peers,) = servers
+        if round == 2:
+            sleeper.send_signal(signal.SIGSTOP)
+            worlds.wait_for(lambda: 1 not in peers.there)
+        if round == 4:
+            sleeper.send_signal(signal.SIGCONT)
+            worlds.wait_for(lambda: 1 in peers.there)
+
+    try:
+        with worlds.watched() as servers:
+            real = worlds.deployed(
+                plan, tmp_path / "real", listening=listening, crowd=crowd, progress=sleep
+            )
+        assert sleeper.wait(timeout=60) == 0
+    finally:
+        sleeper.kill()
+    assert crowd.errors == {}
+    rounds = real.participations.query("client == 1").groupby("round")["outcome"].first()
+    assert rounds[1] == rounds[12] == "aggregated"
+    assert {3, 4}.isdisjoint(rounds[rounds == "aggregated"].index)
+    assert any("client 1 was gone" in line for line in real.manifest["warnings"])
     assert verify(tmp_path / "real") == []
 
 

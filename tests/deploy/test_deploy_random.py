@@ -66,11 +66,11 @@ def cut_once(monkeypatch, client, after_s):
     """Have a client's first connection aborted some time after it was admitted."""
     admit, due = peers.Peers._admit, [client]
 
-    async def admit_and_cut(server, wire, opening):
-        peer = await admit(server, wire, opening)
-        if opening.client in due:
+    async def admit_and_cut(server, wire, seat):
+        peer = await admit(server, wire, seat)
+        if seat.client in due:
             due.remove(client)
-            server._loop.call_later(after_s, wire.writer.transport.abort)
+            server._loop.call_later(after_s, wire.connection.transport.abort)
         return peer
 
     monkeypatch.setattr(peers.Peers, "_admit", admit_and_cut)

@@ -1,79 +1,148 @@
-"""TLS, with a certificate that is made here."""
+"""TLS with certificates made here: the right one, another host's, an expired one; stolen tokens."""
 
-import shutil
-import subprocess
+import asyncio
+import ssl
+import stat
+import sys
+from datetime import datetime, timedelta, timezone
 
+import deploy_talks as talks
 import deploy_worlds as worlds
 import pytest
 
 import simfed
+from simfed.cli import main
 from simfed.deploy import joining
+from simfed.deploy.access import load_client_tls, load_server_tls
+from simfed.deploy.certificate import make_certificate
+from simfed.deploy.joining import join
+from simfed.deploy.messages import Gone, Refused
 from simfed.deploy.serving import Listening
-from simfed.deploy.tls import load_client_tls, load_server_tls
 from simfed.ground.errors import InputError
 
 
-def certificate(folder, name):
-    """(certificate, key) of a server on the loopback, signed by itself; None without `openssl`."""
-    if shutil.which("openssl") is None:
-        return None
-    paths = folder / f"{name}.pem", folder / f"{name}.key"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            f"/CN={name}",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-out",
-            paths[0],
-            "-keyout",
-            paths[1],
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return paths
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(certificate, key) by name."""
+    folder, yesterday = tmp_path_factory.mktemp("tls"), datetime.now(timezone.utc)
+    return {
+        "ours": make_certificate(["127.0.0.1", "server.local"], folder / "ours"),
+        "theirs": make_certificate(["127.0.0.1"], folder / "theirs"),
+        "elsewhere": make_certificate(["server.local", "127.0.0.2"], folder / "elsewhere"),
+        "expired": make_certificate(
+            ["127.0.0.1"], folder / "expired", yesterday - timedelta(hours=1)
+        ),
+    }
 
 
 def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get_in(
-    tmp_path, monkeypatch
+    made, monkeypatch
 ):
-    ours, theirs = (certificate(tmp_path, name) for name in ("ours", "theirs"))
-    if ours is None or theirs is None:  # what can be said without certificates
-        with pytest.raises(InputError, match="a certificate and its key, in PEM"):
-            load_server_tls(tmp_path / "none.pem", tmp_path / "none.key")
-        return
-    plan = worlds.scenario(rounds=2)
-    strangers = worlds.Crowd((0, 1), tls=load_client_tls(theirs[0]))
-    plain = worlds.Crowd((2,), patience_s=0.1)
+    plan, token = worlds.scenario(rounds=2), talks.TOKEN
+    ours, theirs = (load_client_tls(made[name][0]) for name in ("ours", "theirs"))
+    strangers = worlds.Crowd((0, 1), tls=theirs, token=token)
+    plain = worlds.Crowd((2,), patience_s=0.1, token=token)
 
     def others_first(host, port):
         strangers.begin(host, port)
         strangers.end()
         with monkeypatch.context() as patch:  # both ends wait for each other
-            patch.setattr(joining, "_HANDSHAKE_S", 0.2)
+            patch.setattr(joining, "_OPENING_S", 0.2)
             plain.begin(host, port)
             plain.end()
 
-    listening = Listening(patience=worlds.QUICK, join_s=300.0, tls=load_server_tls(*ours))
-    crowd = worlds.Crowd(tls=load_client_tls(ours[0]))
+    server = load_server_tls(*made["ours"])
+    listening = Listening(patience=worlds.QUICK, join_s=300.0, tls=server, token=token)
+    crowd = worlds.Crowd(tls=ours, token=token)
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}
     assert sorted(strangers.errors) == [0, 1]
-    assert all("TLS" in str(error) for error in strangers.errors.values())
+    assert all("TLS: self-signed certificate" in str(e) for e in strangers.errors.values())
     assert sorted(plain.errors) == [2]
-    simulated = simfed.run(plan, progress=False, workers=1)
-    assert real.prototypes.equals(simulated.prototypes)
+    assert real.prototypes.equals(simfed.run(plan, progress=False, workers=1).prototypes)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("elsewhere", r"TLS: IP address mismatch, certificate is not valid for '127.0.0.1'"),
+        ("expired", "TLS: certificate has expired"),
+    ],
+)
+def test_certificate_that_is_another_hosts_or_old_is_refused_in_a_sentence(made, name, why):
+    tls, trusting = load_server_tls(*made[name]), load_client_tls(made[name][0])
+    with talks.Server(tls=tls) as server, pytest.raises(Refused, match=why):
+        join(*server.address, 0, token=talks.TOKEN, tls=trusting, patience_s=120.0)
+
+
+def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_changed(made):
+    trusting, server_tls = load_client_tls(made["ours"][0]), load_server_tls(*made["ours"])
+
+    async def steal(server):
+        talk = asyncio.ensure_future(
+            talks.take_part(await talks.welcomed(server.address, ssl=trusting))
+        )
+        while not server.joined:
+            await asyncio.sleep(0.01)
+        thief = await talks.connected(server.address, life="f" * 16, ssl=trusting)
+        with pytest.raises(Gone, match="client 0 is here already"):
+            await thief.receive()
+        assert server.peers.there == [0]
+        assert server.left == []
+        talk.cancel()
+
+    with talks.Server(tls=server_tls) as server:
+        asyncio.run(asyncio.wait_for(steal(server), 30))
+    changed = talks.Server("another-secret-as-long", tls=server_tls)
+    with changed as server, pytest.raises(Refused, match="the token is another one"):
+        join(*server.address, 0, token=talks.TOKEN, tls=trusting, patience_s=120.0)
+
+
+def test_silent_connections_before_tls_keep_nobody_out(made):
+    """Who says nothing holds a connection that the library has not seen yet."""
+    trusting = load_client_tls(made["ours"][0])
+
+    async def crowd(server):
+        silent = [await asyncio.open_connection(*server.address) for _ in range(100)]
+        wire = await talks.welcomed(server.address, ssl=trusting)
+        held = server.strangers
+        for _, writer in silent:
+            writer.close()
+        await wire.close()
+        return held
+
+    with talks.Server(tls=load_server_tls(*made["ours"])) as server:
+        assert asyncio.run(asyncio.wait_for(crowd(server), 30)) == 15
+
+
+def test_client_speaks_tls_to_another_machine_without_being_told(monkeypatch):
+    seen = []
+    monkeypatch.setattr(joining._Client, "live", lambda self, *_: seen.append(self.tls))
+    monkeypatch.setattr(joining.asyncio, "run", lambda work: None)
+    for host in ("127.0.0.1", "198.18.0.1", "pi0.local", "10.0.0.1"):
+        join(host, 7000, 0)
+    assert seen[:2] == [None, None]
+    assert all(tls.verify_mode == ssl.CERT_REQUIRED and tls.check_hostname for tls in seen[2:])
+
+
+def test_command_makes_a_certificate_whose_key_others_cannot_read(tmp_path, capsys):
+    assert main(["certificate", "server.local", "--out", str(tmp_path / "tls")]) == 0
+    assert "key.pem: for the server alone" in capsys.readouterr().out
+    assert stat.S_IMODE((tmp_path / "tls" / "key.pem").stat().st_mode) == 0o600
+    assert main(["certificate", "server.local", "--out", str(tmp_path / "tls")]) == 2
+    assert "expected a folder to write a new cert.pem and key.pem into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["server local", "", "https://server", "a..b", "*"])
+def test_what_is_no_host_is_refused(tmp_path, host):
+    with pytest.raises(InputError, match="a host's name or address"):
+        make_certificate([host], tmp_path)
+
+
+def test_certificate_without_the_package_is_refused_in_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(InputError, match=r"needs the package cryptography.*simfed\[tls\]"):
+        make_certificate(["server.local"], tmp_path)
 
 
 def test_files_that_are_no_certificates_are_refused_in_a_sentence(tmp_path):

@@ -4,104 +4,76 @@ import asyncio
 import contextlib
 import json
 import socket
-import threading
+import time
 import tracemalloc
 
+import numpy as np
 import pytest
-from deploy_talks import HASTE, HEAD, TOKEN, Server, connected, opening, take_part, welcomed
+from deploy_talks import HASTE, LIFE, MOST, TOKEN, Server, connected, take_part, welcomed
+from websockets.exceptions import InvalidStatus
 
-from simfed.deploy import handshake
-from simfed.deploy.frames import Frame, Gone, Refused, Seal, encode, read_frame, write_frame
+from simfed.deploy.access import is_here, read_token, require_guard
 from simfed.deploy.joining import join
+from simfed.deploy.messages import Gone, Message, Refused
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.version import VERSION
 from simfed.learn.parcel import Parcel, pack, unpack
 
 
 @pytest.fixture
 def server():
-    """(peers, address, who joined): a server's end without a run."""
+    """A server's end without a run."""
     with Server() as server:
-        yield server.peers, server.address, server.joined
+        yield server
 
 
-def talk(address, *sent):
-    """What the server says to somebody who sends these bytes after its greeting, to the end."""
-    said = []
-
-    async def talked():
-        reader, writer = await asyncio.open_connection(*address)
-        seal = None
-        for data in (None, *sent):
-            if data is not None:
-                writer.write(data(said[0]) if callable(data) else data)
-                await writer.drain()
-            if len(said) == 1:
-                seal = Seal(opening(said[0], 0, "a life").keys(TOKEN)[0])
-            try:
-                said.append(await read_frame(reader, most_body=1000, patience_s=20.0, seal=seal))
-            except Gone:
-                break
-        writer.close()
-
-    asyncio.run(talked())
-    return said
-
-
-def hello(token=TOKEN, client=0, **changes):
-    """The client's first words; `changes`: facts that are another's."""
-
-    def made(greeting):
-        frame = handshake.hello(opening(greeting, client, "a life"), token)
-        return encode(Frame("hello", {**frame.facts, **changes}))
-
-    return made
+WRONG_TOKEN = "the token is another one than the server's, or none was given"
+OTHER = f"this is a server of simfed {VERSION}, to which `simfed join` talks"
 
 
 @pytest.mark.parametrize(
-    ("sent", "why"),
+    ("token", "path", "why"),
     [
-        (hello(token=b"another secret, as long"), "the token is another one than the server's"),
-        (hello(version="0.0.9"), "the client has simfed 0.0.9, this end"),
-        (
-            hello(protocol=99),
-            "the client speaks protocol 99, this end 2: both need the same simfed",
-        ),
-        (hello(client=3), "clients are 0 to 2 in this scenario, got 3"),
-        (hello(client="0"), "the client says no number"),
-        (b"GET / HTTP/1.1\r\nHost: me\r\n\r\n", "does not speak simfed's protocol"),
-        (HEAD.pack(b"sfd1", 20, 10 * 10**9), "a message of 10,000,000,000 bytes, at most 0 are"),
-        (HEAD.pack(b"sfd1", 2**31, 0), "2,147,483,648 bytes of facts"),
-        (HEAD.pack(b"sfd1", 5, 0) + b"[[[[[", "whose facts cannot be read"),
-        (HEAD.pack(b"sfd1", 2, 0) + b"{}", "whose facts cannot be read"),
-        (encode(Frame("upload", {"label": "0/1"})), "a message 'hello' was due"),
-        (
-            hello(nonce="\ud800"),
-            r"the client's nonce is no text of at most 128 ASCII characters, got '\ud800'",
-        ),
-        (hello(proof="\ud800"), "the client's proof is no text"),
-        (hello(life="\ud800"), "the client's life is no text"),
-        (hello(life="another life"), "the token is another one than the server's, or none was"),
-        (hello(version="\ud800\n" * 100_000), r"the client has simfed \ud800\n\ud800\n"),
-        (hello(version=[[[]]]), "the client has simfed a value of type list"),
-        (encode(Frame("\ud800")), r"a message 'hello' was due, '\ud800' came"),
+        ("another-secret-as-long", None, WRONG_TOKEN),
+        ("", None, WRONG_TOKEN),
+        (TOKEN + "x", None, WRONG_TOKEN),
+        ("", f"/0.0.9/0/{LIFE}", WRONG_TOKEN),
+        (TOKEN, f"/0.0.9/0/{LIFE}", f"the client has simfed 0.0.9, the server {VERSION}: both"),
+        (TOKEN, f"/{VERSION}/3/{LIFE}", "clients are 0 to 2 in this scenario, got 3"),
+        (TOKEN, f"/{VERSION}/-1/{LIFE}", OTHER),
+        (TOKEN, f"/{VERSION}/0/short", OTHER),
+        (TOKEN, f"/{VERSION}/0/{LIFE}/", OTHER),
+        (TOKEN, "/", OTHER),
     ],
 )
-def test_a_stranger_is_refused_in_a_sentence(server, sent, why):
-    _, address, joined = server
-    last = talk(address, sent)[-1]
-    assert last.kind == "refused"
-    assert why in last.facts["why"]
-    assert joined == []
+def test_stranger_is_refused_in_a_sentence(server, token, path, why):
+    with pytest.raises(InvalidStatus) as raised:
+        asyncio.run(connected(server.address, token=token, path=path))
+    assert raised.value.response.status_code == 403
+    assert why in raised.value.response.body.decode()
+    assert why in server.refused[0]
+    assert server.joined == []
 
 
-@pytest.mark.parametrize("said", [b"", HEAD.pack(b"sfd1", 100, 0)])
-def test_a_peer_that_does_not_say_who_it_is_is_hung_up_on_and_nothing_is_printed(said, caplog):
-    """Nor one that says a byte now and then, each in time."""
+def test_page_in_a_browser_is_refused(server):
+    with pytest.raises(InvalidStatus):
+        asyncio.run(connected(server.address, origin="https://elsewhere.example"))
+
+
+def test_client_says_why_it_was_refused(server):
+    with pytest.raises(Refused, match=WRONG_TOKEN):
+        join(*server.address, 0, token="another-secret-as-long", patience_s=120.0)
+
+
+@pytest.mark.parametrize("said", [b"\r", b"GET / HTTP/1.1\r\nHost: m", b"\x16\x03"])
+def test_connection_that_does_not_say_who_it_is_ends_and_nothing_is_printed(said, caplog):
+    """Also one that says a byte now and then, each in time."""
     with Server(patience=HASTE) as server, socket.create_connection(server.address) as connection:
         connection.settimeout(HASTE.handshake_s / 8)
         connection.sendall(said[:-1])
-        ended = False
+        begun_s, ended = time.monotonic(), False
         while not ended:
+            assert time.monotonic() - begun_s < 20
             try:
                 ended = connection.recv(1000) == b""
             except TimeoutError:
@@ -112,125 +84,144 @@ def test_a_peer_that_does_not_say_who_it_is_is_hung_up_on_and_nothing_is_printed
     assert caplog.records == []
 
 
-def test_silent_connections_keep_nobody_out():
-    """The oldest of an address go first; those of others stay."""
+@pytest.mark.parametrize(("addresses", "held"), [(1, 16), (20, 63)])
+def test_silent_connections_keep_nobody_out(server, addresses, held):
+    """The oldest of an address go first, or of all."""
+    silent = [
+        socket.create_connection(server.address, source_address=(f"127.0.0.{2 + i % addresses}", 0))
+        for i in range(200)
+    ]
 
-    async def crowd(address):
-        other = await connected(address, local_addr=("127.0.0.2", 0))
-        silent = [await connected(address) for _ in range(100)]
-        talk = asyncio.ensure_future(take_part(await welcomed(address)))
-        while not calm.joined:
+    async def join_and_see():
+        talk = asyncio.ensure_future(take_part(await welcomed(server.address)))
+        while not server.joined:
             await asyncio.sleep(0.01)
         talk.cancel()
-        assert len(calm.peers.strangers) == 16  # the other, and the last 15
-        for wire in silent[:85]:
-            with contextlib.suppress(Gone):  # ended before it was greeted
-                assert (await wire.receive(0)).kind == "simfed"
-            with pytest.raises(Gone, match=r"the connection was (closed|lost)"):
-                await wire.receive(0)
-        for wire in (*silent[85:], other):
-            assert (await wire.receive(0)).kind == "simfed"
-        other.patience_s = 0.1
-        with pytest.raises(Gone, match=r"nothing came or went for 0\.1 s"):
-            await other.receive(0)
-        for wire in (*silent, other):
-            wire.close()
+        return server.strangers
 
-    with Server() as calm:
-        asyncio.run(crowd(calm.address))
+    assert asyncio.run(asyncio.wait_for(join_and_see(), 20)) == held
+    for connection in silent:
+        connection.close()
 
 
-def test_silent_connections_of_many_addresses_keep_nobody_out():
-    async def crowd(address):
-        silent = [
-            await connected(address, local_addr=(f"127.0.0.{2 + i % 20}", 0)) for i in range(200)
-        ]
-        talk = asyncio.ensure_future(take_part(await welcomed(address)))
-        while not calm.joined:
-            await asyncio.sleep(0.01)
-        assert len(calm.peers.strangers) == 63
-        talk.cancel()
-        for wire in silent:
-            wire.close()
-
-    with Server() as calm:
-        asyncio.run(crowd(calm.address))
+async def _say(server, *sent, text=None):
+    """Why the server hangs up on a client that says this."""
+    wire = await welcomed(server.address)
+    for data in sent:
+        await wire.connection.send(data, text=text)
+    return await _end(wire)
 
 
-def test_a_known_client_that_announces_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
+async def _end(wire):
+    """The code and the reason with which the server hangs up."""
+    while True:
+        try:
+            await wire.receive()
+        except Gone as gone:
+            return gone.code, str(gone)
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "why"),
+    [
+        (["a text"], 1008, "a text came, where messages are bytes"),
+        ([b"\xff\xfe"], 1008, "a message without facts in its first 1,048,576 bytes"),
+        ([b"[1]\n"], 1008, "a message whose facts cannot be read"),
+        ([b"{}\n"], 1008, "a message whose facts cannot be read"),
+        ([b"\xff\n"], 1008, "a message whose facts cannot be read"),
+        ([b"[" * 50_000 + b"\n"], 1008, "a message whose facts cannot be read"),
+        ([b'{"kind": "\\ud800"}\n'], 1008, r"a message '\ud800' that no client sends"),
+        ([Message("ready").encode()], 1008, "its clock is not known yet"),
+        ([bytes(MOST + 1)], 1009, ""),
+        ([[bytes(MOST // 2 + 1)] * 2], 1009, ""),
+    ],
+)
+def test_client_that_talks_nonsense_is_hung_up_on_with_a_sentence(server, sent, code, why):
+    said = asyncio.run(asyncio.wait_for(_say(server, *sent), 20))
+    assert said[0] == code
+    assert why in said[1]
+    assert server.peers.there == []
+
+
+def test_text_that_is_none_is_hung_up_on(server):
+    code, _ = asyncio.run(asyncio.wait_for(_say(server, b"\xff", text=True), 20))
+    assert code == 1007
+
+
+def test_message_of_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
+    async def announce():
+        wire = await welcomed(server.address)
+        wire.connection.transport.write(b"\x82\xff" + (10**10).to_bytes(8, "big") + bytes(1000))
+        return (await _end(wire))[0]
+
     tracemalloc.start()
-    said = talk(server[1], hello(), HEAD.pack(b"sfd1", 2, 10 * 10**9) + b"{}", b"")
+    code = asyncio.run(asyncio.wait_for(announce(), 20))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    refusal = [frame for frame in said if frame.kind == "refused"]
-    assert "10,000,000,000 bytes, at most 65,536 are expected now" in refusal[0].facts["why"]
+    assert code == 1009
+    assert "cannot be read" in server.refused[-1]
     assert peak < 20e6
 
 
 def test_one_client_cannot_be_there_twice(server):
-    asyncio.run(_twice(server[1]))
+    async def twice():
+        first = await welcomed(server.address, 1)
+        second = await connected(server.address, 1, life="f" * 16)
+        with pytest.raises(Gone, match="client 1 is here already") as raised:
+            await second.receive()
+        assert raised.value.code == 1013
+        again = await welcomed(server.address, 1)  # the same process, whose connection broke
+        for wire in (first, again):
+            await wire.close()
+
+    asyncio.run(asyncio.wait_for(twice(), 20))
 
 
-async def _twice(address):
-    async def shake(life):
-        reader, writer = await asyncio.open_connection(*address)
-        greeting = await read_frame(reader, most_body=0, patience_s=5.0)
-        told = opening(greeting, 1, life)
-        writer.write(encode(handshake.hello(told, TOKEN)))
-        seal = Seal(told.keys(TOKEN)[0])
-        return await read_frame(reader, most_body=1000, patience_s=20.0, seal=seal), writer
+def test_silent_client_is_gone():
+    """It neither reads nor answers, as a laptop that sleeps."""
 
-    (first, one), (second, other) = await shake("one"), await shake("two")
-    assert first.kind == "welcome"
-    assert second.facts == {"why": "client 1 is here already", "later": True}
-    third, again = await shake("one")  # the same process, whose connection broke
-    assert third.kind == "welcome"
-    for writer in (one, other, again):
-        writer.close()
+    async def fall_asleep():
+        wire = await welcomed(server.address)
+        talk = asyncio.ensure_future(take_part(wire))
+        while not server.joined:
+            await asyncio.sleep(0.01)
+        wire.connection.transport.pause_reading()
+        while not server.left:
+            await asyncio.sleep(0.01)
+        talk.cancel()
 
-
-def test_a_client_does_not_believe_a_server_without_the_token():
-    greeting = encode(handshake.greeting("s" * 64))
-    welcome = encode(Frame("welcome", {"proof": "0" * 64, "scenario": "rounds: 1"}))
-    with _answering(greeting + welcome) as (host, port), pytest.raises(Refused, match="not know"):
-        join(host, port, 0, token=TOKEN, patience_s=0.5)
+    with Server(patience=HASTE) as server:
+        asyncio.run(asyncio.wait_for(fall_asleep(), 20))
+    assert server.left == ["nothing came for 0.8 s"]
 
 
-def test_a_client_refuses_a_server_of_another_version():
-    facts = {"protocol": handshake.PROTOCOL, "version": "9.9", "nonce": "s" * 64}
-    with (
-        _answering(encode(Frame("simfed", facts))) as (host, port),
-        pytest.raises(Refused, match=r"the server has simfed 9\.9"),
-    ):
-        join(host, port, 0, token=TOKEN, patience_s=0.5)
-
-
-def test_a_client_gives_up_a_server_that_is_not_there():
+def test_client_gives_up_a_server_that_is_not_there():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(RunFailed, match=r"no server for 0.3 s"):
         join("127.0.0.1", port, 0, patience_s=0.3)
 
 
-class _answering:
-    """A server that says these bytes to the first who comes, and no more."""
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"hello\r\n\r\n", "no simfed server answers"),
+        (b"HTTP/1.1 302 Found\r\nLocation: ws://127.0.0.1:1/\r\n\r\n", "HTTP 302"),
+    ],
+)
+def test_client_says_what_else_it_found(answer, why):
+    async def play():
+        async def meet(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            writer.close()
 
-    def __init__(self, data):
-        self._data = data
+        async with await asyncio.start_server(meet, "127.0.0.1", 0) as other:
+            where = other.sockets[0].getsockname()
+            await asyncio.to_thread(join, *where, 0, token=TOKEN, patience_s=0.3)
 
-    def __enter__(self):
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._answer, daemon=True)
-        self._thread.start()
-        return self._socket.getsockname()
-
-    def _answer(self):
-        self._connection, _ = self._socket.accept()
-        self._connection.sendall(self._data)
-
-    def __exit__(self, *_):
-        self._connection.close()
-        self._socket.close()
+    with pytest.raises(RunFailed, match=why):
+        asyncio.run(play())
 
 
 @pytest.mark.parametrize(
@@ -247,45 +238,48 @@ class _answering:
     ],
     ids=json.dumps,
 )
-def test_a_body_that_is_not_what_its_facts_say_is_refused(facts):
+def test_body_that_is_not_as_its_facts_say_is_refused(facts):
     with pytest.raises(InputError):
         unpack(Parcel(facts, bytes(8)))
 
 
 def test_objects_do_not_travel():
-    import numpy as np
-
     with pytest.raises(InputError, match="plain numbers"):
         pack({}, {"w": np.array([object()])})
 
 
-def test_a_token_that_could_be_guessed_is_refused(tmp_path):
-    (tmp_path / "token").write_text("secret\n")
-    with pytest.raises(InputError, match="at least 16 bytes"):
-        handshake.read_token(tmp_path / "token")
+@pytest.mark.parametrize(
+    ("secret", "allowed"),
+    [
+        ("secret\n", "at least 16 bytes"),
+        ("x" * 5000, "at most 4,096 bytes"),
+        ("a secret of words", "visible ASCII characters, without spaces"),
+        ("sécret-of-many-bytes", "visible ASCII characters, without spaces"),
+    ],
+)
+def test_token_that_cannot_be_one_is_refused(tmp_path, secret, allowed):
+    (tmp_path / "token").write_text(secret)
+    with pytest.raises(InputError, match=allowed):
+        read_token(tmp_path / "token")
+
+
+def test_token_is_read_without_white_space_and_never_without_end(tmp_path):
+    (tmp_path / "token").write_text("  " + "x" * 4000 + "\n")
+    assert read_token(tmp_path / "token") == "x" * 4000
+    with pytest.raises(InputError, match="/dev/zero: got 'more', expected a token of at most"):
+        read_token("/dev/zero")
+
+
+def test_server_that_others_reach_needs_token_and_certificate():
+    for here in ("127.0.0.1", "::1", "localhost", "198.18.0.1"):
+        require_guard(here, "", None)
+    for host in ("0.0.0.0", "::", "10.0.0.1", "198.20.0.1", "localhost.example"):
+        with pytest.raises(InputError, match="without --token and --tls-cert, --tls-key"):
+            require_guard(host, "", None)
+        assert not is_here(host)
 
 
 def test_nothing_is_left_unfinished_where_a_server_ends(server):
-    peers, _, _ = server
-    waits = asyncio.run_coroutine_threadsafe(asyncio.sleep(100), peers._loop)
-    peers.close(Frame("bye"))
+    waits = asyncio.run_coroutine_threadsafe(asyncio.sleep(100), server.peers._loop)
+    server.peers.close()
     assert waits.cancelled()
-
-
-@pytest.mark.parametrize("moment", range(12))
-def test_whoever_is_told_to_stop_while_sending_stops(moment):
-    """At whatever moment between the pieces of a message, which nobody reads."""
-
-    async def stop(address):
-        _, writer = await asyncio.open_connection(*address)
-        frame = Frame("task", {}, bytes(2**25))
-        sending = asyncio.ensure_future(write_frame(writer, frame, patience_s=20.0))
-        for _ in range(moment):
-            await asyncio.sleep(0)
-        asked = sending.cancel()
-        await asyncio.wait([sending], timeout=10.0)
-        writer.transport.abort()
-        return asked, sending.cancelled()
-
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        assert asyncio.run(stop(deaf.getsockname())) == (True, True)

@@ -1,21 +1,16 @@
 """Two clocks on one line, instants laid out without gaps, and SimPy by the real clock."""
 
-import asyncio
-import socket
 import sys
 import threading
 import time
 
-import deploy_talks as talks
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.deploy import peers
 from simfed.deploy.clocks import ClockLine, Exchange
-from simfed.deploy.frames import Refused
 from simfed.deploy.measured import Instants, lay_out_legs
-from simfed.deploy.wire import Wire
+from simfed.deploy.messages import Refused
 from simfed.deploy.world import RealTime
 
 seconds = st.floats(0, 10)
@@ -93,24 +88,15 @@ def test_clocks_can_be_asked_while_exchanges_go_on():
         other.join()
 
 
-def test_a_task_does_not_wait_for_acknowledgements(monkeypatch):
-    """Nagle's rule is off at both ends: a last short segment would else be 40 ms late."""
-    at_once = []
-
-    def connect(reader, writer, patience_s):
-        connection = writer.get_extra_info("socket")
-        at_once.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        return Wire(reader, writer, patience_s)
-
-    async def join(address):
-        (await talks.welcomed(address)).close()
-
-    for end in (peers, talks):
-        monkeypatch.setattr(end, "Wire", connect)
-    with talks.Server() as server:
-        asyncio.run(join(server.address))
-    assert len(at_once) == 2
-    assert all(at_once)
+def test_a_clock_that_stood_still_counts_from_its_newest_exchange():
+    """As of a laptop that slept: what was known before contradicts what is known now."""
+    line = ClockLine()
+    for now_s in (0.0, 2.0):
+        line.add(Exchange(now_s, now_s + 100.0, now_s + 100.0, now_s + 0.01))
+    line.add(Exchange(60.0, 110.0, 110.0, 60.5))
+    assert line.ahead_s == pytest.approx(49.75)
+    line.add(Exchange(62.0, 112.0, 112.0, 62.1))
+    assert line.unsure_s == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("times", [None, {}, {"received_s": "now"}, [1, 2]])

@@ -116,13 +116,13 @@ def twin_log(path):
 
 
 def certificate(path):
-    from simfed.deploy.tls import load_client_tls
+    from simfed.deploy.access import load_client_tls
 
     load_client_tls(path)
 
 
 def server_key(path):
-    from simfed.deploy.tls import load_server_tls
+    from simfed.deploy.access import load_server_tls
 
     load_server_tls(path, path)
 

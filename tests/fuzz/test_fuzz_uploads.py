@@ -9,8 +9,8 @@ import pytest
 from mutations import STRANGE, mutated_bytes, mutated_tree, rng_of
 
 from simfed.compress.choice import Choice
-from simfed.deploy.frames import Refused
 from simfed.deploy.measured import Instants, read_busy
+from simfed.deploy.messages import Refused
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import client_half, read_loss, server_half

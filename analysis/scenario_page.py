@@ -20,7 +20,8 @@ what is wrong, `simfed validate FILE --resolved` spells all defaults out.
 - **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, `2 MB/s`; sizes
   `10 MB`, `5 KiB`; power `4 W`. A number without a unit is an error, except 0.
 - **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and
-  values replaced.
+  values replaced. `null` for a section of the other file drops it (`network: null`), so that its
+  defaults hold.
 - **Short forms.** `device: NAME` is `device: {profile: NAME}`; `device: {training: 12 ms,
   compression: 0.3 ms}` needs no profile; `k: 1%` is a share of each model's own parameters;
   `rollback: off` is `rollback: null`; `50 mbps` is 50 Mbps.

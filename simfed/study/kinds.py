@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 
@@ -21,8 +21,8 @@ from simfed.scenario.section import Section
 if TYPE_CHECKING:
     from simfed.study.address import AddressedRun
 
-Studied: TypeAlias = Scenario | FleetFile
-"""All that one run is made from; both have a `seed` and a `name`."""
+Studied: TypeAlias = Any
+"""All that one run is made from, a `Scenario` or a `FleetFile`: what the plan's kind made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,72 +46,38 @@ class Job:
     """Digest of the code that planned this; other code would give other results."""
 
 
-_R = TypeVar("_R", Scenario, FleetFile)
-
-
-class Kind(Protocol[_R]):
-    """The steps that differ between runs of scenarios and of apps."""
-
-    keys: type[Section]
-    """The file's model, whose keys the axes of a study name."""
-
-    def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> _R:
-        """A run from a mapping. Raises: `InputError`, `InputErrors`."""
-
-    def check(self, run: _R, *, source: str, time_only: bool) -> None:
-        """Build the run's parts. Raises: `InputErrors` for all that is wrong with them."""
-
-    def facts(self, run: _R, *, source: str, device: str, time_only: bool) -> AddressedRun:
-        """All that a run's results depend on: its `scenario`, with a seed, and more."""
-
-    def code(self, run: _R) -> list[str]:
-        """Folders whose code it runs, for which somebody has to consent."""
-
-    def dump(self, run: _R) -> dict[str, Plain]:
-        """Return the run as plain values, for another process."""
-
-    def play(self, job: Job, out: Path) -> None:
-        """Do the run of a job in the folder `out`, or go on with it there."""
-
-    def rounds(self, run: _R) -> int | None:
-        """The number of rounds; None where it is not known."""
-
-    def measure(self, run: _R) -> Measure:
-        """By what its models are judged."""
-
-    def path_key(self, run: _R, *, device: str) -> str | None:
-        """Return a key that runs share which learn the same; None where that is not known."""
-
-
-AnyKind: TypeAlias = Kind[Any]
-"""Either kind. A study's plan holds runs of one kind alone, those that its own kind made."""
-
-
 class ScenarioRuns:
-    """A study's runs are what `simfed run` makes of a scenario."""
+    """Runs that `simfed run` makes of a scenario, by the steps in which runs of apps differ."""
 
     keys: type[Section] = Scenario
+    """The file's model, whose keys the axes of a study name."""
 
     def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> Scenario:
+        """Return a run from a mapping. Raises: `InputError`, `InputErrors`."""
         return validate_scenario(data, source=source, folder=folder)
 
     def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
+        """Build the run's parts. Raises: `InputErrors` for all that is wrong with them."""
         from simfed.experiment.checks import check
 
         check(run, source=source, time_only=time_only)
 
     def facts(self, run: Scenario, *, source: str, device: str, time_only: bool) -> AddressedRun:
+        """Return all that a run's results depend on: its `scenario`, with a seed, and more."""
         from simfed.study.address import collect_facts
 
         return collect_facts(run, source=source, device=device, time_only=time_only)
 
     def code(self, run: Scenario) -> list[str]:
+        """Return folders whose code it runs, for which somebody has to consent."""
         return []  # consent to plug-ins is asked for where they are read
 
     def dump(self, run: Scenario) -> dict[str, Plain]:
+        """Return the run as plain values, for another process."""
         return run.model_dump(mode="json")
 
     def play(self, job: Job, out: Path) -> None:
+        """Do the run of a job in the folder `out`, or go on with it there."""
         from simfed.experiment.running import run
         from simfed.replay import TrajectoryStore
 
@@ -135,21 +101,24 @@ class ScenarioRuns:
         )
 
     def rounds(self, run: Scenario) -> int | None:
+        """Return the number of rounds; None where it is not known."""
         return run.rounds
 
     def measure(self, run: Scenario) -> Measure:
+        """Return by what its models are judged."""
         from simfed.learn.catalogue import dataset_facts
 
         return MEASURES[dataset_facts(run.dataset).task]
 
     def path_key(self, run: Scenario, *, device: str) -> str | None:
+        """Return a key that runs share which learn the same; None where that is not known."""
         from simfed.study.address import compute_path_key
 
         return compute_path_key(run, device=device)
 
 
 class AppRuns:
-    """Runs of `simfed flower run`: the fleet file says which app."""
+    """Runs of `simfed flower run`, by the same steps: the fleet file says which app."""
 
     keys: type[Section] = FleetFile
 
@@ -197,6 +166,10 @@ class AppRuns:
 
     def path_key(self, run: FleetFile, *, device: str) -> str | None:
         return None
+
+
+AnyKind: TypeAlias = ScenarioRuns | AppRuns
+"""A study's plan holds runs of one kind alone, those that its own kind made."""
 
 
 def find_kind(base: Mapping[str, object]) -> AnyKind:

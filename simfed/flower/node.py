@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -110,10 +111,10 @@ class NodeAtWork:
 
     def _worked_s(self, work: Work, nominal_s: float, begun_s: float) -> float:
         """What the device takes for so much work, which it has not done yet."""
-        memory = self._device.state()
+        device, self._device = self._device, copy(self._device)
         key = self._flight.task.key
         worked_s = self._scattered_s(nominal_s, begun_s, round=key, phase=work.quantity)
-        self._device.restore(memory)
+        self._device = device
         return worked_s
 
     def _tell(self, work: Work, begun_s: float, spent: HostSpent) -> float:

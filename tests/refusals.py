@@ -83,18 +83,15 @@ def renew(path: Path) -> None:
 def answer(row: Row) -> str:
     """Return the sentences that refuse a row, none where nothing does."""
     kind, _, argument = row.asked.partition(" ")
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        if kind in ("file", "command"):
-            shutil.copytree(_begun(), folder, dirs_exist_ok=True)
-        os.chdir(folder)
-        try:
-            with mock.patch("simfed.experiment.checks.require_accountant"):  # may be missing
-                said = ASKED[kind](argument, row.written) or ""
-        except SimfedError as error:
-            said = str(error)
-        finally:
-            os.chdir(before)
+    before, folder = os.getcwd(), _begun() if kind in ("file", "command") else _empty()
+    os.chdir(folder)
+    try:
+        with mock.patch("simfed.experiment.checks.require_accountant"):  # may be missing
+            said = ASKED[kind](argument, row.written) or ""
+    except SimfedError as error:
+        said = str(error)
+    finally:
+        os.chdir(before)
     return said.replace(f"{os.path.realpath(folder)}{os.sep}", "")
 
 
@@ -191,10 +188,20 @@ def ask_command(_: str, written: str) -> str:
     return f"{code} {said.getvalue()}".rstrip("\n") if code else ""
 
 
+def _empty() -> Path:
+    """Return a folder with nothing in it."""
+    folder = Path(_KEPT.name, "empty")
+    folder.mkdir(exist_ok=True)
+    for left in folder.iterdir():
+        left.unlink()
+    return folder
+
+
 @functools.cache
 def _begun() -> Path:
-    """Return a folder in which somebody has begun to work."""
-    folder = Path(_KEPT.name)
+    """Return a folder in which somebody has begun to work; what is refused leaves it alone."""
+    folder = Path(_KEPT.name, "begun")
+    folder.mkdir()
     (folder / "quick.yaml").write_text(worlds.FIRST)
     (folder / "online.csv").write_text("client,from_s,to_s\n0,0,9\n")
     (folder / "study.yaml").write_text("name: s\nbase: quick.yaml\nseeds: [0]\n")
@@ -227,6 +234,8 @@ def find_wrong(paths: Iterable[Path]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    import conftest  # noqa: F401  (command lines are built once)
+
     files = [Path(word) for word in sys.argv[1:] if word != "--write"] or sorted(HERE.glob("*.txt"))
     if "--write" in sys.argv:
         for each in files:

@@ -76,9 +76,9 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
         "base": str(STUDIES / "mnist.yaml"),
         "seeds": [0],
         "set": {
-            "rounds": 8,
+            "rounds": 4,
             "dataset.name": "mnist-mini",
-            "evaluation.every": 4,
+            "evaluation.every": 2,
             "policy.warmup": 1,
         },
         "list": {
@@ -95,16 +95,16 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
     assert paper_rows.add(tmp_path / "played") == 2
     assert paper_rows.add(tmp_path / "played") == 0
     assert len(pd.read_parquet(rows)) == before + 2
-    at = {"dataset": "mnist-mini", "rounds": 8, "variant": "clip none"}
+    at = {"dataset": "mnist-mini", "rounds": 4, "variant": "clip none"}
     (one,) = Rows().of("ascend", **at).values()
     (run,) = (r for _, r in played.finished if r.scenario["policy"]["reward"]["clip"] is None)
     assert one.uplink_bytes == run.summary["uplink_bytes"]
     tested = run.prototypes.dropna(subset=["test_accuracy"]).groupby("round")["test_accuracy"]
     assert one.accuracy.tolist() == pytest.approx(tested.mean().tolist())
-    assert one.at_s.tolist() == run.rounds["finished_at_s"].iloc[[3, 7]].tolist()
+    assert one.at_s.tolist() == run.rounds["finished_at_s"].iloc[[1, 3]].tolist()
     free = run.participations["choice"].isin(["explore", "exploit"]).sum()
     assert one.smaller_chose.sum() + one.larger_chose.sum() == free > 0
-    assert (len(one.smaller_kd), one.clipped) == (8, 0)
+    assert (len(one.smaller_kd), one.clipped) == (4, 0)
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,12 @@ def test_the_run_is_the_same_with_and_without_an_oracle(changes):
     assert len(samples) >= (3 if changes is FEDKD else 12)
 
 
-@pytest.mark.parametrize("method", ["fedavg", {"kind": "fedprox", "mu": 0.1}], ids=str)
-def test_what_was_played_is_paid_what_the_run_paid(method):
-    made = scenario("exp3", method=method)
+def test_what_was_played_is_paid_what_the_run_paid():
+    made = scenario("exp3", method={"kind": "fedprox", "mu": 0.1}, rounds=3)
     result, samples = run_with_oracle(made, every=1, progress=False)
     played = samples[samples["played"]].set_index(["round", "client"])
     paid = result.participations.set_index(["round", "client"])
-    assert len(played) == 3 * 4  # all but the first round
+    assert len(played) == 3 * 2  # all but the first round
     for column in ("arm", "reward_raw", "reward"):
         assert played[column].equals(paid.loc[played.index, column])
     each = samples.groupby(["round", "client"])["arm"]

@@ -197,10 +197,8 @@ def of_rows(table):
     ]
 
 
-ROWS = [*of_rows("prototypes"), *of_rows("links")]
-MORE_ROWS = [
-    case for table in PLAYED if table not in ("prototypes", "links") for case in of_rows(table)
-]
+ROWS = of_rows("prototypes")
+MORE_ROWS = [case for table in PLAYED if table != "prototypes" for case in of_rows(table)]
 
 
 def of_manifest(what, **said):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from forging import FORGERIES, MORE_ROWS, Forgery
+from forging import FORGERIES, MORE_ROWS, VALUES, Forgery
 from struck import TINY
 
 import simfed
@@ -80,10 +80,10 @@ def test_the_forger_agrees_with_himself(run, tmp_path):
 
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, tmp_path, every):
-    """Each of them is sealed again. A quarter of the others stands for all of them, but where
+    """Each of them is sealed again. A quarter of the columns stands for all of them, but where
     there are minutes."""
     cases = [forgery for forgery in FORGERIES if forgery.name not in UNTOLD]
-    cases = [case for i, case in enumerate(cases) if i % every == 0 or case.name in ONLY_LEARNED]
+    cases = [case for case in cases if case not in VALUES or VALUES.index(case) % every == 0]
     passed = [forgery.name for forgery in cases if not verified(run, forgery, tmp_path / "copy")]
     assert sorted(passed) == sorted(ONLY_LEARNED)
 

@@ -32,6 +32,7 @@ from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import laws_worlds as worlds
 import numpy as np
@@ -314,6 +315,28 @@ def spread(world: World) -> None:
     assert_same(world.play(), world.play(workers=world.rng.choice((2, 3))))
 
 
+def looked(world: World) -> None:
+    """When somebody looks decides no bit: work is done at once, or when it is needed."""
+    from simfed.learn.hosted import HostedWorkload
+
+    execute = HostedWorkload.execute
+
+    def look(self: HostedWorkload, *given: Any, **named: Any) -> Any:
+        upload = execute(self, *given, **named)
+        self.work_off()
+        return upload
+
+    whole = world.play()
+    with mock.patch.object(HostedWorkload, "execute", look):
+        assert_same(whole, world.play())
+
+
+def looked_fits(scenario: Scenario) -> None:
+    for i, group in enumerate(scenario.clients):
+        if group.attack is not None and group.attack.kind in ("alie", "ipm"):
+            refuse(f"clients[{i}].attack", "attackers agree on what all of them have")
+
+
 def timed(world: World) -> None:
     """Where sizes are known beforehand, the clock alone has the instants of a full run."""
     assert_same(world.play(), world.play(time_only=True), TIMES)
@@ -594,6 +617,7 @@ LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
     "answered": (answered, any_fits),
     "recorded": (recorded, recorded_fits),
     "spread": (spread, any_fits),
+    "looked": (looked, looked_fits),
     "timed": (timed, timed_fits),
     "deployed": (deployed, deployed_fits),
     "twice_as_fast": (twice_as_fast, fast_fits),

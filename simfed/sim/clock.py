@@ -88,7 +88,8 @@ class Client:
         if self.flight.task.downlink_bytes > 0:
             yield from self._transmit("download", self.flight.task.downlink_bytes)
         self.flight.received = True
-        yield from self._spend(self._course.arrival, self._plan_work)
+        if self._course.arrival:
+            yield from self._spend(self._course.arrival, self._plan_work)
 
     def work(self, *units: Work, at: Node = CLIENT) -> ProcessGenerator:
         """Work the plan's units, or these, one after another, here or on the server."""
@@ -123,11 +124,10 @@ class Client:
             timer = env.timeout(leg.duration_s)
             try:
                 yield timer
-            except Interrupt:
-                cancel(env, timer)
-                leg = leg.cut(env.now - leg.started_at_s)
-                raise
             finally:
+                if not timer.processed:
+                    cancel(env, timer)
+                    leg = leg.cut(env.now - leg.started_at_s)
                 legs.append(leg)
 
     def _be_served(self, units: Iterable[Work], at: Node) -> ProcessGenerator:
@@ -166,10 +166,10 @@ class Client:
         timer = clock.env.timeout(packing.ahead_s)
         try:
             yield timer
-        except Interrupt:
-            cancel(clock.env, timer)
-            packing.note(clock.env.now)
-            raise
+        finally:
+            if not timer.processed:
+                cancel(clock.env, timer)
+                packing.note(clock.env.now)
         return packing
 
     def _transmit(
@@ -230,8 +230,9 @@ class Client:
         flight.end(clock.env.now)
         departure, flight.departure = flight.departure, None
         cancel(clock.env, departure)
-        for gate in (self._gates or {}).values():
-            gate.pass_by()
+        if self._gates:
+            for gate in self._gates.values():
+                gate.pass_by()
         there = clock.presence
         if there is not None and there.follows_work:  # who lands may be chosen again right now
             energy_j = clock.energy_j(flight.client, partial(compute_powered_s, flight))
@@ -390,7 +391,8 @@ class Clock:
     def carry(self, flight: Flight) -> None:
         """See `World`. What arrives at the very instant at which its client leaves has arrived."""
         handled = self._device_for(flight).charges("handling", flight.task.model)
-        client = Client(self, flight, self._courses.of(flight, handled), self._announce(flight))
+        gates = None if self._own is None else self._announce(self._own, flight)
+        client = Client(self, flight, self._courses.of(flight, handled), gates)
         flight.process = self.env.process(client.play(self.tell))
         if self.presence is not None:
             leaves_at_s = self.presence.change_after(flight.client, self.env.now)
@@ -476,18 +478,14 @@ class Clock:
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _announce(self, flight: Flight) -> dict[str, Gate] | None:
-        """The barriers ahead of a participation whose method tells its own story; each counts
-        it."""
-        if self._own is None:
-            return None
-        task = flight.task
+    def _announce(self, story: OwnStory, flight: Flight) -> dict[str, Gate]:
+        """Count a participation at the barriers ahead of it."""
+        task, gates = flight.task, dict[str, Gate]()
         flight.chain = False
-        gates: dict[str, Gate] = {}
-        for name in self._own.rehearse(task.who, task.round, task.plan).barriers:
+        for name in story.rehearse(task.who, task.round, task.plan).barriers:
             gate = self._gates.get((task.round, name))
             if gate is None:
-                gate = self._gates[task.round, name] = Gate(self.env, task.round, name)
+                gate = self._gates[task.round, name] = Gate(self.env, name)
             gate.ahead += 1
             gates[name] = gate
         return gates

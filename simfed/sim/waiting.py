@@ -16,8 +16,8 @@ class Gate:
     """A barrier of one round. It opens at the end of the instant at which the last one of those who
     are under way has come or is lost, or at a deadline; those who came go on by their ids."""
 
-    def __init__(self, env: simpy.Environment, round: int, name: str) -> None:
-        self._env, self.round, self.name = env, round, name
+    def __init__(self, env: simpy.Environment, name: str) -> None:
+        self._env, self.name = env, name
         self.ahead = 0
         """How many of those under way have yet to come to it."""
         self._closes_s = math.inf

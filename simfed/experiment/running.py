@@ -185,6 +185,7 @@ def carry_out_run(
             facts_at_end["warnings"] += warn_of_clipping(summary)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = workers
+            facts_at_end["threads"] = count_threads() if workers else 1
             if directory is None:
                 facts = at_start | facts_at_end
                 return run_in_memory(recorder, facts, summary, dump_scenario(scenario))
@@ -572,7 +573,6 @@ def _collect_facts_at_end(
     resumed = directory.manifest["warnings"] if directory is not None else ()
     return {
         "warnings": [*Checks(parts).warnings(), *getattr(workload, "warnings", ()), *resumed],
-        "threads": count_threads(),
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
     }

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -58,8 +58,16 @@ class Processes:
     def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
         """Begin a call in a process that has nothing to do; there is one where fewer than
         `slots` are under way."""
-        seat = self._idle.pop() if self._idle else _Seat()
-        future = seat.pool.submit(function, *arguments)
+        while self._idle:
+            seat = self._idle.pop()
+            try:
+                future = seat.pool.submit(function, *arguments)
+                break
+            except BrokenExecutor:  # it died while it had nothing to do
+                seat.close()
+        else:
+            seat = _Seat()
+            future = seat.pool.submit(function, *arguments)
         self._busy[future] = seat
         return future
 

@@ -22,6 +22,7 @@ from simfed.ground.writing import find_disk_refusal
 from simfed.record.lock import lock_folder
 from simfed.study import drive, load_study, run_study
 from simfed.study.kinds import ScenarioRuns
+from simfed.study.places import Processes
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder
 
@@ -137,8 +138,6 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(write, tmp_path, inline, 
 
 
 def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatch):
-    from simfed.study.places import Processes
-
     monkeypatch.setattr(drive, "Processes", Processes)
     monkeypatch.setattr(drive, "play", fakes.play_or_die)
     sizes = [32, fakes.DIES_ONCE, fakes.DIES]
@@ -146,6 +145,20 @@ def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatc
         study(write(grid={"training.batch_size": sizes}), tmp_path / "out", jobs=2)
     table = load_study(tmp_path / "out").summary
     assert list(table["status"]) == ["finished", "finished", "failed"]
+
+
+def test_a_worker_that_died_with_nothing_to_do_is_followed_by_another():
+    place = Processes(1)
+    try:
+        first = place.submit(os.getpid)
+        pid = first.result()
+        place.end(first)
+        os.kill(pid, signal.SIGKILL)
+        (seat,) = place._idle
+        wait_until(lambda: seat.pool._broken)
+        assert place.submit(os.getpid).result() != pid
+    finally:
+        place.close()
 
 
 @pytest.mark.parametrize("number", [28, 30])

@@ -13,6 +13,7 @@ from simfed.cli import (
     compare,
     data,
     deploy,
+    explore,
     export,
     flower,
     inspect,
@@ -70,6 +71,7 @@ app.command()(deploy.deploy)
 app.command()(deploy.certificate)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(explore.explore)
 app.command()(compare.compare)
 app.command()(twin.twin)
 app.command()(export.export)

@@ -74,6 +74,8 @@ def build_gantt_data(
         "seconds": run.seconds,
         "all": {
             "rounds": len(run.rounds),
+            "last": int(run.rounds["round"].max()),
+            "sampled": len(shown) < len(run.rounds),
             "clients": len(frames.list_clients(run)),
             "edges": len(nodes),
         },

@@ -13,7 +13,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -144,12 +144,12 @@ def render_page(
     payload: dict[str, Any] = {"panels": specs, "runs": list(runs)}
     if timelines is not None:
         payload["timeline"] = timelines
-    script, library = _join_scripts(), read_plotly_script()
-    text: str = _load_template().render(
+    script, library = join_scripts(main="start"), read_plotly_script()
+    text: str = load_template("page.html").render(
         title=title,
         subtitle=subtitle,
         parts={name: part for name, part in parts.items() if part},
-        style=_read_asset("page.css"),
+        style=read_asset("page.css"),
         script=script,
         payload=_compress_text(json.dumps(payload, cls=PlotlyJSONEncoder, separators=(",", ":"))),
         library=_compress_text(library),
@@ -460,13 +460,15 @@ def _compress_text(text: str) -> str:
 
 
 @functools.cache
-def _read_asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """Return the text of a file that pages are made of."""
     return (resources.files("simfed.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _join_scripts() -> str:
-    files = "\n".join(_read_asset(name) for name in ("page.js", "gantt.js"))
-    return f'"use strict";\n(() => {{\n{files}}})();\n'
+def join_scripts(*texts: str, main: str) -> str:
+    """Return the page's code with more of it, and what is called when all is there."""
+    files = "\n".join([*map(read_asset, ("page.js", "gantt.js")), *texts])
+    return f'"use strict";\n(() => {{\n{files}\nbegin({main});\n}})();\n'
 
 
 @functools.cache
@@ -476,15 +478,16 @@ def read_plotly_script() -> str:
     return script.read_text(encoding="utf-8")
 
 
-def _load_template() -> Any:
+def load_template(name: str, read: Callable[[str], str] = read_asset) -> Any:
+    """Return a template of pages; `read` gives the text of it, and of what it extends."""
     import jinja2
 
     # autoescape: names of scenarios, prototypes and links are whatever somebody wrote
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_read_asset),
+        loader=jinja2.FunctionLoader(read),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html")
+    return environment.get_template(name)

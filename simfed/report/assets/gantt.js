@@ -4,25 +4,26 @@
 const COLUMNS = 1000, MOST_ROWS = 400, MOST_MARKS = 1500, MOST_PIECES = 800, SAID_ROUNDS = 3, TABLE_ROWS = 300;
 const at = (name) => byId(`timeline-${name}`);
 
-// charts of the page's runs, one below the other, or one of the run that its switch shows
-function gantt({ runs: all, first }) {
+// charts of the page's runs, one below the other, or one of the run that its switch shows;
+// `asks`: called in place of drawing where other rounds have to be fetched first
+function gantt({ runs: all, first, asks }) {
   const elements = [...document.querySelectorAll(".chart.timeline")], together = elements.length > 1;
-  const current = () => all.find(({ label }) => label === runs[run]) ?? all[0];
-  const numbers = current().rounds.number, last = Math.max(...all.map((one) => one.rounds.number.at(-1)));
-  const few = Math.max(1, Math.min(3, Math.floor(600 / (5 * current().tracks.length))));
-  const [from, to] = first ?? [numbers[0], numbers[Math.min(few, numbers.length) - 1]];
+  const current = () => all.find(({ label }) => label === runs[run]) ?? all[0], last = Math.max(...all.map((one) => one.all.last));
+  const { number } = current().rounds, few = Math.max(1, Math.min(3, Math.floor(600 / (5 * current().tracks.length))));
+  const [from, to] = first ?? [number[0], number[Math.min(few, number.length) - 1]];
   for (const [name, value] of [["from", from], ["to", to]]) Object.assign(at(name), { max: last, value: Math.min(value, last) });
   const show = () => elements.forEach((chart) => { chart.zoom = null; charts.get(chart)(); });
+  const turn = asks ?? show;
   const step = (direction) => {
-    const { number } = current().rounds, [a, b] = range(current()), count = Math.max(1, b - a);
-    const begin = Math.max(0, Math.min(number.length - count, a + direction * count));
-    [at("from").value, at("to").value] = [number[begin], number[begin + count - 1]];
-    show();
+    const begin = Number(at("from").value) || 1, count = Math.max(1, (Number(at("to").value) || begin) - begin + 1);
+    const next = Math.max(1, Math.min(last - count + 1, begin + direction * count));
+    [at("from").value, at("to").value] = [next, next + count - 1];
+    turn();
   };
   at("previous").addEventListener("click", () => step(-1));
   at("next").addEventListener("click", () => step(1));
-  for (const name of ["from", "to", "clients"]) at(name).addEventListener("change", show);
-  at("controls").addEventListener("submit", (event) => { event.preventDefault(); show(); });
+  for (const name of ["from", "to", "clients"]) at(name).addEventListener("change", name === "clients" ? show : turn);
+  at("controls").addEventListener("submit", (event) => { event.preventDefault(); turn(); });
   at("details").addEventListener("toggle", () => tables(together ? all : [current()]));
   elements.forEach((chart, i) => watch(chart, () => {
     const shown = together ? all : [current()], one = shown[i], views = shown.map(select), view = views[i];
@@ -288,7 +289,7 @@ function words(one, view) {
   const said = [`${first === last ? `Round ${first}` : `Rounds ${first} to ${last}`} of ${all.rounds.toLocaleString("en")}, ${many(view.clients, "client")}.`];
   if (view.unknown) said.push("No such client: all are shown.");
   if (view.thin > 1) said.push(`Too many rows to draw: one client in ${view.thin} is shown, and those that held a round up. Name fewer clients to see all of them.`);
-  if (rounds.number.length < all.rounds) said.push(`The page holds a sample of ${rounds.number.length.toLocaleString("en")} of ${many(all.rounds, "round")}: the longest, and others evenly between.`);
+  if (all.sampled) said.push(`The page holds a sample of ${rounds.number.length.toLocaleString("en")} of ${many(all.rounds, "round")}: the longest, and others evenly between.`);
   if (held < all.clients) said.push(`The page holds a sample of ${held.toLocaleString("en")} of ${many(all.clients, "client")}, evenly spaced, and those that held a round up.`);
   if (one.edges < all.edges) said.push(`Of ${all.edges} edge servers the first ${one.edges}.`);
   if (view.sliced || one.links.some(({ sliced }) => sliced)) said.push("Link use is averaged over slices of time.");

@@ -133,7 +133,8 @@ function watch(chart, drawing) {
 
 const redraw = () => charts.forEach((drawing, chart) => chart.dataset.drawn && drawing());
 
-async function start() {
+// colours, printing, and a word where something goes wrong
+async function begin(main) {
   let kept = null, before = null;
   try { kept = localStorage.getItem("simfed-theme"); } catch { /* no storage for local files: fine */ }
   setTheme(kept);
@@ -156,17 +157,21 @@ async function start() {
     else delete document.documentElement.dataset.theme;
     redraw();
   });
+  try {
+    await main();
+    document.documentElement.dataset.ready = String(Math.round(performance.now())); // ms after the start
+  } catch (error) {
+    byId("failure").hidden = false;
+    byId("failure").textContent = `The charts could not be drawn (${error.message}); every table below holds their numbers.`;
+    console.error(error);
+  }
+}
+
+async function start() {
   const payload = JSON.parse(await inflated("payload"));
   document.head.append(element("script", { textContent: await inflated("library") }));
   runs = payload.runs;
   byId("run")?.addEventListener("change", () => { run = Number(byId("run").value); redraw(); });
   for (const chart of document.querySelectorAll("[data-panel]")) watch(chart, chooser(chart, payload.panels[chart.dataset.panel]));
   if (payload.timeline) gantt(payload.timeline);
-  document.documentElement.dataset.ready = String(Math.round(performance.now())); // ms after the start
 }
-
-start().catch((error) => {
-  byId("failure").hidden = false;
-  byId("failure").textContent = `The charts could not be drawn (${error.message}); every table below holds their numbers.`;
-  console.error(error);
-});

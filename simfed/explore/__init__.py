@@ -1,0 +1,1 @@
+"""What if: a run or a scenario, played with other settings while somebody looks."""

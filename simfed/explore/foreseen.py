@@ -1,0 +1,75 @@
+"""A workload that answers from journals of runs, and says from where on none knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from simfed.compress.choice import Choice
+from simfed.fleet.contract import Outcome, Task
+from simfed.fleet.tasks import Tasks
+from simfed.ground.errors import RunFailed, SimfedError
+from simfed.ground.plain import Plain
+from simfed.record.journal import Journal
+from simfed.replay.journaled import Answered, Journaled
+
+
+class UnknownLearning(SimfedError):
+    """An answer of learning that the clock needs, and that no journal has."""
+
+
+class Foreseen(Journaled):
+    """Learning as a recorded run's journal tells it, as long as the decisions are its own.
+
+    Beyond, a merge only counts; where policies learn from it, the clock ends after it.
+    """
+
+    def __init__(self, tasks: Tasks, journal: Journal, *, policies_learn: bool) -> None:
+        super().__init__(tasks, journal)
+        self.unknown: int | None = None
+        """The first round whose merge the journal does not have."""
+        self._policies_learn = policies_learn
+        self._round = 1
+
+    def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
+        """Return the journal's answer. Raises: `UnknownLearning`."""
+        if self.unknown is None:
+            try:
+                return super().ask(key, label, ask)
+            except RunFailed:
+                self.unknown = self._round
+        raise UnknownLearning(f"{label} is not known")
+
+    def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
+        """See `Workload`. Raises: `UnknownLearning` where the choice was made of it."""
+        if self._policies_learn and self.unknown is not None and task.round > self.unknown:
+            raise UnknownLearning("policies were told what is not known")
+        return super().execute(task, choice, edge)
+
+    def merge(
+        self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
+    ) -> Outcome:
+        """See `Workload`. Gains that are not known are 0: no choice follows from them."""
+        self._round = round
+        try:
+            outcome = super().merge(round, contributions, weights)
+        except UnknownLearning:
+            self._version += bool(contributions)
+            for one in contributions:
+                self._close(one)
+            prototypes = dict.fromkeys(self._tasks.scenario.prototypes, 0.0)
+            labels = [one.task.label for each in contributions for one in _list_own(each)]
+            outcome = Outcome(
+                round,
+                self._version,
+                shared_loss=prototypes,
+                shared_loss_before=prototypes,
+                local_loss=dict.fromkeys(labels, (0.0, 0.0)),
+            )
+        self._round = round + 1
+        return outcome
+
+
+def _list_own(contribution: Answered) -> Sequence[Answered]:
+    """Return the clients' contributions behind an edge server's; a client's is its own."""
+    return contribution.merged or [contribution]

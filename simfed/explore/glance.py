@@ -1,0 +1,79 @@
+"""Facts of a play for a page: sums over its rounds, and the tables of a few of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import cast
+
+from simfed.ground.plain import Plain
+from simfed.record.recorder import Recorder
+from simfed.record.schema import (
+    CLIENT_KINDS,
+    PHASES,
+    TABLES,
+    OwnColumns,
+    Participation,
+    PrototypeResult,
+    Round,
+)
+
+_PHASE_PLACES = [Participation._fields.index(name) for name in PHASES]
+
+
+class Glance(Recorder):
+    """A recorder that keeps sums per round, and drops the rows of all but some rounds."""
+
+    def __init__(self, shown: tuple[int, int], measure: str, own: OwnColumns | None = None) -> None:
+        """`shown`: first and last round whose rows are kept; `measure`: the column of
+        prototypes that is the curve."""
+        super().__init__(own=own)
+        self.shown = shown
+        self.ends_s: list[float] = []
+        self.bytes = [0.0, 0.0]
+        self.joules: float | None = None
+        self.phases_s = dict.fromkeys(CLIENT_KINDS, 0.0)
+        self.held_up: Counter[int] = Counter()
+        self.curve: dict[str, list[tuple[int, float]]] = {}
+        """Prototype → (round, value), where models were evaluated."""
+        self.decisions: list[tuple[tuple[int, int, str, int, str], ...]] = []
+        """Per round (round, client, arm, K, outcome) of each upload settled there."""
+        self._place = PrototypeResult._fields.index(measure)
+
+    def settle(self) -> None:
+        """Sum up the round that ended, and keep or drop its rows."""
+        for row in self.rounds:
+            ended = Round(*row[: len(Round._fields)])
+            self.ends_s.append(ended.finished_at_s)
+            self.bytes[0] += ended.uplink_bytes
+            self.bytes[1] += ended.downlink_bytes
+            if ended.critical_client is not None:
+                self.held_up[ended.critical_client] += 1
+        for part in self.participations:
+            for kind, place in zip(CLIENT_KINDS, _PHASE_PLACES, strict=True):
+                self.phases_s[kind] += cast("float", part[place])
+            if part.energy_j is not None:
+                self.joules = (self.joules or 0.0) + part.energy_j
+        self.decisions.append(
+            tuple(sorted((p.round, p.client, p.arm, p.k, p.outcome) for p in self.participations))
+        )
+        for row in self.prototypes:
+            if row[self._place] is not None:
+                points = self.curve.setdefault(str(row[1]), [])
+                points.append((int(row[0]), float(row[self._place])))
+        keeps = self.shown[0] <= len(self.ends_s) <= self.shown[1]
+        for name in TABLES:
+            if keeps:
+                self._pack(name)
+            else:
+                getattr(self, name).clear()
+
+    def describe(self) -> dict[str, Plain]:
+        """Return the sums as JSON has them."""
+        return {
+            "ends_s": list(self.ends_s),
+            "bytes": list(self.bytes),
+            "joules": self.joules,
+            "phases_s": {kind: s for kind, s in self.phases_s.items() if s > 1e-9},
+            "held_up": [list(pair) for pair in self.held_up.most_common(4)],
+            "curve": {name: list(map(list, points)) for name, points in self.curve.items()},
+        }

@@ -1,0 +1,58 @@
+"""The page of `simfed explore`: the report's template, with settings beside it."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from simfed.explore.world import World
+from simfed.ground.units import counted
+from simfed.ground.version import VERSION
+from simfed.report import page
+from simfed.report.panels import Panel
+
+
+def _read(name: str) -> str:
+    assets = resources.files("simfed.explore") / "assets"
+    if not name.startswith("explore."):
+        return page.read_asset(name)
+    return (assets / name).read_text(encoding="utf-8")
+
+
+def join_scripts() -> str:
+    """Return the page's code: the report's and its own."""
+    return page.join_scripts(_read("explore.js"), main="explore")
+
+
+def build_page(world: World) -> str:
+    """Return the page, which asks the server for everything else."""
+    scenario, before = world.scenario, "as recorded" if world.run else "as written"
+    curve = Panel(
+        "curve",
+        "Learning curve" if world.learned else "When rounds end",
+        f"Solid as asked, dotted {before}; grey where nobody knows what would have been "
+        "learned, with what was recorded in its place.",
+        {},
+    )
+    parts: dict[str, page.PageSection] = {
+        "answer": {
+            "title": "What would have been",
+            "facts": [("simulated time", "…", "")],
+            "panels": [curve],
+        },
+        "timeline": {"title": "Who did what when", "timelines": ["as asked", before]},
+    }
+    words = [
+        counted(scenario.client_count, "client"),
+        counted(scenario.rounds, "round"),
+        f"recorded in {world.path}" if world.run else "a scenario, not run yet",
+    ]
+    text: str = page.load_template("explore.html", _read).render(
+        title=f"What if: {scenario.name}",
+        subtitle=" · ".join(words),
+        parts=parts,
+        style=page.read_asset("page.css") + _read("explore.css"),
+        policy="",
+        version=VERSION,
+        runs=[],
+    )
+    return text

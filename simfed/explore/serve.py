@@ -1,0 +1,149 @@
+"""The page's server: on the loopback alone, with a token in the address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from simfed.explore.page import build_page, join_scripts
+from simfed.explore.player import Player
+from simfed.explore.real import RealRun
+from simfed.explore.world import World
+from simfed.ground.errors import InputError, SimfedError
+from simfed.report.page import read_plotly_script
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Mount, Route
+except ModuleNotFoundError as error:
+    raise InputError(
+        where="simfed explore",
+        problem=f"the package {error.name}, which serves the page, is missing",
+        hint="pip install 'simfed[explore]'",
+    ) from None
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_LONGEST = 100_000
+"""Bytes of a question."""
+
+
+def build_app(world: World, token: str) -> Starlette:
+    """Return the server's application for what is explored."""
+    player, real = Player(world), RealRun(world)
+    page, script, library = build_page(world), join_scripts(), read_plotly_script()
+
+    def text(content: str, kind: str) -> Callable[[Request], Response]:
+        headers = {
+            "content-security-policy": POLICY,
+            "referrer-policy": "no-referrer",
+            "x-content-type-options": "nosniff",
+            "cache-control": "no-store",
+        }
+        return lambda _: Response(content, media_type=kind, headers=headers)
+
+    async def read(request: Request) -> dict[str, Any]:
+        """Return what a page asks. Raises: `InputError` for what is no question."""
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _LONGEST:
+                break
+        try:
+            asked = json.loads(body[: _LONGEST + 1])
+            return {**asked, "setting": dict(asked["setting"])}
+        except (ValueError, TypeError, KeyError):
+            raise InputError("a setting as JSON", where="question", got=len(body)) from None
+
+    def refusing(answer: Callable[[dict[str, Any]], Any]) -> Any:
+        async def respond(request: Request) -> Response:
+            try:
+                return JSONResponse(answer(await read(request)))
+            except SimfedError as error:
+                return JSONResponse({"error": str(error)}, 400)
+
+        return respond
+
+    async def ask(request: Request) -> Response:
+        try:
+            asked = await read(request)
+            name, number = str(asked["tab"])[:40], int(asked["seq"])
+        except (SimfedError, KeyError, ValueError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        parts = player.ask(name, number, asked)
+
+        async def lines() -> AsyncIterator[str]:
+            try:
+                while (part := await asyncio.to_thread(next, parts, None)) is not None:
+                    yield json.dumps(part, separators=(",", ":")) + "\n"
+            except asyncio.CancelledError:  # the tab was closed
+                player.forget(name)
+                raise
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    def start(asked: dict[str, Any]) -> Any:
+        real.start(asked["setting"])
+        return real.state
+
+    def take(asked: dict[str, Any]) -> Any:
+        setting = asked["setting"]
+        return {
+            "scenario": world.write_scenario(setting),
+            "command": world.write_command(setting, anew=bool(asked.get("anew", True))),
+        }
+
+    routes = [
+        Route("/", text(page, "text/html")),
+        Route("/page.js", text(script, "text/javascript")),
+        Route("/plotly.js", text(library, "text/javascript")),
+        Route("/about", lambda _: JSONResponse(world.describe())),
+        Route("/ask", ask, methods=["POST"]),
+        Route("/take", refusing(take), methods=["POST"]),
+        Route("/real", refusing(start), methods=["POST"]),
+        Route("/real", lambda _: JSONResponse(real.state)),
+    ]
+    guard = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+
+    @contextlib.asynccontextmanager
+    async def ending(_: Starlette) -> AsyncIterator[None]:
+        yield
+        real.close()  # before the signal that ended the server ends the process
+
+    pages = [Mount(f"/{token}", routes=routes)]
+    return Starlette(routes=pages, middleware=[guard], lifespan=ending)
+
+
+def serve(world: World, port: int, say: Callable[[str], None]) -> None:
+    """Serve the page of a world until Ctrl-C; `say` is told its address.
+
+    Raises: `InputError` for a port that is taken.
+    """
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        raise InputError(
+            "a free port, or 0 for any", where="--port", got=f"{port} ({error.strerror})"
+        ) from None
+    with listener:
+        token = secrets.token_urlsafe(16)
+        app = build_app(world, token)
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
+        listener.listen()  # whoever follows the address at once waits a moment
+        say(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/")
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,147 @@
+"""What can be turned, and a setting: key paths with values, as `--set` takes them."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from simfed.ground.plain import Plain
+from simfed.scenario import Scenario
+from simfed.scenario.distribution import Distribution
+from simfed.scenario.load import apply_overrides, validate_scenario
+
+Setting = Mapping[str, Plain]
+"""Key path → value, of what differs from the base."""
+
+SCALED = "×"
+"""Unit of a drawn quantity's slider: a factor on all amounts of its law."""
+_NO_AMOUNTS = ("cv", "weights")
+_AMOUNT = re.compile(r"\s*([0-9.eE+-]+)(.*)")
+_MODES = ("synchronous", "deadline")
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A quantity on a slider between `low` and `high`, or one of some choices."""
+
+    path: str
+    label: str
+    group: str
+    unit: str
+    value: Plain
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    choices: tuple[str, ...] = ()
+
+
+def list_knobs(scenario: Scenario, round_s: float | None) -> Iterator[Knob]:
+    """Yield what can be turned of a scenario.
+
+    `round_s`: how long a round takes, for the deadline's slider; None: there is none.
+    """
+    for i, group in enumerate(scenario.clients):
+        name, at = f"{group.count} × {group.prototype}", f"clients[{i}]"
+        for key, label, each, unit in (
+            ("link.up", "uplink", 8e-6, "Mbps"),
+            ("link.down", "downlink", 8e-6, "Mbps"),
+            ("link.latency", "latency", 1e3, "ms"),
+            ("device.speed", "device speed", 1.0, ""),
+        ):
+            section, _, field = key.partition(".")
+            value = getattr(getattr(group, section), field, None)
+            if isinstance(value, Distribution) and value.column is None:
+                yield Knob(f"{at}.{key}", label, name, SCALED, 1.0, 1 / 30, 30.0)
+            elif isinstance(value, float) and math.isfinite(value):
+                yield _make_slider(f"{at}.{key}", label, name, each * value, 30, unit)
+    for way in ("receive", "send"):
+        rate = getattr(scenario.network.server, way)
+        if isinstance(rate, float) and math.isfinite(rate):
+            path = f"network.server.{way}"
+            yield _make_slider(path, f"{way}s at most", "server", rate * 8e-6, 100, "Mbps")
+    mode = scenario.aggregation.mode
+    if mode in _MODES and scenario.aggregation.edge_servers is None:
+        path = "aggregation.mode"
+        yield Knob(path, "merges", "server", "", mode, choices=_MODES)
+        deadline_s = scenario.aggregation.deadline or round_s
+        if deadline_s is not None:
+            path = "aggregation.deadline"
+            yield _make_slider(path, "deadline", "server", 1e3 * deadline_s, 4, "ms")
+    most = scenario.client_count
+    cohort = scenario.participation.clients_per_round or most
+    if most > 1:
+        path = "participation.clients_per_round"
+        label = "clients per round"
+        yield Knob(path, label, "server", "", cohort, low=1, high=most, whole=True)
+
+
+def _make_slider(path: str, label: str, group: str, value: float, times: float, unit: str) -> Knob:
+    """Return a slider up to so many times the value and down to its share."""
+    middle = float(f"{value or 1.0:.4g}")
+    low, high = middle / times, middle * times
+    return Knob(path, label, group, unit, float(f"{value:.4g}"), low, high)
+
+
+def apply_setting(base: Mapping[str, Plain], setting: Setting, source: Path) -> Scenario:
+    """Return the base scenario with this setting.
+
+    Raises: `InputErrors`, a sentence for each mistake.
+    """
+    changed = apply_overrides(base, complete_setting(base, setting), Scenario)
+    return validate_scenario(changed, source="setting", folder=source.parent)
+
+
+def complete_setting(base: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
+    """Return a setting as `--set` takes it: with laws scaled, no deadline where none is."""
+    made = dict(setting)
+    mode = made.get("aggregation.mode", base.get("aggregation", {}).get("mode"))
+    if mode != "deadline":
+        made.pop("aggregation.deadline", None)
+        if made.get("aggregation.mode") and "deadline" in base.get("aggregation", {}):
+            made["aggregation.deadline"] = None
+    for path, value in made.items():
+        if isinstance(value, str) and value.endswith(SCALED):
+            factor = float(value.removesuffix(SCALED))
+            made[path] = _scale(_look_up(base, path), factor)
+    return made
+
+
+def _look_up(base: Plain, path: str) -> Plain:
+    for step in re.findall(r"[^.\[\]]+", path):
+        base = base[int(step)] if isinstance(base, list) else base[step]
+    return base
+
+
+def _scale(law: Plain, factor: float) -> Plain:
+    """Return a law with all of its amounts multiplied."""
+    if isinstance(law, Mapping):
+        return {
+            key: value if key in _NO_AMOUNTS else _scale(value, factor)
+            for key, value in law.items()
+        }
+    if isinstance(law, list | tuple):
+        return [_scale(value, factor) for value in law]
+    if isinstance(law, str):
+        match = _AMOUNT.fullmatch(law)
+        assert match is not None
+        return f"{float(match[1]) * factor!r}{match[2]}"
+    return law * factor
+
+
+def format_command(source: str, setting: Setting, *, time_only: bool) -> str:
+    """Return the command line that plays a setting."""
+    sets = [f"--set {shlex.quote(f'{path}={_write(v)}')}" for path, v in setting.items()]
+    mode = ["--time-only"] if time_only else []
+    return " ".join(["simfed run", shlex.quote(source), *mode, *sets])
+
+
+def _write(value: Plain) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {_write(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_write, value)) + "]"
+    return "null" if value is None else str(value)

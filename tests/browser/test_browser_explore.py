@@ -1,0 +1,213 @@
+"""The page of `simfed explore` in a real browser: sliders, tabs, names, keyboard, both widths.
+
+Its Content-Security-Policy forbids `wait_for_function`, so tests ask again and again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from worlds import TINY
+
+import simfed
+
+pytestmark = pytest.mark.browser
+pytest_plugins = ["chromium"]
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+LINKED = {**TINY["clients"][0], "link": {"up": "5 Mbps", "down": "9 Mbps"}}
+WORLD = {**TINY, "rounds": 4, "evaluation": {"every": 1}, "clients": [LINKED]}
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """A function that opens the page of a scenario, or of its run; at the end it checks that
+    the browser complained of nothing and asked nobody else."""
+    seen, pages, servers = [], [], []
+
+    def start(scenario=None, *, runs=True, fragment="", scheme="light", width=1280):
+        if not servers:
+            path = tmp_path / "scenario.yaml"
+            path.write_text(yaml.safe_dump(scenario or WORLD))
+            if runs:
+                simfed.run(path, tmp_path / "run", progress=False, workers=1)
+                path = tmp_path / "run"
+            command = [sys.executable, "-m", "simfed", "explore", str(path), "--no-browser"]
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            servers.append((server, server.stdout.readline().strip()))
+        address = servers[0][1]
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on(
+            "console", lambda m: seen.append(m.text) if m.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: seen.append(str(error)))
+        page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
+        page.on(
+            "request",
+            lambda r: (
+                seen.append(r.url) if not r.url.startswith((address, "data:", "blob:")) else None
+            ),
+        )
+        page.goto(address + fragment)
+        until(page, "document.documentElement.dataset.ready !== undefined")
+        pages.append(page)
+        return page
+
+    yield start
+    for page in pages:
+        page.close()
+    for server, _ in servers:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)
+        server.stdout.close()
+    assert seen == []
+
+
+def until(page, what: str):
+    """Ask until something holds; return it."""
+    for _ in range(300):
+        if found := page.evaluate(what):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"never: {what}; {page.locator('body').inner_text()[:500]}")
+
+
+def settled(page) -> dict:
+    """Return the newest question's last answer, as soon as it is there."""
+    said = until(
+        page,
+        """(() => {
+          const status = document.querySelector("#status").textContent;
+          return status.includes("Played in") ? JSON.stringify(window.answers.at(-1)) : "" })()""",
+    )
+    return json.loads(said)
+
+
+def fill(page, name: str, value: str) -> dict:
+    field = page.get_by_label(name)
+    field.fill(value)
+    field.press("Enter")
+    return settled(page)
+
+
+def expected_end(overrides: dict) -> float:
+    scenario = simfed.load_scenario(WORLD, overrides=overrides)
+    run = simfed.run(scenario, time_only=True, progress=False)
+    return float(run.rounds["finished_at_s"].iloc[-1])
+
+
+def test_a_dragged_slider_shows_answers_and_ends_at_its_last_setting(opened):
+    page = opened()
+    before = settled(page)
+    assert before["end_s"] == expected_end({})
+    slider = page.locator("#knobs input[type=range]").first
+    slider.focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowLeft")
+    value = page.locator("#knobs input[type=number]").first.input_value()
+    told = settled(page)
+    assert told["end_s"] == expected_end({"clients[0].link.up": f"{value} Mbps"})
+    assert told["end_s"] > before["end_s"]
+    numbers = page.evaluate("window.answers.map((one) => one.seq)")
+    assert numbers == sorted(numbers)
+    assert f"clients[0].link.up={value} Mbps" in page.locator("#command").inner_text()
+    names = page.evaluate("document.querySelector('[data-panel=curve]').data.map((t) => t.name)")
+    assert names == ["a, recorded", "a"]
+    assert page.locator(".chart.timeline").count() == 2
+
+
+def test_what_nobody_knows_is_greyed_and_a_real_run_makes_it_known(opened):
+    page = opened()
+    told = fill(page, "server: clients per round", "1")
+    assert told["unknown"] == 1
+    assert "From round 1 on something else would be learned" in page.locator("#why").inner_text()
+    colours = """() => document.querySelector("[data-panel=curve]").data
+      .filter((t) => t.name.endsWith("not known")).map((t) => t.line.color)"""
+    assert page.evaluate(colours) == ["#999999"]
+    page.locator("#real").click()
+    until(page, "window.answers.at(-1).done && window.answers.at(-1).unknown === null")
+    assert page.evaluate(colours) == []
+    assert page.locator("#unknown").is_hidden()
+
+
+def test_two_tabs_and_a_closed_one_do_not_disturb_each_other(opened):
+    one, two, closed = opened(), opened(), opened()
+    for page in (one, two, closed):
+        settled(page)
+    closed.locator("#knobs input[type=range]").first.focus()
+    for _ in range(5):
+        closed.keyboard.press("ArrowRight")
+    closed.close()
+    first = fill(one, "2 × a: uplink in Mbps", "2")
+    second = fill(two, "2 × a: uplink in Mbps", "8")
+    assert first["end_s"] == expected_end({"clients[0].link.up": "2 Mbps"})
+    assert second["end_s"] == expected_end({"clients[0].link.up": "8 Mbps"})
+
+
+def test_a_link_opens_the_setting_again(opened):
+    page = opened()
+    told = fill(page, "2 × a: downlink in Mbps", "3")
+    again = opened(fragment=page.evaluate("location.hash"))
+    assert settled(again)["end_s"] == told["end_s"]
+    assert again.get_by_label("2 × a: downlink in Mbps").input_value() == "3"
+
+
+def test_a_run_that_is_deleted_under_it_is_one_sentence(opened, tmp_path):
+    page = opened()
+    settled(page)
+    shutil.rmtree(tmp_path / "run")
+    field = page.get_by_label("2 × a: uplink in Mbps")
+    field.fill("1")
+    field.press("Enter")
+    until(page, "document.querySelector('#status').textContent.includes('journal')")
+
+
+def test_names_are_text(opened):
+    group = {**LINKED, "prototype": EVIL}
+    page = opened(
+        {
+            **WORLD,
+            "name": EVIL,
+            "prototypes": {EVIL: {"model": "logistic-regression"}},
+            "clients": [group],
+        },
+        runs=False,
+    )
+    settled(page)
+    assert EVIL in page.locator("h1").inner_text()
+    assert EVIL in page.locator("legend").first.inner_text()
+    assert page.locator("img[src=x], h1 script, legend script").count() == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
+def test_axe_finds_no_barrier_and_nothing_is_cut(opened, width, scheme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened(width=width, scheme=scheme)
+    settled(page)
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for()
+    fill(page, "server: clients per round", "1")
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
+    assert Axe().run(page, options=options).response["violations"] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_keyboard_reaches_every_knob(opened):
+    page = opened()
+    settled(page)
+    reached = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    knobs = page.evaluate("[...document.querySelectorAll('#knobs [id]')].map((one) => one.id)")
+    assert set(knobs) <= reached
+    assert {"timeline-from", "timeline-clients", "copy", "save"} <= reached

@@ -1,0 +1,210 @@
+"""An answer is what a run with the same settings is: instants, bars, bytes, joules, curves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import yaml
+
+import simfed
+from simfed.explore.settings import apply_setting, complete_setting, list_knobs
+from simfed.explore.world import World, play
+from simfed.record.summary import explain_rounds
+from simfed.report.gantt_data import build_gantt_data, order_kinds
+
+HOST = {"device": {"profile": "x86-2core-vm"}}
+STAR = {
+    "name": "star",
+    "method": "fedavg",
+    "rounds": 5,
+    "dataset": {"name": "mnist-mini"},
+    "prototypes": {"a": {"model": "logistic-regression"}},
+    "clients": [
+        {**HOST, "count": 3, "prototype": "a", "link": {"up": "4 Mbps", "latency": "5 ms"}},
+        {
+            **HOST,
+            "count": 3,
+            "prototype": "a",
+            "link": {"up": {"lognormal": {"median": "2 Mbps", "cv": 0.5}}, "down": "9 Mbps"},
+            "failure": {"upload": 0.2},
+        },
+    ],
+    "network": {"server": {"receive": "10 Mbps", "send": "20 Mbps"}},
+    "compression": {"k": 500},
+    "policy": {"kind": "uniform", "strategy": "top-k"},
+}
+TREE = {
+    **STAR,
+    "name": "tree",
+    "clients": [{**HOST, "count": 6, "prototype": "a", "link": {"up": "4 Mbps"}}],
+    "network": {
+        "topology": "tree",
+        "tiers": [{"name": "edge", "count": 2, "up": "5 Mbps"}],
+        "model": "tcp",
+        "server": {"receive": "10 Mbps"},
+    },
+    "participation": {"clients_per_round": 4},
+}
+CHOOSES = {
+    **STAR,
+    "name": "chooses",
+    "rounds": 6,
+    "clients": [STAR["clients"][0] | {"count": 3}],
+    "policy": {"kind": "exp3"},
+    "evaluation": {"every": 1},
+}
+
+
+def draw_setting(world: World, rng: np.random.Generator) -> dict:
+    """Return a setting of some of the world's knobs."""
+    knobs = list(list_knobs(world.scenario, 1.0))
+    some = rng.choice(len(knobs), size=rng.integers(1, len(knobs)), replace=False)
+    setting = {}
+    for knob in (knobs[i] for i in some):
+        if knob.choices:
+            setting[knob.path] = str(rng.choice(knob.choices))
+        elif knob.whole:
+            setting[knob.path] = int(rng.integers(knob.low, knob.high + 1))
+        else:
+            value = knob.low * (knob.high / knob.low) ** rng.uniform(0.2, 0.8)
+            text = f"{value:.4g}"
+            unit = knob.unit if knob.unit == "×" else f" {knob.unit}"
+            setting[knob.path] = f"{text}{unit}" if knob.unit else float(text)
+    if "aggregation.deadline" in setting:
+        setting["aggregation.mode"] = "deadline"
+    elif setting.get("aggregation.mode") == "deadline":
+        setting["aggregation.deadline"] = "700 ms"
+    return setting
+
+
+def answer(world: World, setting: dict, shown=(1, 99), **more) -> dict:
+    parts = []
+    play(world, {"setting": setting, "shown": shown, **more}, parts.append)
+    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    return {**parts[-1], "gantt": next(p["gantt"] for p in parts if "gantt" in p)}
+
+
+def assert_same(told: dict, run: simfed.RunResult) -> None:
+    """Hold an answer, to the bit, against a run of as many rounds as it has."""
+    rounds = run.rounds.iloc[: len(told["ends_s"])]
+    assert told["ends_s"] == rounds["finished_at_s"].tolist()
+    assert told["bytes"][0] == sum(rounds["uplink_bytes"])
+    assert told["bytes"][1] == sum(rounds["downlink_bytes"])
+    if len(rounds) < len(run.rounds):
+        return
+    drawn = build_gantt_data(
+        run, run.scenario["name"], explain_rounds(run.table), 20_000, order_kinds([run])
+    )
+    for table in ("bars", "tracks", "rounds", "links"):
+        assert told["gantt"][table] == drawn[table]
+    for phase, column in (("upload", "uplink_s"), ("training", "training_s")):
+        spent_s = run.participations[column].sum()
+        assert told["phases_s"].get(phase, 0.0) == pytest.approx(spent_s, rel=1e-12, abs=1e-9)
+
+
+def hold(scenario: dict, folder, seed: int, count: int) -> None:
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(scenario))
+    world, rng = World(path), np.random.default_rng(seed)
+    for _ in range(count):
+        setting = draw_setting(world, rng)
+        made = apply_setting(world.base, setting, path)
+        run = simfed.run(made, time_only=True, progress=False)
+        assert_same(answer(world, setting), run)
+
+
+@pytest.mark.parametrize("scenario", [STAR, TREE], ids=["star", "tree"])
+def test_random_settings_equal_time_only_runs_to_the_bit(scenario, tmp_path):
+    hold(scenario, tmp_path, seed=1, count=8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scenario", [STAR, TREE], ids=["star", "tree"])
+def test_500_random_settings_equal_time_only_runs_to_the_bit(scenario, tmp_path):
+    hold(scenario, tmp_path, seed=2, count=500)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """The directory of a run whose policies learn."""
+    path = tmp_path_factory.mktemp("explore") / "run"
+    simfed.run(CHOOSES, path, progress=False, workers=1)
+    return path
+
+
+def read_curve(run: simfed.RunResult) -> list[list[float]]:
+    tested = run.prototypes.query("prototype == 'a'").dropna(subset="test_accuracy")
+    return tested[["round", "test_accuracy"]].values.tolist()
+
+
+def test_the_recorded_setting_is_the_recorded_run(recorded):
+    told, run = answer(World(recorded), {}), simfed.load_run(recorded)
+    assert told["unknown"] is None
+    assert_same(told, run)
+    assert told["curve"]["a"] == read_curve(run)
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_known"),
+    [
+        ({"network.server.send": "10 Mbps"}, True),
+        ({"aggregation.mode": "deadline", "aggregation.deadline": "9 s"}, True),
+        ({"participation.clients_per_round": 2}, False),
+        ({"aggregation.mode": "deadline", "aggregation.deadline": "20 ms"}, False),
+    ],
+)
+def test_what_is_known_is_what_a_real_run_learns(recorded, setting, is_known):
+    world = World(recorded)
+    told = answer(world, setting)
+    run = simfed.run(apply_setting(world.base, setting, world.source), progress=False, workers=1)
+    assert_same(told, run)
+    assert (told["unknown"] is None) == is_known
+    until = 99 if told["unknown"] is None else told["unknown"]
+    real = read_curve(run)
+    assert told["curve"].get("a", []) == [point for point in real if point[0] < until]
+    if told["unknown"] is not None:
+        assert told["why"].startswith("client ")
+        # the clock knows that round, and no later one
+        assert len(told["ends_s"]) == told["unknown"]
+
+
+def test_recorded_choices_equal_a_run_of_recorded_arms(recorded):
+    setting = {"clients[0].link.up": "1 Mbps"}
+    world = World(recorded)
+    told = answer(world, setting, anew=False)
+    arms = {**complete_setting(world.base, setting), "policy.arms_from": str(recorded)}
+    made = apply_setting(world.base, arms, world.source)
+    assert told["unknown"] is None
+    assert_same(told, simfed.run(made, time_only=True, progress=False))
+    assert told["curve"]["a"] == read_curve(simfed.load_run(recorded))
+
+
+def test_where_a_deadline_cuts_the_recorded_choices_the_clock_goes_on(recorded):
+    setting = {"aggregation.mode": "deadline", "aggregation.deadline": "20 ms"}
+    told = answer(World(recorded), setting, anew=False)
+    assert told["unknown"] == 1
+    assert "upload is" in told["why"]
+    assert len(told["ends_s"]) == 6
+    assert told["curve"] == {}
+
+
+def test_a_laws_amounts_are_scaled_and_nothing_else(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(STAR))
+    world = World(path)
+    made = apply_setting(world.base, {"clients[1].link.up": "2×"}, path)
+    law = made.clients[1].link.up.lognormal
+    assert (law.median, law.cv) == ("4.0 Mbps", 0.5)
+    plain = simfed.run(world.scenario, time_only=True, progress=False)
+    assert (
+        answer(world, {"clients[1].link.up": "1×"})["ends_s"]
+        == plain.rounds["finished_at_s"].tolist()
+    )
+
+
+def test_only_the_shown_rounds_are_kept(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(STAR))
+    told = answer(World(path), {}, shown=(2, 3))
+    assert told["gantt"]["rounds"]["number"] == [2, 3]
+    assert len(told["ends_s"]) == 5

@@ -1,0 +1,198 @@
+"""The server of `simfed explore`: who may ask, which question wins, and what bad input says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+import yaml
+from worlds import TINY
+
+import simfed
+from simfed.explore.player import Player
+from simfed.explore.world import World
+from simfed.ground.errors import InputError, InputErrors
+
+SCENARIO = {**TINY, "rounds": 4}
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump(SCENARIO))
+    return path
+
+
+@contextmanager
+def served(what, ends_by=signal.SIGINT):
+    """The address of the page of a scenario or run, from a process without a terminal."""
+    command = [sys.executable, "-m", "simfed", "explore", str(what), "--no-browser"]
+    folder = what.parent / "temporary"
+    folder.mkdir()
+    more = {"env": {**os.environ, "TMPDIR": str(folder)}}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more) as server:
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.send_signal(ends_by)
+    assert list(folder.iterdir()) == []
+    assert server.returncode == (0 if ends_by == signal.SIGINT else -signal.SIGTERM)
+
+
+def fetch(address, body=None, **headers):
+    """Return (status, headers, text) of a request."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, response.headers, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+def question(seq, setting=None, **more):
+    return {"tab": "a", "seq": seq, "setting": setting or {}, "shown": [1, 2], **more}
+
+
+def test_a_page_is_told_an_answer_in_parts(scenario):
+    with served(scenario) as address:
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", address)
+        status, headers, page = fetch(address)
+        assert (status, "<title>What if: tiny" in page) == (200, True)
+        assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
+        assert "unsafe-eval" not in headers["content-security-policy"]
+        _, _, lines = fetch(f"{address}ask", question(1, {"clients[0].link.up": "1 Mbps"}))
+        parts = [json.loads(line) for line in lines.splitlines()]
+        assert parts[-1]["done"]
+        made = simfed.load_scenario(SCENARIO, overrides={"clients[0].link.up": "1 Mbps"})
+        run = simfed.run(made, time_only=True, progress=False)
+        assert parts[-1]["ends_s"] == run.rounds["finished_at_s"].tolist()
+        _, _, taken = fetch(f"{address}take", question(2, {"clients[0].link.up": "1 Mbps"}))
+        taken = json.loads(taken)
+        assert taken["command"].endswith("--time-only --set 'clients[0].link.up=1 Mbps'")
+        again = simfed.load_scenario(yaml.safe_load(taken["scenario"]))
+        assert again.clients[0].link.up == made.clients[0].link.up
+
+
+def test_nobody_else_is_answered(scenario):
+    with served(scenario) as address:
+        assert fetch(address[:-5] + "xxxx/")[0] == 404
+        assert fetch(address.rpartition("/")[0].rpartition("/")[0] + "/")[0] == 404
+        assert fetch(address, Host="evil.example")[0] == 400
+        assert fetch(f"{address}ask", Host="evil.example", body=question(1))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"clients[0].link.up": "-3 Mbps"}, "clients[0].link.up"),
+        ({"clients[0].link.upp": "3 Mbps"}, "upp"),
+        ({"clients[7].link.up": "3 Mbps"}, "clients[7]"),
+        ({"participation.clients_per_round": 99}, "99"),
+    ],
+)
+def test_a_wrong_setting_is_one_sentence_and_the_page_lives_on(scenario, setting, words):
+    player = Player(World(scenario))
+    (part,) = player.ask("a", 1, question(1, setting))
+    assert words in part["error"]
+    assert list(player.ask("a", 2, question(2)))[-1]["done"]
+
+
+def test_what_is_no_question_is_refused(scenario):
+    with served(scenario) as address:
+        for body in ({}, [], {"setting": {}}, {"setting": {}, "tab": 1, "seq": "x"}):
+            status, _, said = fetch(f"{address}ask", body)
+            assert (status, "error" in json.loads(said)) == (400, True)
+        assert fetch(f"{address}ask", question(1))[0] == 200
+
+
+def test_the_newest_question_of_a_page_wins_and_pages_do_not_disturb_one_another(scenario):
+    player = Player(World(scenario))
+    answers = {}
+
+    def ask(page, number):
+        answers[page, number] = list(player.ask(page, number, question(number)))
+
+    asked = [("a", number) for number in (3, 1, 2, 9, 5)] + [("b", 1)]
+    threads = [threading.Thread(target=ask, args=one) for one in asked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers["a", 9][-1]["done"]
+    assert answers["b", 1][-1]["done"]
+    for parts in answers.values():
+        assert parts[-1].get("done") or parts[-1].get("stale")
+        assert len({part["seq"] for part in parts}) == 1
+    late = list(player.ask("a", 4, question(4)))
+    assert late == [{"seq": 4, "stale": True}]
+
+
+def test_a_run_that_is_deleted_meanwhile_is_one_sentence(tmp_path):
+    folder = tmp_path / "run"
+    simfed.run({**SCENARIO, "rounds": 1}, folder, progress=False, workers=1)
+    player = Player(World(folder))
+    assert list(player.ask("a", 1, question(1)))[-1]["done"]
+    shutil.rmtree(folder)
+    assert "journal" in list(player.ask("a", 2, question(2)))[-1]["error"]
+
+
+def test_a_real_run_makes_its_setting_known(tmp_path):
+    folder = tmp_path / "run"
+    simfed.run({**SCENARIO, "evaluation": {"every": 1}}, folder, progress=False, workers=1)
+    setting = {"participation.clients_per_round": 1}
+    with served(folder, signal.SIGTERM) as address:
+
+        def ask(seq):
+            lines = fetch(f"{address}ask", question(seq, setting))[2].splitlines()
+            return json.loads(lines[-1])
+
+        assert ask(1)["unknown"] == 1
+        fetch(f"{address}real", question(1, setting))
+        for _ in range(600):
+            state = json.loads(fetch(f"{address}real")[2])
+            if state["status"] != "running":
+                break
+            threading.Event().wait(0.1)
+        assert state == {"status": "done"}
+        told = ask(2)
+        made = simfed.load_scenario({**SCENARIO, "evaluation": {"every": 1}}, overrides=setting)
+        run = simfed.run(made, progress=False, workers=1)
+        assert told["unknown"] is None
+        assert [point[1] for point in told["curve"]["a"]] == run.prototypes[
+            "test_accuracy"
+        ].tolist()
+        assert [*(tmp_path / "temporary").glob("simfed-explore-*/run-1/journal*")]
+
+
+def test_a_busy_port_and_what_cannot_be_explored_are_sentences(scenario, tmp_path):
+    from simfed.explore.serve import serve
+
+    with served(scenario) as address:
+        port = int(address.split(":")[2].split("/")[0])
+        with pytest.raises(InputError, match=r"--port: got .*expected a free port"):
+            serve(World(scenario), port, print)
+    with pytest.raises(InputError, match="no-such"):
+        World(tmp_path / "no-such")
+    scenario.write_text(yaml.safe_dump({**SCENARIO, "policy": {"kind": "exp3"}}))
+    with pytest.raises(InputErrors, match="a policy that needs no rewards"):
+        World(scenario)
+
+
+def test_a_run_of_another_version_is_one_sentence(tmp_path):
+    folder = tmp_path / "run"
+    simfed.run({**SCENARIO, "rounds": 1}, folder, time_only=True, progress=False)
+    text = (folder / "scenario.yaml").read_text()
+    (folder / "scenario.yaml").write_text(text + "of_another_version: 1\n")
+    with pytest.raises((InputError, InputErrors), match="of_another_version"):
+        World(folder)

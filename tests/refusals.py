@@ -28,6 +28,8 @@ from simfed.cli import main
 from simfed.experiment.checks import check
 from simfed.ground.errors import InputError, InputErrors, SimfedError
 from simfed.ground.reading import parse_yaml
+from simfed.learn.data import load_data
+from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.fleet_file import validate_fleet
 from simfed.scenario.lines import add_line
 from simfed.scenario.load import load_scenario, validate_scenario
@@ -103,12 +105,17 @@ def _parse(written: str) -> Any:
         raise ValueError(f"{written}\n{error}") from None
 
 
+def _unpack(written: str) -> dict[str, Any]:
+    """Return the keys of a row; `file NAME: text` writes a file."""
+    keys = _parse(written)
+    for key in [key for key in keys if key.startswith("file ")]:
+        Path(key[5:]).write_text(keys.pop(key))
+    return keys
+
+
 def _make_world(name: str, written: str) -> dict[str, Any]:
-    """Return the named world with the row's key paths; `file NAME: text` writes a file."""
-    changes = _parse(written)
-    for key in [key for key in changes if key.startswith("file ")]:
-        Path(key[5:]).write_text(changes.pop(key))
-    return worlds.change(worlds.WORLDS[name], changes)
+    """Return the named world with the row's key paths."""
+    return worlds.change(worlds.WORLDS[name], _unpack(written))
 
 
 def ask_scenario(name: str, written: str) -> None:
@@ -145,6 +152,11 @@ def ask_call(argument: str, written: str) -> None:
     """An expression of a module, `MODULE: f(row)`; `row` is what is written, as YAML."""
     module, _, expression = argument.partition(": ")
     eval(expression, {**vars(importlib.import_module(module)), "row": _parse(written)})
+
+
+def ask_dataset(_: str, written: str) -> None:
+    """Keys of `dataset`, as its files are read."""
+    load_data(DatasetSpec.model_validate(_unpack(written), context={"folder": Path()}))
 
 
 def ask_file(_: str, written: str) -> None:
@@ -218,6 +230,7 @@ ASKED: dict[str, Callable[[str, str], str | None]] = {
     "run": ask_run,
     "fleet": ask_fleet,
     "study": ask_study,
+    "dataset": ask_dataset,
     "file": ask_file,
     "call": ask_call,
     "text": ask_text,

@@ -204,11 +204,6 @@ def test_a_second_run_of_the_same_decisions_builds_no_learner(store):
     assert first[0].executed == 9 * CLIENTS
 
 
-def test_another_learning_key_shares_nothing(store):
-    run(store, fixed(3), key="a")
-    assert len(run(store, fixed(3), key="b")[1]) == 1
-
-
 def test_a_run_that_leaves_the_path_goes_on_from_the_nearest_kept_state(store):
     run(store, fixed(12), state_every=5)
     other = fixed(8) + fixed(4, arm="random-k")
@@ -263,16 +258,6 @@ def test_where_clients_belong_is_a_decision(store):
         workload.place(edges)
         keys.add(workload.key)
     assert len(keys) == 2
-
-
-def test_sizes_that_depend_on_data_are_replayed(store):
-    rice = {"index_code": "rice"}
-    computed, _ = run(store, fixed(6), built=Built(**rice))
-    replayed, built = run(store, fixed(6), built=Built(**rice))
-    assert computed == replayed == play(Learner(**rice), fixed(6))
-    assert built == []
-    assert len(set(computed[:CLIENTS])) >= 1
-    assert computed[0] != size_of("top-k", 10, "ideal")
 
 
 def test_an_unknown_size_leaves_the_path_in_mid_round(store):

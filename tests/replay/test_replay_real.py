@@ -211,22 +211,3 @@ def test_arrivals_in_another_order_are_learned_anew(store):
     assert other.fingerprint == play(elsewhere).fingerprint
     assert not first.prototypes["test_loss"].equals(other.prototypes["test_loss"])
     assert len(store.kept()) == 1  # one tree: what differs is the way down, not the root
-
-
-@pytest.mark.parametrize("stops", [2, 6])
-def test_an_interrupted_replay_with_uploads_in_flight_goes_on(store, tmp_path, stops):
-    made = flying("asynchronous", checkpoint={"every": 1})
-    whole = play(made)
-    play(flying("asynchronous").model_copy(update={"rounds": 4}), store)  # known up to there
-
-    class Stop(Exception):
-        pass
-
-    def stop(round, simulated_s, accuracy):
-        if round == stops:
-            raise Stop
-
-    with pytest.raises(Stop):
-        experiment.run(made, tmp_path / "run", workers=1, progress=stop, trajectories=store)
-    resumed = play(made, store, out=tmp_path / "run", resume=True)
-    assert resumed.fingerprint == whole.fingerprint

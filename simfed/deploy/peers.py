@@ -337,7 +337,7 @@ class Peers:
                 waiting.set_result(message)
         elif message.kind == "built":
             await self._greet(peer, dict(facts))
-        elif message.kind == "ready":
+        elif message.kind == "ready" and not peer.ready:
             if not peer.line.exchanges:
                 raise Refused("its clock is not known yet")
             peer.ready = True

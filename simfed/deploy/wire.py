@@ -26,19 +26,25 @@ refused for good or for now."""
 _UNREADABLE = (1002, 1007, 1009)
 """With which the library closes: it is no WebSocket's frame, no text, too long."""
 _PIECE = 2**18
+_MOST_UNREAD = 2**20
+"""Bytes that wait to leave; of messages there are never more than one piece."""
 _LONGEST_REASON = 123
 SILENT = logging.Logger("simfed.deploy", logging.CRITICAL + 1)
 """The library's log: strangers and clients must not fill a server's terminal."""
 
 
 class _Heard(asyncio.Protocol):
-    """Notes when bytes came last."""
+    """Notes when bytes came last, and ends where the other end asks but does not read."""
 
     heard_s = 0.0
+    transport: asyncio.Transport
 
     def data_received(self, data: bytes) -> None:
         self.heard_s = time.monotonic()
         super().data_received(data)
+        # the library answers pings without waiting until its answers have left
+        if self.transport.get_write_buffer_size() > _MOST_UNREAD:
+            self.transport.abort()
 
 
 class ServerEnd(_Heard, ServerConnection):

@@ -58,6 +58,7 @@ async def connected(address, client=0, *, token=TOKEN, life=LIFE, path=None, **o
         create_connection=ClientEnd,
         proxy=None,
         compression=None,
+        close_timeout=0.5,
         logger=logging.Logger("silent", logging.CRITICAL + 1),
         **options,
     )

@@ -152,7 +152,10 @@ def test_message_of_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
     async def announce():
         wire = await welcomed(server.address)
         wire.connection.transport.write(b"\x82\xff" + (10**10).to_bytes(8, "big") + bytes(1000))
-        return (await _end(wire))[0]
+        code, _ = await _end(wire)
+        while not server.refused:  # once the connection is closed at that end, too
+            await asyncio.sleep(0.01)
+        return code
 
     tracemalloc.start()
     code = asyncio.run(asyncio.wait_for(announce(), 20))
@@ -193,6 +196,35 @@ def test_silent_client_is_gone():
     with Server(patience=HASTE) as server:
         asyncio.run(asyncio.wait_for(fall_asleep(), 20))
     assert server.left == ["nothing came for 0.8 s"]
+
+
+def test_client_that_asks_and_does_not_read_is_hung_up_on(server):
+    """Pings by the million fill no memory with their answers."""
+    ping = b"\x89\xfd" + bytes(4) + bytes(125)
+
+    async def flood():
+        transport = (await welcomed(server.address)).connection.transport
+        transport.pause_reading()
+        while not transport.is_closing():
+            transport.write(1000 * ping)
+            while transport.get_write_buffer_size() and not transport.is_closing():
+                await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(flood(), 60))
+
+
+def test_client_that_is_ready_again_is_refused(server):
+    async def twice():
+        wire = await welcomed(server.address)
+        talk = asyncio.ensure_future(take_part(wire))
+        while not server.joined:
+            await asyncio.sleep(0.01)
+        await wire.send(Message("ready"))
+        return (await talk)[-1]
+
+    end = asyncio.run(asyncio.wait_for(twice(), 20))
+    assert (end.code, str(end)) == (1008, "a message 'ready' that no client sends")
+    assert server.joined == [0]
 
 
 def test_client_gives_up_a_server_that_is_not_there():

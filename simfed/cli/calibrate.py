@@ -316,8 +316,9 @@ def _split_names(text: str, where: str) -> list[str]:
 
 
 def _parse_numbers(text: str, where: str) -> tuple[int, ...]:
+    names = _split_names(text, where)
     try:
-        return tuple(int(part.replace("_", "")) for part in _split_names(text, where))
+        return tuple(int(name.replace("_", "")) for name in names)
     except ValueError:
         allowed = "whole numbers of at least 1, separated by commas"
         raise InputError(allowed, where=where, got=text) from None

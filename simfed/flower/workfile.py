@@ -34,7 +34,7 @@ from simfed.ground.reading import parse_yaml
 from simfed.ground.writing import put_output
 from simfed.scenario.fields import NonNegative, Positive, PositiveInt
 from simfed.scenario.load import validate_as
-from simfed.scenario.section import BadValue, Section
+from simfed.scenario.section import Section
 
 SUFFIX = ".work.yaml"
 COUNTED = ("training_passes", "inference_passes", "gflops")
@@ -159,7 +159,7 @@ class KindLaw(Section):
                 Measured.read(self.scatter, "scatter")
         except InputError as error:
             where = error.where if error.where == "scatter" else "seconds"
-            raise BadValue(error.allowed, where=where, got=error.got) from None
+            raise InputError(error.allowed, where=where, got=error.got) from None
         return self
 
     @cached_property

@@ -24,11 +24,11 @@ class RunFailed(SimfedError):
     """A run that began could not be finished: why, what is kept, how to go on. Exit code 1."""
 
 
-class InputError(SimfedError):
+class InputError(SimfedError, ValueError):
     """The input is wrong: `where: got what, expected what is allowed (hint)`. Exit code 2.
 
     `problem` says in words what is wrong where no value shows it: something is missing, or cannot
-    be read.
+    be read. As it is a `ValueError`, pydantic collects those of all keys.
 
     >>> where = "edge.yaml: clients[2].link.up"
     >>> print(InputError("a rate with its unit such as 20 Mbps", where=where, got="20 Mb"))

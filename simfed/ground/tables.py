@@ -98,6 +98,8 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
     except pandas.errors.ParserWarning:
         allowed = f"{len(header)} cells in a row, as the header has"
         raise InputError(allowed, where=str(path), got="more") from None
+    except InputError:
+        raise
     except ValueError as error:  # pandas' own errors
         reason = str(error).strip().splitlines()[0]
         allowed = "a table in CSV with a header line"
@@ -125,6 +127,8 @@ def open_parquet(
         with open_file(path, most_bytes) as content, parquet.ParquetFile(content) as file:
             check_unpacked(count_unpacked_bytes(file), most_bytes, str(path))
             yield file
+    except InputError:
+        raise
     except (pa.ArrowException, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         problem = f"cannot be read: {reason}"

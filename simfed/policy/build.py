@@ -54,6 +54,8 @@ def policy_maker(
     def make(arms: Sequence[Choice]) -> Policy:
         try:
             policy: Policy = cls(arms, reward_range=reward_range, **keywords)
+        except InputError:
+            raise
         except (TypeError, ValueError) as error:
             problem = f"policy {kind} does not take these options: {error}"
             raise InputError(problem=problem) from error

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.device import AnyDevice, DeviceSpec
@@ -22,7 +23,7 @@ from simfed.scenario.fields import (
     PositiveInt,
 )
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import BadValue, OnlyWith, Section, short_for
+from simfed.scenario.section import OnlyWith, Section, short_for
 
 
 def read_short_form(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
@@ -126,7 +127,7 @@ class _Mode(Section):
     @model_validator(mode="after")
     def _check_staleness(self) -> _Mode:
         if self.staleness is not None and self.late == "drop":
-            raise BadValue(
+            raise InputError(
                 where="staleness",
                 problem=f"mode {self.mode} drops who is late, so nothing weighs late uploads",
                 hint="late: merge",
@@ -169,7 +170,7 @@ class EdgeServers(_Mode):
     @classmethod
     def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
         if value is not None and isinstance(value.speed, Distribution):
-            raise BadValue(
+            raise InputError(
                 "a number: edge servers are alike", where="speed", problem="a distribution"
             )
         return value

@@ -28,7 +28,7 @@ from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
-from simfed.scenario.section import BadValue, OnlyWith, Section
+from simfed.scenario.section import OnlyWith, Section
 
 SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
 """Keys of which a data set has one."""
@@ -69,7 +69,7 @@ class Partition(Section):
 
 def _locate_path(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
-        raise BadValue("the name of a file or folder", got=value)
+        raise InputError("the name of a file or folder", got=value)
     folder = (info.context or {}).get("folder")
     return (
         os.path.expanduser(value)
@@ -177,19 +177,19 @@ class DatasetSpec(Section):
         sources = [key for key in SOURCES if getattr(self, key) is not None]
         if not sources:
             allowed = "one of name, file, table, folder, leaf, torchvision or huggingface"
-            raise BadValue(allowed, where="name", problem="no data set is named")
+            raise InputError(allowed, where="name", problem="no data set is named")
         if len(sources) > 1:
-            raise BadValue("one of them", got=f"{' and '.join(sources)}")
+            raise InputError("one of them", got=f"{' and '.join(sources)}")
         if self.table is not None and self.target is None:
-            raise BadValue(where="target", problem="the key 'target' is missing beside table")
+            raise InputError(where="target", problem="the key 'target' is missing beside table")
         for key in ("target", "owner", "features", "missing"):
             if self.kind not in ("table", "huggingface") and self._says(key):
                 hint = f"{key} belongs to table or huggingface"
-                raise BadValue(problem=f"{self.kind} has no columns", where=key, hint=hint)
+                raise InputError(problem=f"{self.kind} has no columns", where=key, hint=hint)
         if self.layout is not None and self.kind not in ("file", "table", "huggingface"):
             problem = f"{self.kind} says it itself"
             hint = "layout belongs to file, or to lists of table or huggingface"
-            raise BadValue(problem=problem, where="layout", hint=hint)
+            raise InputError(problem=problem, where="layout", hint=hint)
         return self
 
     def _says(self, key: str) -> bool:
@@ -206,7 +206,7 @@ class DatasetSpec(Section):
     def _numbers_where_there_are_some(self) -> DatasetSpec:
         if self.task == "regression" and self.kind not in ("file", "table", "huggingface"):
             problem = f"what {self.kind} names are classes"
-            raise BadValue("classification", where="task", problem=problem)
+            raise InputError("classification", where="task", problem=problem)
         return self
 
     @property

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
@@ -30,7 +31,7 @@ from simfed.scenario.fields import (
     check_number,
     dump_base_units,
 )
-from simfed.scenario.section import BadValue, Section, refusing, short_for
+from simfed.scenario.section import Section, short_for
 
 # A coefficient of variation above 100 is a percentage without its sign, or worse.
 _Variation = Annotated[
@@ -231,11 +232,11 @@ class DeviceSpec(Section):
             if twice:
                 got = value[twice[0]]
                 problem = f"{got} stands twice"
-                raise BadValue("each time once", where=twice[0], got=got, problem=problem)
+                raise InputError("each time once", where=twice[0], got=got, problem=problem)
         if not times or not (assumed is None or isinstance(assumed, Mapping)):
             return value
         for key, text in times.items():
-            with refusing(key):
+            with within(key):
                 parse_duration(text)
         rest = {key: inner for key, inner in value.items() if key not in Assumed.model_fields}
         return {**rest, "assume": {**(assumed or {}), **times}}
@@ -244,17 +245,17 @@ class DeviceSpec(Section):
     def _check_source_of_times(self) -> DeviceSpec:
         if self.profile is None and self.assume is None:
             allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
-            raise BadValue(allowed)
+            raise InputError(allowed)
         if self.profile is None and self.scale is not None:
             allowed = "null without a profile: stated times are not scaled"
-            raise BadValue(allowed, where="scale")
+            raise InputError(allowed, where="scale")
         if self.profile is None and self.uncertainty:
             allowed = "false without a profile: stated times have none"
-            raise BadValue(allowed, where="uncertainty")
+            raise InputError(allowed, where="uncertainty")
         for key in Scale.model_fields if self.scale is not None and self.assume is not None else ():
             if getattr(self.scale, key) is not None and getattr(self.assume, key) is not None:
                 problem = f"{key} is stated, and stated times are not scaled"
-                raise BadValue("null", where=f"scale.{key}", problem=problem)
+                raise InputError("null", where=f"scale.{key}", problem=problem)
         return self
 
     @field_validator("quota", mode="before")

@@ -38,7 +38,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
 )
-from simfed.scenario.section import BadValue, Section, refusing
+from simfed.scenario.section import Section
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ QUANTITIES: dict[str, FieldQuantity] = {
 
 def _check_amount(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise BadValue("a value of this quantity, with its unit", got=value)
+        raise InputError("a value of this quantity, with its unit", got=value)
     return value
 
 
@@ -164,7 +164,9 @@ class LognormalSpec(_Brief):
     @model_validator(mode="after")
     def _check_place(self) -> LognormalSpec:
         if (self.median is None) == (self.mean is None):
-            raise BadValue("one of them", problem="none or both of median and mean stand beside cv")
+            raise InputError(
+                "one of them", problem="none or both of median and mean stand beside cv"
+            )
         return self
 
 
@@ -223,7 +225,7 @@ class Distribution(_Brief):
     def _check_kind(self) -> Distribution:
         kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
         if len(kinds) != 1:
-            raise BadValue(f"one of {listed(KINDS)}", got=kinds)
+            raise InputError(f"one of {listed(KINDS)}", got=kinds)
         return self
 
     def law(self, quantity: FieldQuantity) -> Law | None:
@@ -300,8 +302,7 @@ def drawn_as(quantity: str) -> AfterValidator:
 
     def check(value: Any) -> Any:
         if isinstance(value, Distribution):
-            with refusing():
-                value.law(QUANTITIES[quantity])
+            value.law(QUANTITIES[quantity])
         return value
 
     return AfterValidator(check)

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from simfed.ground.errors import InputError
 from simfed.scenario.distribution import Distribution, DrawnStay
 from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
-from simfed.scenario.section import BadValue, Section
+from simfed.scenario.section import Section
 
 
 class Strike(Section):
@@ -26,7 +27,7 @@ class Strike(Section):
             value = getattr(self, key)
             if isinstance(value, Distribution) and value.column is not None:
                 allowed = "a law, as every time is drawn anew"
-                raise BadValue(allowed, where=f"{key}.column", got=value.column)
+                raise InputError(allowed, where=f"{key}.column", got=value.column)
         return self
 
 
@@ -64,10 +65,12 @@ class MessagesSpec(Section):
     @model_validator(mode="after")
     def _check_some(self) -> MessagesSpec:
         if not self.lost and not self.doubled:
-            raise BadValue("lost or doubled above 0", problem="no message is ever lost or doubled")
+            raise InputError(
+                "lost or doubled above 0", problem="no message is ever lost or doubled"
+            )
         for key in ("timeout", "tries"):
             if not self.lost and getattr(self, key) is not None:
-                raise BadValue(problem=f"without lost, {key} says nothing")
+                raise InputError(problem=f"without lost, {key} says nothing")
         return self
 
 
@@ -87,5 +90,5 @@ class FaultsSpec(Section):
             getattr(self, name) is None for name in type(self).model_fields
         ):
             allowed = "one of stalls, freezes, messages or restarts; null for none"
-            raise BadValue(allowed, got={})
+            raise InputError(allowed, got={})
         return self

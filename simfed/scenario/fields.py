@@ -30,7 +30,6 @@ from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
-from simfed.scenario.section import BadValue, refusing
 
 
 def check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any], float]:
@@ -39,7 +38,7 @@ def check_number(allowed: str, check: Callable[[float], bool]) -> Callable[[Any]
     def validate(value: Any) -> float:
         number = units.read_number(value)
         if math.isnan(number) or not check(number):
-            raise BadValue(allowed, got=value)
+            raise InputError(allowed, got=value)
         return number
 
     return validate
@@ -49,7 +48,7 @@ def _check_integer(allowed: str, check: Callable[[int], bool]) -> Callable[[Any]
     def validate(value: Any) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole or not check(int(value)):
-            raise BadValue(allowed, got=value)
+            raise InputError(allowed, got=value)
         return int(value)
 
     return validate
@@ -59,13 +58,12 @@ def _parse_quantity(parse: Callable[[object], float], above_zero: str = "") -> B
     """Return a validator of text with a unit; `above_zero`: the sentence where 0 is refused."""
 
     def validate(value: Any) -> float:
-        with refusing():
-            # what is below 0 has its sentence here: `parse` knows no sign
-            negative = bool(above_zero) and str(value).startswith("-")
-            amount = 0.0 if negative else parse(value)
-            if above_zero and amount <= 0:
-                raise InputError(above_zero, got=value)
-            return amount
+        # what is below 0 has its sentence here: `parse` knows no sign
+        negative = bool(above_zero) and str(value).startswith("-")
+        amount = 0.0 if negative else parse(value)
+        if above_zero and amount <= 0:
+            raise InputError(above_zero, got=value)
+        return amount
 
     return BeforeValidator(validate, json_schema_input_type=str | int)
 
@@ -77,7 +75,7 @@ def _serialize_in(unit: str) -> PlainSerializer:
 
 def _check_countable(n: int) -> int:
     if abs(n) > _MOST:
-        raise BadValue(f"a whole number of at most {_MOST:,}", got=n)
+        raise InputError(f"a whole number of at most {_MOST:,}", got=n)
     return n
 
 
@@ -115,8 +113,7 @@ PositiveInt = Annotated[
 def _read_level(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    with refusing():
-        return Level.read(value).plain
+    return Level.read(value).plain
 
 
 def _tell_share(value: Any) -> str:
@@ -164,7 +161,7 @@ Frequency = Annotated[
 
 def _locate_file(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
-        raise BadValue("the name of a file", got=value)
+        raise InputError("the name of a file", got=value)
     folder = (info.context or {}).get("folder")
     return str(Path(folder) / value) if folder is not None else value
 
@@ -235,7 +232,7 @@ def Named(kind: str) -> Any:
 
     def validate(value: Any) -> str:
         if not isinstance(value, str) or value not in registry(kind):
-            raise ValueError(registry(kind).unknown(value))
+            raise registry(kind).unknown(value)
         return value
 
     def list_names(schema: dict[str, Any]) -> None:
@@ -245,8 +242,7 @@ def Named(kind: str) -> Any:
 
 
 def _read_label(value: Any) -> str:
-    with refusing():
-        return Choice.read(value).label
+    return Choice.read(value).label
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:

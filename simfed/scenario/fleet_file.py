@@ -34,7 +34,7 @@ from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
 from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.section import BadValue, Section, refusing, short_for
+from simfed.scenario.section import Section, short_for
 
 APP: Literal["app"] = "app"
 """The one prototype of a run whose learning is not simfed's."""
@@ -43,13 +43,12 @@ APP: Literal["app"] = "app"
 def _read_expression(value: Any) -> Any:
     """Arithmetic, or text with a unit of time, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise BadValue("seconds, or arithmetic over metrics", got=value)
-    with refusing():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError("a finite number", got=value)
-        arithmetic = read_arithmetic(str(value))
-        if not arithmetic.names and arithmetic({}) < 0:
-            raise InputError("at least 0 seconds", got=value)
+        raise InputError("seconds, or arithmetic over metrics", got=value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError("a finite number", got=value)
+    arithmetic = read_arithmetic(str(value))
+    if not arithmetic.names and arithmetic({}) < 0:
+        raise InputError("at least 0 seconds", got=value)
     return str(value)
 
 
@@ -103,7 +102,7 @@ AnyComputing = Annotated[Computing, short_for("kind", Computing | str)]
 
 def _check_setting(value: Any) -> Any:
     if not isinstance(value, (str, bool, int, float)):
-        raise BadValue("a text, a number, true or false", got=value)
+        raise InputError("a text, a number, true or false", got=value)
     return value
 
 
@@ -143,7 +142,7 @@ class FleetGroup(ClientGroup):
         for key in ("k", "policy", "overlap", "attack"):
             if getattr(self, key) is not None:
                 problem = f"no {key} in a fleet for an app, which decides what it sends"
-                raise BadValue(where=key, problem=problem)
+                raise InputError(where=key, problem=problem)
         return self
 
 
@@ -161,13 +160,13 @@ class FleetServer(Section):
     def _check_device(self) -> FleetServer:
         if self.device is not None and isinstance(self.device.speed, Distribution):
             allowed = "a number: there is one server"
-            raise BadValue(allowed, where="device.speed", problem="a distribution")
+            raise InputError(allowed, where="device.speed", problem="a distribution")
         if self.computing is not None and self.computing.kind == "work":
             allowed = "metered, declared or measured: only nodes' messages have laws"
-            raise BadValue(allowed, where="computing.kind", got="work")
+            raise InputError(allowed, where="computing.kind", got="work")
         if self.computing is not None and self.computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
-            raise BadValue(allowed, where="device")
+            raise InputError(allowed, where="device")
         return self
 
     @property
@@ -232,13 +231,13 @@ class FleetFile(Section):
     @model_validator(mode="after")
     def _check_together(self) -> FleetFile:
         if not self.clients:
-            raise BadValue("at least one group of clients", where="clients", got=[])
+            raise InputError("at least one group of clients", where="clients", got=[])
         if self.client_count > MOST_CLIENTS:
             allowed = f"at most {MOST_CLIENTS:,} clients"
-            raise BadValue(allowed, where="clients", got=self.client_count)
+            raise InputError(allowed, where="clients", got=self.client_count)
         if self.faults is not None and self.faults.restarts is not None:
             allowed = "no restarts: an app cannot be taken back to where it was"
-            raise BadValue(allowed, where="faults.restarts")
+            raise InputError(allowed, where="faults.restarts")
         return self
 
     @property

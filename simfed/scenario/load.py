@@ -408,11 +408,10 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     loc = tuple(detail["loc"])
     kind = detail["type"]
     cause = detail.get("ctx", {}).get("error")
-    if isinstance(cause, ValueError) and cause.args and isinstance(cause.args[0], InputError):
-        error = cause.args[0]
-        where = ".".join(filter(None, (_format_location(model, loc), error.where)))
-        hint = _suggest_quotes(error.got) or error.hint
-        return error.changed(where=where or None, hint=hint)
+    if isinstance(cause, InputError):
+        where = ".".join(filter(None, (_format_location(model, loc), cause.where)))
+        hint = _suggest_quotes(cause.got) or cause.hint
+        return cause.changed(where=where or None, hint=hint)
     where = _format_location(model, loc)
     if kind == "extra_forbidden":
         keys, key = _list_keys(model, loc[:-1]), str(loc[-1])

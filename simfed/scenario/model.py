@@ -28,7 +28,7 @@ from simfed.compress.choice import Choice, has_all_pairs, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
 from simfed.ground.arrays import Ints
-from simfed.ground.errors import InputError, did_you_mean, listed
+from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
 from simfed.ground.method import Method
 from simfed.ground.plain import Plain
@@ -57,13 +57,11 @@ from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.privacy import Privacy
 from simfed.scenario.section import (
-    BadValue,
     OnlyWith,
     Section,
     drop_unused,
     find_misplaced,
     make_error_detail,
-    refusing,
     short_for,
 )
 
@@ -191,14 +189,14 @@ class Compression(Section):
     @classmethod
     def _check_strategies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value or len(set(value)) != len(value):
-            raise BadValue("at least one strategy, each once", got=list(value))
+            raise InputError("at least one strategy, each once", got=list(value))
         return value
 
     @field_validator("k_choices")
     @classmethod
     def _check_levels(cls, value: tuple[WrittenLevel, ...]) -> tuple[WrittenLevel, ...]:
         if len(set(value)) != len(value):
-            raise BadValue("levels of K, each once", got=list(value))
+            raise InputError("levels of K, each once", got=list(value))
         return value
 
     @model_validator(mode="after")
@@ -206,7 +204,7 @@ class Compression(Section):
         for choice in self.choices:
             if choice.level is None:
                 continue
-            with refusing("k_choices"):
+            with within("k_choices"):
                 check_level(choice.codec, choice.level)
         return self
 
@@ -214,14 +212,14 @@ class Compression(Section):
     def _check_use_of_levels(self) -> Compression:
         if self.k_choices and not any(map(_goes_by_k, map(Choice.of, self.strategies))):
             allowed = "levels beside a strategy that goes by K and names none"
-            raise BadValue(allowed, where="k_choices", got=list(self.k_choices))
+            raise InputError(allowed, where="k_choices", got=list(self.k_choices))
         return self
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Compression:
         if self.pairs == "factored" and not has_all_pairs(self.choices):
             allowed = "full, or k_choices beside strategies that go by K and name no level"
-            raise BadValue(allowed, where="pairs", got=self.pairs)
+            raise InputError(allowed, where="pairs", got=self.pairs)
         return self
 
     @cached_property
@@ -379,7 +377,9 @@ class ServerSpec(Section):
     @classmethod
     def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
         if value is not None and isinstance(value.speed, Distribution):
-            raise BadValue("a number: there is one server", where="speed", problem="a distribution")
+            raise InputError(
+                "a number: there is one server", where="speed", problem="a distribution"
+            )
         return value
 
 
@@ -403,8 +403,7 @@ class DownlinkCompression(Section):
     @field_validator("strategy")
     @classmethod
     def _check_feedback(cls, value: str) -> str:
-        with refusing():
-            with_error_feedback(codec_from_spec(value))
+        with_error_feedback(codec_from_spec(value))
         return value
 
 
@@ -508,10 +507,10 @@ class ClientGroup(Section):
         for path, value in drawn.items():
             if self.devices is None:
                 allowed = "the key 'table' beside column, or a table `devices` in the group"
-                raise BadValue(allowed, where=path, got=value.column)
+                raise InputError(allowed, where=path, got=value.column)
         if self.devices is not None and not drawn:
             allowed = "some field of the group with a `column` of this table"
-            raise BadValue(allowed, where="devices")
+            raise InputError(allowed, where="devices")
         return self
 
 

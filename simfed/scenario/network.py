@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
@@ -33,7 +34,7 @@ from simfed.scenario.fields import (
     Size,
     dump_base_units,
 )
-from simfed.scenario.section import BadValue, Section
+from simfed.scenario.section import Section
 
 _ON_OFF = Only("kind", "markov-on-off", needed=True)
 _AR1 = Only("kind", "lognormal-ar1", needed=True)
@@ -126,10 +127,10 @@ class _Varying(Section):
     @model_validator(mode="after")
     def _check_source(self) -> _Varying:
         if (self.file is None) == (self.generate is None):
-            raise BadValue("one of them", problem="neither or both of file and generate")
+            raise InputError("one of them", problem="neither or both of file and generate")
         if self.format == "csv" and self.time_column == self.rate_column:
             allowed = "another column than time_column"
-            raise BadValue(allowed, where="rate_column", got=self.rate_column)
+            raise InputError(allowed, where="rate_column", got=self.rate_column)
         return self
 
 
@@ -196,7 +197,7 @@ _IN_CELL = Only("cell")
 
 def _check_one_cell(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        raise BadValue(
+        raise InputError(
             "the name of one cell", got=list(value), hint="a client is in one cell at a time"
         )
     return value
@@ -315,7 +316,7 @@ class CellSpec(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> CellSpec:
         if (self.wifi is None) == (self.cellular is None):
-            raise BadValue("one of them", problem="neither or both of wifi and cellular")
+            raise InputError("one of them", problem="neither or both of wifi and cellular")
         return self
 
 
@@ -378,10 +379,10 @@ class NetworkSpec(Section):
     def _check_together(self) -> NetworkSpec:
         if self.topology == "tree" and not self.tiers:
             allowed = "at least one tier with topology tree"
-            raise BadValue(allowed, where="tiers", problem="there is none")
+            raise InputError(allowed, where="tiers", problem="there is none")
         if self.topology == "graph" and bool(self.edges) == bool(self.file):
             problem = "neither or both of edges and file"
-            raise BadValue("one of them with topology graph", problem=problem)
+            raise InputError("one of them with topology graph", problem=problem)
         return self
 
     def plain(self) -> dict[str, Plain]:

@@ -42,7 +42,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf, Only, Part, registry
 from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
-from simfed.scenario.section import BadValue, Section, make_error_detail, refusing
+from simfed.scenario.section import Section, make_error_detail
 
 K = TypeVar("K", bound="OfKind")
 
@@ -123,8 +123,7 @@ class OfKind(Section):
         if not isinstance(kind, str) or kind not in registry(cls.registry_kind):
             # which options it has is not known
             return handler({key: value[key] for key in value if key in cls.model_fields})
-        with refusing():
-            model = cls.of(kind)
+        model = cls.of(kind)
         problems = [
             problem
             for key in value
@@ -139,8 +138,7 @@ class OfKind(Section):
             problems += [_make_detail(dict(one), kind) for one in error.errors(include_url=False)]
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
-        with refusing():
-            section.check_options()
+        section.check_options()
         return section
 
     def __reduce__(self) -> tuple[Any, ...]:  # the class of a kind cannot be imported by its name
@@ -251,7 +249,7 @@ def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
         try:
             return handler(value)
         except ValidationError:
-            raise BadValue(allowed, got=value) from None
+            raise InputError(allowed, got=value) from None
 
     return validate
 

@@ -12,7 +12,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.registry import Only, registry
 from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import BadValue, OnlyWith, Section
+from simfed.scenario.section import OnlyWith, Section
 
 
 class LocalLoss(Section):
@@ -51,7 +51,7 @@ class Reward(Section):
     @classmethod
     def _check_ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
-            raise BadValue("[low, high] with low < high", got=list(value))
+            raise InputError("[low, high] with low < high", got=list(value))
         return value
 
     @property

@@ -21,7 +21,7 @@ from simfed.ground.registry import Only
 from simfed.scenario.distribution import DrawnStay
 from simfed.scenario.fields import FoundFile, Fraction, Named, Number, PositiveDuration
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import BadValue, Section, refusing
+from simfed.scenario.section import Section
 
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 
@@ -40,14 +40,13 @@ def parse_time_of_day_s(text: object) -> float:
 
 
 def _check_time(value: Any) -> str:
-    with refusing():
-        parse_time_of_day_s(value)
+    parse_time_of_day_s(value)
     return str(value)
 
 
 def _check_hours(value: Any) -> Any:
     if isinstance(value, (int, float)) and not -12 <= value <= 14:
-        raise BadValue("hours ahead of UTC, from -12 to 14", got=value)
+        raise InputError("hours ahead of UTC, from -12 to 14", got=value)
     return value
 
 
@@ -82,7 +81,7 @@ class _Daily(Section):
             parse_time_of_day_s(getattr(self, "from")) % 86_400
             == parse_time_of_day_s(self.to) % 86_400
         ):
-            raise BadValue("two different times of day", where="to", got=self.to)
+            raise InputError("two different times of day", where="to", got=self.to)
         return self
 
     if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class PresenceSpec(Section):
     def _check_kind(self) -> PresenceSpec:
         kinds = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
         if len(kinds) != 1:
-            raise BadValue("one of trace, markov or daily", got=kinds)
+            raise InputError("one of trace, markov or daily", got=kinds)
         return self
 
 
@@ -150,7 +149,7 @@ def _check_word(value: Any) -> Any:
         allowed = (
             "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}}, {daily: {…}} or {kind: NAME}"
         )
-        raise BadValue(allowed, got=value)
+        raise InputError(allowed, got=value)
     return value
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from simfed.ground.errors import InputError
 from simfed.scenario.fields import Fraction, Positive, WithinOne, check_number
-from simfed.scenario.section import BadValue, Section
+from simfed.scenario.section import Section
 
 MOST_NOISE = 1e4
 """Beyond so much noise on the clip nothing is learned, and no target is looked for."""
@@ -93,11 +94,11 @@ class Privacy(Section):
     def _check_together(self) -> Privacy:
         if (self.noise is None) == (self.target is None):
             got = "neither" if self.noise is None else "both"
-            raise BadValue("either noise or target", got=got)
+            raise InputError("either noise or target", got=got)
         if self.level == "sample" and isinstance(self.clip, AdaptiveClip):
-            raise BadValue("a number with level sample", where="clip", got="a quantile")
+            raise InputError("a number with level sample", where="clip", got="a quantile")
         if self.target is not None and self.delta is not None:
-            raise BadValue("delta inside target", where="delta", got=self.delta)
+            raise InputError("delta inside target", where="delta", got=self.delta)
         return self
 
     @property

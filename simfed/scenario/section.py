@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -30,33 +30,6 @@ from pydantic_core import InitErrorDetails
 from simfed.ground.errors import InputError, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, format_value, registry
-
-
-class BadValue(ValueError):
-    """An `InputError` wrapped for pydantic, which collects `ValueError`s: for validators."""
-
-    def __init__(
-        self,
-        allowed: str = "",
-        *,
-        where: str | None = None,
-        got: object = ...,
-        problem: str = "",
-        hint: str | None = None,
-    ) -> None:
-        super().__init__(InputError(allowed, where=where, got=got, problem=problem, hint=hint))
-
-
-@contextmanager
-def refusing(where: str | None = None) -> Iterator[None]:
-    """A block of a validator, whose `InputError` (with `where` before its own) pydantic collects.
-
-    Raises: `ValueError`, whose one argument is the `InputError`.
-    """
-    try:
-        yield
-    except InputError as error:
-        raise ValueError(error.within(where) if where else error) from None
 
 
 def short_for(key: str, accepts: object) -> BeforeValidator:
@@ -213,9 +186,7 @@ def make_error_detail(
     error: InputError, where: tuple[int | str, ...], value: object
 ) -> InitErrorDetails:
     """An error as pydantic collects it."""
-    return InitErrorDetails(
-        type="value_error", loc=where, input=value, ctx={"error": ValueError(error)}
-    )
+    return InitErrorDetails(type="value_error", loc=where, input=value, ctx={"error": error})
 
 
 def _find_misuse(

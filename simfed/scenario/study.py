@@ -22,15 +22,15 @@ from simfed.scenario.load import (
     validate_as,
 )
 from simfed.scenario.plugins import Plugins
-from simfed.scenario.section import BadValue, Section
+from simfed.scenario.section import Section
 
 
 def _read_axis(value: Any) -> Any:
     """Values as a list, or by name as a mapping of label → value."""
     if not isinstance(value, (list, tuple, dict)):
-        raise BadValue("a list of values, or a mapping of label to value", got=value)
+        raise InputError("a list of values, or a mapping of label to value", got=value)
     if not value:
-        raise BadValue("at least one value", got=value)
+        raise InputError("at least one value", got=value)
     if isinstance(value, dict):
         return {str(label): inner for label, inner in value.items()}
     return tuple(value)
@@ -38,7 +38,7 @@ def _read_axis(value: Any) -> Any:
 
 def _check_axes(value: Any) -> Any:
     if isinstance(value, dict) and not value:
-        raise BadValue("at least one key path with its values", got=value)
+        raise InputError("at least one key path with its values", got=value)
     return value
 
 
@@ -46,7 +46,7 @@ def _read_points(value: Any) -> Any:
     value = _read_axis(value)
     for point in value.values() if isinstance(value, dict) else value:
         if not isinstance(point, dict) or not point:
-            raise BadValue("a mapping of key path to value in each entry", got=point)
+            raise InputError("a mapping of key path to value in each entry", got=point)
     return value
 
 
@@ -56,10 +56,10 @@ def _bounded(allowed: str, low: float, high: float, least: float | None = None) 
     def validate(value: Any) -> float:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or (not low < value < high and value != least):
-            raise BadValue(allowed, got=value)
+            raise InputError(allowed, got=value)
         with contextlib.suppress(OverflowError):
             return float(value)
-        raise BadValue(allowed, got=value)
+        raise InputError(allowed, got=value)
 
     return BeforeValidator(validate)
 
@@ -128,13 +128,13 @@ class Study(Section):
     @model_validator(mode="after")
     def _check_together(self) -> Study:
         if self.seeds is not None and (not self.seeds or len({*self.seeds}) != len(self.seeds)):
-            raise BadValue("at least one seed, each once", where="seeds", got=[*self.seeds])
+            raise InputError("at least one seed, each once", where="seeds", got=[*self.seeds])
         lengths = {key: len(values) for key, values in (self.zip or {}).items()}
         if len({*lengths.values()}) > 1:
-            raise BadValue("as many values for every key", where="zip", got=lengths)
+            raise InputError("as many values for every key", where="zip", got=lengths)
         if any(isinstance(values, dict) for values in [*(self.zip or {}).values()][1:]):
             problem = "another key has labels as well"
-            raise BadValue("labels on the first key alone", where="zip", problem=problem)
+            raise InputError("labels on the first key alone", where="zip", problem=problem)
         return self
 
 

@@ -193,6 +193,8 @@ def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
                 samples += x
                 targets += y
                 owners += [str(user)] * len(x)
+        except InputError:
+            raise
         except (TypeError, ValueError) as error:
             problem = f"cannot be read: {str(error).splitlines()[0][:80]}"
             raise InputError(_HOLDS, where=str(file), problem=problem) from None

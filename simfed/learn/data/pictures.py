@@ -40,6 +40,8 @@ def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -
             if pixels is not None:
                 plain = plain.resize((pixels, pixels), Image.Resampling.BILINEAR)
             values = np.asarray(plain, np.uint8)
+    except InputError:
+        raise
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise InputError("a picture", where=where, problem=f"cannot be read: {reason}") from None

@@ -35,7 +35,7 @@ from simfed.ground.plain import Plain
 from simfed.record.read import Run
 from simfed.record.schema import PHASES
 from simfed.scenario import dump_scenario
-from simfed.scenario.distribution import Distribution
+from simfed.schema.distribution import Distribution
 
 _COLUMNS = (*WORK_COLUMNS, *SIZE_COLUMNS, "steps", "seconds")
 _OF_CLIENTS = ("training", "compression", "starting", "handling")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from simfed.fleet.columns import FleetColumn
-    from simfed.scenario.network import CellSpec, LinkSpec
+    from simfed.net.spec import CellSpec, LinkSpec
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 

@@ -36,7 +36,7 @@ from simfed.ground.cores import find_cpu_groups, make_group
 from simfed.ground.errors import InputError, listed
 from simfed.net import Star, Topology
 from simfed.net.topology import Direction
-from simfed.scenario.distribution import Distribution
+from simfed.schema.distribution import Distribution
 
 QUEUE_S = 0.1
 """A link's queue at its rate: a round trip's worth by the old rule for routers, a tenth of a second

@@ -45,9 +45,9 @@ from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.record.read import Run, open_run
 from simfed.record.schema import OwnColumns, measure_columns
 from simfed.scenario import Scenario
-from simfed.scenario.distribution import QUANTITIES as DRAWN
-from simfed.scenario.distribution import Distribution
 from simfed.scenario.load import validate_scenario
+from simfed.schema.distribution import QUANTITIES as DRAWN
+from simfed.schema.distribution import Distribution
 
 if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
@@ -279,7 +279,7 @@ class Parts:
         from simfed import net
 
         topology = net.build(
-            self.scenario.network.plain(),
+            self.scenario.network,
             self.fleet.links(),
             self.streams,
             link_of_client=self.fleet.group,
@@ -314,7 +314,7 @@ class Parts:
         """The model of a transfer: fluid or TCP."""
         from simfed import net
 
-        return net.build_model(self.scenario.network.plain())
+        return net.build_model(self.scenario.network)
 
     def find_profile(self, name: str) -> Path:
         return find_profile(name, profile_folders(self._source.parent if self._source else Path()))

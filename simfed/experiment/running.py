@@ -37,8 +37,8 @@ from simfed.replay.cached import Cached
 from simfed.replay.journaled import Journaled
 from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
-from simfed.scenario.fields import list_files
 from simfed.scenario.load import validate_scenario
+from simfed.schema.fields import list_files
 
 if TYPE_CHECKING:
     from simfed.policy import Policy

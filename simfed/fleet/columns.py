@@ -38,12 +38,12 @@ from simfed.ground.levels import Level, bound_entries
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
+from simfed.net.spec import LinkSpec, TraceSpec
 from simfed.policy import Pull
 from simfed.scenario import Scenario
-from simfed.scenario.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
 from simfed.scenario.model import ClientGroup
-from simfed.scenario.network import TraceSpec as LinkTrace
 from simfed.scenario.presence import OwnPresence, PresenceSpec, parse_time_of_day_s
+from simfed.schema.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
 
 _LEAST_U = 2.0**-54
 """In place of a uniform number that is exactly 0, whose quantile may be infinite."""
@@ -192,16 +192,16 @@ class Fleet:
             return ends, bound_entries(float(ks.max()), parameters)
         return k.k(parameters), k.k(parameters)
 
-    def links(self) -> list[dict[str, Plain]]:
-        """The argument `links` of `simfed.net.build`: one per group, drawn quantities as arrays."""
+    def links(self) -> list[LinkSpec]:
+        """Return one link per group, with arrays in place of quantities that are drawn."""
         links = []
         for i, group in enumerate(self._scenario.clients):
-            plain = group.link.plain()
-            for field in FIELDS:
-                room, _, name = field.partition(".")
-                if room == "link" and (values := self.drawn(i, field)) is not None:
-                    plain[name] = values
-            links.append(plain)
+            drawn = {
+                field.removeprefix("link."): values
+                for field in FIELDS
+                if field.startswith("link.") and (values := self.drawn(i, field)) is not None
+            }
+            links.append(group.link.model_copy(update=drawn))
         return links
 
     def columns(self, parameters: Mapping[str, int]) -> list[FleetColumn]:
@@ -253,7 +253,7 @@ class Fleet:
             how = next(kind for kind in KINDS if getattr(spec, kind) is not None)
             how = f"column {spec.column}" if spec.column is not None else how
             return FleetColumn(group, field, how, values, of_group.count)
-        if isinstance(spec, LinkTrace):
+        if isinstance(spec, TraceSpec):
             return FleetColumn(group, field, "trace", np.empty(0), of_group.count)
         if isinstance(spec, Level):
             spec = spec.k(parameters)

@@ -14,7 +14,7 @@ from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import Part, registry
 from simfed.scenario import Scenario
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import Section
+from simfed.schema.section import Section
 
 Coverage = Literal["client", "sample", "untimed", "coins"]
 """What a part says in `privacy`. `client`, `sample`: the levels at which a theorem covers it;

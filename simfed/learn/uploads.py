@@ -22,7 +22,7 @@ from simfed.ground.memo import Memo
 from simfed.ground.method import Field, Who
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.scenario.distribution import Distribution
+from simfed.schema.distribution import Distribution
 
 __all__ = [
     "Change",

@@ -12,9 +12,10 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.scenario.device import AnyDevice, DeviceSpec
-from simfed.scenario.distribution import Distribution
 from simfed.scenario.faults import Strike
-from simfed.scenario.fields import (
+from simfed.scenario.options import OfKind
+from simfed.schema.distribution import Distribution
+from simfed.schema.fields import (
     Int,
     Named,
     NonNegative,
@@ -22,8 +23,7 @@ from simfed.scenario.fields import (
     PositiveDuration,
     PositiveInt,
 )
-from simfed.scenario.options import OfKind
-from simfed.scenario.section import OnlyWith, Section, short_for
+from simfed.schema.section import OnlyWith, Section, short_for
 
 
 def read_short_form(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:

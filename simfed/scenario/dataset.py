@@ -27,8 +27,8 @@ from simfed.ground.errors import InputError
 from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
-from simfed.scenario.fields import Int, Named, NonNegative, Positive, PositiveInt
-from simfed.scenario.section import OnlyWith, Section
+from simfed.schema.fields import Int, Named, NonNegative, Positive, PositiveInt
+from simfed.schema.section import OnlyWith, Section
 
 SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
 """Keys of which a data set has one."""

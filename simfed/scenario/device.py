@@ -19,8 +19,8 @@ from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
-from simfed.scenario.distribution import Distribution, DrawnNumber
-from simfed.scenario.fields import (
+from simfed.schema.distribution import Distribution, DrawnNumber
+from simfed.schema.fields import (
     BelowOne,
     Duration,
     Fraction,
@@ -31,7 +31,7 @@ from simfed.scenario.fields import (
     check_number,
     dump_base_units,
 )
-from simfed.scenario.section import Section, short_for
+from simfed.schema.section import Section, short_for
 
 # A coefficient of variation above 100 is a percentage without its sign, or worse.
 _Variation = Annotated[

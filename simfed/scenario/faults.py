@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from simfed.ground.errors import InputError
-from simfed.scenario.distribution import Distribution, DrawnStay
-from simfed.scenario.fields import Fraction, PositiveDuration, PositiveInt
-from simfed.scenario.section import Section
+from simfed.schema.distribution import Distribution, DrawnStay
+from simfed.schema.fields import Fraction, PositiveDuration, PositiveInt
+from simfed.schema.section import Section
 
 
 class Strike(Section):

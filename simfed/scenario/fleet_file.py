@@ -26,15 +26,15 @@ from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
+from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.device import AnyDevice
-from simfed.scenario.distribution import Devices, Distribution
 from simfed.scenario.faults import FaultsSpec
-from simfed.scenario.fields import FoundFile, Positive, PositiveInt, Seed, rename_texts
 from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate_as
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
-from simfed.scenario.network import LinkSpec, NetworkSpec
 from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.section import Section, short_for
+from simfed.schema.distribution import Devices, Distribution
+from simfed.schema.fields import FoundFile, Positive, PositiveInt, Seed, rename_texts
+from simfed.schema.section import Section, short_for
 
 APP: Literal["app"] = "app"
 """The one prototype of a run whose learning is not simfed's."""

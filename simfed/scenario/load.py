@@ -19,10 +19,10 @@ from simfed.ground.inputs import check_file, read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import import_file, is_consented
-from simfed.scenario.fields import rename_texts
 from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
 from simfed.scenario.options import OfKind, list_takers
 from simfed.scenario.policy import PolicySpec
+from simfed.schema.fields import rename_texts
 
 M = TypeVar("M", bound=BaseModel)
 

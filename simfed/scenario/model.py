@@ -34,12 +34,18 @@ from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
+from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice, read_short_form
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.device import AnyDevice, DeviceSpec
-from simfed.scenario.distribution import Devices, Distribution, DrawnEntries, list_distributions
 from simfed.scenario.faults import FaultsSpec
-from simfed.scenario.fields import (
+from simfed.scenario.options import OfKind
+from simfed.scenario.plugins import Plugins
+from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
+from simfed.scenario.presence import AvailabilityOf, Failure
+from simfed.scenario.privacy import Privacy
+from simfed.schema.distribution import Devices, Distribution, DrawnEntries, list_distributions
+from simfed.schema.fields import (
     BelowOne,
     Entries,
     Int,
@@ -50,13 +56,7 @@ from simfed.scenario.fields import (
     Seed,
     Strategy,
 )
-from simfed.scenario.network import LinkSpec, NetworkSpec
-from simfed.scenario.options import OfKind
-from simfed.scenario.plugins import Plugins
-from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
-from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.scenario.privacy import Privacy
-from simfed.scenario.section import (
+from simfed.schema.section import (
     OnlyWith,
     Section,
     drop_unused,

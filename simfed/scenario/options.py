@@ -41,8 +41,8 @@ from pydantic_core import InitErrorDetails
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import NameOf, Only, Part, registry
-from simfed.scenario.fields import Named, Number, Strategy, WholeNumber
-from simfed.scenario.section import Section, make_error_detail
+from simfed.schema.fields import Named, Number, Strategy, WholeNumber
+from simfed.schema.section import Section, make_error_detail
 
 K = TypeVar("K", bound="OfKind")
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from simfed.ground.plain import Plain
-from simfed.scenario.fields import FoundFile
-from simfed.scenario.section import Section, short_for
+from simfed.schema.fields import FoundFile
+from simfed.schema.section import Section, short_for
 
 __all__ = ["PluginSpec", "Plugins"]
 

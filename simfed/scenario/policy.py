@@ -10,9 +10,9 @@ from pydantic import Field, SerializeAsAny, field_validator
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only, registry
-from simfed.scenario.fields import FoundFile, Named, NonNegative, Number, PositiveInt
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import OnlyWith, Section
+from simfed.schema.fields import FoundFile, Named, NonNegative, Number, PositiveInt
+from simfed.schema.section import OnlyWith, Section
 
 
 class LocalLoss(Section):

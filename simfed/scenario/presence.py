@@ -18,10 +18,10 @@ from pydantic import (
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
-from simfed.scenario.distribution import DrawnStay
-from simfed.scenario.fields import FoundFile, Fraction, Named, Number, PositiveDuration
 from simfed.scenario.options import OfKind
-from simfed.scenario.section import Section
+from simfed.schema.distribution import DrawnStay
+from simfed.schema.fields import FoundFile, Fraction, Named, Number, PositiveDuration
+from simfed.schema.section import Section
 
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
 

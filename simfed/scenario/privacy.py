@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from simfed.ground.errors import InputError
-from simfed.scenario.fields import Fraction, Positive, WithinOne, check_number
-from simfed.scenario.section import Section
+from simfed.schema.fields import Fraction, Positive, WithinOne, check_number
+from simfed.schema.section import Section
 
 MOST_NOISE = 1e4
 """Beyond so much noise on the clip nothing is learned, and no target is looked for."""

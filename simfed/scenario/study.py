@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field, model_validator
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import RELEVANT_RATIO
-from simfed.scenario.fields import File, Fraction, Positive, Seed
 from simfed.scenario.load import (
     Overrides,
     apply_overrides,
@@ -22,7 +21,8 @@ from simfed.scenario.load import (
     validate_as,
 )
 from simfed.scenario.plugins import Plugins
-from simfed.scenario.section import Section
+from simfed.schema.fields import File, Fraction, Positive, Seed
+from simfed.schema.section import Section
 
 
 def _read_axis(value: Any) -> Any:

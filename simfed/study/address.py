@@ -18,8 +18,8 @@ from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
 from simfed.replay.key import code_digest, data_digest, digest_parts, learning_key
 from simfed.scenario import Scenario
-from simfed.scenario.fields import list_files, rename_texts
 from simfed.scenario.fleet_file import FleetFile
+from simfed.schema.fields import list_files, rename_texts
 
 _RUNNERS = ("study/work.py", "study/kinds.py")
 """What a study's process does with a run counts as well."""

@@ -16,7 +16,7 @@ from simfed.ground.registry import import_part
 from simfed.scenario import Scenario
 from simfed.scenario.fleet_file import FleetFile, dump_fleet, validate_fleet
 from simfed.scenario.load import is_fleet, validate_scenario
-from simfed.scenario.section import Section
+from simfed.schema.section import Section
 
 if TYPE_CHECKING:
     from simfed.study.address import AddressedRun

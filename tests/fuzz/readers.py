@@ -310,9 +310,9 @@ def made(kind, number, good, into):
 # ---- coverage ------------------------------------------------------------------------------------
 
 READERS = {
-    "ground/reading.py", "scenario/load.py", "scenario/options.py", "scenario/section.py",
-    "scenario/fields.py", "scenario/model.py", "scenario/network.py",
-    "scenario/distribution.py", "scenario/study.py",
+    "ground/reading.py", "scenario/load.py", "scenario/options.py", "schema/section.py",
+    "schema/fields.py", "scenario/model.py", "net/spec.py",
+    "schema/distribution.py", "scenario/study.py",
     "device/load.py", "device/table.py", "ground/tables.py", "net/trace_files.py", "net/graphs.py",
     "net/cases.py", "record/read.py", "verify/invariants.py", "record/checkpoint.py",
     "replay/store.py", "verify/run.py",

@@ -21,7 +21,7 @@ from simfed.replay.key import (
 )
 from simfed.scenario.load import validate_scenario
 from simfed.scenario.plugins import PluginSpec
-from simfed.scenario.section import list_marked_keys
+from simfed.schema.section import list_marked_keys
 
 CLOCK = (
     "plugins",  # of which the parts in use count, by their code

@@ -8,14 +8,14 @@ from pydantic import ValidationError
 
 from simfed.ground.errors import InputErrors
 from simfed.ground.registry import Only, registry
+from simfed.net.spec import NetworkSpec
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fleet_file import FleetFile, FleetGroup
 from simfed.scenario.load import apply_overrides, validate_scenario
-from simfed.scenario.network import NetworkSpec
 from simfed.scenario.options import OfKind
 from simfed.scenario.policy import PolicySpec
 from simfed.scenario.reference import build_scenario_schema
-from simfed.scenario.section import OnlyWith, Section, list_marked_keys, list_scenario_marks
+from simfed.schema.section import OnlyWith, Section, list_marked_keys, list_scenario_marks
 
 STAR = """
 name: used

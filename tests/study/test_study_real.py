@@ -15,11 +15,11 @@ from simfed.cli import main
 from simfed.experiment import running as experiment
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.writing import writing
+from simfed.net.spec import NetworkSpec
 from simfed.record.directory import RunDirectory
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
-from simfed.scenario.fields import list_files
-from simfed.scenario.network import NetworkSpec
+from simfed.schema.fields import list_files
 from simfed.study import load_study, run_study
 from simfed.study.address import address
 from simfed.study.page import draw_study_figure

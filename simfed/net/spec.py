@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -15,10 +15,9 @@ from pydantic import (
 )
 
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
-from simfed.scenario.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
-from simfed.scenario.fields import (
+from simfed.schema.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
+from simfed.schema.fields import (
     BelowOne,
     Duration,
     FoundFile,
@@ -32,9 +31,8 @@ from simfed.scenario.fields import (
     Rate,
     Share,
     Size,
-    dump_base_units,
 )
-from simfed.scenario.section import Section
+from simfed.schema.section import Section
 
 _ON_OFF = Only("kind", "markov-on-off", needed=True)
 _AR1 = Only("kind", "lognormal-ar1", needed=True)
@@ -159,6 +157,8 @@ class ShareTrace(_Varying):
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="of the shares: name or number from 0"
     )
+    rate_unit: ClassVar[str] = "B/s"
+    """A trace holds shares as they are written."""
 
 
 def _tell_trace(value: Any) -> str:
@@ -226,9 +226,10 @@ class LinkSpec(Section):
         default=None, description="the node it is attached to"
     )
 
-    def plain(self) -> dict[str, Plain]:
-        """Plain values in base units: one of the `links` of `simfed.net.build`."""
-        return dump_base_units(self)
+    @property
+    def down_s(self) -> Any:
+        """The delay of the way down."""
+        return self.latency if self.down_latency is None else self.down_latency
 
 
 class ServerLink(Section):
@@ -266,6 +267,11 @@ class EdgeSpec(Section):
     latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
     loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
+
+    @property
+    def down_s(self) -> float:
+        """The delay of the way down."""
+        return self.latency if self.down_latency is None else self.down_latency
 
 
 class TcpOptions(Section):
@@ -384,7 +390,3 @@ class NetworkSpec(Section):
             problem = "neither or both of edges and file"
             raise InputError("one of them with topology graph", problem=problem)
         return self
-
-    def plain(self) -> dict[str, Plain]:
-        """Plain values in base units: the argument `network` of `simfed.net.build`."""
-        return dump_base_units(self)

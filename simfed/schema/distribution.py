@@ -29,7 +29,7 @@ from simfed.ground.arrays import Bools, Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import Only
-from simfed.scenario.fields import (
+from simfed.schema.fields import (
     BelowOne,
     Duration,
     Entries,
@@ -38,7 +38,7 @@ from simfed.scenario.fields import (
     Positive,
     PositiveDuration,
 )
-from simfed.scenario.section import Section
+from simfed.schema.section import Section
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import yaml
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.seeding import Streams
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
+from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.load import dump_scenario, validate_scenario
-from simfed.scenario.network import LinkSpec, NetworkSpec
 
 BASE = """
 name: x
@@ -40,10 +40,8 @@ def build_topology(link="{}", network="{}", seed=0, folder="."):
         yaml.safe_load(dump_scenario(plain)), source="again", folder="elsewhere"
     )
     assert again == plain  # a resolved scenario is the same scenario, wherever it stands
-    links = [group.link.plain() for group in plain.clients]
-    return build(
-        plain.network.plain(), links, Streams(seed), link_of_client=plain.group_of_client()
-    )
+    links = [group.link for group in plain.clients]
+    return build(plain.network, links, Streams(seed), link_of_client=plain.group_of_client())
 
 
 def names(topology, client, direction="up"):
@@ -93,8 +91,7 @@ def test_every_link_can_have_another_latency_downwards():
     network = """{topology: graph,
       edges: [{between: [a, server], latency: 2 ms, down_latency: 3 ms}],
                  server: {latency: 10 ms, down_latency: 20 ms}}"""
-    links = [{"at": "a"}]
-    drawn = build(scenario(network=network).network.plain(), links, Streams(0))
+    drawn = build(scenario(network=network).network, [LinkSpec(at="a")], Streams(0))
     assert (drawn.path(0, "up").latency_s, drawn.path(0, "down").latency_s) == pytest.approx(
         (0.012, 0.023)
     )
@@ -125,10 +122,8 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
     data["clients"][1]["link"]["at"] = "hub"
     plain = validate_scenario(data, source="x.yaml", folder=tmp_path)
-    links = [group.link.plain() for group in plain.clients]
-    topology = build(
-        plain.network.plain(), links, Streams(0), link_of_client=plain.group_of_client()
-    )
+    links = [group.link for group in plain.clients]
+    topology = build(plain.network, links, Streams(0), link_of_client=plain.group_of_client())
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
 
@@ -143,8 +138,8 @@ def test_a_graph_file_s_missing_capacities_are_what_the_scenario_says(tmp_path):
         data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
         data["clients"][1]["link"]["at"] = "hub"
         checked = validate_scenario(data, source="x.yaml", folder=tmp_path)
-        links = [group.link.plain() for group in checked.clients]
-        network = checked.network.plain()
+        links = [group.link for group in checked.clients]
+        network = checked.network
         topology = build(network, links, Streams(0), link_of_client=checked.group_of_client())
         return {line.name: line.capacity_bytes_per_s for line in topology.lines[:-2]}
 
@@ -163,7 +158,7 @@ def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
     drawn = networkx.Graph()
     drawn.add_edge("hub", "server", capacity="1 Mbps", loss=0.1)
     networkx.write_gml(drawn, tmp_path / "net.gml")
-    plain, links = {"topology": "graph", "file": "net.gml"}, [{"at": "hub"}]
+    plain, links = {"topology": "graph", "file": str(tmp_path / "net.gml")}, [LinkSpec(at="hub")]
     with pytest.raises(
         InputError,
         match=(
@@ -171,18 +166,16 @@ def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
             "expected no loss, or model tcp"
         ),
     ):
-        build(plain, links, Streams(0), folder=tmp_path)
-    drawn = build({**plain, "model": "tcp"}, links, Streams(0), folder=tmp_path)
+        build(NetworkSpec(**plain), links, Streams(0))
+    drawn = build(NetworkSpec(**plain, model="tcp"), links, Streams(0))
     assert drawn.path(0, "up").loss == pytest.approx(0.1)
 
 
 def test_models_and_their_options():
-    assert build_model(scenario().network.plain()) == Fluid()
-    assert build_model(scenario(network="{model: tcp}").network.plain()) == Tcp()
+    assert build_model(scenario().network) == Fluid()
+    assert build_model(scenario(network="{model: tcp}").network) == Tcp()
     options = "{model: tcp, tcp: {handshake: false, header: 40 B}}"
-    assert build_model(scenario(network=options).network.plain()) == Tcp(
-        handshake=False, header_bytes=40.0
-    )
+    assert build_model(scenario(network=options).network) == Tcp(handshake=False, header_bytes=40.0)
 
 
 def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
@@ -242,7 +235,7 @@ def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
 
 
 def test_traces_that_are_too_much_together_are_refused(monkeypatch):
-    monkeypatch.setattr("simfed.net.from_plain.MOST_PIECES_TOGETHER", 100)
+    monkeypatch.setattr("simfed.net.building.MOST_PIECES_TOGETHER", 100)
     link = (
         "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, "
         "length: 60 s}, end: loop}}"
@@ -271,14 +264,15 @@ def test_adding_clients_changes_nobodys_trace():
     spec = {
         "generate": {
             "kind": "lognormal-ar1",
-            "mean": 1e6,
+            "mean": "8 Mbps",
             "cv": 1.0,
             "correlation": 0.0,
-            "step": 1.0,
+            "step": "1 s",
         },
         "end": "loop",
     }
-    few, many = (build({}, [{"up": spec}], Streams(3), link_of_client=[0] * n) for n in (2, 5))
+    network, links = NetworkSpec(), [LinkSpec(up=spec)]
+    few, many = (build(network, links, Streams(3), link_of_client=[0] * n) for n in (2, 5))
     assert all(few.traces[k] == many.traces[k] for k in few.traces)
 
 
@@ -301,7 +295,8 @@ def test_shared_links_can_vary_too(tmp_path):
 
 def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
     which = np.arange(10_000) % 2
-    star = build({}, [{"up": 1.0}, {"up": 2.0, "latency": 0.5}], Streams(0), link_of_client=which)
+    links = [LinkSpec(up="8 bps"), LinkSpec(up="16 bps", latency="500 ms")]
+    star = build(NetworkSpec(), links, Streams(0), link_of_client=which)
     assert star.path(9_999, "up").latency_s == 0.5
     assert star.capacities_bytes_per_s[:4:2].tolist() == [1.0, 2.0]
 
@@ -329,14 +324,6 @@ def test_the_examples_of_the_documentation_are_valid():
     ]
 
 
-def test_rates_given_without_a_scenario_are_checked_too():
-    with pytest.raises(
-        InputError,
-        match=r"client-1/up: got nan, expected a rate above 0 bytes/s",
-    ):
-        build({}, [{"up": 1.0}, {"up": float("nan")}], Streams(0))
-
-
 def test_a_wrong_route_is_found_in_the_scenario():
     network = {
         "topology": "graph",
@@ -348,4 +335,4 @@ def test_a_wrong_route_is_found_in_the_scenario():
         match=r"network.routes\[0\]: got \['a', 'b', 'a', "
         r"'server'\], expected each node at most once",
     ):
-        build(network, [{"at": "a"}], Streams(0))
+        build(NetworkSpec.model_validate(network), [LinkSpec(at="a")], Streams(0))

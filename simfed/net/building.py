@@ -1,0 +1,487 @@
+"""From the `network` of a scenario and its clients' links to a `Topology`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from simfed.ground.arrays import Floats, Integers
+from simfed.ground.errors import InputError, check_known, listed, within
+from simfed.ground.seeding import Streams
+from simfed.net import trace_files, traces
+from simfed.net.cells import Cellular, Wifi
+from simfed.net.graphs import Tier, graph, read_graph, tree
+from simfed.net.models import Fluid, Model, Tcp
+from simfed.net.spec import (
+    CellSpec,
+    Generator,
+    LinkSpec,
+    NetworkSpec,
+    ShareTrace,
+    TraceSpec,
+)
+from simfed.net.topology import Access, Cell, Direction, Line, Star, Topology
+from simfed.net.traces import LinkTrace, Trace, make_column
+
+AnyTrace: TypeAlias = TraceSpec | ShareTrace
+Technologies: TypeAlias = Mapping[str, Wifi | Cellular]
+"""Name of a cell → how its stations share the air."""
+_WAYS: tuple[Direction, Direction] = ("up", "down")
+
+MOST_PIECES_TOGETHER = 100_000_000
+"""Pieces of all traces of a network, 16 bytes each."""
+
+
+def build(
+    network: NetworkSpec,
+    links: Sequence[LinkSpec],
+    streams: Streams,
+    *,
+    link_of_client: Sequence[int] | Integers | None = None,
+) -> Topology:
+    """Return the topology that a scenario describes.
+
+    links: one per group of clients; their rates, latencies and losses may be arrays, with a number
+    for each of the link's clients in the order of their ids. link_of_client: for each client the
+    index of its link; by default links are per client.
+
+    Random traces and offsets come from `streams`: ("trace-offset", client) and
+    ("trace", client, "up" or "down") for a client's links, the link's name in place of the client
+    for the others. So adding clients changes nobody's trace, and the two directions of a client
+    stay in step.
+
+    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or `network.…` as
+    place.
+
+    >>> star = build(NetworkSpec(), [LinkSpec(up="8 Mbps"), LinkSpec()], Streams(0))
+    >>> star.path(0, "up").links, star.path(1, "up").links
+    ((0,), ())
+    """
+    link_numbers = range(len(links)) if link_of_client is None else link_of_client
+    clients = np.asarray(link_numbers, dtype=np.int64)
+    return _Builder(network, links, streams, clients).build()
+
+
+def build_model(network: NetworkSpec) -> Model:
+    """Return the model of a transfer that a network names.
+
+    >>> build_model(NetworkSpec.model_validate({"model": "tcp", "tcp": {"handshake": False}}))
+    Tcp(handshake=False, initial_window=10, mss_bytes=1448.0, header_bytes=54.0)
+    """
+    tcp = network.tcp
+    return Fluid() if tcp is None else Tcp(tcp.handshake, header_bytes=tcp.header)
+
+
+@dataclass
+class _Builder:
+    """What `build` is given, and what it has read so far."""
+
+    network: NetworkSpec
+    links: Sequence[LinkSpec]
+    streams: Streams
+    link_of_client: Integers
+    _files: dict[tuple[object, ...], dict[float, Trace]] = field(default_factory=dict)
+    """Traces by what is read and by the factor on it."""
+    _pieces: int = 0
+    _cells: Technologies = field(default_factory=dict)
+
+    @property
+    def clients(self) -> int:
+        return len(self.link_of_client)
+
+    def build(self) -> Topology:
+        server, kind = self.network.server, self.network.topology
+        ends = {
+            "receive_bytes_per_s": self._rate(
+                server.receive, "network.server.receive", "server/receive"
+            ),
+            "send_bytes_per_s": self._rate(server.send, "network.server.send", "server/send"),
+            "server_latency_s": server.latency,
+            "server_down_latency_s": server.down_latency,
+        }
+        self._check_links()
+        self._cells = _make_cells(self.network.cells)
+        self.links = _place_in_cells(self.network, self.links, self._cells)
+        if kind == "star":
+            return Star(self.clients, **vars(self._access()), **ends)
+        return self._tree(ends) if kind == "tree" else self._graph(ends)
+
+    def _check_links(self) -> None:
+        """Refuse what a fleet's links say without effect; those of a scenario are checked there."""
+        for i, link in enumerate(self.links):
+            if self.network.topology == "star" and link.at is not None:
+                allowed, problem = "topology tree or graph", "there are no nodes to be at"
+                raise InputError(
+                    allowed, where=f"clients[{i}].link.at", got=link.at, problem=problem
+                )
+            self._check_loss(link.loss, f"clients[{i}].link.loss")
+
+    def _check_loss(self, loss: Any, where: str) -> None:
+        if np.any(loss) and self.network.model == "fluid":
+            problem, got = "model fluid ignores losses", float(np.max(loss))
+            raise InputError("no loss, or model tcp", where=where, got=got, problem=problem)
+
+    # ---- clients -------------------------------------------------------------------------------
+
+    def _access(self) -> Access:
+        link_traces: dict[tuple[int, Direction], LinkTrace] = {}
+        for way in _WAYS:
+            for i, link in enumerate(self.links):
+                # a radio has one rate for both ways
+                key, stream = ("rate", "") if link.rate is not None else (way, way)
+                spec, where = getattr(link, way), f"clients[{i}].link.{key}"
+                if isinstance(spec, TraceSpec):
+                    for client in np.flatnonzero(self.link_of_client == i).tolist():
+                        link_traces[client, way] = self._trace(spec, where, client, stream)
+        access = Access(
+            self._column([_read_fixed_rate(link.up) for link in self.links]),
+            self._column([_read_fixed_rate(link.down) for link in self.links]),
+            self._column([link.latency for link in self.links]),
+            self._column([link.down_s for link in self.links]),
+            self._column([link.loss for link in self.links]),
+            link_traces,
+        )
+        return self._join_cells(access)
+
+    def _share(self, cell: str) -> float | LinkTrace:
+        """Return the part of the time in which the air is the cell's. Raises: `InputError` for a
+        trace that leaves (0, 1]."""
+        spec, where = self.network.cells[cell].share, f"network.cells.{cell}.share"
+        if not isinstance(spec, ShareTrace):
+            return spec
+        varying = self._trace(spec, where, f"cell {cell}", "")
+        trace = varying.trace
+        assert isinstance(trace, Trace)
+        if spec.generate is not None and spec.generate.kind == "lognormal-ar1":
+            capped = np.minimum(trace.rates_bytes_per_s, 1.0)
+            trace = Trace.of(trace.starts_s, capped, trace.duration_s, trace.end, where=where)
+        for share in (trace.lowest_bytes_per_s, trace.peak_bytes_per_s):
+            if not 0 < share <= 1:
+                raise InputError("shares above 0, at most 1", where=where, got=share)
+        return replace(varying, trace=trace)
+
+    def _column(self, values: Sequence[Any]) -> Floats:
+        """Return a number per client: its link's, or its own where the link has an array."""
+        arrays = {i: value for i, value in enumerate(values) if isinstance(value, np.ndarray)}
+        alike = np.array([inf if i in arrays else value for i, value in enumerate(values)], float)
+        column: Floats = alike[self.link_of_client]
+        for i, array in arrays.items():
+            column[self.link_of_client == i] = array
+        return column
+
+    def _join_cells(self, access: Access) -> Access:
+        """Return `access` with its cells, and with what clients get alone in place of PHY rates."""
+        if not self._cells:
+            return access
+        shares = {name: self._share(name) for name in self._cells}
+        rates = np.array([access.up_bytes_per_s, access.down_bytes_per_s])
+        means = rates.copy()
+        for (client, way), varying in access.traces.items():
+            assert isinstance(varying.trace, Trace)
+            rates[_WAYS.index(way), client] = varying.trace.peak_bytes_per_s
+            means[_WAYS.index(way), client] = varying.trace.mean_bytes_per_s
+        link_traces, joined = dict(access.traces), []
+        for name, technology in self._cells.items():
+            of_links = [i for i, link in enumerate(self.links) if link.cell == name]
+            members = np.flatnonzero(np.isin(self.link_of_client, of_links))
+            if isinstance(technology, Wifi):
+                for i in of_links:
+                    highest = float(rates[0, self.link_of_client == i].max())
+                    with _placed_at(f"clients[{i}].link.rate"):
+                        technology.check_rate(highest)
+                rates[:, members] = technology.alone(rates[0, members])
+                weights = technology.weights(means[0, members])
+                mean_shares = [float(technology.shares(means[0, members]).mean())] * 2
+            else:
+                weights = (
+                    technology.weights(means[0, members]),
+                    technology.weights(means[1, members]),
+                )
+                mean_shares = means[:, members].mean(axis=1).tolist()
+            for client in members.tolist():
+                for k, way in enumerate(_WAYS):
+                    if (client, way) in link_traces:
+                        varying = link_traces[client, way]
+                        link_traces[client, way] = _convert_trace(
+                            varying, technology, k, mean_shares[k]
+                        )
+            joined.append(Cell(name, members.tolist(), *weights, technology.one_air, shares[name]))
+        up, down = rates
+        return replace(
+            access, up_bytes_per_s=up, down_bytes_per_s=down, traces=link_traces, cells=joined
+        )
+
+    # ---- the rest ------------------------------------------------------------------------------
+
+    def _tree(self, ends: dict[str, Any]) -> Topology:
+        tiers = []
+        for i, spec in enumerate(self.network.tiers):
+            tier, where = Tier(spec.name, spec.count), f"network.tiers[{i}]"
+            self._check_loss(spec.loss, f"{where}.loss")
+            up, down = (
+                [
+                    self._rate(getattr(spec, way), f"{where}.{way}", f"{tier.node(k)}/{way}")
+                    for k in range(tier.count)
+                ]
+                for way in _WAYS
+            )
+            tiers.append(
+                Tier(tier.name, tier.count, up, down, spec.latency, spec.down_latency, spec.loss)
+            )
+        access, nodes = self._access(), self._tree_nodes(tiers[0])
+        return tree(self.clients, access, tiers, node_of_client=nodes, **ends)
+
+    def _tree_nodes(self, tier: Tier) -> list[int]:
+        """Deal clients in equal blocks, but those whose link says `at` where they want to be."""
+        nodes = {tier.node(k): k for k in range(tier.count)}
+        blocks: list[int] = (np.arange(self.clients) * tier.count // self.clients).tolist()
+        for i, link in enumerate(self.links):
+            where = f"network.cells.{link.cell}.at" if link.cell else f"clients[{i}].link.at"
+            if link.at is None and link.cell is not None and tier.count > 1:
+                raise InputError(
+                    f"a node of tier {tier.name}", where=where, problem="it is missing"
+                )
+            if link.at is None:
+                continue
+            if link.at not in nodes:
+                named = f"{tier.node(0)} to {tier.node(tier.count - 1)}"
+                raise InputError(f"a node of tier {tier.name}: {named}", where=where, got=link.at)
+            for client in np.flatnonzero(self.link_of_client == i).tolist():
+                blocks[client] = nodes[link.at]
+        return blocks
+
+    def _graph(self, ends: dict[str, Any]) -> Topology:
+        network = self.network
+        if network.file is not None:
+            missing = None if network.capacity is None else network.capacity.missing
+            lines = read_graph(network.file, inf if missing == "unlimited" else missing)
+            for line in lines:
+                self._check_loss(line.loss, f"network.file: edge {line.tail} to {line.head}: loss")
+        else:
+            lines = self._edges()
+        nodes = [self.links[i].at for i in self.link_of_client.tolist()]
+        ends |= {"server": network.server.node, "where": "network.routes"}
+        access = self._access()
+        routes = network.routes
+        return graph(self.clients, access, lines, node_of_client=nodes, routes=routes, **ends)
+
+    def _edges(self) -> list[Line]:
+        lines = []
+        for i, edge in enumerate(self.network.edges):
+            where = f"network.edges[{i}]"
+            first, second = edge.between
+            self._check_loss(edge.loss, f"{where}.loss")
+            ways = (("up", first, second, edge.latency), ("down", second, first, edge.down_s))
+            for way, tail, head, latency_s in ways:
+                name = f"{tail}>{head}"
+                rate = self._rate(getattr(edge, way), f"{where}.{way}", name)
+                lines.append(Line(name, tail, head, rate, latency_s, edge.loss))
+        return lines
+
+    # ---- rates and traces ----------------------------------------------------------------------
+
+    def _rate(self, spec: float | TraceSpec | None, where: str, name: str) -> float | LinkTrace:
+        """Return the rate of a link that is no client's."""
+        if isinstance(spec, TraceSpec):
+            return self._trace(spec, where, name, "")
+        return inf if spec is None else spec
+
+    def _trace(self, spec: AnyTrace, where: str, link: int | str, way: str) -> LinkTrace:
+        """`link` is the client, or the name of a link that is not a client's."""
+        with within(where):
+            if spec.generate is None:
+                trace = self._read(_name_column(spec, link))
+            else:
+                rng = self.streams("trace", link, way)
+                trace = _generate(spec.generate, spec.end, rng)
+                trace = self._count_pieces(trace.scaled(spec.scale))
+        offset = spec.offset
+        if offset == "random":
+            offset = self.streams("trace-offset", link).random() * trace.duration_s
+        return LinkTrace(trace, float(offset))
+
+    def _read(self, spec: AnyTrace) -> Trace:
+        """Return the trace in a file, times the factor `scale`; each is read and scaled once."""
+        assert spec.file is not None
+        columns = {
+            "time_column": spec.time_column,
+            "rate_column": spec.rate_column,
+            "time_unit": spec.time_unit,
+            "rate_unit": spec.rate_unit,
+        }
+        bin_s = spec.bin if isinstance(spec, TraceSpec) else 0.0
+        memo = (spec.file, spec.format, spec.end, bin_s, *columns.values())
+        if memo not in self._files:
+            if spec.format == "mahimahi":
+                trace = trace_files.read_mahimahi(spec.file, spec.end, bin_s=bin_s)
+            elif spec.format == "pensieve":
+                trace = trace_files.read_pensieve(spec.file, spec.end)
+            else:
+                trace = trace_files.read_csv(spec.file, spec.end, **columns)
+            self._files[memo] = {1.0: self._count_pieces(trace)}
+        scaled = self._files[memo]
+        if spec.scale not in scaled:
+            scaled[spec.scale] = self._count_pieces(scaled[1.0].scaled(spec.scale))
+        return scaled[spec.scale]
+
+    def _count_pieces(self, trace: Trace) -> Trace:
+        """Return `trace`. Raises: `InputError` where all traces together are too many pieces."""
+        self._pieces += len(trace.starts_s)
+        if self._pieces > MOST_PIECES_TOGETHER:
+            allowed = f"traces of at most {MOST_PIECES_TOGETHER:,} pieces together"
+            raise InputError(allowed, got="more")
+        return trace
+
+
+def _generate(spec: Generator, end: traces.EndPolicy, rng: np.random.Generator) -> Trace:
+    options: Any = spec
+    if spec.kind == "markov-on-off":
+        return traces.markov_on_off(
+            rng,
+            on_bytes_per_s=options.high,
+            off_bytes_per_s=options.low,
+            mean_on_s=options.mean_high,
+            mean_off_s=options.mean_low,
+            duration_s=spec.length,
+            end=end,
+        )
+    return traces.lognormal_ar1(
+        rng,
+        mean_bytes_per_s=options.mean,
+        cv=options.cv,
+        correlation=options.correlation,
+        step_s=options.step,
+        duration_s=spec.length,
+        end=end,
+    )
+
+
+def _name_column(spec: AnyTrace, link: int | str) -> AnyTrace:
+    """`{client}` in the name of a column of capacities stands for the client's id."""
+    column = spec.rate_column
+    if not isinstance(column, str) or "{client}" not in column:
+        return spec
+    if isinstance(link, str):
+        allowed = "a column's name without {client}: this link is no client's"
+        raise InputError(allowed, where="rate_column", got=column)
+    return spec.model_copy(update={"rate_column": column.replace("{client}", str(link))})
+
+
+def _read_fixed_rate(rate: Any) -> Any:
+    """Return a rate as a number; a trace, which replaces it, as no limit."""
+    return inf if rate is None or isinstance(rate, TraceSpec) else rate
+
+
+# ---- cells -------------------------------------------------------------------------------------
+# Before traces are read, each client of a cell gets a link whose rate is its PHY rate (in a
+# cellular cell: what it gets alone). Once they are known, PHY rates become what each gets alone.
+
+
+@contextmanager
+def _placed_at(where: str) -> Iterator[None]:
+    """Name the key that an error of a cell's standard is about."""
+    try:
+        yield
+    except InputError as error:
+        raise error.changed(where=where) from None
+
+
+def _make_cells(specs: Mapping[str, CellSpec]) -> Technologies:
+    """Return what cells are. Raises: `InputError` for what a standard does not have."""
+    cells: dict[str, Wifi | Cellular] = {}
+    for name, spec in specs.items():
+        wifi = spec.wifi
+        if wifi is None:
+            assert spec.cellular is not None
+            cells[name] = Cellular(spec.cellular.scheduler)
+            continue
+        try:
+            cells[name] = Wifi(
+                wifi.standard,
+                round(wifi.width / 1e6),
+                wifi.streams,
+                aggregation=wifi.aggregation,
+                fair=wifi.fair,
+            )
+        except InputError as error:
+            raise error.changed(where=f"network.cells.{name}.wifi.{error.where}") from None
+    return cells
+
+
+def _place_in_cells(
+    network: NetworkSpec, links: Sequence[LinkSpec], cells: Technologies
+) -> list[LinkSpec]:
+    """Return `links`, those in cells with the rates, latencies and nodes that they have there.
+
+    Raises: `InputError` for a cell that there is not, one without members or without a node, and
+    rates that its clients need or do not have.
+    """
+    members = set()
+    placed: list[LinkSpec] = []
+    for i, link in enumerate(links):
+        name, where = link.cell, f"clients[{i}].link"
+        if name is None:
+            placed.append(link)
+            continue
+        check_known(name, cells, "one of network.cells:", where=f"{where}.cell")
+        if link.at is not None:
+            allowed, problem = f"no node beside cell {name}", f"network.cells.{name}.at has it"
+            raise InputError(allowed, where=f"{where}.at", got=link.at, problem=problem)
+        members.add(name)
+        placed.append(_place_link(link, cells[name], network.cells[name].at, where))
+    for name, spec in network.cells.items():
+        where = f"network.cells.{name}"
+        if name not in members:
+            allowed = f"clients with link: {{cell: {name}}}"
+            raise InputError(allowed, where=where, problem="nobody is in it")
+        if network.topology == "graph" and spec.at is None:
+            allowed = "a node of the graph to be attached to"
+            raise InputError(allowed, where=f"{where}.at", problem="it is missing")
+    return placed
+
+
+def _place_link(
+    link: LinkSpec, technology: Wifi | Cellular, at: str | None, where: str
+) -> LinkSpec:
+    """Return a link of a client in a cell, as that of a client with its rates to itself."""
+    rates = {key: getattr(link, key) for key in ("rate", "mcs", "up", "down")}
+    stated = {key for key, rate in rates.items() if rate is not None}
+    up, down = rates["up"], rates["down"]
+    if isinstance(technology, Wifi):
+        if len(stated) != 1 or not stated & {"rate", "mcs"}:
+            got = listed(sorted(stated)) or "neither"
+            raise InputError("rate or mcs, in a Wi-Fi cell", where=where, got=got)
+        up = rates["rate"]
+        if link.mcs is not None:
+            with _placed_at(f"{where}.mcs"):
+                up = technology.phy_rate(link.mcs)
+        down = up
+    elif stated != {"up", "down"}:
+        allowed = "up and down, in a cellular cell: what each gets alone in it"
+        raise InputError(allowed, where=where, got=listed(sorted(stated)) or "neither")
+    latencies: dict[str, Any] = {
+        "latency": link.latency + technology.latency_s,
+        "down_latency": link.down_s + technology.latency_s,
+    }
+    return link.model_copy(update={"up": up, "down": down, **latencies, "at": at})
+
+
+def _convert_trace(
+    varying: LinkTrace, technology: Wifi | Cellular, way: int, mean_share: float
+) -> LinkTrace:
+    """Return what a client gets alone and how it weighs, of a trace of its rate; `way`: of
+    `_WAYS`."""
+    trace = varying.trace
+    assert isinstance(trace, Trace)
+    rates = np.asarray(trace.rates_bytes_per_s)
+    if isinstance(technology, Wifi):
+        alone, weights = technology.alone(rates), technology.weights(rates, mean_share)[way]
+    else:
+        alone, weights = rates, technology.weights(rates, mean_share)
+    heard = replace(trace, rates_bytes_per_s=make_column(alone), radio_weights=make_column(weights))
+    return LinkTrace(heard, varying.offset_s)

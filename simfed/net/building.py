@@ -96,7 +96,7 @@ class _Builder:
 
     def build(self) -> Topology:
         server, kind = self.network.server, self.network.topology
-        ends = {
+        ends: dict[str, Any] = {
             "receive_bytes_per_s": self._rate(
                 server.receive, "network.server.receive", "server/receive"
             ),
@@ -308,7 +308,7 @@ class _Builder:
     def _read(self, spec: AnyTrace) -> Trace:
         """Return the trace in a file, times the factor `scale`; each is read and scaled once."""
         assert spec.file is not None
-        columns = {
+        columns: dict[str, Any] = {
             "time_column": spec.time_column,
             "rate_column": spec.rate_column,
             "time_unit": spec.time_unit,
@@ -464,8 +464,9 @@ def _place_link(
     elif stated != {"up", "down"}:
         allowed = "up and down, in a cellular cell: what each gets alone in it"
         raise InputError(allowed, where=where, got=listed(sorted(stated)) or "neither")
-    latencies: dict[str, Any] = {
-        "latency": link.latency + technology.latency_s,
+    latency: Any = link.latency
+    latencies = {
+        "latency": latency + technology.latency_s,
         "down_latency": link.down_s + technology.latency_s,
     }
     return link.model_copy(update={"up": up, "down": down, **latencies, "at": at})

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
-from simfed.scenario.distribution import Distribution
 from simfed.scenario.load import apply_overrides, validate_scenario
+from simfed.schema.distribution import Distribution
 
 Setting = Mapping[str, Plain]
 """Key path → value, of what differs from the base."""

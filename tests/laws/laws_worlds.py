@@ -22,15 +22,16 @@ from pydantic import BaseModel
 from simfed.experiment.checks import check_parts
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import Only, registry
-from simfed.scenario import Scenario, model, network, presence, privacy
+from simfed.net import spec as network
+from simfed.scenario import Scenario, model, presence, privacy
 from simfed.scenario import dataset as data
 from simfed.scenario import device as devices
-from simfed.scenario import distribution as laws
 from simfed.scenario.faults import FaultsSpec, MessagesSpec
 from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
 from simfed.scenario.load import validate_scenario
 from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import PluginSpec
+from simfed.schema import distribution as laws
 
 T = TypeVar("T")
 

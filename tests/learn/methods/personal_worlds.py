@@ -17,7 +17,6 @@ register("dataset", "method-stripes", tiny.dataset, replace=True)
 
 CLASSES, BATCH, RATE, STEPS = 4, 8, 0.05, 2
 MODELS = {"small": "lenet5-half", "large": "lenet5"}
-WIDTHS = {"small": 42, "large": 84}
 
 
 def scenario(method, *, mixed=False, rounds=2, public=None, clients=3, **changes):

@@ -129,7 +129,8 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
             starts, ends = shared.get(link, (np.empty(0), np.empty(0)))
             next_one = np.searchsorted(ends, facts["started_at_s"][i], side="right")
             is_shared = next_one < len(starts) and starts[next_one] < facts["finished_at_s"][i]
-            text += f", {'shared ' if is_shared else ''}link {link}"
+            noun = "" if link.startswith("airtime of ") else "link "
+            text += f", {'shared ' if is_shared else ''}{noun}{link}"
         sentences[int(number)] = text
     return sentences
 

@@ -88,7 +88,10 @@ def build_gantt_data(
             "start": shown["started_at_s"].to_list(),
             "length": _shorten(shown["finished_at_s"] - shown["started_at_s"]),
             "critical": [None if math.isnan(place) else int(place) for place in critical],
-            "words": [words.get(number, f"round {number}") for number in shown["round"]],
+            "words": [
+                words.get(number, f"round {number}" + ": nobody was there" * (not count))
+                for number, count in zip(shown["round"], shown["participants"], strict=True)
+            ],
         },
         "parts": {
             "round": round_of.reindex(parts["round"]).to_list(),

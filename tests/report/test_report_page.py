@@ -254,6 +254,26 @@ def test_arms_beyond_255_and_rounds_beyond_65535_are_named_rightly(report_run):
     assert len(data["symbols"]) == 300
 
 
+def test_a_round_without_anybody_is_said_to_have_nobody(report_run):
+    run = report_run(4, 3)
+
+    def read(name):
+        table = run.table(name).to_pandas()
+        if name == "rounds":
+            second = table["round"] == 2
+            table.loc[second, "participants"] = 0
+            table.loc[second, ["critical_client", "critical_phase", "critical_link"]] = None
+        elif name in ("participations", "spans"):
+            table = table[table["round"] != 2]
+        return pa.Table.from_pandas(table, schema=run.table(name).schema, preserve_index=False)
+
+    facts = {name: getattr(run, name) for name in ("manifest", "summary", "scenario_yaml")}
+    empty = Run(path=None, read_table=read, **facts)
+    data = gantt_data.build_gantt_data(empty, "a", {1: "words"})
+    assert data["rounds"]["words"] == ["words", "round 2: nobody was there", "round 3"]
+    assert data["rounds"]["critical"][1] is None
+
+
 def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_them(report_run):
     run = report_run(10, 100)
     sampled = gantt_data.choose_rounds(run, most_bars=1500)

@@ -20,6 +20,7 @@ from simfed.ground.errors import Interrupted, SimfedError
 from simfed.net import FlowStart, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.net.driver import Network
+from simfed.record.summary import explain_rounds
 from simfed.scenario.load import validate_scenario as validated_in
 from simfed.verify.invariants import find_broken, verify
 from simfed.verify.run import verify as verify_again
@@ -64,6 +65,7 @@ def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
     result = simfed.run(plain, out=tmp_path / "run", time_only=True, progress=False)
     assert set(result.rounds["critical_client"]) <= {2, 3}
     assert set(result.rounds["critical_link"]) == {"airtime of cell home"}
+    assert ", shared airtime of cell home" in explain_rounds(result.table)[1]
     air = result.links[result.links["link"] == "airtime of cell home"]
     took_s = air["to_s"] - air["from_s"]
     assert (air["airtime_s"] <= took_s * (1 + 1e-9)).all()

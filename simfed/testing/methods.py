@@ -13,9 +13,11 @@ import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.tasks import Tasks
+from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Field, Method, Who
 from simfed.ground.registry import import_part, registry
 from simfed.ground.seeding import Streams
+from simfed.ground.story import OwnStory
 from simfed.scenario import Scenario
 from simfed.testing.common import no_global_randomness, put_through_json, read_bits, require
 
@@ -25,7 +27,8 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
 
     - its options are read from a scenario, and are what makes an equal method again;
     - plans and server work come from plain facts: equal whenever and in whatever order they are
-      asked for, picklable, with sizes and kinds of work that exist;
+      asked for, picklable, with sizes and kinds of work that exist; so do stories of its own, which
+      can be played;
     - what is sent either way has the names and sizes of the plan;
     - `train` changes no argument, uses no global randomness, remembers nothing, and gives the same
       bits twice; `sent` changes no argument;
@@ -141,9 +144,7 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
     if tasks.story is not None:
         for round, client in asked:
-            who, plan = tasks.who(client), method.plan(tasks.setting, tasks.who(client), round)
-            told = [tasks.story.rehearse(who, round, plan).verbs for _ in range(2)]
-            require(told[0] == told[1], f"a story told alike twice; client {client}, round {round}")
+            _check_story(tasks.story, tasks, client, round)
     auxiliary = dict(method.auxiliary(tasks.setting))
     for (round, client), (down, work, up, at_server) in first.items():
         where = f"; client {client}, round {round}"
@@ -157,6 +158,16 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
             require(piece.model in names, f"work of {sorted(names)}, got {piece}{where}")
             require(piece.size > 0 and piece.times >= 0, f"work of some size, got {piece}{where}")
     require(all(flops > 0 for flops in auxiliary.values()), "FLOPs above 0 of auxiliary work")
+
+
+def _check_story(story: OwnStory, tasks: Tasks, client: int, round: int) -> None:
+    who = tasks.who(client)
+    plan = tasks.method.plan(tasks.setting, who, round)
+    try:
+        told, again = (story.rehearse(who, round, plan).verbs for _ in range(2))
+    except InputError as error:
+        raise AssertionError(f"expected a story that can be played; {error}") from None
+    require(told == again, f"a story told alike twice; client {client}, round {round}")
 
 
 _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))

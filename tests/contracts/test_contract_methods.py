@@ -137,6 +137,18 @@ class ForgetsAnOption(FedProx):
         return {"mu": self.mu}
 
 
+class NeverSends(FedProx):
+    def participate(self, setting, client):
+        yield from client.receive()
+
+
+class TellsByTheCall(FedProx):
+    def participate(self, setting, client):
+        calls.append(client.who.client)
+        yield from client.send(float(len(calls)))
+        yield from super().participate(setting, client)
+
+
 class Untested(FedProx):
     shared_loss = "agreement"
 
@@ -162,6 +174,8 @@ class WeighsByNothing(FedProx):
         (KeepsWhatNoFileHolds, {}, "checkpoint|tensors, numbers"),
         (EvaluatesHalfAModel, {}, "buffers in the model"),
         (ForgetsAnOption, {"extra": 2.0}, "make again"),
+        (NeverSends, {}, "can be played; the story of .*: client 0 ends without send"),
+        (TellsByTheCall, {}, "a story told alike twice; client 0, round 1"),
         (Untested, {}, "shared_loss"),
         (WeighsByNothing, {}, "weighs_staleness"),
     ],

@@ -25,15 +25,6 @@ _RUNNERS = ("study/work.py", "study/kinds.py")
 """What a study's process does with a run counts as well."""
 
 
-def address(scenario: Scenario, *, source: str | Path, device: str, time_only: bool) -> str:
-    """The name of this run's directory in the store.
-
-    `source` is the base scenario's file, beside which calibration profiles are looked for.
-    """
-    facts = collect_facts(scenario, source=source, device=device, time_only=time_only)
-    return compute_addresses(facts, [scenario.seed])[0]
-
-
 class AddressedRun(TypedDict, total=False):
     """The facts of which an address is the digest."""
 

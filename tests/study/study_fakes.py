@@ -9,6 +9,7 @@ from simfed.record.directory import RunDirectory
 from simfed.record.schema import Participation, PrototypeResult, Round
 from simfed.scenario import dump_scenario
 from simfed.study import load_study
+from simfed.study.address import collect_facts, compute_addresses
 from simfed.study.drive import check_plan
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder
@@ -30,6 +31,10 @@ DIES, DIES_ONCE = 102, 103
 
 def accuracy(round, seed, speed):
     return 1 - math.exp(-speed * (1 + 0.02 * seed) * round / 20)
+
+
+def address(scenario, **options):
+    return compute_addresses(collect_facts(scenario, **options), [scenario.seed])[0]
 
 
 def make_up(path, out):

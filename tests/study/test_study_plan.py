@@ -158,7 +158,8 @@ def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_st
 
 
 def test_a_run_has_the_same_address_alone_and_among_many(write_study):
-    from simfed.study.address import address
+    from study_fakes import address
+
     from simfed.study.drive import check_plan
 
     path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from study_fakes import address
 
 from simfed.cli import main
 from simfed.experiment import running as experiment
@@ -21,7 +22,6 @@ from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
 from simfed.schema.fields import list_files
 from simfed.study import load_study, run_study
-from simfed.study.address import address
 from simfed.study.page import draw_study_figure
 from simfed.study.plan import plan_study
 
@@ -115,11 +115,10 @@ def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
     path = write_study(grid={UP: ["5 Mbps"]})
     code = (
         "import sys\n"
-        "from simfed.study.address import address\n"
+        "from simfed.study.drive import check_plan\n"
         "from simfed.study.plan import plan_study\n"
         "plan = plan_study(sys.argv[1])\n"
-        "print(address(plan.runs[0].scenario, source=plan.study.base, device='cpu', "
-        "time_only=False))\n"
+        "print(*check_plan(plan, sys.argv[1], device='cpu', time_only=False))\n"
         "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
     )
     done = subprocess.run(

@@ -35,6 +35,8 @@ NAME = "journal.jsonl"
 COMPRESSED = f"{NAME}.zst"
 _MOST_WAITING = 4096
 """Lines that are kept in memory before they are written."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+"""Made once: `json.dumps` makes one for each line."""
 _LONGEST_BYTES = 1 << 28
 """Of a line: a longer one is none."""
 
@@ -128,8 +130,7 @@ class Journal:
         """Append an answer. Raises: `RunFailed` where the disk refuses it."""
         if not self._appends:
             return
-        text = json.dumps([key, label, answer], separators=(",", ":"))
-        self._waiting.append(text + "\n")
+        self._waiting.append(_ENCODER.encode([key, label, answer]) + "\n")
         if len(self._waiting) >= _MOST_WAITING:
             self.flush()
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from pages import markdown, write_page
 
-from simfed.device import Processor, build_processor, load_profile
+from simfed.device import DeviceSpec, Processor, build_processor, load_profile
 from simfed.flower.laws import MessageRow
 from simfed.flower.measuring import (
     COUNTING,
@@ -121,7 +121,7 @@ def print_metered(job: str, out: str) -> None:
     from simfed.scenario.fleet_file import Computing, FleetFile
 
     folder, nodes, overrides = json.loads(job)
-    processor = build_processor({}, load_profile(PROFILE))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
     sums: dict[str, float] = {}
     coverage: dict[str, Coverage] = defaultdict(Coverage)
 
@@ -251,7 +251,7 @@ def meter_apps(folders: Sequence[Path]) -> None:
 
 def host_of() -> Processor:
     """The profile by which metered computing is priced."""
-    return build_processor({}, load_profile(PROFILE))
+    return build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
 
 
 def write_rows(rows: Sequence[Row]) -> None:

@@ -34,7 +34,7 @@ import simpy
 from drawn_fleet import drawn_fleet
 
 import simfed
-from simfed.device import build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.fleet.tasks import Tasks
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
@@ -75,7 +75,7 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     rates = np.random.default_rng(0).lognormal(14.2, 0.8, clients)
     limit = {"receive_bytes_per_s": rates.sum() / 4} if shared else {}
     star = Star(clients, up_bytes_per_s=rates, down_bytes_per_s=5 * rates, latency_s=0.01, **limit)
-    processor, streams = build_processor({}, load_profile(PROFILE)), Streams(0)
+    processor, streams = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE)), Streams(0)
     policy = Uniform((Choice("top-k"),), strategy="top-k")
     models = {"small": facts("lenet5-half", "mnist-mini")}
     world = Clock(

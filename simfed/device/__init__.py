@@ -9,10 +9,12 @@ from simfed.device.load import (
     shipped_name,
 )
 from simfed.device.profile import QUANTITIES, ModelWork, Profile, work_size
+from simfed.device.spec import DeviceSpec
 
 __all__ = [
     "QUANTITIES",
     "Device",
+    "DeviceSpec",
     "ModelWork",
     "Processor",
     "Profile",

@@ -13,19 +13,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simfed.device.noise import LognormalNoise, Measured
-from simfed.device.profile import QUANTITIES, Profile, find_quantity, is_free, work_size
+from simfed.device.profile import QUANTITIES, Profile, is_free, work_size
 from simfed.device.quota import Quota
+from simfed.device.spec import (
+    Assumed,
+    Background,
+    CoresSpec,
+    DeviceSpec,
+    Dvfs,
+    Scale,
+    ThermalSpec,
+)
 from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
-from simfed.ground.errors import InputError, check_known
+from simfed.ground.errors import InputError
 from simfed.ground.memo import Memo
 from simfed.ground.method import Work
-from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-
-_PER_QUANTITY = ("assume", "scale")
-_REGIMES = ("speed", "cores", "background", "dvfs", "thermal", "quota")
-_KEYS = (*_REGIMES, "noise", *_PER_QUANTITY, "uncertainty")
-"""What `build_processor` reads."""
+from simfed.schema.distribution import Distribution
 
 _STEPS = ("training", "private")
 """Work that is steps of one after another."""
@@ -153,9 +157,10 @@ class Processor:
 class Device:
     """One client's processor.
 
-    >>> from simfed.device import build_device, load_profile
+    >>> from simfed.device import DeviceSpec, build_device, load_profile
     >>> profile = load_profile("rtx3090-ryzen4800h")
-    >>> device = build_device({"speed": 0.5}, profile, Streams(0), client=3)
+    >>> spec = DeviceSpec(profile=profile.name, speed=0.5)
+    >>> device = build_device(spec, profile, Streams(0), client=3)
     >>> step_s = device.nominal_s("training", model="lenet5", batch=32)
     >>> device.duration_s(step_s, start_at_s=10.0, round=1, phase="training")
     0.009
@@ -258,91 +263,75 @@ _FRESH = ProcessorState()
 
 
 def build_processor(
-    spec: Mapping[str, Plain], profile: Profile, streams: Streams | None = None
+    spec: DeviceSpec, profile: Profile, streams: Streams | None = None
 ) -> Processor:
-    """The processor of a group of clients from plain values.
+    """Return the processor of a group of clients.
 
-    `spec` has the keys of a scenario's `device`, in base units, as
-    `simfed.scenario.device.DeviceSpec` gives them by `plain()`: `speed`, `cores`, `background`,
-    `dvfs`, `thermal`, `quota`, `noise`, `assume`, `scale`, `uncertainty`. Keys that are missing or
-    None are at their defaults. `streams` are the run's: the uncertainty is drawn from them.
+    A speed that is drawn per client is left out: it is no property of the group. `streams` are
+    the run's: the uncertainty is drawn from them.
     Raises: `InputError` for values that do not hang together.
     """
-    options = {key: value for key, value in spec.items() if value is not None and key != "profile"}
-    for key in options:
-        check_known(key, _KEYS, "a key of a device:")
-    for key in _PER_QUANTITY:
-        for quantity in options.get(key, ()):
-            find_quantity(quantity, where=key)
+    speed = 1.0 if isinstance(spec.speed, Distribution) else spec.speed
     regimes = Regimes(
-        speed=options.get("speed", 1.0) * _compute_core_factor(options.get("cores"), profile),
-        load=_build_load(options.get("background")),
-        clock=_build_clock(options.get("dvfs")),
-        thermal=_build_thermal(options.get("thermal")),
-        quota=_build_quota(options.get("quota")),
+        speed=speed * _compute_core_factor(spec.cores, profile),
+        load=_build_load(spec.background),
+        clock=_build_clock(spec.dvfs),
+        thermal=_build_thermal(spec.thermal),
+        quota=None if spec.quota is None else Quota(spec.quota.share, spec.quota.period),
     )
-    if options.get("uncertainty"):
+    if spec.uncertainty:
         if streams is None:
             raise TypeError("uncertainty is drawn from streams")
         profile = profile.drawn(streams)
-    noise = _build_noise(options.get("noise"))
-    return Processor(profile, regimes, noise, options.get("assume", {}), options.get("scale", {}))
+    noise: LognormalNoise | Literal["measured"] | None = None
+    if spec.noise is not None:
+        cv = spec.noise.cv
+        noise = "measured" if cv is None else LognormalNoise(cv)
+    assume, scale = (_list_stated(part) for part in (spec.assume, spec.scale))
+    return Processor(profile, regimes, noise, assume, scale)
 
 
-def build_device(
-    spec: Mapping[str, Plain], profile: Profile, streams: Streams, client: int
-) -> Device:
-    """One client's device; for many clients of a group, build the processor once instead."""
+def build_device(spec: DeviceSpec, profile: Profile, streams: Streams, client: int) -> Device:
+    """Return one client's device; for many of a group, build the processor once instead."""
     return build_processor(spec, profile, streams).client(streams, client)
 
 
-def _build_noise(spec: Mapping[str, Plain] | None) -> LognormalNoise | Literal["measured"] | None:
-    if spec is None:
-        return None
-    return "measured" if spec.get("kind") == "measured" else LognormalNoise(spec["cv"])
+def _list_stated(per_quantity: Assumed | Scale | None) -> dict[str, float]:
+    """Return quantity → number, of those that are stated."""
+    return {name: number for name, number in per_quantity or () if number is not None}
 
 
-def _compute_core_factor(spec: Mapping[str, Plain] | None, profile: Profile) -> float:
+def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:
     if spec is None:
         return 1.0
-    measured = spec.get("measured") or profile.provenance.get("threads")
+    measured = spec.measured or profile.provenance.get("threads")
     if not isinstance(measured, int) or measured < 1:
         allowed = f"the number of cores measured, which profile {profile.name} does not say"
         raise InputError(allowed, where="cores.measured", got=measured)
-    return Cores(spec["count"], measured, spec.get("efficiency", 1.0)).factor
+    return Cores(spec.count, measured, spec.efficiency).factor
 
 
-def _build_load(spec: Plain) -> Load | None:
-    if spec is None or spec == 0:
-        return None
-    if not isinstance(spec, Mapping):
-        return Load((0.0,), (float(spec),))
-    at_s, share = zip(*spec["trace"], strict=True) if spec["trace"] else ((), ())
-    return Load(at_s, share, spec.get("period", math.inf), spec.get("offset") == "random")
-
-
-def _build_clock(spec: Mapping[str, Plain] | None) -> ClockSteps | None:
+def _build_load(spec: Background | None) -> Load | None:
     if spec is None:
         return None
-    steps = spec["steps"]
-    endless = [i for i, step in enumerate(steps) if step.get("lasts") is None]
-    if endless != [len(steps) - 1]:
+    at_s, share = zip(*spec.trace, strict=True) if spec.trace else ((), ())
+    period_s = math.inf if spec.period is None else spec.period
+    return Load(at_s, share, period_s, spec.offset == "random")
+
+
+def _build_clock(spec: Dvfs | None) -> ClockSteps | None:
+    if spec is None:
+        return None
+    lasts_s = tuple(math.inf if step.lasts is None else step.lasts for step in spec.steps)
+    endless = [i for i, step in enumerate(spec.steps) if step.lasts is None]
+    if endless != [len(spec.steps) - 1]:
         allowed = "steps of which all but the last say how long they last"
-        raise InputError(allowed, where="dvfs.steps", got=len(steps))
-    factors = tuple(step["factor"] for step in steps)
-    lasts_s = tuple(step.get("lasts", math.inf) for step in steps)
-    return ClockSteps(factors, lasts_s, spec.get("reset_after", 1.0))
+        raise InputError(allowed, where="dvfs.steps", got=len(spec.steps))
+    return ClockSteps(tuple(step.factor for step in spec.steps), lasts_s, spec.reset_after)
 
 
-def _build_thermal(spec: Mapping[str, Plain] | None) -> Thermal | None:
+def _build_thermal(spec: ThermalSpec | None) -> Thermal | None:
     if spec is None:
         return None
-    throttle_at = spec["throttle_at"]
-    resume_at = spec.get("resume_at", throttle_at)
-    return Thermal(spec["heating"], spec["cooling"], throttle_at, spec["factor"], resume_at)
-
-
-def _build_quota(spec: Mapping[str, Plain] | None) -> Quota | None:
-    if spec is None:
-        return None
-    return Quota(spec["share"], spec.get("period", 0.1))
+    resume_at = spec.throttle_at if spec.resume_at is None else spec.resume_at
+    return Thermal(spec.heating, spec.cooling, spec.throttle_at, spec.factor, resume_at)

@@ -50,12 +50,12 @@ from simfed.schema.distribution import QUANTITIES as DRAWN
 from simfed.schema.distribution import Distribution
 
 if TYPE_CHECKING:
+    from simfed.device.spec import DeviceSpec
     from simfed.fleet.columns import FleetColumn
     from simfed.learn.data.owned import Owned
     from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.record.read import Run
-    from simfed.scenario.device import DeviceSpec
     from simfed.scenario.faults import MessagesSpec, Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
@@ -320,7 +320,7 @@ class Parts:
         return find_profile(name, profile_folders(self._source.parent if self._source else Path()))
 
     def build_processor(self, spec: DeviceSpec) -> Processor:
-        return build_processor(spec.plain(), self._profile_of(spec), self.streams)
+        return build_processor(spec, self._profile_of(spec), self.streams)
 
     def _profile_of(self, spec: DeviceSpec) -> Profile:
         """The device's profile; an empty one where the scenario states the times."""

@@ -30,7 +30,7 @@ from simfed.scenario.presence import OwnPresence
 
 if TYPE_CHECKING:
     from simfed.device import Processor, Profile
-    from simfed.scenario.device import DeviceSpec
+    from simfed.device.spec import DeviceSpec
 
 _SLOWEST_BYTES_PER_S = 125.0
 """Of a link, 1 kbps: below that, and where one transfer takes longer than `_LONGEST_S`, its unit

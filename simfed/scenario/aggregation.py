@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
+from simfed.device.spec import AnyDevice, DeviceSpec
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
-from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.faults import Strike
 from simfed.scenario.options import OfKind
 from simfed.schema.distribution import Distribution

@@ -22,12 +22,12 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.device.spec import AnyDevice
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.net.spec import LinkSpec, NetworkSpec
-from simfed.scenario.device import AnyDevice
 from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate_as
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario

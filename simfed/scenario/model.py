@@ -27,6 +27,7 @@ from pydantic import (
 from simfed.compress.choice import Choice, has_all_pairs, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
+from simfed.device.spec import AnyDevice, DeviceSpec
 from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
@@ -37,7 +38,6 @@ from simfed.ground.vocabulary import IndexCode
 from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice, read_short_form
 from simfed.scenario.dataset import DatasetSpec, Partition
-from simfed.scenario.device import AnyDevice, DeviceSpec
 from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import Plugins

@@ -176,26 +176,6 @@ _FILE_MARK = get_args(File)[1]
 FoundFile = Annotated[File, AfterValidator(os.path.realpath)]
 
 
-def dump_base_units(section: BaseModel, *, without_none: bool = False) -> dict[str, Plain]:
-    """A section's values as mappings and lists, quantities as floats in base units.
-
-    Not `model_dump`, which writes quantities back as text with their units. `without_none`: keys
-    whose value is None are left out, at every level.
-    """
-
-    def convert(value: object) -> Plain:
-        if isinstance(value, BaseModel):
-            return dump_base_units(value, without_none=without_none)
-        if isinstance(value, (list, tuple)):
-            return [convert(item) for item in value]
-        if isinstance(value, dict):
-            return {key: convert(item) for key, item in value.items()}
-        return value
-
-    values = ((key, getattr(section, key)) for key in type(section).model_fields)
-    return {key: convert(x) for key, x in values if x is not None or not without_none}
-
-
 def list_files(
     part: object, annotation: object = None, metadata: Sequence[object] = ()
 ) -> Iterator[str]:

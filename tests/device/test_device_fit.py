@@ -17,7 +17,7 @@ from simfed.calibrate.spread import (
     estimate_typical_spread,
 )
 from simfed.calibrate.starts import add_starts
-from simfed.device import ModelWork, build_processor, load_profile
+from simfed.device import DeviceSpec, ModelWork, build_processor, load_profile
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
 from simfed.device.table import MeasuredRows, Row, read_table
@@ -214,7 +214,9 @@ def test_stretches_of_several_lengths_tell_steps_from_their_beginning_and_whose_
     assert noise.log_sd == pytest.approx(0.03, abs=0.015)
     assert 0.06 < noise.per_step < 0.15
     third = np.array([float(row.rpartition(",")[2]) for row in stretches(rng, 10)]) * 10
-    processor = build_processor({"noise": {"kind": "measured"}}, profile)
+    processor = build_processor(
+        DeviceSpec.model_validate({"profile": "p", "noise": {"kind": "measured"}}), profile
+    )
     whole_s = processor.stretch_s(Work("training", "lenet5", 32, times=10.0))
     assert whole_s == pytest.approx(np.median(third), rel=0.03)
     assert noise.sd_of(10) == pytest.approx(np.std(np.log(third)), rel=0.3)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simfed.device import build_device, build_processor, load_profile
+from simfed.device import DeviceSpec, build_device, build_processor, load_profile
 from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
@@ -27,7 +27,9 @@ def test_four_cores_of_four_fifths_each_do_the_work_of_three_and_two_fifths():
 
 
 def test_a_constant_load_of_a_quarter_takes_four_thirds_of_the_time(profile):
-    device = build_device({"background": 0.25}, profile, Streams(0), 0)
+    device = build_device(
+        DeviceSpec.model_validate({"profile": "p", "background": 0.25}), profile, Streams(0), 0
+    )
     assert device.duration_s(3.0, 17.0, round=1, phase="training") == pytest.approx(4.0, rel=1e-15)
 
 
@@ -164,11 +166,12 @@ def test_more_work_never_ends_sooner(regimes, start_at_s, work_s, more):
 
 
 FULL = {
+    "profile": "p",
     "speed": 0.7,
     "cores": {"count": 4, "measured": 2, "efficiency": 0.5},
-    "background": {"trace": [[0.0, 0.1], [60.0, 0.6]], "period": 100.0, "offset": "random"},
-    "dvfs": {"steps": [{"factor": 0.5, "lasts": 2.0}, {"factor": 1.0}], "reset_after": 5.0},
-    "thermal": {"heating": 30.0, "cooling": 60.0, "throttle_at": 0.6, "factor": 0.5},
+    "background": {"trace": [["0 s", 0.1], ["60 s", 0.6]], "period": "100 s", "offset": "random"},
+    "dvfs": {"steps": [{"factor": 0.5, "lasts": "2 s"}, {"factor": 1.0}], "reset_after": "5 s"},
+    "thermal": {"heating": "30 s", "cooling": "60 s", "throttle_at": 0.6, "factor": 0.5},
     "noise": {"cv": 0.1},
 }
 
@@ -184,7 +187,7 @@ def timeline(device, rounds):
 
 
 def test_every_client_has_its_own_timeline_and_the_same_one_again(profile):
-    processor = build_processor(FULL, profile)
+    processor = build_processor(DeviceSpec.model_validate(FULL), profile)
     first = timeline(processor.client(Streams(0), 0), range(5))
     assert first == timeline(processor.client(Streams(0), 0), range(5))
     assert first != timeline(processor.client(Streams(0), 1), range(5))
@@ -195,4 +198,4 @@ def test_every_client_has_its_own_timeline_and_the_same_one_again(profile):
 def test_a_profile_of_no_threads_does_not_say_how_many_cores_it_was_measured_with(profile, threads):
     odd = replace(profile, provenance={"threads": threads})
     with pytest.raises(InputError, match="does not say"):
-        build_processor({"cores": {"count": 4}}, odd)
+        build_processor(DeviceSpec.model_validate({"profile": "p", "cores": {"count": 4}}), odd)

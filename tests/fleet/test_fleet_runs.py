@@ -11,7 +11,7 @@ import yaml
 
 import simfed
 from simfed.cli import main
-from simfed.device import build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.fleet.columns import Fleet
 from simfed.ground.seeding import Streams
 from simfed.replay.key import learning_key
@@ -79,7 +79,7 @@ def test_drawn_speeds_and_links_give_their_times(here):
             "network": {},
         }
     )
-    processor = build_processor({}, load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h"))
     models = {"small": "lenet5-half", "large": "lenet5"}
     rows = {(0.25, 2.0, 10.0), (0.5, 6.0, 30.0), (1.0, 20.0, 90.0)}
     for row in result.participations.itertuples():

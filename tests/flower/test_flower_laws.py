@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simfed.device import build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.flower.computing import stage_names
 from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
 from simfed.flower.measuring import AppPlay, further_plays, join_counts, take_lesser
@@ -255,7 +255,7 @@ def work():
 def prices(work, config=None, *, start="never", profile="x86-2core-vm"):
     said = []
     charged = WorkPrices(work, {**CONFIG, **(config or {})}, 6, start, said.append)
-    processor = build_processor({}, load_profile(profile))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
     visible = Visible("train", {}, {"num-examples": 150.0}, {}, 5e4, 5e4)
     return (
         lambda client=0, **other: charged.price(other.get("visible", visible), client, processor)
@@ -292,7 +292,7 @@ def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
     price, _ = prices(work, profile=profile)
     law = read_arithmetic(work.kinds[0].seconds)
     plain = law({"num-examples": 150, "local-epochs": 1, "batch-size": 32, "nodes": 6})
-    processor = build_processor({}, load_profile(profile))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
     assert price().work_s == pytest.approx(plain * KERNEL.factor(processor), rel=1e-9)
     if profile == "x86-2core-vm":
         assert KERNEL.factor(processor) == pytest.approx(0.00169486 / 0.002)
@@ -306,7 +306,8 @@ def test_starts_are_charged_as_often_as_the_fleet_says(work):
     never, once, always = map(charged, ("never", "once", "per message"))
     extra = always[0] - never[0]
     assert extra == pytest.approx(
-        2.0 * KERNEL.factor(build_processor({}, load_profile("x86-2core-vm"))), rel=0.05
+        2.0 * KERNEL.factor(build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))),
+        rel=0.05,
     )
     assert always == [never[0] + extra] * 3
     assert once == [never[0] + extra, never[0], never[0] + extra]

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simfed.device import build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.flower.computing import Charge, Coverage, HostSpent, price
 from simfed.flower.flops import count_numbers
 from simfed.flower.metering import Counted, FlopMeter, Pass
@@ -264,7 +264,7 @@ def test_an_exception_in_a_model_leaves_the_meter_in_order():
 
 
 def priced(counted):
-    processor = build_processor({}, load_profile("x86-2core-vm"))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))
     return price(
         Computing(), HostSpent(counted, 0.0), processor=processor, names=["train"], values=dict
     )
@@ -305,7 +305,7 @@ def test_layers_that_only_move_numbers_are_priced_by_their_bytes():
 
 
 def test_a_profile_without_a_law_says_so():
-    processor = build_processor({}, load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h"))
     spent = HostSpent(Counted((Pass(10, 1, 5.0, trained=True),)), 0.0)
     with pytest.raises(InputError, match=r"a profile with a law of training for any model"):
         price(Computing(), spent, processor=processor, names=["train"], values=dict)

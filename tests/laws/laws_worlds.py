@@ -19,13 +19,13 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
+from simfed.device import spec as devices
 from simfed.experiment.checks import check_parts
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import Only, registry
 from simfed.net import spec as network
 from simfed.scenario import Scenario, model, presence, privacy
 from simfed.scenario import dataset as data
-from simfed.scenario import device as devices
 from simfed.scenario.faults import FaultsSpec, MessagesSpec
 from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
 from simfed.scenario.load import validate_scenario

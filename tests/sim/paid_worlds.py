@@ -2,6 +2,7 @@
 
 import sim_worlds as sim
 
+from simfed.device import DeviceSpec
 from simfed.net import Star
 
 STAR = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3, latency_s=0.01)
@@ -45,7 +46,10 @@ def world(recorder=None, rounds=7):
     from simfed.ground.seeding import Streams
 
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain(rounds), down_bytes=100.0))
-    processor = build_processor({"noise": {"cv": 0.3}}, load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(
+        DeviceSpec.model_validate({"profile": "p", "noise": {"cv": 0.3}}),
+        load_profile("rtx3090-ryzen4800h"),
+    )
     devices = [processor.client(Streams(0), client) for client in range(4)]
     return sim.build(
         plain(rounds), star=STAR, devices=devices, workload=Rewarding(sizes), recorder=recorder

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from simfed.device import build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.fleet.tasks import Tasks
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
@@ -108,7 +108,7 @@ def build(
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
     group_of = plain.group_of_client()
     streams = Streams(seed)
-    processor = build_processor({}, load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h"))
     star = star or Star(plain.client_count)
     recorder = recorder or Recorder()
     if workload is None:

@@ -8,7 +8,7 @@ import sim_worlds as sim
 from test_sim_clock import spans
 
 import simfed
-from simfed.device import build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
@@ -163,7 +163,10 @@ def test_a_client_lost_in_the_middle_of_a_unit_is_charged_for_what_it_did(
 
 
 def noisy(units):
-    processor = build_processor({"noise": {"cv": 0.3}}, load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(
+        DeviceSpec.model_validate({"profile": "p", "noise": {"cv": 0.3}}),
+        load_profile("rtx3090-ryzen4800h"),
+    )
     seen = processor.client(Streams(0), 0)
     return [seen.duration_s(1.0, 0.0, round=1, phase=work.quantity, nth=nth) for work, nth in units]
 

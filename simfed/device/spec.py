@@ -19,7 +19,7 @@ from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
-from simfed.schema.distribution import Distribution, DrawnNumber
+from simfed.schema.distribution import DrawnNumber
 from simfed.schema.fields import (
     BelowOne,
     Duration,
@@ -29,7 +29,6 @@ from simfed.schema.fields import (
     PositiveInt,
     WithinOne,
     check_number,
-    dump_base_units,
 )
 from simfed.schema.section import Section, short_for
 
@@ -272,17 +271,6 @@ class DeviceSpec(Section):
     @classmethod
     def _read_count(cls, value: Any) -> Any:
         return {"count": value} if isinstance(value, int) else value
-
-    def plain(self) -> dict[str, Plain]:
-        """Plain values in base units, without what is left at None: the argument of
-        `simfed.device.build_processor`.
-
-        A speed that is drawn per client is left out: it is no property of the group.
-        """
-        plain: dict[str, Plain] = dump_base_units(self, without_none=True)
-        if isinstance(self.speed, Distribution):
-            del plain["speed"]
-        return plain
 
 
 AnyDevice = Annotated[DeviceSpec, short_for("profile", DeviceSpec | str)]

@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 
@@ -19,7 +19,14 @@ from simfed.ground.inputs import check_file, read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import import_file, is_consented
-from simfed.scenario.model import MethodChoice, Scenario, SelectionChoice
+from simfed.scenario.aggregation import RuleChoice
+from simfed.scenario.model import (
+    AttackChoice,
+    MethodChoice,
+    Scenario,
+    SelectionChoice,
+    read_short_kind,
+)
 from simfed.scenario.options import OfKind, list_takers
 from simfed.scenario.policy import PolicySpec
 from simfed.schema.fields import rename_texts
@@ -265,7 +272,7 @@ def _set_value(node: Any, steps: list[str | int], value: Any, path: str) -> None
             raise InputError(f"an index below {len(node)}", where=where, got=step)
         for i in range(len(node)) if step == "*" else [int(step)]:
             if rest:
-                node[i] = _expand_short_form(node[i], rest, "kind")
+                node[i] = _expand_short_form(node[i], rest)
                 _set_value(node[i], rest, value, path)
             else:
                 node[i] = _copy_value(value)
@@ -282,7 +289,7 @@ def _set_value(node: Any, steps: list[str | int], value: Any, path: str) -> None
         targets = [step]
     for key in targets:
         if rest:
-            node[key] = _expand_short_form(node.get(key), rest, _SHORT_FOR.get(key, "kind"))
+            node[key] = _expand_short_form(node.get(key), rest, key)
             _set_value(node[key], rest, value, path)
         else:
             node[key] = _copy_value(value)
@@ -292,12 +299,26 @@ _SHORT_FOR = {"device": "profile", "app": "folder"}
 """Key → the key inside it that a text alone stands for; of all others `kind`."""
 
 
-def _expand_short_form(node: Any, rest: list[str | int], short_for: str) -> Any:
-    """`node` ready to be entered: nothing becomes a mapping, and so does what is written short."""
-    if node is None and isinstance(rest[0], str):
+_SHORT_MAPPINGS: dict[str, Callable[[Any], Any]] = {
+    "rule": RuleChoice.read,
+    "attack": AttackChoice.read,
+    "residuals": read_short_kind,
+    "reference": read_short_kind,
+}
+"""Key → what validation reads `{NAME: value}` with, a kind and its first option."""
+
+
+def _expand_short_form(node: Any, rest: list[str | int], key: str | int = "") -> Any:
+    """Return `node` ready to be entered: nothing, and what is written short, as a mapping."""
+    if not isinstance(rest[0], str):
+        return node
+    if node is None:
         return {}
-    if isinstance(node, str) and isinstance(rest[0], str):
-        return {short_for: node}
+    if isinstance(node, str):
+        return {_SHORT_FOR.get(str(key), "kind"): node}
+    if isinstance(node, dict) and key in _SHORT_MAPPINGS and rest[0] not in ("kind", *node):
+        expanded = _SHORT_MAPPINGS[str(key)](node)
+        return expanded if expanded.get("kind") in node else node
     return node
 
 

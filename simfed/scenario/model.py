@@ -266,7 +266,7 @@ def _read_switch(value: Any) -> Any:
 _DISTILS = OnlyWith("method", "safeguarded")
 
 
-def _read_short_kind(value: Any) -> Any:
+def read_short_kind(value: Any) -> Any:
     """`as-sent` is `{kind: as-sent}`, `{damped: 0.5}` is `{kind: damped, factor: 0.5}`."""
     if isinstance(value, str):
         return {"kind": value}
@@ -311,7 +311,7 @@ class SafeguardSpec(Section):
     residuals: Annotated[
         SerializeAsAny[ResidualsSpec],
         BeforeValidator(
-            _read_short_kind, json_schema_input_type=ResidualsSpec | Literal["restored", "as-sent"]
+            read_short_kind, json_schema_input_type=ResidualsSpec | Literal["restored", "as-sent"]
         ),
         Only("rollback"),
     ] = Field(
@@ -320,7 +320,7 @@ class SafeguardSpec(Section):
     reference: Annotated[
         SerializeAsAny[Reference],
         BeforeValidator(
-            _read_short_kind, json_schema_input_type=Reference | Literal["last-accepted"]
+            read_short_kind, json_schema_input_type=Reference | Literal["last-accepted"]
         ),
         Only("rollback"),
     ] = Field(default=Reference(), description="`last-accepted` or `{running-median: 5}`")

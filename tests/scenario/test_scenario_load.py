@@ -293,6 +293,20 @@ def test_numbers_as_people_write_them(tmp_path):
     assert read_yaml(path) == {"a": 1e5, "b": 2e-3, "c": -1e3, "d": 12, "e": "1e5x"}
 
 
+@pytest.mark.parametrize(
+    ("written", "path", "expected"),
+    [
+        ({"trimmed-mean": 0.1}, "aggregation.rule.share", {"kind": "trimmed-mean", "share": 2}),
+        ({"trimmed-mean": 0.1}, "aggregation.rule.trimmed-mean", {"trimmed-mean": 2}),
+        ({"f": 1}, "aggregation.rule.kind", {"f": 1, "kind": 2}),
+        ("krum", "aggregation.rule.f", {"kind": "krum", "f": 2}),
+    ],
+)
+def test_overrides_enter_what_is_written_short(written, path, expected):
+    changed = apply_overrides({"aggregation": {"rule": written}}, {path: 2}, Scenario)
+    assert changed == {"aggregation": {"rule": expected}}
+
+
 def test_overrides():
     data = {"clients": [{"link": {"up": 1}}, {"device": "d"}], "policy": None}
     done = apply_overrides(

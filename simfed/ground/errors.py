@@ -164,7 +164,8 @@ def unwrap_error(error: Exception) -> Exception:
     """The error that a process raised: SimPy raises a copy in each process that waits for it, made
     from its arguments alone."""
     while type(error.__cause__) is type(error) and error.__cause__.args == error.args:
-        error = error.__cause__
+        copy, error = error, error.__cause__
+        copy.__cause__ = None  # raised where the copy is handled, it would be behind itself
     return error
 
 

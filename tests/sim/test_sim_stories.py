@@ -306,6 +306,8 @@ def goes_astray(client):
         yield from client.send()
 
 
-def test_a_story_that_goes_astray_later_ends_the_run_in_a_sentence():
+def test_a_story_that_goes_astray_later_ends_the_run_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match=r"the story of told: client 0 ends without send\(\)"):
-        simfed.run({**told(goes_astray), "rounds": 3}, time_only=True, progress=False)
+        simfed.run(
+            {**told(goes_astray), "rounds": 3}, tmp_path / "run", time_only=True, progress=False
+        )

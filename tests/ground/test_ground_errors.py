@@ -3,7 +3,17 @@ border."""
 
 import pickle
 
-from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
+import pytest
+import simpy
+
+from simfed.ground.errors import (
+    InputError,
+    InputErrors,
+    RunFailed,
+    did_you_mean,
+    listed,
+    unwrap_error,
+)
 
 
 def test_the_sentence():
@@ -35,3 +45,26 @@ def test_small_words():
     assert listed(["a"]) == "a"
     assert listed(["a", "b", "c"]) == "a, b or c"
     assert did_you_mean("zzz", ["top-k"]) is None
+
+
+def test_what_a_process_raised_is_not_behind_itself():
+    """Whoever follows what is behind an error comes to an end."""
+    env = simpy.Environment()
+
+    def breaks():
+        yield env.timeout(1.0)
+        raise RunFailed("it broke")
+
+    def run():
+        try:
+            env.run()
+        except RunFailed as error:
+            raise unwrap_error(error) from None
+
+    env.process(breaks())
+    with pytest.raises(RunFailed) as raised:
+        run()
+    behind = [raised.value]
+    while behind[-1] is not None and len(behind) < 9:
+        behind.append(behind[-1].__cause__ or behind[-1].__context__)
+    assert len(behind) < 9

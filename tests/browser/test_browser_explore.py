@@ -199,6 +199,8 @@ def test_axe_finds_no_barrier_and_nothing_is_cut(opened, width, scheme):
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
     assert Axe().run(page, options=options).response["violations"] == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    wide = min(width - 30, 230)
+    assert page.locator("#knobs").bounding_box()["width"] > wide
 
 
 def test_the_keyboard_reaches_every_knob(opened):

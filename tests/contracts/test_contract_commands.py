@@ -13,6 +13,7 @@ from functools import cache
 import deploy_worlds
 import pytest
 import typer.main
+import uvicorn
 
 import simfed
 from simfed.cli import main
@@ -213,6 +214,7 @@ READERS = {
 """Command → what stands before each run directory that it reads."""
 
 OPTIONS = {
+    "explore": [["--no-browser"]],
     "timeline": [["--out", "a.json.gz"]],
     "export": [["--to", "csv", "--out", "a.csv"]],
     "report": [["--out", "a.html"]],
@@ -221,6 +223,7 @@ OPTIONS = {
 """What a command is also told; nothing, where it stands not here."""
 
 SLOW_OPTIONS = {
+    "explore": [["--no-browser"]],
     "timeline": [["--out", "a.png"], ["--out", "a.html"]],
     "compare": [["--out", "a.html"]],
     "verify": [["--recompute"]],
@@ -245,6 +248,12 @@ def check(command, options, folder, capsys, into):
         match = NO_NUMBER.search(text)
         assert match is None, text[max(0, match.start() - 80) : match.end() + 40]
     return code
+
+
+@pytest.fixture(autouse=True)
+def nobody_asks(monkeypatch):
+    """The page of `explore` is made, and its server ends at once."""
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
 
 
 def test_the_readers_of_runs_are_known_by_their_arguments():

@@ -472,6 +472,8 @@ def _refusing_others() -> Iterator[None]:
     """Raises: `InputError` for a checkpoint of other code."""
     try:
         yield
+    except InputError:
+        raise
     except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it
         allowed = "a checkpoint of this version of simfed and the same options"
         got = f"{type(error).__name__}: {error}"

@@ -175,6 +175,8 @@ class CheckpointFolder:
             if not isinstance(prefix.bytes, int) or prefix.bytes < 0:
                 raise _make_damage_error(path, f"its journal has {prefix.bytes} bytes")
             return Checkpoint(int(state["round"]), state["facts"], load_file(arrays), prefix)
+        except InputError:
+            raise
         except (*_MALFORMED, SafetensorError) as error:
             raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
         except OSError as error:

@@ -53,6 +53,7 @@ _NOT_RUN = (
     "calibrate",
     "cli",
     "deploy",
+    "explore",
     "flower",
     "report",
     "study",

@@ -88,6 +88,8 @@ class Arrays:
         try:
             with open_file(self.path) as file, zipfile.ZipFile(file) as archive:
                 yield archive
+        except InputError:
+            raise
         except _UNREADABLE as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             reason = reason.partition(": <")[0]  # of a header, an object's address

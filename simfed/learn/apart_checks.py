@@ -19,7 +19,7 @@ from torch import Tensor
 from simfed.compress.codec import Payload
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
-from simfed.ground.method import Field
+from simfed.ground.method import Field, Layout
 from simfed.learn.lowrank import decode
 from simfed.learn.parcel import Part
 
@@ -122,7 +122,7 @@ def check_magnitude(
         of_plan = task.plan.up[name]
         _check_numbers(name, value, most)
         if of_plan.kind == "low-rank":
-            _check_numbers(name, _decode_lowrank(name, value, task), most)
+            _check_numbers(name, _decode_lowrank(name, value, of_plan.layout or ()), most)
         if of_plan.kind == "counts" and bool((value < 0).any()):
             raise InputError("counts of at least 0", where=name, got=f"{float(value.min()):.4g}")
         if of_plan.kind == "buffers" and bool((value[variances] < 0).any()):
@@ -172,12 +172,12 @@ def _check_numbers(name: str, value: Tensor, most: float) -> None:
         raise InputError(f"at most {most:.4g}", where=name, problem=problem)
 
 
-def _decode_lowrank(name: str, value: Tensor, task: Task) -> Tensor:
+def _decode_lowrank(name: str, value: Tensor, shapes: Layout) -> Tensor:
     try:
-        whole, end = decode(value, task.who.size.shapes)
+        whole, end = decode(value, shapes)
     except (ValueError, RuntimeError, IndexError, TypeError) as error:
         raise InputError("factors of each layer", where=name, problem="of other sizes") from error
-    if end != len(value) or len(whole) != task.who.parameters:
+    if end != len(value) or len(whole) != sum(map(math.prod, shapes)):
         raise InputError("factors of each layer", where=name, problem="of other sizes")
     return whole
 

@@ -19,10 +19,10 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, TypeAdapter
 
@@ -43,24 +43,24 @@ _LONGEST_BYTES = 1 << 28
 _Number = Annotated[float, Field(strict=True)]
 _Maybe = _Number | None
 _Size = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-_SHAPES = {
-    kind: TypeAdapter(shape).validate_python
-    for kind, shape in {
-        "up": tuple[_Size, StrictInt | None],
-        "down": tuple[_Size, list[StrictStr]],
-        "merge": tuple[  # as `Outcome.plain` has it
-            StrictInt,
-            StrictBool,
-            StrictStr | None,
-            dict[str, dict[str, _Number]],
-            dict[str, _Number],
-            dict[str, _Number],
-            dict[str, tuple[_Number, _Number]],
-            dict[str, tuple[_Number, _Number, _Maybe]],
-            list[tuple[StrictInt, _Number, _Number, _Number, _Number, _Maybe, _Maybe]],
-        ],
-        "under way": list[tuple[StrictInt, StrictInt, StrictInt, StrictStr]],
-    }.items()
+_TYPES: dict[str, Any] = {
+    "up": tuple[_Size, StrictInt | None],
+    "down": tuple[_Size, list[StrictStr]],
+    "merge": tuple[  # as `Outcome.plain` has it
+        StrictInt,
+        StrictBool,
+        StrictStr | None,
+        dict[str, dict[str, _Number]],
+        dict[str, _Number],
+        dict[str, _Number],
+        dict[str, tuple[_Number, _Number]],
+        dict[str, tuple[_Number, _Number, _Maybe]],
+        list[tuple[StrictInt, _Number, _Number, _Number, _Number, _Maybe, _Maybe]],
+    ],
+    "under way": list[tuple[StrictInt, StrictInt, StrictInt, StrictStr]],
+}
+_SHAPES: dict[str, Callable[[object], object]] = {
+    kind: TypeAdapter(shape).validate_python for kind, shape in _TYPES.items()
 }
 """First words of a label → what raises `ValueError` where that is no answer to it."""
 

@@ -99,6 +99,19 @@ FOUND = {
             ],
         },
     ),
+    "the factors of a student are not of its client's model": (
+        "deployed",
+        {
+            "method": {"kind": "fedkd-mutual"},
+            "prototypes": {"a": {"model": "perceptron"}, "b": {"model": "logistic-regression"}},
+            "rounds": 1,
+            "clients": [
+                {"count": 1, "prototype": name, "device": {**DEVICE, "auxiliary": "10 ms"}}
+                for name in "ab"
+            ],
+            **DENSE,
+        },
+    ),
     "the process that ran a plug-in knows it by the run's copy": (
         "verified",
         {"plugins": ["parts.py"]},

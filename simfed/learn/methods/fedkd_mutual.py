@@ -113,7 +113,12 @@ class FedKDMutual(Method):
             {"student": Field("low-rank", 1 + size.parameters, bounded=True), "buffers": buffers},
             (teacher, teacher._replace(model=size.model, name="student"), self._svd(size)),
             {
-                "update": Field("low-rank", count_most_entries(size.shapes), bounded=True),
+                "update": Field(
+                    "low-rank",
+                    count_most_entries(size.shapes),
+                    bounded=True,
+                    layout=size.shapes,
+                ),
                 "buffers": buffers,
             },
         )

@@ -139,7 +139,9 @@ Node = str
 """Where a unit of work is: `client` (the one that takes part) or `server`."""
 
 CLIENT: Node = "client"
+"""The client that takes part."""
 SERVER: Node = "server"
+"""The server that merges what it sends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,6 +271,9 @@ class Study(Case):
 
     def after(self, out):
         again, _ = in_a_child(lambda: self.command(out))
+        for run in (out / "runs").iterdir():
+            # of whoever was killed when its run was finished: it locks nobody
+            (run / ".lock").unlink(missing_ok=True)
         return ({"again": again} if again != self.expected else {}) | left_over(out / "runs")
 
 

@@ -79,9 +79,11 @@ def of_chart(name: str, spec: Mapping) -> Iterator[Line]:
 
 def of_page(name: str, text: str) -> Iterator[Line]:
     """The charts of a page, and its words but for the manifests, which name this very run, and
-    for the digests of scripts, which are of the libraries that are installed."""
+    for scripts' digests and embedded pictures, which are of the libraries that are installed."""
     (payload,) = re.findall(r'id="payload"[^>]*>([^<]+)<', text)
-    left_out = r"<(script|style)\b.*?</\1>|<pre[^>]*manifest.json.*?</pre>|<meta http-equiv[^>]*>"
+    left_out = (
+        r"<(script|style|svg)\b.*?</\1>|<pre[^>]*manifest.json.*?</pre>|<meta http-equiv[^>]*>"
+    )
     words = re.sub(left_out, "", text, flags=re.DOTALL).replace(simfed.__version__, "VERSION")
     yield from ((f"{name}: words", said) for said in re.sub(r"\s+", " ", words).split("<h"))
     data = json.loads(gzip.decompress(base64.b64decode(payload)))

@@ -19,7 +19,6 @@ MODES = {
     "buffered": {"mode": "buffered", "buffer": 2, "concurrency": 4},
     "asynchronous": {"mode": "asynchronous", "concurrency": 4},
 }
-ASYNCHRONOUS = ("buffered", "asynchronous")
 
 
 def scenario(mode, rounds=8, **changes):

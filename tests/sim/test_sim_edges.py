@@ -177,12 +177,6 @@ CLOUDS = {
     "deadline": {"mode": "deadline", "deadline": "400 ms", "late": "merge"},
     "buffered": {"mode": "buffered", "buffer": 1, "concurrency": 2},
 }
-RESUMED = [
-    ("synchronous", {"merges": 2}),
-    ("deadline", {"mode": "deadline", "deadline": "300 ms", "late": "merge", "merges": 2}),
-    ("buffered", {"mode": "buffered", "buffer": 2, "concurrency": 2, "merges": 2,
-                  "device": DEVICE}),
-]  # fmt: skip
 
 
 @pytest.mark.long

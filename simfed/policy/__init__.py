@@ -1,9 +1,9 @@
-"""Who chooses the compression strategy of a client's round, and what it is paid.
+"""Policies: each client's way of choosing a compression strategy per round.
 
-`Uniform` always plays one arm, `Replay` those of a recorded run; the others learn from their own
-client's rewards: `Ascend`, exponential weights (`Exp3`), upper confidence bounds (`Ucb`) and
-`Thompson`. A policy of your own is one class with
-the methods of `Policy`, checked by `simfed.testing.check_policy`.
+`Uniform` always plays one arm, `Replay` those of a recorded run; the others learn from
+their own client's rewards: `Ascend`, exponential weights (`Exp3`), upper confidence
+bounds (`Ucb`) and `Thompson`. A policy of your own is one class with the methods of
+`Policy`, checked by `simfed.testing.check_policy`.
 """
 
 from simfed.compress.choice import Choice

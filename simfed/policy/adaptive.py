@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import WrittenLevel
@@ -87,6 +88,7 @@ class AdaptiveK(Bandit):
         """The arms at the ends of what it plays."""
         return Choice(strategy, least), Choice(strategy, most)
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         here, there = self._points()
         probes = self._rewards[0] is not None
@@ -126,12 +128,13 @@ class AdaptiveK(Bandit):
         return (self._high - self._low) / math.sqrt(2 * (self._steps + 1))
 
     def _points(self) -> tuple[float, float]:
-        """K, and the other point that it is compared with: at least one entry apart."""
+        """Return K and the other point it is compared with, an entry or more apart."""
         here, apart = self._k, self._delta() / 2
         if not self._within.in_shares:
             here, apart = float(round(here)), max(1.0, float(round(apart)))
         below = here - apart >= self._low or here + apart > self._within.most
         return here, max(here - apart, self._within.least) if below else here + apart
 
+    @override
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)

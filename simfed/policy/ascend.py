@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import listed
@@ -74,6 +75,7 @@ class Ascend(Policy):
         self._average: list[float | None] = [start] * len(self.arms)
         self._rewarded = [0] * len(self.arms)
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         self._pulls += 1
         left = sum(self._slots_left)
@@ -95,6 +97,7 @@ class Ascend(Policy):
         probability = epsilon / len(utilities) + (1 - epsilon) * (at == best)
         return Pull(self.arms[at], "explore" if explores else "exploit", probability)
 
+    @override
     def update(self, pull: Pull, reward: float) -> None:
         if pull.choice == "forced":
             return
@@ -110,12 +113,14 @@ class Ascend(Policy):
             step = 1 / self._rewarded[at] if isinstance(self.ema, str) else self.ema
             self._average[at] = (1 - step) * value + step * reward
 
+    @override
     def void(self, pull: Pull) -> None:
         if pull.choice == "forced":
             self._pulls += self.count_forced
         elif pull.choice == "warm-up":
             self._slots_left[self.arms.index(pull.arm)] += 1
 
+    @override
     def values(self) -> tuple[float, ...]:
         return tuple(self._value(at) for at in range(len(self.arms)))
 

@@ -1,4 +1,4 @@
-"""What a policy is: one client's way of choosing an arm (a compression strategy) per round."""
+"""The protocol of policies, its records, and bases that implementations share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError, check_known
@@ -45,7 +46,7 @@ class Pull:
     """The level, where the policy sets it itself; else the arm says it, or the scenario's K
     counts."""
     parts: tuple[Pull, ...] = ()
-    """Where strategy and level are chosen apart: the pull of each."""
+    """The pulls of strategy and level where a `Factored` policy chooses them apart."""
 
     def __repr__(self) -> str:
         level = f", k={Level.of(self.k).plain!r}" if self.k is not None else ""
@@ -55,14 +56,14 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one participation took of its client's time, and how its uplink compares."""
+    """The seconds that a participation took of its client, and its uplink's pace."""
 
     downlink_s: float
     work_s: float
-    """Its local work: training and compression."""
+    """The client's local work: training and compression."""
     uplink_s: float
     slack_s: float
-    """How much later its upload could have arrived without delaying the merge."""
+    """Seconds by which the upload could have arrived later without delaying a merge."""
     pace: float = 1.0
     """The rate of its upload over that of the slowest upload that the server settled with it: what
     no client knows by itself."""
@@ -91,70 +92,83 @@ class Policy(Protocol):
 
     arms: tuple[Choice, ...]
     draws: ClassVar[bool] = True
-    """Whether a pull uses the generator that it gets."""
+    """True if a pull uses the generator that it gets."""
     learns: bool
-    """Whether rewards change its choices (if not, a time-only run needs no rewards)."""
+    """True if rewards change later choices; else a time-only run needs no rewards."""
     watches_time: ClassVar[bool] = False
-    """Whether `watch` is to be called."""
+    """True if `watch` is to be called."""
     one_for_all: ClassVar[bool] = False
-    """Whether one object may serve every client, as nothing in it ever changes; a class says it of
-    itself, not of those that extend it."""
+    """True if one object may serve every client because nothing in it changes. A class
+    says it of itself, not of its subclasses."""
     compares_clients: ClassVar[bool] = False
-    """Whether it lives on `Spent.pace`, which says nothing where each merge has one upload."""
+    """True if it depends on `Spent.pace`, which is void where each merge has one
+    upload."""
 
     def pull(self, rng: np.random.Generator) -> Pull:
-        """The arm to play now."""
+        """Return the arm to play now."""
         ...
 
     def update(self, pull: Pull, reward: float) -> None:
-        """The clipped reward of an earlier pull, which was not forced."""
+        """Learn from the clipped reward of an earlier pull that was not forced."""
         ...
 
     def void(self, pull: Pull) -> None:
-        """This pull gets no reward: its upload was lost, dropped or failed, or it was forced."""
+        """Take note that a pull gets no reward.
+
+        Its upload was lost, dropped or failed, or the pull was forced.
+        """
         ...
 
     def watch(self, pull: Pull, spent: Spent) -> None:
-        """What a participation took that arrived, forced ones included; before `update` or
-        `void`."""
+        """Take note of the seconds of a participation that arrived.
+
+        It is called for forced pulls as well, and before `update` or `void`.
+        """
         return
 
     def values(self) -> tuple[float, ...]:
-        """What the next pull would be based on, per arm: utilities (NaN: none yet) or
-        probabilities."""
+        """Return per arm what the next pull is based on.
+
+        These are utilities (NaN for an arm that has none yet) or probabilities.
+        """
         ...
 
 
 class Unpaid(Policy):
-    """What policies that neither draw nor look at rewards have in common."""
+    """The base of policies that neither draw nor look at rewards."""
 
     learns = False
     draws = False
 
+    @override
     def update(self, pull: Pull, reward: float) -> None:
         pass
 
+    @override
     def void(self, pull: Pull) -> None:
         pass
 
 
 class Wrapped(Policy):
-    """What policies that stand before another one have in common: its arms, what it shows and what
-    it keeps. How it is asked and told is theirs."""
+    """The base of policies that stand before another one and share its arms and values.
+
+    A subclass has `pull`, `update` and `void` of its own.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.arms, self.learns = policy.arms, policy.learns
 
+    @override
     def values(self) -> tuple[float, ...]:
         return self._policy.values()
 
 
 class Bandit(Policy):
-    """What policies that learn from rewards between two bounds have in common.
+    """The base of policies that learn from rewards between two bounds.
 
-    A subclass has `pull`, `values`, `state`, `restore` and `_learn`, which is told the arm's index,
-    the pull and the reward scaled to [0, 1]. Forced and void pulls change nothing.
+    A subclass has `pull`, `values` and `_learn`, which is told the arm's index, the
+    pull and the reward scaled to [0, 1]. Forced and void pulls change nothing.
     """
 
     learns = True
@@ -167,11 +181,13 @@ class Bandit(Policy):
         if math.isinf(self.high - self.low):
             raise InputError("rewards between two bounds", where="reward_range", got=reward_range)
 
+    @override
     def update(self, pull: Pull, reward: float) -> None:
         if pull.choice != "forced":
             share = (finite_reward(reward) - self.low) / (self.high - self.low)
             self._learn(self.arms.index(pull.arm), pull, share)
 
+    @override
     def void(self, pull: Pull) -> None:
         pass
 
@@ -180,18 +196,23 @@ class Bandit(Policy):
 
 
 def watches(policy: Policy) -> bool:
-    """Whether a policy is told what its participations took; one without the key `watches_time`
-    is not."""
+    """Return whether a policy is told what its participations took.
+
+    A policy without the attribute `watches_time` is not.
+    """
     return bool(getattr(policy, "watches_time", False))
 
 
 def serves_all(policy: Policy) -> bool:
-    """Whether one object serves all clients of a group: its own class says `one_for_all`."""
+    """Return whether one object serves all clients of a group.
+
+    The policy's own class must set `one_for_all`; an inherited value does not count.
+    """
     return bool(vars(type(policy)).get("one_for_all", False))
 
 
 def paces_of(uploads: Iterable[tuple[float, float]]) -> list[float]:
-    """The rate of each upload (bytes, seconds) over that of the slowest among them.
+    """Return the rate of each upload (bytes, seconds) over that of the slowest of them.
 
     >>> paces_of([(100, 2.0), (100, 0.5), (50, 1.0)])
     [1.0, 4.0, 1.0]
@@ -202,7 +223,10 @@ def paces_of(uploads: Iterable[tuple[float, float]]) -> list[float]:
 
 
 def check_arms(arms: Sequence[Choice], *chosen: Choice) -> tuple[Choice, ...]:
-    """`arms` as a tuple: at least one, each once, `chosen` among them; else `InputError`."""
+    """Return `arms` as a tuple; raise `InputError` unless they are valid.
+
+    There must be at least one arm, each once, and each of `chosen` among them.
+    """
     arms = tuple(arms)
     if not arms or len(set(arms)) != len(arms):
         raise InputError("at least one arm, each once", got=list(map(str, arms)))
@@ -212,15 +236,16 @@ def check_arms(arms: Sequence[Choice], *chosen: Choice) -> tuple[Choice, ...]:
 
 
 def check_option(name: str, value: object, holds: bool, allowed: str) -> None:
-    """`InputError` about the option `name` of a constructor unless it `holds` (NaN never does)."""
+    """Raise `InputError` about a constructor's option `name` unless it `holds`."""
     if not holds:
         raise InputError(allowed, where=name, got=value)
 
 
 def finite_reward(reward: float) -> float:
-    """`reward` as a float; `InputError` where it is not a finite number.
+    """Return `reward` as a float; raise `InputError` where it is not a finite number.
 
-    A NaN would make every later comparison false and so freeze the policy without a word.
+    A NaN would make every later comparison false and so freeze the policy without a
+    word.
     """
     if not math.isfinite(reward):
         raise InputError("a finite reward", got=float(reward), hint="has the learning diverged?")

@@ -1,4 +1,4 @@
-"""From a kind and its options, as a scenario gives them, to a policy."""
+"""Builds a policy from the kind and the options that a scenario gives."""
 
 from __future__ import annotations
 
@@ -21,14 +21,21 @@ def build_policy(
     options: Mapping[str, Plain] | None = None,
     factored: bool = False,
 ) -> Policy:
-    """A new policy for one client.
+    """Return a new policy for one client.
 
-    `kind` is a name in the registry of policies; `arms` are choices or their labels; `options` are
-    keywords of its constructor. `factored`: two of the kind, one for codecs and one for levels, see
-    `Factored`. Where many clients are alike, `policy_maker` looks all that up once.
+    Args:
+        kind: a name in the registry of policies.
+        arms: choices or their labels.
+        reward_range: the least and the largest reward, to which rewards are clipped.
+        options: keywords of the policy's constructor.
+        factored: use two policies of the kind, one for codecs and one for levels; see
+        `Factored`.
+
+    Where many clients are alike, `policy_maker` looks all that up once.
 
     Raises:
-        InputError: a name that nobody registered, or options that the constructor refuses.
+        InputError: a name that nobody registered, or options that the constructor
+        refuses.
 
     >>> build_policy("uniform", ("top-k",), options={"strategy": "top-k"}).arms
     (Choice('top-k'),)
@@ -48,7 +55,7 @@ def policy_maker(
     options: Mapping[str, Plain] | None = None,
     factored: bool = False,
 ) -> Callable[[], Policy]:
-    """What makes a policy for one client after another, each as `build_policy` would."""
+    """Return a function that makes one policy after another like `build_policy`."""
     cls, keywords = registry("policy").get(kind), dict(options or {})
 
     def make(arms: Sequence[Choice]) -> Policy:

@@ -1,4 +1,4 @@
-"""What policies that set K from what a participation took have in common."""
+"""The base of policies that set K from the seconds of a participation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level, WrittenLevel
@@ -44,17 +45,19 @@ class Clocked(Unpaid):
         """The arms at the ends of what it plays."""
         return Choice(strategy, least), Choice(strategy, most)
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         return Pull(self.strategy, "fixed", k=self._within.level(self._k))
 
     def watch(self, pull: Pull, spent: Spent) -> None:
-        """Move K by what a participation took."""
+        """Move K by the seconds that a participation took."""
         if pull.choice != "forced" and pull.k is not None:
             self._k = self._within.clamp(self._next(Level.of(pull.k).amount, spent))
 
     def _next(self, k: float, spent: Spent) -> float:
-        """K after a participation with `k`; it is kept in the interval."""
+        """Return K after a participation with `k`; the caller clamps it."""
         raise NotImplementedError
 
+    @override
     def values(self) -> tuple[float, ...]:
         return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)

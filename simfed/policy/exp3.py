@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.policy.base import Bandit, Pull, check_option
@@ -45,6 +46,7 @@ class Exp3(Bandit):
         self.mixing = mixing
         self._log_weights = [0.0] * len(self.arms)
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         probabilities = self.values()
         at = int(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right"))
@@ -55,6 +57,7 @@ class Exp3(Bandit):
         step = self.mixing * share / pull.probability / len(self.arms)
         self._log_weights[at] += step
 
+    @override
     def values(self) -> tuple[float, ...]:
         largest = max(self._log_weights)
         weights = [math.exp(log_weight - largest) for log_weight in self._log_weights]

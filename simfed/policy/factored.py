@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice, has_all_pairs
 from simfed.ground.errors import InputError
 from simfed.policy.base import Policy, Pull, Reason
 
 _MOST_OF: tuple[Reason, ...] = ("warm-up", "explore", "exploit", "fixed")
-"""What a pull of two parts is called: the first of these that one of them is."""
+"""The reasons of a pull of two parts, most important first: the pull has the first that
+one of its parts has."""
 
 
 class Factored(Policy):
@@ -52,6 +54,7 @@ class Factored(Policy):
         self._level = make(tuple(Choice("", level) for level in levels))
         self.arms = (*self._codec.arms, *self._level.arms)
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         parts = [self._codec.pull(rng)]
         if parts[0].arm in self._with_level:
@@ -64,16 +67,19 @@ class Factored(Policy):
             parts=tuple(parts),
         )
 
+    @override
     def update(self, pull: Pull, reward: float) -> None:
         for policy, part in zip(self._both, pull.parts, strict=False):
             policy.update(part, reward)
 
+    @override
     def void(self, pull: Pull) -> None:
         # a forced pull has no parts, and both may count it
         parts = pull.parts or (pull, pull)
         for policy, part in zip(self._both, parts, strict=False):
             policy.void(part)
 
+    @override
     def values(self) -> tuple[float, ...]:
         return (*self._codec.values(), *self._level.values())
 

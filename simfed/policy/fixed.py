@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
@@ -41,9 +42,11 @@ class Uniform(Unpaid):
         self.arms = offered if chosen is not None else (*offered, Choice.of(strategy))
         self._pull = Pull(chosen or self.arms[-1], "fixed")
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         return self._pull
 
+    @override
     def values(self) -> tuple[float, ...]:
         return tuple(float(arm == self._pull.arm) for arm in self.arms)
 
@@ -75,6 +78,7 @@ class Replay(Unpaid):
         self._levels = tuple(levels) or (None,) * len(self._recorded)
         self._next = 0
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         if self._next == len(self._recorded):
             raise InputError(
@@ -85,6 +89,7 @@ class Replay(Unpaid):
         self._next += 1
         return Pull(arm, "fixed", k=None if level is None else Level.of(level))
 
+    @override
     def values(self) -> tuple[float, ...]:
         upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None
         return tuple(float(arm == upcoming) for arm in self.arms)

@@ -12,7 +12,7 @@ from simfed.policy.base import check_option
 
 
 class Interval(NamedTuple):
-    """From the least K to the most: both as numbers of entries or both as per cent of a model."""
+    """An interval of K: both ends in numbers of entries or both in % of a model."""
 
     least: float
     most: float
@@ -20,7 +20,10 @@ class Interval(NamedTuple):
 
     @classmethod
     def of(cls, strategy: str, least: WrittenLevel, most: WrittenLevel) -> Interval:
-        """As a policy's options give it. Raises: `InputError` that names the option.
+        """Return the interval that a policy's options describe.
+
+        Raises:
+            InputError: names the option that is wrong.
 
         >>> Interval.of("top-k", 100, 900)
         Interval(least=100.0, most=900.0, in_shares=False)
@@ -44,11 +47,15 @@ class Interval(NamedTuple):
         return math.sqrt(self.least * self.most)
 
     def clamp(self, amount: float) -> float:
-        """`amount`, or the end of the interval beyond which it lies."""
+        """Return `amount`, or the end of the interval beyond which it lies."""
         return min(max(amount, self.least), self.most)
 
     def amount(self, option: str, written: WrittenLevel) -> float:
-        """A level within, in the interval's unit. Raises: `InputError` that names the option."""
+        """Return a level inside the interval, in the interval's unit.
+
+        Raises:
+            InputError: names the option that is wrong.
+        """
         level = _check_level(option, written)
         of_a_kind = (level.kind == "share") == self.in_shares
         inside = of_a_kind and self.least <= level.amount <= self.most
@@ -56,7 +63,7 @@ class Interval(NamedTuple):
         return float(level.amount)
 
     def level(self, amount: float) -> Level:
-        """`amount` of this interval's unit as a level: a share in %, or entries."""
+        """Return `amount` as a level: a share in % or a number of entries."""
         return Level.read(f"{amount!r}%" if self.in_shares else round(amount))
 
 

@@ -1,4 +1,4 @@
-"""What a policy is paid: learning gain per simulated second."""
+"""Rewards of policies: learning gain per simulated second."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def gain(
     local_before: float | None,
     local_after: float | None,
 ) -> float:
-    """ΔL = rho·(kd_before − kd_after) + beta·(local_before − local_after).
+    """Return ΔL = rho·(kd_before − kd_after) + beta·(local_before − local_after).
 
-    A term counts 0 when one of its losses is None: no distillation (FedAvg), or the as-printed
-    credit's first round, which has no earlier local loss.
+    A term counts 0 when one of its losses is None: no distillation (FedAvg), or the
+    as-printed credit's first round, which has no earlier local loss.
 
     >>> gain(0.5, 0.25, 2.0, 1.0, 3.0, 5.0)
     0.0
@@ -31,10 +31,10 @@ def gain(
 def reward(
     gain: float, tau_s: float, clip: tuple[float, float] = (-1.0, 1.0)
 ) -> tuple[float, float]:
-    """(G unclipped, G): gain per simulated second of the client's own training, compression and
-    upload, as it is and clipped to `clip`.
+    """Return the gain per simulated second, as it is and clipped to `clip`.
 
-    Where these took no simulated time at all, the unclipped reward is ±inf (0 for no gain).
+    The seconds `tau_s` are the client's own training, compression and upload. Where
+    these took no simulated time at all, the unclipped reward is ±inf (0 for no gain).
 
     >>> reward(0.002, 0.01)
     (0.2, 0.2)

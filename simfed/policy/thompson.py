@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.policy.base import Bandit, Pull, check_option
@@ -50,6 +51,7 @@ class Thompson(Bandit):
         self._n = [0.0] * len(self.arms)
         self._sum = [0.0] * len(self.arms)
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         means, sds = self.beliefs()
         at = int(np.argmax(rng.normal(means, sds)))
@@ -63,10 +65,11 @@ class Thompson(Bandit):
         self._sum[at] += share
 
     def beliefs(self) -> tuple[list[float], list[float]]:
-        """(means, standard deviations) of the arms' beliefs, on the scale from 0 to 1."""
+        """Return means and standard deviations of the beliefs, scaled to [0, 1]."""
         means = [(0.5 + s) / (1 + n) for n, s in zip(self._n, self._sum, strict=True)]
         return means, [self.sd / math.sqrt(1 + n) for n in self._n]
 
+    @override
     def values(self) -> tuple[float, ...]:
         means, _ = self.beliefs()
         width = self.high - self.low

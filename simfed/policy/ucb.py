@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.policy.base import Bandit, Pull, check_option
@@ -69,6 +70,7 @@ class Ucb(Bandit):
         self._unpaid = [0] * len(self.arms)  # pulls since the arm's last reward
         self._plays: list[tuple[int, float]] = []  # within the window, the oldest first
 
+    @override
     def pull(self, rng: np.random.Generator) -> Pull:
         indices, means = [], []
         log_all = math.log(max(1.0, sum(self._n) + sum(self._unpaid)))
@@ -96,6 +98,7 @@ class Ucb(Bandit):
             self._n[arm] += 1
             self._sum[arm] += reward
 
+    @override
     def values(self) -> tuple[float, ...]:
         width = self.high - self.low
         counted = zip(self._n, self._sum, strict=True)

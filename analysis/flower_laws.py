@@ -32,10 +32,8 @@ from pages import markdown, write_page
 from simfed.device import DeviceSpec, Processor, build_processor, load_profile
 from simfed.flower.laws import MessageRow
 from simfed.flower.measuring import (
-    COUNTING,
     NODES,
     AppPlay,
-    join_counts,
     measure,
     play_all,
     plays_of,
@@ -218,12 +216,8 @@ def measure_apps(folders: Sequence[Path]) -> None:
             print(f"{law.title}: {law.seconds} {law.error}", file=sys.stderr, flush=True)
         new = []
         for play in held_out_plays(config, min(measured.work.nodes)):
-            counts = measured.work.counts
-            rows, failed, _ = play_all([(0, play)], folder, config, tell)
+            rows, failed = play_all([(0, play)], folder, config, tell)
             rows = take_lesser(rows, play_all([(0, play)], folder, config, tell, way="again")[0])
-            if counts:
-                twins, *_ = play_all([(0, play)], folder, config, tell, way=COUNTING)
-                rows = join_counts(rows, twins)
             print(*failed, file=sys.stderr)
             new += compare(folder.name, play, rows, measured.work, meter(folder, play))
         write_rows([*(row for row in read_rows() if row.app != folder.name), *new])

@@ -1,15 +1,17 @@
 """Laws of what an app's messages take, fitted to a few plays of it (needs scipy).
 
-A law is a sum of at most four terms with coefficients of at least 0, fitted to *relative* errors: a
-constant, and products of what can be seen from outside, such as `num_examples * local_epochs`,
-`ceil(num_examples / batch_size)` or `1 / nodes`. Terms are taken up one after the other, as long as
-messages that were left out come out clearly better, and by more than two plays of the same differ;
-of terms that are nearly as good, the one by
-which whole plays that were left out come out best. What a reply and the settings say is tried
-first, counted passes only where that leaves more than `GOOD` of error, bytes last.
+A law is a sum of at most four terms with coefficients of at least 0, fitted to *relative*
+errors: a constant, and products of what can be seen from outside, such as
+`num_examples * local_epochs`, `ceil(num_examples / batch_size)` or `1 / nodes`. Which settings
+may come in, and which way, is read off the plays that vary one alone (`Effect`), so what
+changes nothing is no term by chance. Terms are taken up, exchanged and dropped by the error of
+whole plays that were left out, from a constant up and from all terms down, as a step at a time
+may get stuck. What a reply and the settings say is tried first; bytes only where that leaves
+more than `GOOD` of error.
 
-What is ignored: dependence on an app's state and on its data's values; products of two metrics.
-Rates, losses and other metrics that are no whole numbers cannot size anything and are passed over.
+What is ignored: dependence on an app's state and on its data's values; products of two
+metrics. Rates, losses and other metrics that are no whole numbers cannot size anything and are
+passed over, and so are counters.
 """
 
 from __future__ import annotations
@@ -19,28 +21,44 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 from scipy import optimize
 
 from simfed.device.noise import Measured, fit_noise
-from simfed.flower.workfile import COUNTED, KindLaw, LawError, Visible, select_numbers
+from simfed.flower.workfile import KindLaw, LawError, Visible, select_numbers
 from simfed.ground.arithmetic import read_arithmetic, spell_name
 from simfed.ground.arrays import Bools, Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = ["GOOD", "MessageRow", "fit_kinds", "needs_counts"]
+__all__ = [
+    "GOOD",
+    "Effect",
+    "MessageRow",
+    "estimate_repeat_error",
+    "find_effects",
+    "fit_kinds",
+    "group_kinds",
+]
 
 
 GOOD = 0.05
 """Held-out error below which a law asks for nothing further."""
 _MOST_TERMS = 4
+_MOST_FACTORS = 3
+"""Settings that one term may be multiplied by."""
 _MOST_TEXTS = 12
 """Different values of a text that tells kinds apart; more are names and dates."""
 _SCATTER_FROM = 20
 """Messages from which their scatter is fitted; fewer give a standard deviation alone."""
+_LEAST_EFFECT = 0.05
+"""In log: a setting that changes a kind's seconds by less, over all its sizes, is no size
+of it."""
+_CHANCE = 0.35
+"""A term must mend so much of what plays of the same differ by."""
+_NO_WEIGHT = 1e-3
 _BYTES = ("bytes_down", "bytes_up")
 
 
@@ -53,7 +71,7 @@ class MessageRow:
     run_config: Mapping[str, Plain]
     nodes: int
     work_s: float
-    """Processor seconds, those of child processes included; the lesser of its `repeats`."""
+    """Processor seconds, those of child processes included; the least of its `repeats`."""
     waited_s: float = 0.0
     first: bool = False
     """The first of its kind in its process."""
@@ -63,14 +81,24 @@ class MessageRow:
     """Of a play that was made more than once, the seconds in each."""
     readings: int = 0
     """How often the app read its clock."""
+    clock_speed: float = 1.0
+    """Of the nodes' clocks, beside this machine's processor."""
     values: dict[str, float] = field(init=False, repr=False)
     """What a law may name, as arithmetic spells it."""
 
     def __post_init__(self) -> None:
         values = self.visible.values(self.run_config, self.nodes)
-        spelled = {spell_name(name): value for name, value in values.items()}
-        usable = {n: float(v) for n, v in spelled.items() if _is_name(n) and math.isfinite(v)}
-        object.__setattr__(self, "values", usable)
+        object.__setattr__(self, "values", _spell(values))
+
+    def settings(self) -> dict[str, float]:
+        """Return what was chosen for the play: numbers of its configuration, `nodes`."""
+        chosen = _spell(select_numbers(self.run_config))
+        return {**chosen, "nodes": float(self.nodes), "clock speed": self.clock_speed}
+
+
+def _spell(values: Mapping[str, float]) -> dict[str, float]:
+    spelled = {spell_name(name): float(value) for name, value in values.items()}
+    return {n: v for n, v in spelled.items() if _is_name(n) and math.isfinite(v)}
 
 
 def _is_name(name: str) -> bool:
@@ -79,27 +107,19 @@ def _is_name(name: str) -> bool:
 
 
 def fit_kinds(rows: Sequence[MessageRow]) -> list[KindLaw]:
-    """The laws of all kinds among these messages, those with most work first."""
+    """Return the laws of all kinds among these messages, those with most work first."""
     total_s = sum(row.work_s for row in rows)
-    laws = [_fit_kind(key, group, total_s) for key, group in _group_kinds(rows).items()]
+    laws = [_fit_kind(key, group, total_s) for key, group in group_kinds(rows).items()]
     return sorted(laws, key=lambda law: -law.share)
 
 
-def needs_counts(laws: Sequence[KindLaw]) -> bool:
-    """Whether a kind with much of the work has a law that counted passes may mend."""
-    return any(
-        law.share >= GOOD and (law.error.held_out is None or law.error.held_out > GOOD)
-        for law in laws
-    )
-
-
-# ---- kinds ---------------------------------------------------------------------------------------
+# ---- kinds -------------------------------------------------------------------------
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
-def _group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
-    """Messages by their type and those texts of their configuration that tell kinds apart."""
+def group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
+    """Return messages by their type and those texts that tell kinds apart."""
     by_type: dict[str, list[MessageRow]] = defaultdict(list)
     for row in rows:
         by_type[row.visible.message_type].append(row)
@@ -119,61 +139,136 @@ def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
     return len(texts) == 1 or (len(texts) <= _MOST_TEXTS and 2 * len(texts) <= len(rows))
 
 
-# ---- one kind ------------------------------------------------------------------------------------
+# ---- what a setting does -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
-    text: str
-    """As arithmetic; empty: a constant."""
-    column: Floats
-    """Its value in every row."""
+class Effect:
+    """What one setting, varied alone, does to a kind of message."""
+
+    setting: str
+    seconds: Mapping[float, float]
+    """Value → mean seconds of a message."""
+    noise: float
+    """What plays of the same differ by, in log."""
+
+    @property
+    def sure(self) -> bool:
+        """Whether it does more than chance."""
+        return float(np.ptp(self._logs())) > max(_LEAST_EFFECT, 2 * self.noise)
+
+    @property
+    def ways(self) -> str:
+        """`+` where seconds grow with it, `-` where they shrink, `+-` for both, or neither."""
+        if not self.sure:
+            return ""
+        steps, slack = np.diff(self._logs()), max(_LEAST_EFFECT, self.noise)
+        if (steps > -slack).all():
+            return "+"
+        return "-" if (steps < slack).all() else "+-"
+
+    def _logs(self) -> Floats:
+        ordered = [self.seconds[value] for value in sorted(self.seconds)]
+        return np.log(np.maximum(ordered, 1e-9))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    terms: tuple[_Term, ...]
-    coefficients: Floats
-    errors: Floats
-    """Of messages that were left out, in log."""
-    score: float
-    """Error of messages that were left out, and of their sums per play, in the mean."""
-    held_out: Floats
-    """Errors of the sums of whole plays that were left out; NaN where there is one play."""
+def find_effects(rows: Sequence[MessageRow]) -> list[Effect]:
+    """Return the effect of every setting that plays vary alone, beside the first play."""
+    plays = _group_plays(rows)
+    first = min(plays)
+    base, noise = plays[first][0].settings(), _estimate_noise(rows)
+    seconds: dict[str, dict[float, float]] = {}
+    for own in plays.values():
+        now = own[0].settings()
+        changed = _compare_settings(base, now)
+        if len(changed) == 1:
+            start = {base[changed[0]]: _compare_means(plays[first], plays[first])}
+            effect = seconds.setdefault(changed[0], start)
+            effect[now[changed[0]]] = _compare_means(plays[first], own)
+    return [Effect(name, found, noise) for name, found in seconds.items()]
 
-    def seconds(self) -> Floats:
-        """By the law, in every row."""
-        return _build_design(self.terms) @ self.coefficients
+
+def _group_plays(rows: Sequence[MessageRow]) -> dict[int, list[MessageRow]]:
+    plays: dict[int, list[MessageRow]] = defaultdict(list)
+    for row in rows:
+        plays[row.play].append(row)
+    return plays
+
+
+def _compare_settings(base: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
+    return [name for name, value in base.items() if now.get(name) != value]
+
+
+def _compare_means(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> float:
+    """Return mean seconds of a play's messages in those exchanges that the first play has
+    as well: what grows from round to round is no effect of their number."""
+    common = {row.round for row in base} & {row.round for row in other}
+    pair = [
+        float(np.mean([r.work_s for r in own if not common or r.round in common]))
+        for own in (base, other)
+    ]
+    return float(np.mean([row.work_s for row in base])) * pair[1] / max(pair[0], 1e-9)
+
+
+def estimate_repeat_error(rows: Sequence[MessageRow]) -> float:
+    """Return by how much the two least times of a play differ, in log: their median over
+    plays; 0 where plays were made once."""
+    gaps = []
+    for own in _group_plays(rows).values():
+        fewest = min(len(row.repeats) for row in own)
+        if fewest > 1:
+            sums = np.sort(np.sum([row.repeats[:fewest] for row in own], axis=0))
+            gaps.append(math.log(max(sums[1], 1e-9) / max(sums[0], 1e-9)))
+    return float(np.median(gaps)) if gaps else 0.0
+
+
+def _estimate_noise(rows: Sequence[MessageRow]) -> float:
+    """Return by how much the means of two plays of the same differ, in log."""
+    groups = _gather_samples(rows, _list_amounts(rows))
+    alike = [np.log(sample.times) for sample in groups if len(sample.times) > 1]
+    within = sum(float(np.sum((logs - logs.mean()) ** 2)) for logs in alike)
+    variance = within / max(1, sum(len(logs) - 1 for logs in alike))
+    fewest = min(len(own) for own in _group_plays(rows).values())
+    return math.hypot(estimate_repeat_error(rows), math.sqrt(2 * variance / fewest))
+
+
+# ---- one kind ----------------------------------------------------------------------
 
 
 def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
     firsts = [row for row in rows if row.first]
     later = [row for row in rows if not row.first] or firsts
-    seconds = np.array([max(row.work_s, 1e-9) for row in later])
-    plays = np.array([row.play for row in later])
-    fit = _choose_terms(later, seconds, plays)
-    predicted = np.maximum(fit.seconds(), 1e-12)
-    errors = np.abs(predicted / seconds - 1)
-    text = _format_law(fit)
+    amounts = _list_amounts(later)
+    effects = [e for e in find_effects(later) if not _moves(e.setting, amounts, later)]
+    varied = [name for name in _BYTES if len({row.values[name] for row in later}) > 1]
+    telling = [*(e.setting for e in effects if e.setting in later[0].values), *amounts, *varied]
+    samples = _gather_samples(later, list(dict.fromkeys(telling)))
+    fitter = _Fitter(samples, estimate_repeat_error(later))
+    terms = fitter.choose(_list_tiers(effects, amounts, varied))
+    off = np.expm1(fitter.judge(terms).sums)
+    text = fitter.write(terms)
     law = read_arithmetic(text)
+    seconds = np.array([max(row.work_s, 1e-9) for row in later])
+    predicted = np.array([max(law(row.values), 1e-12) for row in later])
+    errors = np.abs(predicted / seconds - 1)
     extra = [max(0.0, row.work_s - law(row.values)) for row in firsts if later is not firsts]
     waited = float(np.median([row.waited_s for row in later]))
-    unknown = bool(np.isnan(fit.held_out).any())
+    alone = len(set(fitter.plays)) < 2
     return KindLaw(
         message=key[0],
         texts=dict(key[1]),
         seconds=text,
         waits=_round_number(waited) if waited > 0.05 * float(np.median(seconds)) else 0.0,
         first=_round_number(float(np.median(extra))) if extra else 0.0,
-        scatter=_estimate_scatter(seconds / predicted),
-        ranges=_find_ranges(later, set(law.names)),
+        scatter=_estimate_scatter(_compare_alike(samples, seconds / predicted)),
+        ranges=_find_ranges(later, {*law.names, *amounts, "bytes_down"}),
         messages=len(later),
         share=round(sum(row.work_s for row in rows) / max(total_s, 1e-12), 4),
         error=LawError(
             median=_round_number(float(np.median(errors))),
             worst=_round_number(float(errors.max())),
-            held_out=None if unknown else _round_number(float(np.median(fit.held_out))),
-            held_out_worst=None if unknown else _round_number(float(fit.held_out.max())),
+            held_out=None if alone else _round_number(float(np.median(off))),
+            held_out_worst=None if alone else _round_number(float(off.max())),
         ),
     )
 
@@ -191,10 +286,8 @@ def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
 
 
 def _find_ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple[float, float]]:
-    """Of what the law names, what sizes a message, and the bytes that it comes with."""
-    watched = names | set(_list_amounts(rows, varied=False)) | {"bytes_down"}
     columns = {
-        name: [row.values[name] for row in rows if name in row.values] for name in sorted(watched)
+        name: [row.values[name] for row in rows if name in row.values] for name in sorted(names)
     }
     return {
         name: (_round_number(min(column)), _round_number(max(column)))
@@ -203,228 +296,284 @@ def _find_ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple
     }
 
 
-def _choose_terms(rows: Sequence[MessageRow], seconds: Floats, plays: Floats) -> _Fit:
-    """Take up terms as long as plays that were left out come out clearly better."""
-    constant = _Term("", np.ones(len(rows)))
-    best = _fit_terms([constant], seconds, plays)
-    chance = _CHANCE * _estimate_repeat_error(rows, plays)
-    pool: list[_Term] = []
-    for tier in _list_tiers(rows):
-        pool += tier
-        while len(best.terms) < _MOST_TERMS and best.score > max(GOOD / 5, chance):
-            better = _find_better_fit(best, pool, seconds, plays)
-            if better is None:
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """Messages of a play that are alike in all that a law may name."""
+
+    play: int
+    values: Mapping[str, float]
+    times: Floats
+
+    @property
+    def seconds(self) -> float:
+        """Their mean, without what a collector of garbage took once."""
+        return float(self.times[self.times <= 1.5 * np.median(self.times)].mean())
+
+
+def _gather_samples(rows: Sequence[MessageRow], names: Sequence[str]) -> list[_Sample]:
+    groups: dict[tuple[float, ...], list[MessageRow]] = defaultdict(list)
+    for row in rows:
+        key = (row.play, *(row.values[name] for name in names))
+        groups[key].append(row)
+    return [
+        _Sample(
+            alike[0].play,
+            alike[0].values,
+            np.array([max(row.work_s, 1e-9) for row in alike]),
+        )
+        for alike in groups.values()
+    ]
+
+
+def _compare_alike(samples: Sequence[_Sample], around_law: Floats) -> Floats:
+    """Return seconds of messages beside those of their play that are alike: by how far the
+    law is off is no chance, and would be drawn anew for every message. Around the law where
+    few are alike."""
+    alike = [sample.times for sample in samples if len(sample.times) > 2]
+    if sum(map(len, alike)) < len(around_law) / 2:
+        return around_law
+    return np.concatenate([times / np.median(times) for times in alike])
+
+
+# ---- terms by whole plays left out -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """How far a law is off plays that were left out."""
+
+    rows: Floats
+    """Of each message, in log."""
+    sums: Floats
+    """Of each play's sum, in log."""
+    score: float
+    """The mean over plays, half of their samples and half of their sums."""
+
+
+class _Fitter:
+    """Chooses the terms of a law."""
+
+    def __init__(self, samples: Sequence[_Sample], noise: float) -> None:
+        """`noise`: what plays of the same differ by, in log."""
+        self._samples = samples
+        self.seconds = np.array([sample.seconds for sample in samples])
+        self.plays = np.array([sample.play for sample in samples])
+        self._counts = [len(sample.times) for sample in samples]
+        self._around = np.log(np.concatenate([s.times / s.seconds for s in samples]))
+        _, place, counts = np.unique(self.plays, return_inverse=True, return_counts=True)
+        self._weights = 1 / np.sqrt(counts[place])  # all plays count alike
+        self._columns = {"1": np.ones(len(samples))}
+        self._chance = _CHANCE * noise
+        self._judged: dict[tuple[str, ...], _Verdict] = {}
+
+    def choose(self, tiers: Iterator[list[str]]) -> list[str]:
+        """Return the terms that plays which were left out come out best by."""
+        best, pool = ["1"], ["1"]
+        for tier in tiers:
+            pool += [text for text in tier if self._add_column(text)]
+            # two ways there, as a step at a time may get stuck
+            for start in (best, self._find_support(pool)):
+                found = self._drop(self._climb(self._drop(start), pool))
+                best = self._find_better(best, [found]) or best
+            if self.judge(best).score <= GOOD:
                 break
+        return best
+
+    def write(self, terms: Sequence[str]) -> str:
+        """Return the law as arithmetic; a term of no weight is not there."""
+        solved = self._solve(terms, np.ones(len(self.seconds), bool))
+        least = _NO_WEIGHT * float(np.median(self.seconds))
+        parts = [
+            f"{number:.5g}" if term == "1" else f"{number:.5g} * {term}"
+            for term, number in zip(terms, solved, strict=True)
+            if number * self._columns[term].max() > least
+        ]
+        return " + ".join(parts) or "0"
+
+    def judge(self, terms: Sequence[str]) -> _Verdict:
+        """Return how far off each play is by the law that is fitted to the others."""
+        key = tuple(sorted(terms))
+        if key not in self._judged:
+            design, predicted = self._build_design(terms), np.empty(len(self.seconds))
+            masks = [self.plays == number for number in np.unique(self.plays)]
+            for out in masks:
+                solved = self._solve(terms, ~out if len(masks) > 1 else out)
+                predicted[out] = np.maximum(design[out] @ solved, 1e-9)
+            off = np.log(predicted / self.seconds)
+            sums = [math.log(predicted[m].sum() / self.seconds[m].sum()) for m in masks]
+            rows = [float(np.abs(off[mask]).mean()) for mask in masks]
+            self._judged[key] = _Verdict(
+                np.abs(np.repeat(off, self._counts) - self._around),
+                np.abs(sums),
+                float(np.mean([*np.abs(sums), *rows])),
+            )
+        return self._judged[key]
+
+    def _add_column(self, text: str) -> bool:
+        """Keep a term's value in every sample; False: it has none, or the same in all."""
+        parsed = read_arithmetic(text)
+        try:
+            column = np.array([parsed(sample.values) for sample in self._samples])
+        except InputError:  # a setting that was 0, a metric that is not always there
+            return False
+        if np.ptp(column) > 0 and column.min() >= 0:
+            self._columns[text] = column
+        return text in self._columns
+
+    def _build_design(self, terms: Sequence[str]) -> Floats:
+        return np.column_stack([self._columns[term] for term in terms])
+
+    def _solve(self, terms: Sequence[str], keep: Bools) -> Floats:
+        """Return coefficients ≥ 0 of the smallest relative errors, wild rows counting
+        less."""
+        relative = self._build_design(terms)[keep] / self.seconds[keep][:, None]
+        scale = np.maximum(relative.max(axis=0), 1e-300)
+        scaled, weights = relative / scale, np.ones(len(relative))
+        for _ in range(3):
+            root = self._weights[keep] * np.sqrt(weights)
+            solved, _ = optimize.nnls(scaled * root[:, None], root)
+            errors = np.abs(scaled @ solved - 1)
+            usual = max(0.01, 1.4826 * float(np.median(errors)))
+            weights = 1 / np.sqrt(1 + (errors / usual) ** 2)
+        return np.asarray(solved / scale)
+
+    def _find_support(self, pool: Sequence[str]) -> list[str]:
+        """Return the terms that a fit of all of them to all plays gives any weight."""
+        solved = self._solve(pool, np.ones(len(self.seconds), bool))
+        return [text for text, number in zip(pool, solved, strict=True) if number > 0] or ["1"]
+
+    def _climb(self, best: list[str], pool: Sequence[str]) -> list[str]:
+        """Take up terms, or exchange one, as long as that is clearly better."""
+        while True:
+            new = [term for term in pool if term not in best]
+            tries = [[*best, term] for term in new if len(best) < _MOST_TERMS]
+            tries += [[term if one == old else one for one in best] for old in best for term in new]
+            better = self._find_better(best, tries)
+            if better is None:
+                return best
             best = better
-        if best.score <= max(GOOD, chance):
-            break
-    # a term of no weight in all plays may take over where one is left out
-    present = [
-        term
-        for term, weighs in zip(best.terms, _weigh_terms(best) > _NO_WEIGHT, strict=True)
-        if weighs
-    ]
-    return _fit_terms(present, seconds, plays) if present else best
 
+    def _drop(self, best: list[str]) -> list[str]:
+        """Leave out what hardly helps, or is beyond the most that a law may have."""
+        while len(best) > 1:
+            each = [[term for term in best if term != old] for old in best]
+            least = min(each, key=lambda terms: self.judge(terms).score)
+            if len(best) <= _MOST_TERMS and self._find_better(least, [best]):
+                break
+            best = least
+        return best
 
-_CHANCE = 1.5
-"""So far above what two plays of the same differ by, an error is worth a term. Of twelve made-up
-kinds that take always as long, with 5 % of chance between plays, 8 get a term at 0, 3 at 1, 2 at
-1.5; laws with true terms are as near at 1.5, and further off at 2."""
-
-
-def _estimate_repeat_error(rows: Sequence[MessageRow], plays: Floats) -> float:
-    """How far apart two times of one play are in the median, in log: what a law need not explain.
-    0 where plays were made once."""
-    if not all(row.repeats for row in rows):
-        return 0.0
-    times = np.maximum([row.repeats for row in rows], 1e-9)
-    sums = np.array([times[plays == number].sum(axis=0) for number in np.unique(plays)])
-    return float(np.median(np.log(sums.max(axis=1) / sums.min(axis=1))))
-
-
-def _find_better_fit(
-    best: _Fit, pool: Sequence[_Term], seconds: Floats, plays: Floats
-) -> _Fit | None:
-    """The best law with a term more; None: none is better by 10 %, by half a percent, and by three
-    standard errors of what it is better."""
-    present = {term.text for term in best.terms}
-    fits = [
-        _fit_terms([*best.terms, term], seconds, plays) for term in pool if term.text not in present
-    ]
-    least = min((fit.score for fit in fits), default=math.inf)
-    if least >= min(0.9 * best.score, best.score - 0.005):
-        return None
-    near = [
-        fit
-        for fit in fits
-        if fit.score <= max(1.1 * least, least + 0.005) and _is_sure(best.errors, fit.errors)
-    ]
-    if not near:
-        return None
-    # of equals the first: nothing tells a line from a parabola where nodes had two numbers
-    return min(
-        near, key=lambda fit: round(fit.score + float(np.nan_to_num(fit.held_out).mean()), 9)
-    )
+    def _find_better(self, best: list[str], tries: list[list[str]]) -> list[str] | None:
+        """Return, of laws that are nearly as good as the best, the shortest; None: none is
+        better by enough, and by more than chance."""
+        verdict, better = self.judge(best), []
+        for terms in tries:
+            own = self.judge(terms)
+            needed = 0.97 * verdict.score
+            if _count_parts(terms) > _count_parts(best):
+                needed = min(0.9 * verdict.score, verdict.score - max(0.004, self._chance))
+                if not _is_sure(verdict.rows, own.rows):
+                    continue
+            if own.score < needed:
+                better.append((own.score, terms))
+        least = min((score for score, _ in better), default=0.0)
+        near = [terms for score, terms in better if score <= 1.05 * least + 0.001]
+        return min(near, key=_count_parts, default=None)
 
 
 def _is_sure(before: Floats, after: Floats) -> bool:
-    """Whether errors fell by more than chance would have it."""
+    """Return whether errors fell by more than chance would have it."""
     gains = before - after
-    # where a law is far off some messages alone, gains differ by more than chance: what is left
-    # then tells how much that is
+    # where a law is far off some messages alone, gains differ by more than chance: what is
+    # left then tells how much that is
     chance = min(float(gains.std()), float(after.std()))
     return float(gains.mean()) > 3 * chance / math.sqrt(len(gains))
 
 
-_FOLDS = 4
+def _count_parts(terms: Sequence[str]) -> tuple[int, int]:
+    return len(terms), sum(len(read_arithmetic(term).names) for term in terms)
 
 
-def _fit_terms(terms: Sequence[_Term], seconds: Floats, plays: Floats) -> _Fit:
-    """Fit to all rows; and to all but some, to see how far off those are."""
-    design = _build_design(terms)
-
-    def without(out: Bools) -> Floats:
-        """Seconds of the rows under the mask, by the law that is fitted to the others."""
-        coefficients = _fit_coefficients(design[~out], seconds[~out])
-        return np.asarray(np.maximum(design[out] @ coefficients, 1e-9))
-
-    predicted = np.array(seconds)
-    folds = np.arange(len(seconds)) % _FOLDS
-    for fold in np.unique(folds):
-        if not (folds == fold).all():
-            predicted[folds == fold] = without(folds == fold)
-    numbers = np.unique(plays)
-    masks = [plays == number for number in numbers] if len(numbers) > 1 else []
-    sums = [abs(math.log(predicted[mask].sum() / seconds[mask].sum())) for mask in masks]
-    errors = np.abs(np.log(predicted / seconds))
-    score = np.mean([errors.mean(), np.mean(sums or [0.0])])
-    held_out = [abs(math.log(without(mask).sum() / seconds[mask].sum())) for mask in masks]
-    solved = _fit_coefficients(design, seconds)
-    off = np.expm1(np.array(held_out or [math.nan]))
-    return _Fit(tuple(terms), solved, errors, float(score), off)
+# ---- terms -------------------------------------------------------------------------
 
 
-def _build_design(terms: Sequence[_Term]) -> Floats:
-    return np.column_stack([term.column for term in terms])
-
-
-def _fit_coefficients(design: Floats, seconds: Floats) -> Floats:
-    """Coefficients ≥ 0 of the smallest relative errors, wild rows counting less."""
-    relative = design / seconds[:, None]
-    scale = np.maximum(relative.max(axis=0), 1e-300)
-    scaled, weights = relative / scale, np.ones(len(seconds))
-    for _ in range(3):
-        root = np.sqrt(weights)
-        coefficients, _ = optimize.nnls(scaled * root[:, None], root)
-        errors = np.abs(scaled @ coefficients - 1)
-        usual = max(0.01, 1.4826 * float(np.median(errors)))
-        weights = 1 / np.sqrt(1 + (errors / usual) ** 2)
-    return np.asarray(coefficients / scale)
-
-
-def _format_law(fit: _Fit) -> str:
-    """The law as arithmetic; a term of no weight is not there."""
-    parts = [
-        f"{coefficient:.5g} * {term.text}" if term.text else f"{coefficient:.5g}"
-        for term, coefficient, weight in zip(
-            fit.terms, fit.coefficients, _weigh_terms(fit), strict=True
-        )
-        if weight > _NO_WEIGHT
+def _list_tiers(
+    effects: Sequence[Effect], amounts: Sequence[str], varied: Sequence[str]
+) -> Iterator[list[str]]:
+    """Yield terms by what they ask for, replies and settings before bytes: amounts times
+    settings (epochs), in pieces of a setting (batches), nodes, and pairs of them."""
+    ways = {e.setting: e.ways for e in effects if e.ways and e.setting != "clock speed"}
+    counts = next((len(e.seconds) for e in effects if e.setting == "nodes"), 0)
+    of_nodes = ways.pop("nodes", "")
+    grow = [name for name, way in ways.items() if "+" in way]
+    shrink = [name for name, way in ways.items() if "-" in way]
+    products = [some for n in range(_MOST_FACTORS + 1) for some in combinations(grow, n)]
+    # a power of the nodes that no play has shown to grow would be wild among thousands, and
+    # two numbers of nodes do not tell a line from a parabola
+    nodes = ["nodes", "nodes * nodes"][: counts - 1] if "+" in of_nodes else []
+    heads = [*amounts, *nodes, *(f"ceil({a} / {over})" for a in amounts for over in shrink)]
+    heads += [f"1 / {over}" for over in shrink]
+    if not amounts and "-" in of_nodes:  # what nodes share among them
+        heads += ["1 / nodes", *(f"1 / nodes / {over}" for over in shrink)]
+    yield [
+        " * ".join(parts)
+        for some in products
+        for parts in ([*([head] if head else []), *some] for head in (*heads, ""))
+        if parts and not set(some) & _find_divisors(parts[0])
     ]
-    return " + ".join(parts) or "0"
+    yield [" * ".join((name, *some)) for some in products for name in varied]
+    yield [f"{name} * {amount}" for name in varied for amount in amounts]
 
 
-_NO_WEIGHT = 1e-3
+def _find_divisors(head: str) -> set[str]:
+    """Return what a term is divided by, which may not be among its factors."""
+    return {part.rstrip(")") for part in head.split(" / ")[1:]}
 
 
-def _weigh_terms(fit: _Fit) -> Floats:
-    """The most that each term comes to in any row, beside what a message takes."""
-    most = np.array([term.column.max() for term in fit.terms])
-    return np.asarray(fit.coefficients * most / np.median(fit.seconds()))
-
-
-# ---- terms ---------------------------------------------------------------------------------------
-
-
-def _list_tiers(rows: Sequence[MessageRow]) -> Iterator[list[_Term]]:
-    """Terms by what they ask for: replies and settings, counted passes, bytes; the simplest
-    first."""
-    settings = _list_settings(rows)
-    amounts = _list_amounts(rows, varied=True)
-    yield _make_terms(rows, _list_products(amounts, settings))
-    yield _make_terms(rows, [name for name in COUNTED if _is_varied(rows, name)])
-    sizes = [name for name in _BYTES if _is_varied(rows, name)]
-    yield _make_terms(rows, [*sizes, *(f"{size} * {n}" for size in sizes for n in amounts)])
-
-
-def _list_products(amounts: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """What may size a message, the simplest first: amounts times settings (epochs), or in pieces
-    of a setting (batches), nodes, and pairs of them; without any amount, settings over one another
-    and over `nodes`."""
-    keys = [name for name in settings if name != "nodes"]
-    pairs = [f"{one} * {other}" for one, other in combinations(keys, 2)]
-    texts = [
-        *amounts,
-        *settings,
-        *pairs,
-        *(f"nodes * {name}" for name in keys if "nodes" in settings),
-        *(["nodes * nodes"] if "nodes" in settings else []),
-    ]
-    for amount in amounts:
-        pieces = [f"ceil({amount} / {over})" for over in keys]
-        texts += [f"{amount} * {times}" for times in keys] + pieces
-        texts += [f"{amount} * {pair}" for pair in pairs]
-        texts += [
-            f"{piece} * {t}" for piece, o in zip(pieces, keys, strict=True) for t in keys if t != o
-        ]
-    for over in settings if not amounts else []:
-        others = [name for name in settings if name != over]
-        texts += [f"1 / {over}", *(f"{times} / {over}" for times in others)]
-        texts += [f"{t} / {o} / {over}" for t in others for o in others if t != o and o < over]
-    return texts
-
-
-def _make_terms(rows: Sequence[MessageRow], texts: Sequence[str]) -> list[_Term]:
-    """Those that have a finite value in every row, and not the same in all."""
-    terms = []
-    for text in texts:
-        parsed = read_arithmetic(text)
-        if all(name in row.values for row in rows for name in parsed.names):
-            try:
-                column = np.array([parsed(row.values) for row in rows])
-            except InputError:  # a setting that was 0
-                continue
-            if np.ptp(column) > 0 and column.min() >= 0:
-                terms.append(_Term(text, column))
-    return terms
-
-
-def _is_varied(rows: Sequence[MessageRow], name: str) -> bool:
-    column = {row.values.get(name) for row in rows}
-    return None not in column and len(column) > 1
-
-
-def _list_settings(rows: Sequence[MessageRow]) -> list[str]:
-    """Numbers of the run's configuration that varied between plays, and `nodes`."""
-    names = [spell_name(name) for name in select_numbers(rows[0].run_config)]
-    return [n for n in ("nodes", *names) if _is_name(n) and _is_varied(rows, n)]
-
-
-def _list_amounts(rows: Sequence[MessageRow], *, varied: bool) -> list[str]:
-    """Whole numbers in replies, and in messages' configurations, that may size their work."""
-    names: dict[str, None] = {}
-    for row in rows:
-        asked = select_numbers(row.visible.config)
-        for name in (*row.visible.reply, *asked):
-            if "round" not in name.lower():
-                names.setdefault(spell_name(name))
-    whole = []
+def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
+    """Return whole numbers of replies and of messages' configurations that vary, but for
+    counters."""
+    names = dict.fromkeys(
+        spell_name(name)
+        for row in rows
+        for name in (*row.visible.reply, *select_numbers(row.visible.config))
+    )
+    amounts = []
     for name in names:
-        column = [row.values.get(name) for row in rows]
-        numbers = [value for value in column if value is not None]
-        if len(numbers) < len(rows) or max(numbers) < 2 or (varied and not _is_varied(rows, name)):
-            continue
-        if all(value >= 0 and value.is_integer() for value in numbers):
-            whole.append(name)
-    return whole
+        column = [row.values.get(name, math.nan) for row in rows]
+        whole = all(value >= 0 and value.is_integer() for value in column)
+        if whole and max(column) >= 2 and len(set(column)) > 1 and not _counts(name, rows):
+            amounts.append(name)
+    return amounts
+
+
+def _counts(name: str, rows: Sequence[MessageRow]) -> bool:
+    """Return whether a number is the same at every node of an exchange, and grows by one
+    with each."""
+    longest = 0
+    for own in _group_plays(rows).values():
+        rounds: dict[int, set[float]] = defaultdict(set)
+        for row in own:
+            rounds[row.round].add(row.values[name])
+        if any(len(values) > 1 for values in rounds.values()):
+            return False
+        ordered = [min(rounds[number]) for number in sorted(rounds)]
+        if any(after != before + 1 for before, after in pairwise(ordered)):
+            return False
+        longest = max(longest, len(ordered))
+    return longest > 1
+
+
+def _moves(setting: str, amounts: Sequence[str], rows: Sequence[MessageRow]) -> bool:
+    """Return whether a setting, varied alone, moves an amount: then that is how it sizes
+    work. The number of nodes may do both."""
+    if setting == "nodes":
+        return False
+    plays = _group_plays(rows)
+    base = plays[min(plays)]
+    return any(
+        {row.values[name] for row in own} != {row.values[name] for row in base}
+        for own in plays.values()
+        if _compare_settings(base[0].settings(), own[0].settings()) == [setting]
+        for name in amounts
+    )

@@ -5,8 +5,7 @@ limits, under the simulated clock, with the work really done, and writes down wh
 took and what can be seen of it. Between plays one thing changes: the number of nodes doubles, a
 setting that sizes work doubles, a batch becomes a quarter. So one play says what a message takes,
 and the others how that grows; where work grows with the number of nodes, a play with four times as
-many tells how. Where laws stay off, the same plays are made once more while
-PyTorch's operators are counted: counting slows them down, so the times are those without.
+many tells how.
 
 What is measured is processor time, children's included. What else runs on the machine shows in it
 as far as caches and shared cores go, which makes a whole process slower, and which one is chance;
@@ -30,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simfed.flower.laws import GOOD, MessageRow, fit_kinds, needs_counts
+from simfed.flower.laws import GOOD, MessageRow, fit_kinds
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import Kernel, KindLaw, Visible, WorkFile
 from simfed.ground.children import make_python_command
@@ -40,12 +39,10 @@ from simfed.record.digest import digest_folder
 from simfed.scenario.fleet_file import FleetFile
 
 __all__ = [
-    "COUNTING",
     "NODES",
     "AppPlay",
     "MeasuredApp",
     "further_plays",
-    "join_counts",
     "measure",
     "play_all",
     "play_and_print",
@@ -58,7 +55,6 @@ NODES = 10
 """Of the smallest play, where neither the command nor the app says a number."""
 MOST_ROUNDS = 3
 """Of a play: settings called rounds are lowered to it."""
-COUNTING = "counting operators"
 _PLAYS = 7
 _THREADS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
 _NO_SIZE = re.compile(
@@ -155,7 +151,7 @@ def measure(
     components, config = describe(folder, overrides)
     smallest = nodes or min(read_stated_nodes(folder), default=NODES)
     plays = plays_of(config, overrides, smallest)[:runs]
-    rows, left_out, countable = _play_twice(list(enumerate(plays)), folder, config, tell)
+    rows, left_out = _play_twice(list(enumerate(plays)), folder, config, tell)
     done = {row.play for row in rows}
     if 0 not in done:
         raise RunFailed(f"the app cannot be measured, as its first play failed: {left_out[0]}")
@@ -166,13 +162,9 @@ def measure(
     more = further_plays(rows, laws, plays[0])[: runs - len(plays)]
     if more:
         numbered = list(enumerate(more, len(plays)))
-        further, failed, _ = _play_twice(numbered, folder, config, tell)
+        further, failed = _play_twice(numbered, folder, config, tell)
         plays, rows, left_out = [*plays, *more], [*rows, *further], [*left_out, *failed]
         laws, done = fit_kinds(rows), {row.play for row in rows}
-    if countable and needs_counts(laws):
-        again = [(number, plays[number]) for number in sorted(done)]
-        rows = join_counts(rows, play_all(again, folder, config, tell, way=COUNTING)[0])
-        laws = fit_kinds(rows)
     tell("the kernel, a gradient of lenet5")
     kernel, machine = time_kernel()
     tell("imports of the client app")
@@ -232,13 +224,13 @@ def _run_python(
 
 def _play_twice(
     plays: Sequence[tuple[int, AppPlay]], folder: Path, config: Mapping[str, Plain], tell: Tell
-) -> tuple[list[MessageRow], list[str], bool]:
+) -> tuple[list[MessageRow], list[str]]:
     """What `play_all` says of these plays, each made again after all others: the lesser times."""
-    rows, left_out, countable = play_all(plays, folder, config, tell)
+    rows, left_out = play_all(plays, folder, config, tell)
     done = {row.play for row in rows}
     again = [(number, play) for number, play in plays if number in done]
     rows = take_lesser(rows, play_all(again, folder, config, tell, way="again")[0])
-    return rows, left_out, countable
+    return rows, left_out
 
 
 def play_all(
@@ -248,20 +240,17 @@ def play_all(
     tell: Tell,
     *,
     way: str = "",
-) -> tuple[list[MessageRow], list[str], bool]:
-    """(the messages of plays, a sentence for each play that failed, whether the app uses PyTorch,
-    whose operators can be counted); `way`: what to say of these plays, which are counted if it is
-    `COUNTING`."""
+) -> tuple[list[MessageRow], list[str]]:
+    """(the messages of plays, a sentence for each play that failed); `way`: what to say of these
+    plays."""
     rows: list[MessageRow] = []
     left_out: list[str] = []
-    countable = False
     for place, (number, play) in enumerate(plays, 1):
         tell(f"play {place} of {len(plays)}: {play.changes}{way and ', '}{way}")
         job = {
             "folder": str(folder.resolve()),
             "overrides": play.overrides,
             "nodes": play.nodes,
-            "counts": way == COUNTING,
             "clock_speed": play.clock_speed,
         }
         code = "from simfed.flower.measuring import play_and_print; play_and_print()"
@@ -278,9 +267,8 @@ def play_all(
         said = json.loads(text)
         if not said["messages"]:
             left_out.append(f"{play.changes}: no message was worked on without an error")
-        countable |= said["torch"]
-        rows += _read_rows(said["messages"], number, play.nodes, seen)
-    return rows, left_out, countable
+        rows += _read_rows(said["messages"], number, play, seen)
+    return rows, left_out
 
 
 def play_and_print() -> None:
@@ -321,21 +309,20 @@ def play_and_print() -> None:
             "computing": {"kind": "declared", "seconds": "1 s"},
         }
     )
-    watch = Watch(tell, counts=job["counts"], clock_speed=job["clock_speed"])
+    watch = Watch(tell, clock_speed=job["clock_speed"])
     options = {"run_config": job["overrides"], "progress": False, "watch": watch}
     try:
         run_folder(job["folder"], fleet, **options)
     except SimfedError as error:
         sys.exit(str(error))
-    said = {"messages": messages, "torch": "torch" in sys.modules}
-    Path(out).write_text(json.dumps(said), encoding="utf-8")
+    Path(out).write_text(json.dumps({"messages": messages}), encoding="utf-8")
 
 
 _VISIBLE = ("message_type", "config", "reply", "counted", "downlink_bytes", "uplink_bytes")
 
 
 def _read_rows(
-    messages: Sequence[Mapping[str, Plain]], play: int, nodes: int, config: Mapping[str, Plain]
+    messages: Sequence[Mapping[str, Plain]], number: int, play: AppPlay, config: Mapping[str, Plain]
 ) -> Iterator[MessageRow]:
     """The messages of one play; the first of each type and texts is one that began a process."""
     begun: set[tuple[str, str]] = set()
@@ -343,7 +330,10 @@ def _read_rows(
         visible = Visible(**{name: message[name] for name in _VISIBLE})
         kind = visible.message_type, json.dumps(visible.texts, sort_keys=True)
         times = {name: message[name] for name in ("work_s", "waited_s", "readings", "round")}
-        yield MessageRow(play, visible, config, nodes, first=kind not in begun, **times)
+        first, speed = kind not in begun, play.clock_speed
+        yield MessageRow(
+            number, visible, config, play.nodes, first=first, clock_speed=speed, **times
+        )
         begun.add(kind)
 
 
@@ -361,14 +351,6 @@ def take_lesser(rows: Sequence[MessageRow], again: Sequence[MessageRow]) -> list
         )
         for row, twin in zip(rows, again, strict=True)
     ]
-
-
-def join_counts(rows: Sequence[MessageRow], counted: Sequence[MessageRow]) -> list[MessageRow]:
-    """Times of the first plays with counts of the second; plays that took another course keep no
-    counts, and so do all others, as a law needs them everywhere."""
-    if [_read_course(row) for row in rows] != [_read_course(row) for row in counted]:
-        return list(rows)
-    return [replace(row, visible=twin.visible) for row, twin in zip(rows, counted, strict=True)]
 
 
 def _read_course(row: MessageRow) -> tuple[int, str]:

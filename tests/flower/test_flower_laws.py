@@ -9,15 +9,25 @@ import pytest
 
 from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.flower.computing import stage_names
-from simfed.flower.laws import MessageRow, fit_kinds, needs_counts
-from simfed.flower.measuring import AppPlay, further_plays, join_counts, take_lesser
+from simfed.flower.laws import MessageRow, fit_kinds
+from simfed.flower.measuring import AppPlay, further_plays, take_lesser
 from simfed.flower.workfile import Kernel, Visible, WorkFile, WorkPrices, load_work, write_work
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, InputErrors
 
 KERNEL = Kernel(parameters=61706, flops=2263920.0, seconds=0.002)
 CONFIG = {"local-epochs": 1, "batch-size": 32, "learning-rate": 0.1, "model": "small"}
-PLAYS = [(4, {}), (8, {}), (4, {"local-epochs": 2}), (4, {"batch-size": 8})]
+PLAYS = [
+    (4, {}),
+    (4, {"local-epochs": 2}),
+    (4, {"local-epochs": 4}),
+    (4, {"batch-size": 64}),
+    (4, {"batch-size": 8}),
+    (8, {}),
+    (16, {}),
+    (8, {"local-epochs": 4, "batch-size": 8}),
+    (8, {"local-epochs": 2, "batch-size": 64}),
+]
 
 
 def seconds(samples, epochs, batch):
@@ -26,7 +36,7 @@ def seconds(samples, epochs, batch):
 
 
 def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, scatter=0.03):
-    """The messages of four plays, each of three on every node."""
+    """The messages of all plays, each of three on every node."""
     rng, rows = np.random.default_rng(1), []
     for number, (nodes, changes) in enumerate(PLAYS):
         config = {**CONFIG, **changes}
@@ -41,17 +51,8 @@ def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, sca
                 work_s = nominal_s * np.exp(scatter * rng.standard_normal()) + (
                     0.5 if not turn else 0
                 )
-                rows.append(MessageRow(number, visible, config, nodes, work_s, 0.0, not turn))
+                rows.append(MessageRow(number, visible, config, nodes, work_s, 0.0, not turn, turn))
     return rows
-
-
-def test_counts_are_those_of_plays_that_took_the_same_course():
-    rows = played()
-    counted = [replace(row, visible=replace(row.visible, uplink_bytes=9.0)) for row in rows]
-    assert {row.visible.uplink_bytes for row in join_counts(rows, counted)} == {9.0}
-    assert [row.work_s for row in join_counts(rows, counted)] == [row.work_s for row in rows]
-    assert join_counts(rows, counted[::-1]) == rows
-    assert join_counts(rows, counted[:-1]) == rows
 
 
 def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
@@ -66,7 +67,7 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
     assert law.first == pytest.approx(0.5, rel=0.05)
     assert law.share == 1.0
     assert law.noise.log_sd == pytest.approx(0.03, rel=0.3)
-    assert law.ranges["num_examples"] == (100.0, 230.0)
+    assert law.ranges["num_examples"] == (50.0, 230.0)
     assert "train_loss" not in law.ranges
 
 
@@ -76,21 +77,65 @@ def test_what_does_not_grow_is_a_constant_and_chance_no_term():
     assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.05)
 
 
-def test_a_play_that_chance_made_slow_is_no_law():
+@pytest.mark.parametrize("seed", range(4))
+def test_a_play_that_chance_made_slow_is_no_law(seed):
     """What two plays of the same differ by is not explained by the settings of one of them."""
-    rng = np.random.default_rng(4)
-    factors = np.exp(0.15 * rng.standard_normal((len(PLAYS), 2)))  # of whole processes
-
-    def rows(number):
-        for row in played(lambda *_: 0.2, scatter=0.02):
-            yield replace(row, work_s=row.work_s * factors[row.play, number])
-
-    first, second = list(rows(0)), list(rows(1))
-    assert fit_kinds(first)[0].names  # one play of each: its settings seem to explain it
+    rng = np.random.default_rng(seed)
+    factors = np.exp(0.15 * np.abs(rng.standard_normal((len(PLAYS), 2))))  # of whole processes
+    first, second = (
+        [
+            replace(row, work_s=row.work_s * factors[row.play, number])
+            for row in played(lambda *_: 0.2, scatter=0.02)
+        ]
+        for number in (0, 1)
+    )
     (law,) = fit_kinds(take_lesser(first, second))
     assert law.names == frozenset()
-    assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.1)
+    assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.15)
     assert [row.work_s for row in take_lesser(first, second[1:])] == [row.work_s for row in first]
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3, 1.7])
+def test_repeats_that_differ_do_not_hide_a_law(slower):
+    """Another process made the repeat of each play slower: the lesser time is the work's."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for play, nodes in enumerate((4, 8)):
+        for number in range(2 * nodes):
+            samples = 3200 // nodes
+            work_s = 1e-3 * samples * (1 + 0.03 * rng.standard_normal())
+            visible = Visible("train", {}, {"num-examples": samples})
+            more = {"round": number // nodes, "repeats": (work_s, work_s * slower)}
+            rows.append(MessageRow(play, visible, CONFIG, nodes, work_s, first=not number, **more))
+    (law,) = fit_kinds(rows)
+    assert law.names == {"num_examples"}
+    assert read_arithmetic(law.seconds)({"num_examples": 600}) == pytest.approx(0.6, rel=0.02)
+
+
+def test_terms_that_help_only_together_are_found():
+    """A step at a time from a constant finds none of three: the way down from all does."""
+
+    def cost(samples, epochs, batch):
+        return 0.05 + epochs * (1e-4 * samples + 1e-3 * np.ceil(samples / batch))
+
+    (law,) = fit_kinds(played(cost, scatter=0.01))
+    price = read_arithmetic(law.seconds)
+    for samples, epochs, batch in ((120, 3, 48), (60, 2, 12), (400, 1, 16)):
+        values = {"num-examples": samples, "local-epochs": epochs, "batch-size": batch, "nodes": 6}
+        assert price(values) == pytest.approx(cost(samples, epochs, batch), rel=0.06)
+
+
+def test_how_far_a_law_is_off_is_not_drawn_as_chance():
+    """Scatter is that of alike messages of one play, however the law fits other plays."""
+    rows = [
+        MessageRow(play, Visible("train"), {**CONFIG, **changes}, nodes, work_s * np.exp(0.02 * n))
+        for play, (nodes, changes) in enumerate(PLAYS)
+        for work_s in [0.1 if play % 2 else 0.2]  # which nothing that one sees explains
+        for n in np.random.default_rng(play).standard_normal(12)
+    ]
+    (law,) = fit_kinds(rows)
+    assert law.error.worst > 0.2
+    assert law.noise.log_sd == pytest.approx(0.02, rel=0.3)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -152,8 +197,7 @@ def test_work_for_every_other_node_grows_with_them():
     assert price({"nodes": 6, "local-epochs": 3}) == pytest.approx(0.54)
 
 
-@pytest.mark.parametrize(("counts", "off"), [((4, 8), 0.25), ((4, 8, 16), 0.05)])
-def test_work_for_each_pair_of_nodes_grows_with_their_square(counts, off):
+def test_work_for_each_pair_of_nodes_grows_with_their_square():
     """Shares of secure aggregation: one for each other node, of a polynomial as long as there are
     nodes."""
 
@@ -165,21 +209,20 @@ def test_work_for_each_pair_of_nodes_grows_with_their_square(counts, off):
         MessageRow(
             play, Visible("query"), CONFIG, nodes, seconds(nodes) * np.exp(0.02 * rng.normal())
         )
-        for play, nodes in enumerate([*counts, counts[0], counts[0]])
+        for play, nodes in enumerate([4, 8, 16, 4, 4])
         for _ in range(6 * nodes)
     ]
     (law,) = fit_kinds(rows)
     price = read_arithmetic(law.seconds)
     for nodes in (6, 12, 40):
-        assert price({"nodes": nodes}) == pytest.approx(seconds(nodes), rel=off)
+        assert price({"nodes": nodes}) == pytest.approx(seconds(nodes), rel=0.05)
 
 
-@pytest.mark.parametrize("counts", [(4, 8), (4, 8, 16)])
-def test_work_for_each_node_is_no_square(counts):
+def test_work_for_each_node_is_no_square():
     rng = np.random.default_rng(3)
     rows = [
         MessageRow(play, Visible("query"), CONFIG, nodes, s * np.exp(0.02 * rng.normal()))
-        for play, nodes in enumerate([*counts, counts[0], counts[0]])
+        for play, nodes in enumerate([4, 8, 16, 4, 4])
         for s in [0.01 + 0.004 * nodes] * (6 * nodes)
     ]
     (law,) = fit_kinds(rows)
@@ -212,28 +255,6 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
         ("query with stage 'unmask'", 0.1),
     ):
         assert read_arithmetic(laws[title].seconds)({}) == pytest.approx(expected, rel=0.1)
-
-
-def test_counted_passes_are_asked_for_where_replies_say_nothing():
-    """Each node has its own size, which no metric names; the count of its steps does."""
-
-    def rows(*, counted):
-        rng = np.random.default_rng(0)
-        for play, (nodes, changes) in enumerate(PLAYS):
-            for _ in range(nodes):
-                steps = float(rng.integers(3, 60))
-                counts = {"training_passes": steps, "inference_passes": 0.0, "gflops": steps}
-                visible = Visible("train", {}, {}, counts if counted else {}, 1e4, 1e4)
-                config = {**CONFIG, **changes}
-                yield MessageRow(play, visible, config, nodes, 0.02 + 0.004 * steps)
-
-    blind = fit_kinds(list(rows(counted=False)))
-    assert needs_counts(blind)
-    (law,) = fit_kinds(list(rows(counted=True)))
-    assert not needs_counts([law])
-    assert read_arithmetic(law.seconds)({"training_passes": 100, "gflops": 100}) == pytest.approx(
-        0.42
-    )
 
 
 # ---- files and charges ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which compression on which device and link: the rows, figure and tables of analysis/ANSWERS.md.
+"""Which compression on which device and link: the rows, figure and tables of ANSWERS.md.
 
     python analysis/answers.py run [--out studies] [--jobs 2]   # some two hours on two cores
     python analysis/answers.py write                            # from the kept rows, in seconds
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from pages import as_share, in_words, markdown, study_parser, with_interval, write_page
+from pages import in_words, markdown, study_parser, write_page
 
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.reach import find_first_amount
-from simfed.report.statistics import Estimate, Paired, compare_times, estimate_mean
+from simfed.report.statistics import Paired, compare_times
 from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 STUDY = HERE.parent / "scenarios" / "studies" / "answers.yaml"
-ROWS, PAGE, TABLE = HERE / "answers.parquet", HERE / "ANSWERS.md", HERE / "ANSWERS-cells.md"
+ROWS, PAGE = HERE / "answers.parquet", HERE / "ANSWERS.md"
 FIGURE = HERE / "figures" / "answers.png"
 REPORTED, CHOOSING = [0, 1, 2, 3, 4], [100, 101, 102]
 TARGETS = (0.85, 0.93)
@@ -69,61 +69,20 @@ _SHORT = {
 }
 _DEEPEST = 2.0
 """The power of two whose colour is the darkest."""
-_TABLE_HEAD = """# Every cell of the answers
-
-Made by `python analysis/answers.py write` from the kept rows; [ANSWERS.md](ANSWERS.md) says what
-was played. *Use*, and the best level of Top-K, are chosen under seeds 100 to 102; the rest is of
-seeds 0 to 4, with 95 % intervals over them: ratios of times seed by seed; megabytes that a device
-sends, and its joules, when the accuracy was first reached, and what share that is of dense's."""
-_WAYS_HEAD = (
-    "How many times sooner than dense each way was (momentum: what it is with that at the server)"
-)
 RELEVANT = 1.05
 """The smallest ratio of times that is called sooner."""
-
-WORK_W = {
-    "Redmi Note 8": 2.0,
-    "Raspberry Pi 4": 1.4,
-    "Raspberry Pi 5": 2.3,
-    "Jetson Orin Nano": 5.0,
-    "laptop i7-8550U": 12.0,
-    "Tesla V100": 110.0,
-}
-"""Watts above idle while a device works. Assumed: of the right order, measured by nobody here."""
-
-
-class Radio(NamedTuple):
-    """What a link takes from a device: watts while it carries, joules per megabit each way."""
-
-    on_w: float
-    up_j_per_mbit: float
-    down_j_per_mbit: float
-
-
-RADIOS = {
-    "fibre": Radio(0.0, 0.0, 0.0),
-    "Wi-Fi cell": Radio(0.133, 0.283, 0.137),
-    "LTE-like": Radio(1.288, 0.438, 0.052),
-    "DSL": Radio(0.0, 0.0, 0.0),
-    "LTE-M": Radio(0.5, 0.438, 0.052),
-}
-"""Wi-Fi and LTE: Huang et al., "A close examination of performance and power characteristics of 4G
-LTE networks", MobiSys 2012. LTE-M: LTE's with half a watt, assumed. A wire costs the device
-nothing."""
 
 
 # ---- rows ----------------------------------------------------------------------------------------
 
 
 def play(
-    name: str,
-    out: Path,
-    jobs: int | None,
-    changes: Mapping[str, object] | None = None,
-    radios: Mapping[str, Radio] = RADIOS,
+    name: str, out: Path, jobs: int | None, changes: Mapping[str, object] | None = None
 ) -> pd.DataFrame:
-    """The rows of the study with some changes, under all seeds and once more with momentum. name:
-    with what the folders of its runs begin; radios: by the name of the link."""
+    """Return the rows of the study with some changes, under all seeds and once more with momentum.
+
+    name: with what the folders of its runs begin.
+    """
     import pandas as pd
 
     frames = []
@@ -133,21 +92,21 @@ def play(
         (out / f"{name}-momentum", {"seeds": REPORTED, **MOMENTUM}),
     ):
         run_study(STUDY, folder, jobs=jobs, overrides={**(changes or {}), **more})
-        frames.append(rows_of(load_study(folder), radios))
+        frames.append(rows_of(load_study(folder)))
     return pd.concat(frames, ignore_index=True)
 
 
-def rows_of(study: StudyResult, radios: Mapping[str, Radio]) -> pd.DataFrame:
-    """One row per finished run and accuracy: what was spent when it was first reached, else by the
-    end. Bytes and joules are means over the devices. radios: by the name of the link."""
+def rows_of(study: StudyResult) -> pd.DataFrame:
+    """Return one row per finished run and accuracy: what was spent when it was first reached, else
+    by the end. Bytes are what a device sent, a mean over the devices."""
     import pandas as pd
 
     rows = []
     for entry, run in study.finished:
+        sent = run.participations.groupby("round")["uplink_bytes"].sum().cumsum()
+        devices = run.participations["client"].nunique()
         curve = study.curve_of(entry["address"])
-        radio = radios[entry["point"][LINK]]
-        spent = _spent(run.participations, WORK_W[entry["point"][DEVICE]], radio)
-        curve = curve.merge(spent, on="round")
+        curve["sent_bytes"] = curve["round"].map(sent / devices)
         for target in TARGETS:
             row: dict[str, object] = {
                 "device": entry["point"][DEVICE],
@@ -156,27 +115,11 @@ def rows_of(study: StudyResult, radios: Mapping[str, Radio]) -> pd.DataFrame:
                 "seed": entry["seed"],
                 "target": target,
             }
-            for column in ("at_s", "sent_bytes", "joules"):
+            for column in ("at_s", "sent_bytes"):
                 end = float(curve[column].iloc[-1])
                 row[column], row["reached"] = find_first_amount(curve, target, column, end)
             rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
     return pd.DataFrame(rows)
-
-
-def _spent(participations: pd.DataFrame, work_w: float, radio: Radio) -> pd.DataFrame:
-    """`round, sent_bytes, joules` of a device, up to the end of each round."""
-    p = participations
-    mbit_up, mbit_down = (8e-6 * p[f"{way}_bytes"] for way in ("uplink", "downlink"))
-    joules = (
-        work_w * (p["training_s"] + p["compression_s"])
-        + radio.on_w * (p["uplink_s"] + p["downlink_s"])
-        + radio.up_j_per_mbit * mbit_up
-        + radio.down_j_per_mbit * mbit_down
-    )
-    spent = p[["round"]].assign(sent_bytes=p["uplink_bytes"], joules=joules)
-    sums = spent.groupby("round").sum() / p["client"].nunique()
-    running: pd.DataFrame = sums.cumsum().reset_index()
-    return running
 
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -198,24 +141,15 @@ class Answer(NamedTuple):
     """The way chosen; `dense` where none is clearly sooner."""
     plain: str
     """The same among ways without momentum."""
-    as_soon: tuple[str, ...]
-    """Other ways that are not clearly later."""
     over_dense: dict[str, Paired]
     """Way → how many times sooner than sending everything."""
-    over_one_percent: Paired
-    """The way chosen against Top-K at 1 %."""
     rival: Paired
     """8 bits with momentum at the server against DGC."""
-    sent_bytes: Estimate
-    sent_share: Paired
-    """How many times less than `dense` sends."""
-    joules: Estimate
-    joules_share: Paired
 
 
 def times_of(rows: pd.DataFrame, spent: str = "at_s") -> Times:
-    """When each way was at the accuracy, of one cell and accuracy; or what else of a column it had
-    spent by then."""
+    """Return when each way was at the accuracy, of one cell and accuracy; or what else of a column
+    it had spent by then."""
     times: Times = {}
     for way, seed, *time in rows[["arm", "seed", spent, "reached"]].itertuples(index=False):
         times.setdefault(way, {})[seed] = (time[0], time[1])
@@ -241,30 +175,16 @@ def answers(rows: pd.DataFrame) -> list[Answer]:
         over_dense = {way: compare_ways(times, way, "dense") for way in times}
         bests = (best_way(chosen, some) for some in (ways, [way for way in ways if way != DGC]))
         use, plain = (best if over_dense[best].verdict > 0 else "dense" for best in bests)
-        as_soon = tuple(
-            way for way in ways if way != use and compare_ways(times, use, way).verdict <= 0
-        )
-        spent = {column: times_of(reported, column) for column in ("sent_bytes", "joules")}
-        used = {
-            column: estimate_mean([amount for amount, _ in by_way[use].values()])
-            for column, by_way in spent.items()
-        }
         cells.append(
             Answer(
-                str(device),
-                str(link),
-                float(target),
-                level,
-                use,
-                plain,
-                as_soon,
-                over_dense,
-                compare_ways(times, use, "top-k@1%"),
-                compare_ways(times, RIVAL, DGC),
-                used["sent_bytes"],
-                compare_ways(spent["sent_bytes"], use, "dense"),
-                used["joules"],
-                compare_ways(spent["joules"], use, "dense"),
+                device=str(device),
+                link=str(link),
+                target=float(target),
+                level=level,
+                use=use,
+                plain=plain,
+                over_dense=over_dense,
+                rival=compare_ways(times, RIVAL, DGC),
             )
         )
     return cells
@@ -319,62 +239,6 @@ def rival_in_words(cell: Answer) -> str:
     """How many times sooner than DGC 8 bits with momentum are; in bold where that is clear."""
     text = f"{in_words(cell.rival)}×"
     return f"**{text}**" if cell.rival.verdict > 0 else text
-
-
-def long_table(cells: Sequence[Answer]) -> str:
-    """Every cell: what to use, what is as soon, and what it costs."""
-    head = ["accuracy", "link", "device", "use", "not clearly later", "sooner than dense"]
-    head += ["sooner than Top-K 1 %", "MB sent", "of dense's", "joules", "of dense's"]
-    lines = [[*head, "8 bit, server momentum: sooner than dense"]]
-    for cell in cells:
-        use = cell.use
-        lines.append(
-            [
-                f"{cell.target:.0%}",
-                cell.link,
-                cell.device,
-                name_of(use),
-                ", ".join(name_of(way) for way in cell.as_soon) or "–",
-                "–" if use == "dense" else f"{with_interval(cell.over_dense[use])}×",
-                "–" if use == "top-k@1%" else f"{with_interval(cell.over_one_percent)}×",
-                _amount(cell.sent_bytes, 1e6),
-                "–" if use == "dense" else as_share(cell.sent_share),
-                _amount(cell.joules),
-                "–" if use == "dense" else as_share(cell.joules_share),
-                f"{with_interval(cell.over_dense[RIVAL])}×",
-            ]
-        )
-    return markdown(lines)
-
-
-def cells_page(cells: Sequence[Answer]) -> str:
-    momentum = (
-        f"## DGC beside momentum at {target:.0%}\n\nHow many times sooner than DGC at 1 % 8 bits "
-        f"with momentum at the server are; in bold where that is clear.\n\n"
-        f"{short_table(cells, target, rival_in_words)}"
-        for target in TARGETS
-    )
-    ways = (
-        f"## Every way at {target:.0%}\n\n{_WAYS_HEAD}.\n\n{ways_table(cells, target)}"
-        for target in TARGETS
-    )
-    return "\n\n".join([_TABLE_HEAD, long_table(cells), *ways, *momentum]) + "\n"
-
-
-def _amount(amount: Estimate, unit: float = 1.0) -> str:
-    mean, low, high = (f"{end / unit:,.3g}" for end in (amount.least, amount.low, amount.high))
-    return f"{mean} [{low}, {high}]"
-
-
-def ways_table(cells: Sequence[Answer], target: float) -> str:
-    """Every way in every cell: how many times sooner than dense."""
-    lines = [["link", "device", *(name_of(row) for row in _ROWS)]]
-    for cell in (cell for cell in cells if cell.target == target):
-        ratios = [cell.over_dense[cell.level if row == _LEVEL else row] for row in _ROWS]
-        texts = [with_interval(paired) for paired in ratios]
-        texts[_ROWS.index(_LEVEL)] += f" ({name_of(cell.level).removeprefix('Top-K ')})"
-        lines.append([cell.link, cell.device, *texts])
-    return markdown(lines)
 
 
 @picture_style()
@@ -441,9 +305,7 @@ def main() -> None:
     if arguments.do == "run":
         play("answers", arguments.out, arguments.jobs).to_parquet(ROWS, index=False)
     write_page("answers")
-    cells = answers(read_rows())
-    TABLE.write_text(cells_page(cells), encoding="utf-8")
-    save_picture(answers_figure(cells), FIGURE, dpi=180)
+    save_picture(answers_figure(answers(read_rows())), FIGURE, dpi=180)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ STUDIES = (
     "answers",
     "not_waiting",
     "rivals_figure",
-    "tail_figure",
     "recorded_links",
     "codecs_table",
     "gpu_table",
@@ -37,9 +36,9 @@ STUDIES = (
     "flower_originals",
     "overlap_figure",
     "privacy_figure",
-    "benchmarks.instructions",
-    "benchmarks.private",
-    "benchmarks.long",
+    "instructions",
+    "private",
+    "long",
     "quickstart_tables",
     "robustness_figure",
     "top_k_map",
@@ -47,7 +46,7 @@ STUDIES = (
     "theory_steps",
     "theory_descent",
 )
-"""Modules of this folder and below."""
+"""Modules of this folder and of benchmarks/."""
 
 
 class Study(Protocol):
@@ -60,7 +59,9 @@ class Study(Protocol):
 
 
 def study(name: str) -> Study:
-    """The module of a study."""
+    """Return the module of a study, of this folder or of benchmarks/."""
+    if (folder := str(Path(__file__).parent / "benchmarks")) not in sys.path:
+        sys.path.append(folder)
     return cast("Study", import_module(name))
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from pages import markdown, write_page
 from paper_claims import (
-    CIFAR10,
     CONSTANTS,
     FACTORS,
     FAILS,
@@ -113,7 +112,8 @@ def page_parts() -> dict[str, str]:
 
 def claims_table() -> Table:
     """Return a line per claim, with the comparison that speaks least for it."""
-    table: Table = [("claim", "verdict", "hold / cannot be told / fail", "number", "seeds")]
+    head = ("claim", "verdict", "hold / cannot be told / fail", "left by Holm")
+    table: Table = [(*head, "number", "seeds")]
     for claim in compared():
         check, states = headline(claim), [one.state for one in claim.checks]
         told, short = claim.verdict in STATES, states.count(MISSING)
@@ -125,7 +125,10 @@ def claims_table() -> Table:
         seeds = sorted({min(one.seeds, one.needed) for one in claim.checks})
         span = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))
         needed = f"{span} of {claim.checks[0].needed}"
-        table.append((claim.text, verdict, counts if told else "", number, needed))
+        of = left_by_holm(claim.checks)
+        left = [x for x, state in zip(of, states, strict=True) if state == claim.verdict and x]
+        stay = f"{left.count('stays')} of {len(left)}" if left else ""
+        table.append((claim.text, verdict, counts if told else "", stay, number, needed))
     return table
 
 
@@ -243,7 +246,6 @@ def settings_table() -> Table:
         ("K 10,000", {"k": 10_000}, 0.9),
         *((f"(ρ, β) = {tuple(at.values())}", at, 0.9) for at in WEIGHTS),
         *((f"c = {at['c']}", at, 0.9) for at in CONSTANTS),
-        ("CIFAR-10, K 100,000", CIFAR10, 0.3),
         *((f"LeNets, K {k:,}", {**LENETS, "k": k}, 0.3) for k in (1000, 16_000)),
     ]
     head = ("final accuracy, %", "smaller, larger model, %", "median time", "whole run")
@@ -500,7 +502,6 @@ def facts() -> dict[str, list[str]]:
     top = [r.larger_chose[0] / r.larger_chose.sum() for r in of("ascend").values()]
     larger = partial(end, curve="larger")
     higher = [gap(of("top-k"), of(arm), larger) for arm in FIXED[1:]]
-    apart = [first_apart(r) for a in POLICIES for r in of(a, **CIFAR10).values()]
     return {
         "A round lasts": [f"{1000 * s:.2f} ms at K = {k:,}" for k, s in lengths.items()],
         "Rewards that hit": [
@@ -518,22 +519,7 @@ def facts() -> dict[str, list[str]]:
             *(points(e, 1).replace("+", "") for e in higher),
         ],
         "Fixed strategies end": [f"{fixed_spread(rows().at(k=5000)):.2f} points"],
-        "In every run of ResNet18": [
-            f"{min(a[1] for a in apart):.1g} to {max(a[1] for a in apart):.1g} in",
-            f"by round {', '.join(str(a[0]) for a in apart)}",
-            f"more than {100 * max(a[2] for a in apart):.1f} %",
-        ],
     }
-
-
-def first_apart(run: Any) -> tuple[int, float, float]:
-    """Return by which round both models' distillation losses have exceeded 1, the median of
-    those of the first 25 rounds, and the best accuracy of either after that round."""
-    losses = np.array([run.smaller_kd, run.larger_kd])
-    last = int((losses > 1).argmax(axis=1).max()) + 1
-    after = run.round > last
-    best = max(run.smaller[after].max(), run.larger[after].max())
-    return last, float(np.median(losses[:, :25])), float(best)
 
 
 if __name__ == "__main__":

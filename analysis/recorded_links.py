@@ -1,4 +1,4 @@
-"""The answers on LTE links that somebody recorded: the rows and tables of RECORDED.md.
+"""The answers and the longest rounds on LTE links that somebody recorded: RECORDED.md.
 
     python analysis/recorded_links.py measure FOLDER   # of the traces: recorded_links.csv
     python analysis/recorded_links.py run FOLDER [--out studies] [--jobs 2]    # an hour on one core
@@ -8,31 +8,37 @@ FOLDER holds the traces of Mahimahi (`traces/` of its repository; they are not s
 Winstein, Sivaraman and Balakrishnan recorded with their Saturator for "Stochastic forecasts achieve
 high throughput and low delay over cellular networks" (NSDI 2013), and one of 2016. `measure` keeps
 what their capacities are like. `run` plays scenarios/studies/answers.yaml with these links in place
-of its five, and scenarios/studies/tail.yaml with forty phones that have them.
+of its five, and scenarios/studies/tail.yaml as it is and with forty phones that have them; of the
+latter it keeps a row per round in longest-rounds.parquet.
+
+Quantiles are those of all rounds of an arm. Their intervals redraw seeds, and places in the traces
+at which runs start, both with replacement, and keep a run's rounds together: 95 % of 1,000 draws.
+Ratios of two arms redraw both alike.
 """
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import answers
 import numpy as np
 import pandas as pd
-import tail_figure
 import yaml
 from pages import markdown, write_page
 
+from simfed.ground.arrays import Floats
 from simfed.net.trace_files import read_mahimahi
-from simfed.study import load_study, run_study
+from simfed.study import StudyResult, load_study, run_study
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RECORDED.md"
+LONGEST = HERE.parent / "scenarios" / "studies" / "tail.yaml"
 LINKS, TIMES, ROUNDS = (
     HERE / name
-    for name in ("recorded_links.csv", "recorded-times.parquet", "recorded-tail.parquet")
+    for name in ("recorded_links.csv", "recorded-times.parquet", "longest-rounds.parquet")
 )
 NETWORKS = {
     "AT&T, driving": "ATT-LTE-driving",
@@ -42,14 +48,21 @@ NETWORKS = {
 }
 """Those of which both ways were recorded whole."""
 FLEETS = {
+    "made up": (),
     "all": tuple(NETWORKS),
     "without the outage": tuple(name for name in NETWORKS if name != "AT&T, driving"),
 }
-"""Whose phones the longest rounds are of. The uplink of one recording is silent for 78 s once."""
+"""Whose phones the longest rounds are of: those of the study, or ten on each network. The uplink of
+one recording is silent for 78 s once."""
 DEVICES = ("Redmi Note 8", "Raspberry Pi 5", "Tesla V100")
 LATENCY = "30 ms"
 """Of the answers' LTE-like link: a recorded capacity does not tell it."""
+MOVING = 24
+"""Of the phones of the study, those from here on are on the move: two fifths of the fleet."""
 TAIL_SEEDS = range(20)
+SHARES = (0.5, 0.95, 0.99)
+DRAWS = 1000
+REFERENCE = ("dense", "wait for all")
 
 
 # ---- the traces ----------------------------------------------------------------------------------
@@ -96,7 +109,7 @@ def link_of(folder: Path, network: str) -> dict[str, Any]:
 
 
 def play_answers(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:
-    """The answers' rows, with each network as a link; without ASCEND."""
+    """Return the answers' rows, with each network as a link; without ASCEND."""
     grid = yaml.safe_load(answers.STUDY.read_text(encoding="utf-8"))["grid"]
     speeds, ways = grid[answers.DEVICE], grid["policy"]
     del ways["ascend"]
@@ -105,35 +118,120 @@ def play_answers(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:
         "grid": {"policy": ways, answers.DEVICE: {name: speeds[name] for name in DEVICES}},
         answers.LINK: links,
     }
-    radios = dict.fromkeys(NETWORKS, answers.RADIOS["LTE-like"])
-    return answers.play("recorded", out, jobs, fewer, radios)
+    return answers.play("recorded", out, jobs, fewer)
 
 
 def play_tail(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:
-    """One row per round of ten phones on each network: of all networks, and without the one that
-    falls silent for more than a minute."""
-    base = yaml.safe_load((answers.STUDY.parents[1] / "tail.yaml").read_text(encoding="utf-8"))
+    """Return one row per round of each fleet."""
+    base = yaml.safe_load((LONGEST.parents[1] / "tail.yaml").read_text(encoding="utf-8"))
     phone = base["clients"][0]
     frames = []
     for fleet, networks in FLEETS.items():
         clients = [{**phone, "count": 10, "link": link_of(folder, name)} for name in networks]
-        changes = {"clients": clients, "seeds": [*TAIL_SEEDS], "zip": None}
-        place = out / f"recorded-tail-{len(networks)}"
-        run_study(tail_figure.STUDY, place, jobs=jobs, overrides=changes, time_only=True)
-        frames += [
-            pd.DataFrame(
-                {
-                    "fleet": fleet,
-                    "codec": entry["point"]["policy"],
-                    "server": entry["point"]["aggregation"],
-                    "seed": np.int8(entry["seed"]),
-                    "duration_ms": (1e3 * run.rounds["duration_s"]).round().astype(np.int32),
-                }
-            )
-            for entry, run in load_study(place).finished
-        ]
+        changes = {"clients": clients, "seeds": [*TAIL_SEEDS], "zip": None} if networks else {}
+        place = out / f"tail-{len(networks)}"
+        run_study(LONGEST, place, jobs=jobs, overrides=changes, time_only=True)
+        frames.append(rounds_of(load_study(place)).assign(fleet=fleet))
     names = ("fleet", "codec", "server")
     return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(names, "category"))
+
+
+def rounds_of(study: StudyResult) -> pd.DataFrame:
+    """Return one row per round: how long it took, whose uploads it merged, how many were lost."""
+    frames = []
+    for entry, run in study.finished:
+        parts = run.participations
+        lost = parts["outcome"].isin(["dropped", "failed"])
+        of_merge = parts.assign(
+            merged=~lost, moving=~lost & (parts["client"] >= MOVING), lost=lost
+        ).groupby("merge")[["merged", "moving", "lost"]]
+        counts = of_merge.sum().reindex(run.rounds["round"], fill_value=0).astype("Int8")
+        frames.append(
+            counts.reset_index(drop=True).assign(
+                codec=entry["point"]["policy"],
+                server=entry["point"]["aggregation"],
+                seed=np.int8(entry["seed"]),
+                start=np.int8(entry["point"].get("zip", "start 1").removeprefix("start ")),
+                duration_ms=(1e3 * run.rounds["duration_s"]).round().astype(np.int32).to_numpy(),
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+# ---- the longest rounds --------------------------------------------------------------------------
+
+
+class Interval(NamedTuple):
+    """A number and the 95 % interval around it."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+class Tail(NamedTuple):
+    """The seconds of a round of one codec under one server."""
+
+    quantiles_s: tuple[Interval, ...]
+    """p50, p95 and p99."""
+    over_reference: tuple[Interval, ...]
+    """How many times those of dense uploads and waiting for all these are."""
+
+
+def cells_of(rows: pd.DataFrame) -> Floats:
+    """Return durations in seconds by seed, start and round."""
+    ordered = rows.sort_values(["seed", "start"], kind="stable")
+    seeds, starts = rows["seed"].nunique(), rows["start"].nunique()
+    durations: Floats = ordered["duration_ms"].to_numpy(float).reshape(seeds, starts, -1) / 1e3
+    return durations
+
+
+def redrawn(cells: Floats, draws: int = DRAWS) -> Floats:
+    """Return quantiles (draw, share) with seeds and starts redrawn; the same for all arms."""
+    rng = np.random.default_rng(0)
+    seeds, starts, _ = cells.shape
+    rounds = np.empty((draws, cells.size))
+    for draw in rounds:
+        i, j = rng.integers(seeds, size=seeds), rng.integers(starts, size=starts)
+        draw[:] = cells[np.ix_(i, j)].ravel()
+    quantiles: Floats = np.quantile(rounds, SHARES, axis=1, overwrite_input=True).T
+    return quantiles
+
+
+def tails(rows: pd.DataFrame) -> dict[tuple[str, str], Tail]:
+    """Return codec and server → its tail, of one fleet, in the order of the study."""
+    cells = {
+        (str(codec), str(server)): cells_of(arm)
+        for (codec, server), arm in rows.groupby(["codec", "server"], sort=False, observed=True)
+    }
+    values = {name: np.quantile(of_arm, SHARES) for name, of_arm in cells.items()}
+    draws = {name: redrawn(of_arm) for name, of_arm in cells.items()}
+    return {
+        name: Tail(
+            _intervals(values[name], draws[name]),
+            _intervals(values[name] / values[REFERENCE], draws[name] / draws[REFERENCE]),
+        )
+        for name in cells
+    }
+
+
+def _intervals(values: Floats, draws: Floats) -> tuple[Interval, ...]:
+    ends = np.quantile(draws, (0.025, 0.975), axis=0).T
+    return tuple(
+        Interval(float(value), *map(float, end)) for value, end in zip(values, ends, strict=True)
+    )
+
+
+def shares_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return by server, in percent: participations thrown away, and merged uploads that are of
+    those on the move, who are 40 % of the study's phones."""
+    made_up = rows[rows["fleet"] == "made up"]
+    sums = made_up.groupby("server", observed=True)[["merged", "moving", "lost"]].sum()
+    lost = sums["lost"] / (sums["merged"] + sums["lost"])
+    return 100 * pd.DataFrame({"lost": lost, "moving": sums["moving"] / sums["merged"]})
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -158,30 +256,27 @@ def links_table(links: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def tail_table(rounds: pd.DataFrame) -> str:
-    """Every codec under every server: seconds of a round, with all networks and without one."""
-    lines = [["uploads", "server", "p50 (s)", "p95 (s)", "p99 (s)", "p99 against the first row"]]
+def tail_table(of_fleets: Mapping[str, Mapping[tuple[str, str], Tail]]) -> str:
+    """Return every codec under every server: seconds of a round by fleet."""
+    lines = [["uploads", "server", "made up: p50 (s)", "p99 (s)", "against the first row"]]
+    lines[0] += ["recorded: p50 (s)", "p95 (s)", "p99 (s)", "against the first row"]
     lines[0] += ["without the outage: p99 (s)", "against the first row"]
-    tails = [
-        tail_figure.tails(
-            rounds[rounds["fleet"] == fleet].assign(start=0, merged=1, moving=0, lost=0)
-        )
-        for fleet in FLEETS
-    ]
-    for one, other in zip(*tails, strict=True):
-        first = (one.codec, one.server) == tail_figure.REFERENCE
-        of_first = ("1" if first else t.over_reference[-1].written(".2f") for t in (one, other))
-        lines.append(
-            [
-                one.codec,
-                one.server,
-                *(quantile.written(".2f") for quantile in one.quantiles_s),
-                next(of_first),
-                other.quantiles_s[-1].written(".2f"),
-                next(of_first),
-            ]
-        )
+    for arm in of_fleets["all"]:
+        made_up, whole, without = (of_fleets[fleet][arm] for fleet in FLEETS)
+        p50, p99 = made_up.quantiles_s[::2]
+        line = [*map(str, (p50, p99, made_up.over_reference[-1], *whole.quantiles_s))]
+        line += map(str, (whole.over_reference[-1], without.quantiles_s[-1]))
+        line.append(str(without.over_reference[-1]))
+        if arm == REFERENCE:
+            line[2] = line[6] = line[8] = "1"
+        lines.append([*arm, *line])
     return markdown(lines)
+
+
+def longest_rounds() -> dict[str, dict[tuple[str, str], Tail]]:
+    """Return each fleet's tails."""
+    rows = pd.read_parquet(ROUNDS)
+    return {fleet: tails(rows[rows["fleet"] == fleet]) for fleet in FLEETS}
 
 
 def cells() -> list[answers.Answer]:
@@ -196,7 +291,7 @@ def page_parts() -> dict[str, str]:
     for target in answers.TARGETS:
         parts[f"at {target:.0%}"] = answers.short_table(of_cells, target, answers.use_in_words)
     parts["momentum"] = answers.short_table(of_cells, answers.TARGETS[-1], answers.rival_in_words)
-    parts["tail"] = tail_table(pd.read_parquet(ROUNDS))
+    parts["tail"] = tail_table(longest_rounds())
     return parts
 
 

@@ -186,7 +186,7 @@ def keep(new: pd.DataFrame) -> None:
     alike = ["what", "steps", "clients", "label"]
     rows = pd.concat([pd.read_csv(ROWS), new]) if ROWS.exists() else new
     rows.drop_duplicates(alike, keep="last").sort_values(alike).to_csv(ROWS, index=False)
-    write_page("benchmarks.instructions")
+    write_page("instructions")
 
 
 def main() -> None:

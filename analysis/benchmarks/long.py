@@ -158,7 +158,7 @@ def main() -> None:
     )
     if options.keep:
         keep(pd.DataFrame(rows).round(4))
-        write_page("benchmarks.long")
+        write_page("long")
 
 
 if __name__ == "__main__":

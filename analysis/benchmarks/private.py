@@ -146,7 +146,7 @@ def main() -> None:
                 )
     if arguments.keep:
         pd.DataFrame(rows).to_csv(ROWS, index=False)
-        write_page("benchmarks.private")
+        write_page("private")
 
 
 if __name__ == "__main__":

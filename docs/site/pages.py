@@ -26,20 +26,17 @@ GATHERED = (
     "scenarios/README.md",
     "calibration/README.md",
     "analysis/ANSWERS.md",
-    "analysis/ANSWERS-cells.md",
     "analysis/BALANCE.md",
     "analysis/METHODS.md",
     "analysis/NOT-WAITING.md",
     "analysis/REAL.md",
     "analysis/RECORDED.md",
     "analysis/RESULTS.md",
-    "analysis/TAIL.md",
 )
 STUDIES = (
     "analysis/ANSWERS.md",
     "analysis/NOT-WAITING.md",
     "analysis/BALANCE.md",
-    "analysis/TAIL.md",
     "scenarios/README.md",
 )
 """Pages whose figures the gallery shows."""

@@ -1,17 +1,19 @@
-"""What a client sends: codecs, error feedback, and bytes on the wire.
+"""Codecs, error feedback, and the bytes of a payload on the wire.
 
     feedback = with_error_feedback(TopK())
     payload, residual = feedback.encode(update, residual, k, rng)      # pure
     payload = feedback.encode_in_place(update, residual, k, rng)       # on flat buffers
     payload.wire_bytes("fixed"); payload.dense(); undo(residual, payload)
 
-    codec = codec_from_spec({"chain": ["top-k", {"qsgd": {"levels": 4}}]})   # as in scenarios
-    payload, state = codec.encode(update, state, rng, k)               # without a residual
+    # as scenarios write it; without a residual
+    codec = codec_from_spec({"chain": ["top-k", {"qsgd": {"levels": 4}}]})
+    payload, state = codec.encode(update, state, rng, k)
     codec.decode(payload); codec.size_bytes(d, k, "fixed")
     codec.to_bytes(payload, "fixed"); codec.from_bytes(data, d, k, "fixed")
 
-A strategy of your own is one class with the methods of `Sparsifier`, `ValueCodec` or `Codec`,
-checked by `simfed.testing.check_codec`. Importing this package imports NumPy and no torch.
+A strategy of your own is one class with the methods of `Sparsifier`, `ValueCodec` or
+`Codec`, checked by `simfed.testing.check_codec`. Importing this package imports NumPy
+and no torch.
 """
 
 from simfed.compress.codec import Chain, Codec, Memory, Payload, ValueCodec, codec_from_spec

@@ -15,11 +15,12 @@ Numbers = NDArray[np.int64]
 Whole = NDArray[np.integer]
 """Whole numbers of any width."""
 
-_BLOCK = 2**15  # numbers; a multiple of 8, so that a block of any width fills whole bytes
+# numbers; a multiple of 8, so that a block of any width fills whole bytes
+_BLOCK = 2**15
 
 
 def pack(numbers: Whole, width: int) -> bytes:
-    """The lowest `width` bits of each number, highest first, one number after another.
+    """Return the lowest `width` bits of each number, highest first, as bytes.
 
     >>> pack(np.array([1, 2, 3]), 2).hex()
     '6c'
@@ -33,7 +34,7 @@ def pack(numbers: Whole, width: int) -> bytes:
 
 
 def unpack(data: bytes, count: int, width: int) -> Numbers:
-    """The first `count` numbers that `pack` wrote.
+    """Return the first `count` numbers that `pack` wrote.
 
     >>> unpack(bytes([0x6C]), 3, 2)
     array([1, 2, 3])
@@ -51,15 +52,16 @@ def unpack(data: bytes, count: int, width: int) -> Numbers:
 
 
 def unpack_bits(data: bytes) -> Bits:
-    """The bits of these bytes, highest first."""
+    """Return the bits of these bytes, highest first."""
     return np.unpackbits(np.frombuffer(data, np.uint8))
 
 
 def choose_rice_parameter(gaps: Numbers) -> tuple[int, int]:
-    """(r, bits) of the shortest Rice code: each gap as gap >> r in unary and r bits.
+    """Return (r, bits) of the shortest Rice code.
 
-    The size is convex in r (each step saves less than the one before), so the first r that the
-    next does not beat is the best.
+    Each gap is written as gap >> r in unary and r bits. The size is convex in r (each
+    step saves less than the one before), so the first r that the next does not beat is
+    the best.
     """
     parameter, unary = 0, int(gaps.sum())
     while True:
@@ -71,9 +73,11 @@ def choose_rice_parameter(gaps: Numbers) -> tuple[int, int]:
 
 
 def encode_rice(gaps: Numbers) -> bytes:
-    """The parameter in a byte; all quotients as zeros ended by a one; then all remainders.
+    """Return the Rice code of gaps between indices.
 
-    Quotients and remainders stand apart so that both are read without a loop over entries.
+    It is the parameter in a byte, then all quotients as zeros ended by a one, then all
+    remainders. Quotients and remainders stand apart so that both are read without a
+    loop over entries.
     """
     parameter, _ = choose_rice_parameter(gaps)
     unary = _encode_unary(gaps >> parameter)
@@ -82,7 +86,10 @@ def encode_rice(gaps: Numbers) -> bytes:
 
 
 def decode_rice(data: bytes, count: int) -> Numbers:
-    """The inverse of `encode_rice`. Raises: `InputError` for data that it did not write."""
+    """Return the gaps that `encode_rice` wrote.
+
+    Raises: `InputError` for data that it did not write.
+    """
     parameter = data[0] if data else 64
     bits = unpack_bits(data[1:])
     ends = np.flatnonzero(bits)[:count]
@@ -95,7 +102,7 @@ def decode_rice(data: bytes, count: int) -> Numbers:
 
 
 def _encode_unary(numbers: Numbers) -> Bits:
-    """Each number as so many zeros, ended by a one."""
+    """Return each number as so many zeros, ended by a one."""
     ends = np.cumsum(numbers + 1) - 1
     unary = np.zeros(ends[-1] + 1, np.uint8)
     unary[ends] = 1

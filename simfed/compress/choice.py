@@ -1,7 +1,8 @@
-"""A choice as a value: by which codec the compressed fields of an upload travel, at which level.
+"""Choices as values: the codec of an upload's compressed fields, and its level.
 
-Policies choose among such values, and everybody else is handed them; this module alone writes them
-as text and reads them again, for scenarios, tables and plots: `top-k@500`, `random-k+qsgd(4)@1%`.
+Policies choose among such values, and everybody else is handed them; this module alone
+writes them as text and reads them again, for scenarios, tables and plots: `top-k@500`,
+`random-k+qsgd(4)@1%`.
 """
 
 from __future__ import annotations
@@ -38,22 +39,28 @@ class Choice:
         self.strategy: str = codec if text else codec.label  # type: ignore[assignment, union-attr]
         """The codec's label, under which profiles know its times."""
         self.level = None if level is None else Level.of(level)
-        """How many entries of each field; None: the scenario's K."""
+        """Entries of each field; None: the scenario's K."""
         self._codec: Codec | None = None if text else codec  # type: ignore[assignment]
         self._label: str | None = None
         self._at: Memo[Level | WrittenLevel | None, Choice] = Memo()
 
     @classmethod
     def of(cls, text: Choice | str) -> Choice:
-        """The choice of a label, which nobody checks; a choice itself as it is."""
+        """Return the choice of a label, which nobody checks.
+
+        A choice itself as it is.
+        """
         return text if isinstance(text, Choice) else cls(*_split_label(text))
 
     @classmethod
     def read(cls, value: object) -> Choice:
-        """The choice as a scenario writes it: a label with or without a level,
-        `{name: {option: value}}` or `{chain: […]}`.
+        """Return the choice that a scenario writes.
 
-        Raises: `InputError` for what is none, and for a level that does not suit its codec.
+        It is a label with or without a level, `{name: {option: value}}` or `{chain:
+        […]}`.
+
+        Raises: `InputError` for anything else, and for a level that does not suit its
+        codec.
         """
         codecs = registry("codec")
         if isinstance(value, str) and value in codecs and codecs.origin(value) != "built in":
@@ -74,7 +81,7 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """As tables and plots have it, and `of` reads it."""
+        """The text in tables and plots, which `of` reads."""
         if self._label is None:
             bare = self.level is None
             self._label = self.strategy if bare else f"{self.strategy}@{self.level}"
@@ -82,7 +89,7 @@ class Choice:
 
     @property
     def k(self) -> int:
-        """Its level, a number of entries in every choice that a client plays."""
+        """The level as a number of entries, which every played choice has."""
         assert self.level is not None
         k = self.level.entries
         assert k is not None
@@ -90,7 +97,7 @@ class Choice:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whatever in it may be the name of a registered part, in the label's order."""
+        """The words that may be names of registered parts, in the label's order."""
         return tuple(find_names(self.label))
 
     @property
@@ -108,7 +115,10 @@ class Choice:
         return "+".join(name for name, _ in read_label(self.strategy))
 
     def at(self, level: Level | WrittenLevel | None) -> Choice:
-        """The same codec at this level; one object for each, as every participation asks."""
+        """Return the same codec at this level.
+
+        There is one object for each level, as every participation asks.
+        """
         choice = self._at.get(level)
         if choice is None:
             choice = self._at[level] = Choice(self.strategy, level)
@@ -116,7 +126,7 @@ class Choice:
         return choice
 
     def entries(self, length: int) -> int:
-        """K of a field of so many entries, where the level is a number: all without one."""
+        """Return K of a field of `length` entries; all of them without a level."""
         return length if self.level is None else min(self.k, length)
 
     def __eq__(self, other: object) -> bool:
@@ -136,12 +146,14 @@ class Choice:
 
 
 NO_COMPRESSION = Choice("dense")
-"""Of a participation that compresses nothing."""
+"""The choice of a participation that compresses nothing."""
 
 
 @lru_cache(maxsize=4096)
 def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
-    """(codec's label, level) of a choice's label; no level where the choice is of the codec alone.
+    """Return (codec's label, level) of a choice's label.
+
+    No level where the choice is of the codec alone.
 
     >>> _split_label("top-k+qsgd(4)@1%"), _split_label("top-k@500"), _split_label("top-k")
     (('top-k+qsgd(4)', '1%'), ('top-k', 500), ('top-k', None))
@@ -156,8 +168,9 @@ def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
 def list_choices(
     strategies: Iterable[str], levels: Sequence[WrittenLevel] = ()
 ) -> tuple[Choice, ...]:
-    """What policies choose from: each strategy that goes by K and names no level, with each of
-    `levels`.
+    """Return the choices that policies have.
+
+    Each strategy that goes by K and names no level comes with each of `levels`.
 
     >>> [str(c) for c in list_choices(["top-k", "qsgd(16)", "random-k@2%"], [500, 1000])]
     ['top-k@500', 'top-k@1000', 'qsgd(16)', 'random-k@2%']
@@ -172,7 +185,7 @@ def list_choices(
 
 
 def has_all_pairs(choices: Iterable[Choice]) -> bool:
-    """Whether there are levels, and every codec that has any comes with all of them.
+    """Return whether every codec that has levels comes with all levels there are.
 
     >>> has_all_pairs(list_choices(["top-k", "dense"], [1, 2]))
     True
@@ -188,7 +201,9 @@ def has_all_pairs(choices: Iterable[Choice]) -> bool:
 
 
 def split_list(text: str) -> list[str]:
-    """Labels separated by commas, as commands take them; options have commas of their own.
+    """Labels separated by commas, as commands take them.
+
+    Options have commas of their own.
 
     >>> split_list("dense, qsgd(4,bucket=64)")
     ['dense', 'qsgd(4,bucket=64)']
@@ -197,7 +212,7 @@ def split_list(text: str) -> list[str]:
 
 
 def list_recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
-    """What a scenario, as a run keeps it, lets policies choose from."""
+    """Return the labels that a run's recorded scenario lets policies choose from."""
     compression = scenario.get("compression") or {}
     strategies = map(str, compression.get("strategies") or ())
     return tuple(c.label for c in list_choices(strategies, compression.get("k_choices") or ()))

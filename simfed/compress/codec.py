@@ -1,12 +1,14 @@
 """Codecs: what becomes of an update between a client and the server, both ways.
 
-A codec is a chain: a *selection* says which entries travel, a *value codec* how each of them is
-written, an index code where they stand. What fits no chain (low rank, momentum inside) is a codec
-of its own. `codec_from_spec` makes all of them as scenarios write them.
+A codec is a chain: a *selection* says which entries travel, a *value codec* how each of
+them is written, an index code where they stand. What fits no chain (low rank, momentum
+inside) is a codec of its own. `codec_from_spec` makes all of them as scenarios write
+them.
 
 State comes in and goes out: `payload, state = codec.encode(update, state, rng, k)`.
-`decode(payload)` is what the receiver takes the update for, so `update − decode(payload)` is the
-error of this round, whatever made it; `simfed.compress.feedback` carries it to the next.
+`decode(payload)` is what the receiver takes the update for, so `update −
+decode(payload)` is the error of this round, whatever made it;
+`simfed.compress.feedback` carries it to the next.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
 from simfed.compress.labels import format_link, read_label
@@ -60,21 +63,23 @@ __all__ = [
 ]
 
 Feedback = Literal["wanted", "optional", "own", "none"]
-"""What a codec wants done with its error: kept and added to the next update (`wanted`), either way
-(`optional`), nothing because it keeps it itself (`own`), or nothing at all (`none`)."""
+"""The place of a codec's error: kept and added to the next update (`wanted`), either
+way (`optional`), kept by the codec itself (`own`), or dropped (`none`)."""
 
 Symbols: TypeAlias = Any
-"""What travels in place of 32-bit values: whatever the codec that made them likes."""
+"""Values as a codec writes them in place of 32-bit numbers; the codec decides their
+type."""
 
 Part: TypeAlias = "Sparsifier | ValueCodec | Codec"
-"""What the registry has under a codec's name."""
+"""The registry's entry for a codec's name."""
 
 COMPOSED: dict[str, Callable[[Plain], Codec]] = {}
-"""Key of a scenario → what makes a codec of what stands there; filled by the modules that know."""
+"""Key of a scenario → what makes a codec of what stands there; filled by the modules
+that know."""
 
 
 class Memory(NamedTuple):
-    """The state of a codec that keeps vectors: what a checkpoint writes as JSON and as arrays."""
+    """The state of a codec that keeps vectors; checkpoints hold JSON and arrays."""
 
     facts: Plain
     arrays: dict[str, Floats]
@@ -82,7 +87,7 @@ class Memory(NamedTuple):
 
 
 class EncodeCall(NamedTuple):
-    """What `Codec.encode` is called with."""
+    """The arguments of `Codec.encode`."""
 
     update: Vector
     state: State
@@ -93,7 +98,7 @@ class EncodeCall(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """What `Codec.from_bytes` is called with."""
+    """The arguments of `Codec.from_bytes`."""
 
     data: bytes
     length: int
@@ -105,30 +110,32 @@ class Arrived(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """What one client sends in one round, and what is needed to take it back."""
+    """The compressed update of one client and round, with what it takes to undo it."""
 
     strategy: str
     """The codec's label."""
     length: int
     """d, the length of the flat vector."""
     indices: Vector
-    """Sorted, distinct, int64, shape (K,); None where the receiver gets a value for every entry."""
+    """Sorted, distinct, int64, shape (K,); None where the receiver gets a value for
+    every entry."""
     values: Vector
-    """What the receiver takes the entries at `indices` for, shape (K,), in the update's dtype; None
-    where `indices` is None: `dense()` makes them."""
+    """The receiver's values at `indices`, shape (K,), in the update's dtype; None where
+    `indices` is None: `dense()` makes them."""
     state: State = None
     """The codec's state for this client's next play."""
     state_before: State = None
-    """Its state before this play; of a state with vectors only what the receiver needs to know."""
+    """The codec's state before this play; of a state with vectors only what the
+    receiver needs to know."""
     seed: int | None = None
-    """See `Selection.seed`."""
+    """The 64-bit number that the indices were made from; see `Selection.seed`."""
     symbols: Symbols = None
     """None where 32-bit values travel."""
     layout: Layout | None = None
     device: Device = None
-    """Where `decode` puts what it makes."""
+    """The device of the tensor that `decode` makes."""
     kept: Vector = None
-    """What stays with the sender so that `Codec.undo` can take the play back."""
+    """Vectors that stay with the sender so that `Codec.undo` can take the play back."""
 
     @property
     def k(self) -> int:
@@ -141,7 +148,10 @@ class Payload:
         return codec_from_spec(self.strategy)
 
     def dense(self) -> Vector:
-        """The vector that the receiver rebuilds, zeros where nothing travels; `Codec.decode`."""
+        """Return the vector that the receiver rebuilds, zeros where nothing travels.
+
+        `Codec.decode`.
+        """
         if self.indices is None:
             return self.codec.decode(self)
         if is_tensor(self.values):
@@ -151,21 +161,24 @@ class Payload:
         return vector
 
     def wire_bytes(self, index_code: str) -> float:
-        """Its size on the wire, fractional for `ideal`."""
+        """Return the size on the wire, which is fractional for `ideal`."""
         return self.codec.payload_bytes(self, index_code)
 
     def encoded(self, index_code: str) -> bytes:
-        """As it travels: `wire_bytes` bytes, read back by the codec's `from_bytes`."""
+        """Return the payload as it travels, which the codec's `from_bytes` reads.
+
+        It has `wire_bytes` bytes.
+        """
         return self.codec.to_bytes(self, index_code)
 
 
 @runtime_checkable
 class ValueCodec(Protocol):
-    """How the values of a chain are written; made by its registry class from its options.
+    """The format of a chain's values, made by its registry class from its options.
 
-    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes of the
-    layers where the values are a whole update, None behind a selection. *Symbols* are whatever the
-    class likes: the only thing that travels.
+    Vectors are flat float32 NumPy arrays of `count` entries; `layout` gives the shapes
+    of the layers where the values are a whole update, None behind a selection.
+    *Symbols* are whatever the class likes: the only thing that travels.
     """
 
     name: str
@@ -174,102 +187,122 @@ class ValueCodec(Protocol):
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Symbols:
-        """The symbols of `values`, which are not changed. Raises: `InputError` for a NaN or
-        infinity."""
+        """Return the symbols of `values`, which are not changed.
+
+        Raises: `InputError` for a NaN or infinity.
+        """
         ...
 
     def blocks(self, symbols: Symbols) -> Iterator[Block]:
-        """What the receiver takes the values for, stretch by stretch, all entries once, in
-        order."""
+        """Yield the receiver's values, stretch by stretch, in order."""
         ...
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
-        """Bits of `count` values; None where they depend on the symbols and these are not given.
+        """Bits of `count` values.
 
-        `ideal`: as an accounting without rounding; else what `write` comes to before it is rounded
-        up to whole bytes.
+        None where they depend on the symbols and these are not given.
+
+        `ideal`: as an accounting without rounding; else what `write` comes to before it
+        is rounded up to whole bytes.
         """
         ...
 
     def write(self, symbols: Symbols) -> bytes:
-        """The symbols as they travel."""
+        """Return the symbols as they travel."""
         ...
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Symbols, int]:
-        """(symbols, bytes read): the inverse of `write`; `data` may go on behind them."""
+        """Return (symbols, bytes read): the inverse of `write`.
+
+        `data` may go on behind them.
+        """
         ...
 
 
 class Codec(ABC):
-    """Update and state in, payload and state out; decoding; true size. Holds no client's state.
+    """Update and state in, payload and state out; decoding; true size.
 
-    Under privacy it is refused unless its own class says `privacy = ("client", "sample")`: what it
-    sends is made of nothing but what this client gave it.
+    Holds no client's state.
 
-    Made from its options by its registry class; equal options make codecs that do the same. What is
-    NumPy comes back as NumPy, a tensor as a tensor beside it; on an accelerator all but plain
-    selections are worked out on the host, which waits for the device.
+    Under privacy it is refused unless its own class says `privacy = ("client",
+    "sample")`: what it sends is made of nothing but what this client gave it.
+
+    Made from its options by its registry class; equal options make codecs that do the
+    same. What is NumPy comes back as NumPy, a tensor as a tensor beside it; on an
+    accelerator all but plain selections are worked out on the host, which waits for the
+    device.
     """
 
     name: str
     feedback: Feedback
     own_memory: bool = False
-    """Whether its state is a `Memory`, dense vectors included."""
+    """True if its state is a `Memory`, dense vectors included."""
     by_layer: bool = False
-    """Whether several codecs share the work; see `parts`."""
+    """True if several codecs share the work; see `parts`."""
     chunks: int = 1
-    """The slices of the coordinates that it makes its payload of, one after another; see
-    `simfed.compress.slices`."""
+    """The slices of the coordinates that it makes its payload of, one after another;
+    see `simfed.compress.slices`."""
     shared: bool = False
-    """Whether its random numbers are those of a round, for all clients of a prototype."""
+    """True if its random numbers are those of a round, for all clients of a prototype.
+    """
     timed_as: str | None = None
     """The label under which profiles know its times, where that is not its own."""
 
     @property
     def takes_k(self) -> bool:
-        """Whether what it sends depends on the number of entries that it is given."""
+        """True if what it sends depends on the number of entries that it is given."""
         return True
 
     @property
     def draws(self) -> bool:
-        """Whether it may ask for random numbers; where not, it can be played without `rng`."""
+        """True if it may ask for random numbers.
+
+        Where not, it can be played without `rng`.
+        """
         return True
 
     @property
     def sends_all(self) -> bool:
-        """Whether what is sent is the update as it is: a copy does for `encode`."""
+        """True if what is sent is the update as it is: a copy does for `encode`."""
         return False
 
     @property
     def is_dense(self) -> bool:
-        """Whether it leaves no entry out, which is then 0 in what the server decodes."""
+        """True if it leaves no entry out, which is then 0 in what the server decodes."""
         return False
 
     @property
     def moves_point(self) -> bool:
-        """Whether it wants the gradient taken beside the weights; the host has to move them."""
+        """True if it wants the gradient taken beside the weights.
+
+        The host has to move them.
+        """
         return False
 
     def tell(self, state: State) -> Plain:
-        """What a receiver must know of the state from before a play, to read its payload: that of a
-        selection, which is plain; None of one that keeps vectors."""
+        """Return the part of a state that a receiver needs to read the next payload.
+
+        That is a selection's state, which is plain; None of a state that keeps vectors.
+        """
         return None if isinstance(state, Memory) else state
 
     def point(self, state: State) -> Floats | None:
-        """By how much, in units of the update, a client in this state moves its weights before it
-        trains; None for not at all."""
+        """Return how far a client in this state moves its weights before it trains.
+
+        The vector is in units of the update; None stands for not at all.
+        """
         return None
 
-    # ---- who it is -------------------------------------------------------------------------------
+    # ---- who it is -------------------------------------------------------------------
 
     @cached_property
     def label(self) -> str:
-        """Its short name, of which `codec_from_spec` makes it again: an arm's name in tables."""
+        """The short name in tables; `codec_from_spec` makes the codec from it again."""
         return _label(self)
 
-    # ---- what it does ----------------------------------------------------------------------------
+    # ---- what it does ----------------------------------------------------------------
 
     def encode(
         self,
@@ -281,28 +314,36 @@ class Codec(ABC):
         layout: Layout | None = None,
         consume: bool = False,
     ) -> tuple[Payload, State]:
-        """(payload, new state) of the flat vector `update`, which is not changed.
+        """Return (payload, new state) of the flat vector `update`.
 
-        `state` is what the same client's last play returned (None before the first) and is not
-        changed either, unless `consume` says that its arrays may be overwritten. `rng` is keyed by
-        codec, client and round; `k` is the number of entries where the codec goes by one; `layout`
-        the shapes of the layers, for codecs that look at them.
-        Raises: `InputError`, for a NaN or an infinity (random and dense selections of plain values
-        do not look), for what does not fit; the caller knows which client and round it was.
+        Args:
+            update: not changed.
+            state: what the same client's last play returned (None before the first);
+            not changed, unless `consume` says that its arrays may be overwritten.
+            rng: keyed by codec, client and round.
+            k: the number of entries, where the codec goes by one.
+            layout: the shapes of the layers, for codecs that look at them.
+            consume: see `state`.
+
+        Raises: `InputError` for a NaN or an infinity (random and dense selections of
+        plain values do not look) and for what does not fit; the caller knows which
+        client and round it was.
         """
         return self._play(EncodeCall(update, state, rng, k, layout, consume))
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        """`encode`, for codecs that do not bring one of their own."""
+        """Do the work of `encode` for codecs that do not bring one of their own."""
         raise NotImplementedError
 
     @abstractmethod
     def blocks(self, payload: Payload) -> Iterator[Block]:
-        """The decoded vector, stretch by stretch; only asked for where `payload.indices` is
-        None."""
+        """Return the decoded vector, stretch by stretch.
+
+        Only asked for where `payload.indices` is None.
+        """
 
     def decode(self, payload: Payload) -> Vector:
-        """What the receiver takes the update for: a new flat float32 vector."""
+        """Return the update as the receiver takes it: a new flat float32 vector."""
         if payload.indices is not None:
             return payload.dense()
         vector = np.empty(payload.length, np.float32)
@@ -311,45 +352,49 @@ class Codec(ABC):
         return move_vector(vector, payload.device)
 
     def undo(self, payload: Payload) -> State:
-        """The state for the next play when the upload was lost, as if nothing had been sent.
+        """Return the state for the next play when the upload of the last one was lost.
 
-        The gradient of the round stays in it where the codec keeps its own error. For a client
-        whose last play this was.
+        It is as if nothing had been sent. The gradient of the round stays in it where
+        the codec keeps its own error.
         """
         return payload.state_before
 
     def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
-        """`state`, which later plays have left, when the upload of an earlier one was lost.
+        """Return `state`, which later plays have left, without an earlier lost upload.
 
-        `undone` is what `undo` gave for that play, `sent` what the receiver would have got. What is
-        kept in sums, it is taken out of; what tells one play from the next (the place in a period)
-        goes back to before it, so that no entry is left out.
+        `undone` is what `undo` gave for that play, `sent` what the receiver would have
+        got. What is kept in sums, it is taken out of; what tells one play from the next
+        (the place in a period) goes back to before it, so that no entry is left out.
         """
         return undone
 
     def under_feedback(self) -> Codec:
-        """The codec to play when its error is kept: this one, or one that contracts where it does
-        not."""
+        """Return the codec to play with its error kept: itself or a smaller one."""
         return self
 
     def parts(
         self, length: int, k: int, layout: Layout | None
     ) -> tuple[tuple[str, int, float], ...]:
-        """`Work.parts` of an update, where it is made `by_layer`."""
+        """Return `Work.parts` of an update, where it is made `by_layer`."""
         return ()
 
     def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
-        """Return of how many entries of such an update every payload says anything, K
-        being `k`; None where that depends on the data or on earlier plays."""
+        """Return the number of entries that every payload of such an update tells of.
+
+        None where that depends on the data or on earlier plays.
+        """
         return length if self.is_dense else min(k, length)
 
-    # ---- on the wire -----------------------------------------------------------------------------
+    # ---- on the wire -----------------------------------------------------------------
 
     @abstractmethod
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        """Bytes of every payload of such an update; None where they depend on the data."""
+        """Bytes of every payload of such an update.
+
+        None where they depend on the data.
+        """
 
     @abstractmethod
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
@@ -357,7 +402,10 @@ class Codec(ABC):
 
     @abstractmethod
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
-        """As it travels; `len` is what `payload_bytes` says. Raises: `InputError` for `ideal`."""
+        """Return the payload as it travels; its length is what `payload_bytes` says.
+
+        Raises: `InputError` for `ideal`.
+        """
 
     def from_bytes(
         self,
@@ -369,12 +417,14 @@ class Codec(ABC):
         layout: Layout | None = None,
         state: State = None,
     ) -> Payload:
-        """The payload that the receiver decodes; `state`: the sender's before the play,
-        mirrored."""
+        """Return the payload that the receiver decodes.
+
+        `state`: the sender's before the play, mirrored.
+        """
         return self._decode(Arrived(data, length, k, index_code, layout, state))
 
     def _decode(self, arrived: Arrived) -> Payload:
-        """`from_bytes`, for codecs that do not bring one of their own."""
+        """Do the work of `from_bytes` for codecs that do not bring one of their own."""
         raise NotImplementedError
 
 
@@ -401,15 +451,14 @@ class Chain(Codec):
 
     @property
     def links(self) -> list[Sparsifier | ValueCodec]:
-        """The parts that say what the chain does: an all-keeping selection is left out before
-        values."""
+        """The parts that the label names; before values, no selection of all."""
         if self.values is None:
             return [self.selection]
         return [self.values] if self.keeps_all else [self.selection, self.values]
 
     @property
     def feedback(self) -> Feedback:  # type: ignore[override]
-        """What its values say, except that a selection leaves out what is wanted later."""
+        """The place of the error: that of the values, but a selection wants it kept."""
         if self.values is None:
             return "wanted"
         if self.keeps_all or self.values.feedback == "none":
@@ -417,18 +466,22 @@ class Chain(Codec):
         return "wanted"
 
     @property
+    @override
     def takes_k(self) -> bool:
         return not self.keeps_all
 
     @property
+    @override
     def is_dense(self) -> bool:
         return self.keeps_all
 
     @property
+    @override
     def sends_all(self) -> bool:
         return self.values is None and type(self.selection) is Dense
 
     @property
+    @override
     def draws(self) -> bool:
         return self.values is not None or type(self.selection) not in (TopK, Dense)
 
@@ -471,26 +524,30 @@ class Chain(Codec):
         return move_indices(chosen.indices, update), chosen.state, chosen.seed
 
     def check_count(self, indices: Vector, length: int, k: int) -> None:
-        """What is charged is K entries, so K entries must be sent."""
+        """Raise `InputError` unless the K entries that are charged are sent."""
         expected = min(length if self.keeps_all else k, length)
         if len(indices) != expected:
             raise InputError(
                 f"{expected} indices chosen by strategy {self.selection.name}", got=len(indices)
             )
 
+    @override
     def blocks(self, payload: Payload) -> Iterator[Block]:
         assert self.values is not None
         return self.values.blocks(payload.symbols)
 
+    @override
     def under_feedback(self) -> Chain:
         adapt = getattr(self.values, "under_feedback", None)
         return self if adapt is None else Chain(self.selection, adapt())
 
+    @override
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
         return self._bytes(length, check_k(k, length), index_code, layout)
 
+    @override
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         layout, symbols = payload.layout, payload.symbols
         size = self._bytes(payload.length, payload.k, index_code, layout, payload.indices, symbols)
@@ -523,6 +580,7 @@ class Chain(Codec):
         bits = self.values.bits(k, layout, ideal=ideal, symbols=symbols)
         return None if bits is None else bits / 8 if ideal else float(-(-int(bits) // 8))
 
+    @override
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         if index_code == "ideal":
             raise InputError("an index code with an encoder", got=index_code)
@@ -560,19 +618,22 @@ class Chain(Codec):
         )
 
 
-# ---- codecs as scenarios write them --------------------------------------------------------------
+# ---- codecs as scenarios write them --------------------------------------------------
 
 
 def codec_from_spec(spec: Codec | Plain, *, where: str | None = None) -> Codec:
-    """The codec of a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}` or
-    `{layers: {pattern: strategy}}`.
+    """Return the codec that a scenario writes.
+
+    That is a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}`
+    or `{layers: {pattern: strategy}}`.
 
     >>> codec_from_spec({"qsgd": {"levels": 4, "bucket": 64}}).label
     'qsgd(4,bucket=64)'
     >>> codec_from_spec({"chain": ["top-k", "fp16"]}).label
     'top-k+fp16'
 
-    Raises: `InputError` for unknown names and options and for chains that make no sense.
+    Raises: `InputError` for unknown names and options and for chains that make no
+    sense.
     """
     if isinstance(spec, Codec):
         return spec
@@ -583,7 +644,7 @@ def codec_from_spec(spec: Codec | Plain, *, where: str | None = None) -> Codec:
 
 
 def check_level(codec: Codec, level: Level) -> None:
-    """`InputError` for a level that does not suit a codec."""
+    """Raise `InputError` for a level that does not suit a codec."""
     if not codec.takes_k:
         raise InputError(
             f"no level behind {codec.label}, which does not go by a number of entries",
@@ -593,7 +654,7 @@ def check_level(codec: Codec, level: Level) -> None:
 
 
 def wrap_as_codec(part: Part) -> Codec:
-    """A codec, a selection or a value codec as a codec."""
+    """Return a codec, a selection or a value codec as a codec."""
     if isinstance(part, Codec):
         return part
     return Chain(part) if isinstance(part, Sparsifier) else Chain(Dense(), part)
@@ -638,7 +699,10 @@ def _make_link(spec: Plain) -> Part:
 
 
 def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
-    """The registered part of this name; an option under None is its constructor's first."""
+    """Return the registered part of this name.
+
+    An option under None is its constructor's first.
+    """
     cls: Callable[..., Part] = registry("codec").get(name)
     if not options:
         return cls()
@@ -653,7 +717,10 @@ def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
 
 @lru_cache
 def _list_parameters(cls: Callable[..., Part]) -> dict[str, Plain]:
-    """The options of a class with their defaults; asking Python takes 0.1 ms each time."""
+    """Return the options of a class with their defaults.
+
+    Asking Python takes 0.1 ms each time.
+    """
     return {name: p.default for name, p in inspect.signature(cls).parameters.items()}
 
 
@@ -680,7 +747,10 @@ def _make_chain(parts: list[Part]) -> Codec:
 
 
 def _list_options(part: Part) -> dict[str | None, Plain]:
-    """What differs from the constructor's defaults; the first option always, under None."""
+    """Return the options that differ from the constructor's defaults.
+
+    The first option always stands there, under None.
+    """
     shown: dict[str | None, Plain] = {}
     for place, (option, default) in enumerate(_list_parameters(type(part)).items()):
         value = getattr(part, option)

@@ -1,10 +1,12 @@
-"""Error feedback: what is not sent stays with the client and is added to its next update.
+"""Error feedback: what is not sent stays with the client for its next update.
 
-With u = e + g (residual plus gradient) and what the receiver takes it for, C(u), the new residual
-is u − C(u). Where plain values travel that is u with zeros at the chosen indices; so after any
-number of rounds the sum of all gradients equals the sum of all that was sent plus the residual.
+With u = e + g (residual plus gradient) and what the receiver takes it for, C(u), the
+new residual is u − C(u). Where plain values travel that is u with zeros at the chosen
+indices; so after any number of rounds the sum of all gradients equals the sum of all
+that was sent plus the residual.
 
-`feedback_for` gives the object that plays a codec on a client's buffer, with a residual or without.
+`feedback_for` gives the object that plays a codec on a client's buffer, with a residual
+or without.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ __all__ = [
 ]
 
 Update: TypeAlias = Vector | Sequence[Vector] | None
-"""A flat vector, arrays that make one up when flattened (gradients parameter by parameter), or None
-where it has been added to the residual already."""
+"""A flat vector, arrays that make one up when flattened (gradients parameter by
+parameter), or None where it has been added to the residual already."""
 
 
 class ErrorFeedback:
@@ -52,7 +54,7 @@ class ErrorFeedback:
                 "a codec that error feedback can be put around", got=codec.label, hint=f"it {why}"
             )
         self.codec = codec.under_feedback()
-        """What is played: the given codec, or its variant that contracts."""
+        """The codec that is played: the given one, or its variant that contracts."""
         self._plain = isinstance(self.codec, Chain) and self.codec.values is None
 
     def encode(
@@ -65,7 +67,10 @@ class ErrorFeedback:
         state: State = None,
         layout: Layout | None = None,
     ) -> tuple[Payload, Vector]:
-        """(payload, new residual); neither `update` nor `residual` is changed."""
+        """Return (payload, new residual).
+
+        Neither `update` nor `residual` is changed.
+        """
         residual = residual.clone() if is_tensor(residual) else np.array(residual)
         return self.encode_in_place(update, residual, k, rng, state=state, layout=layout), residual
 
@@ -79,13 +84,13 @@ class ErrorFeedback:
         state: State = None,
         layout: Layout | None = None,
     ) -> Payload:
-        """The payload; `residual` becomes the new residual without a dense copy.
+        """Return the payload; `residual` becomes the new residual without a dense copy.
 
-        The payload is of the residual's library. `state`, `rng` and `layout` are the codec's, see
-        `Codec.encode`.
+        The payload is of the residual's library. `state`, `rng` and `layout` are the
+        codec's, see `Codec.encode`.
 
-        Raises: `InputError` for lengths that differ and for what the codec refuses; `residual`
-        then holds residual + gradient, or a part of it.
+        Raises: `InputError` for lengths that differ and for what the codec refuses;
+        `residual` then holds residual + gradient, or a part of it.
         """
         _add_update(residual, update)
         payload, _ = self.codec.encode(residual, state, rng, k, layout=layout)
@@ -104,7 +109,7 @@ class ErrorFeedback:
 
 
 class WithoutFeedback:
-    """A codec that is played without a residual: because it keeps its own error, or on purpose."""
+    """A codec played without a residual, as it keeps its own error or on purpose."""
 
     def __init__(self, codec: Sparsifier | Codec) -> None:
         self.codec = wrap_as_codec(codec)
@@ -119,7 +124,9 @@ class WithoutFeedback:
         state: State = None,
         layout: Layout | None = None,
     ) -> Payload:
-        """The payload; `residual`, which holds the gradient and nothing else, becomes zero.
+        """Return the payload.
+
+        `residual`, which holds the gradient and nothing else, becomes zero.
 
         The arrays of `state` are written over: the payload's state goes on from them.
         """
@@ -130,10 +137,11 @@ class WithoutFeedback:
 
 
 def with_error_feedback(codec: Sparsifier | Codec) -> ErrorFeedback:
-    """`codec` with residuals: `payload, residual = ….encode(update, residual, k, rng)`.
+    """Return `codec` with residuals, for a selection, a value codec or any codec.
 
-    A selection, a value codec or any codec that wants or allows it. Raises: `InputError` for one
-    that keeps its own error or goes without.
+    Its use: `payload, residual = ….encode(update, residual, k, rng)`.
+
+    Raises: `InputError` for a codec that keeps its own error or goes without.
     """
     return ErrorFeedback(codec)
 
@@ -141,22 +149,24 @@ def with_error_feedback(codec: Sparsifier | Codec) -> ErrorFeedback:
 def feedback_for(
     codec: Sparsifier | Codec, asked: bool | None = None
 ) -> ErrorFeedback | WithoutFeedback:
-    """What plays a codec on a client's buffer: with residuals where it wants or allows them.
+    """Return the player of a codec on a client's buffer.
 
-    `asked` decides otherwise: False for none (to see what they are good for), True for nothing but
-    residuals. Raises: `InputError` for True with a codec that keeps its own error or goes without.
+    It keeps residuals where the codec wants or allows them. `asked` decides otherwise:
+    False for none (to see what they are good for), True for nothing but residuals.
+
+    Raises: `InputError` for True with a codec that keeps its own error or goes without.
     """
     wants = wrap_as_codec(codec).feedback in ("wanted", "optional") if asked is None else asked
     return ErrorFeedback(codec) if wants else WithoutFeedback(codec)
 
 
 def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
-    """The upload was lost: what the receiver would have got returns to `residual` (in place), or a
-    `share` of it.
+    """Take back a lost upload, and return the codec's state from before the play.
 
-    Where plain values travelled, right after the play this restores residual + gradient bit for bit
-    (other codecs: up to one rounding); after later plays it adds. Returns the codec's state from
-    before the play, for a client whose round is undone.
+    What the receiver would have got returns to `residual` (in place), or a `share` of
+    it. Where plain values travelled, right after the play this restores residual +
+    gradient bit for bit (other codecs: up to one rounding); after later plays it adds.
+    The state is for a client whose round is undone.
     """
     if payload.indices is None:
         for stretch, values in payload.codec.blocks(payload):
@@ -176,7 +186,7 @@ def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
 
 
 def _add_update(residual: Vector, update: Update) -> None:
-    """residual += update, in place."""
+    """Add the update to the residual in place."""
     if update is None:
         return
     parts = update if isinstance(update, (list, tuple)) else [update]
@@ -191,7 +201,10 @@ def _add_update(residual: Vector, update: Update) -> None:
 
 
 def _flatten_part(part: Vector, residual: Vector) -> Vector:
-    """`part` as a flat vector of the residual's kind; a view where memory allows."""
+    """Return `part` as a flat vector of the residual's kind.
+
+    A view where memory allows.
+    """
     if is_tensor(part):
         part = part.detach().reshape(-1)
         return part if is_tensor(residual) else part.numpy()

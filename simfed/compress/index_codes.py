@@ -1,4 +1,4 @@
-"""How the indices of K of d entries travel: sizes, encoders and decoders.
+"""Index codes: sizes, encoders and decoders of the indices of K of d entries.
 
 Values travel first, then their indices. Plain values are 32-bit little-endian floats in
 the order of their indices; a value codec (`qsgd`, `fp16`, …) writes its own, rounded up
@@ -42,7 +42,10 @@ _SEED_BITS = 64
 
 
 def code_in_use(selection: object, index_code: str) -> str:
-    """The code that this selection's indices travel in; `none` where all entries do."""
+    """Return the code that this selection's indices travel in.
+
+    `none` where all entries do.
+    """
     check_known(index_code, INDEX_CODES, "an index code:")
     if getattr(selection, "keeps_all", False):
         return "none"
@@ -72,8 +75,10 @@ def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> flo
 
 
 def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) -> bytes:
-    """Sorted, distinct indices below d as they travel. Raises: `InputError` for others and
-    `ideal`."""
+    """Return sorted, distinct indices below d as they travel.
+
+    Raises: `InputError` for others and `ideal`.
+    """
     if code == "none":
         return b""
     places = convert_to_numpy(indices)
@@ -92,8 +97,9 @@ def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) 
 def decode_indices(
     code: str, data: bytes, d: int, k: int, *, selection: object = None, state: State = None
 ) -> Indices:
-    """The k indices that `encode_indices` wrote; `seeded` repeats the selection's choice in
-    `state`.
+    """Return the k indices that `encode_indices` wrote.
+
+    `seeded` repeats the selection's choice in `state`.
 
     Raises: `InputError` for data that no encoder wrote, cut short or too long.
     """
@@ -126,7 +132,7 @@ def _count_bits(d: int) -> int:
 
 
 def _compute_gaps(indices: Indices) -> Indices:
-    """How many entries lie unchosen before each chosen one."""
+    """Return how many entries lie unchosen before each chosen one."""
     return np.diff(indices, prepend=-1) - 1
 
 

@@ -1,7 +1,9 @@
-"""Codecs as short text: `top-k+qsgd(4)`, `svd(energy=0.95)`, `ef21(random-k)`. Pure text, no parts.
+"""Codecs as short text: `top-k+qsgd(4)`, `svd(energy=0.95)`, `ef21(random-k)`.
 
-A link is a name and its options: the constructor's first option stands bare, the others as
-`name=value`, left out where they have their default. `+` joins the links of a chain.
+Pure text, no parts.
+
+A link is a name and its options: the constructor's first option stands bare, the others
+as `name=value`, left out where they have their default. `+` joins the links of a chain.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def format_link(name: str, options: Mapping[str | None, Plain]) -> str:
-    """One link as text.
+    """Return one link as text.
 
     >>> format_link("qsgd", {None: 16, "bucket": 64})
     'qsgd(16,bucket=64)'
@@ -33,7 +35,7 @@ def format_link(name: str, options: Mapping[str | None, Plain]) -> str:
 
 
 def read_label(text: str) -> list[Link]:
-    """The links of a label.
+    """Return the links of a label.
 
     >>> read_label("top-k+qsgd(4,bucket=64)")
     [('top-k', {}), ('qsgd', {None: 4, 'bucket': 64})]
@@ -44,7 +46,7 @@ def read_label(text: str) -> list[Link]:
 
 
 def find_names(text: str) -> list[str]:
-    """The names and option values of a label: whatever in it may be the name of a part.
+    """Return the words of a label that may be names of parts: names and option values.
 
     >>> find_names("ef21(random-k+fp16)")
     ['ef21', 'random-k', 'fp16']
@@ -67,13 +69,13 @@ def _read_link(part: str, text: str) -> Link:
 
 
 def _split_option(item: str) -> tuple[str, str, str]:
-    """`key=value`, unless the first `=` stands inside parentheses."""
+    """Return `key=value`, unless the first `=` stands inside parentheses."""
     key, equals, value = item.partition("=")
     return (key.strip(), equals, value.strip()) if equals and "(" not in key else ("", "", item)
 
 
 def split(text: str, separator: str) -> list[str]:
-    """`text` at the separators that stand outside parentheses.
+    """Split `text` at the separators that stand outside parentheses.
 
     >>> split("dense,qsgd(4,bucket=64)", ",")
     ['dense', 'qsgd(4,bucket=64)']

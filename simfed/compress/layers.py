@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
+from typing_extensions import override
+
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.compress.codec import COMPOSED, Arrived, Codec, EncodeCall, Feedback, Layout, Payload
 from simfed.compress.labels import format_link
@@ -40,8 +42,7 @@ class _Layer(NamedTuple):
 
 
 class PerLayer(Codec):
-    """Each parameter tensor of an update by the codec of the first pattern that its name
-    matches.
+    """A codec per parameter tensor: that of the first pattern which its name matches.
 
     Patterns are those of `fnmatch` (`conv*`, `*.bias`); a tensor that none matches
     travels dense. Levels are of each tensor: `1%` of its own entries, `100` of them, at
@@ -68,22 +69,28 @@ class PerLayer(Codec):
 
     @classmethod
     def read(cls, value: Plain) -> PerLayer:
-        """Return that of `{pattern: strategy}`. Raises: `InputError`."""
+        """Return that of `{pattern: strategy}`.
+
+        Raises: `InputError`.
+        """
         if not isinstance(value, Mapping) or not value:
             raise InputError("a strategy for each pattern", where=_NAME, got=value)
         return cls({pattern: _read_choice(pattern, value[pattern]) for pattern in value})
 
     @cached_property
+    @override
     def label(self) -> str:
         return format_link(
             _NAME, {pattern: str(choice) for pattern, choice in self.choices.items()}
         )
 
     @cached_property
+    @override
     def shared(self) -> bool:  # type: ignore[override]
         return all(codec.shared for codec in self._codecs.values())
 
     @cached_property
+    @override
     def is_dense(self) -> bool:
         return all(codec.is_dense for codec in self._codecs.values())
 
@@ -111,11 +118,13 @@ class PerLayer(Codec):
             device=device,
         ), after
 
+    @override
     def blocks(self, payload: Payload) -> Iterator[Block]:
         stretches = list_layers(payload.length, payload.layout)
         for stretch, part in zip(stretches, payload.symbols, strict=True):
             yield stretch, part.dense()
 
+    @override
     def parts(
         self, length: int, k: int, layout: Layout | None
     ) -> tuple[tuple[str, int, float], ...]:
@@ -128,6 +137,7 @@ class PerLayer(Codec):
             parts.append((strategy, kept, covered / length))
         return tuple(parts)
 
+    @override
     def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
         counts = [
             layer.codec.count_told(layer.length, layer.k, layer.shapes)
@@ -135,12 +145,14 @@ class PerLayer(Codec):
         ]
         return None if None in counts else sum(count for count in counts if count is not None)
 
+    @override
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
         sizes = [layer.size_bytes(index_code) for layer in self._layers(length, layout)]
         return None if None in sizes else math.fsum(size for size in sizes if size is not None)
 
+    @override
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         layers = self._layers(payload.length, payload.layout)
         return math.fsum(
@@ -148,6 +160,7 @@ class PerLayer(Codec):
             for layer, part in zip(layers, payload.symbols, strict=True)
         )
 
+    @override
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         data = b""
         layers = self._layers(payload.length, payload.layout)

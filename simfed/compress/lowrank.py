@@ -1,8 +1,9 @@
 """Codecs of low rank: a layer's matrix as the product of two thin ones.
 
-A layer of two or more dimensions is the matrix of its first dimension by all others. It travels as
-r·(rows + columns) 32-bit floats where that is less than the matrix; the other layers travel whole.
-The shapes come as `layout`, without which there is nothing to factor. K has no say.
+A layer of two or more dimensions is the matrix of its first dimension by all others. It
+travels as r·(rows + columns) 32-bit floats where that is less than the matrix; the
+other layers travel whole. The shapes come as `layout`, without which there is nothing
+to factor. K has no say.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Factors(NamedTuple):
 
 
 class _LowRank(Codec):
-    """What the two have in common: factors, and how they travel."""
+    """The base of low-rank codecs: factors, and their bytes."""
 
     feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
     takes_k: ClassVar[bool] = False
@@ -92,7 +93,10 @@ class _LowRank(Codec):
         return Payload(self.label, length, None, None, symbols=symbols, layout=layout)
 
     def _shapes(self, length: int, layout: Layout | None) -> list[tuple[int, int]]:
-        """(rows, columns) of every layer; (entries, 1) of those that are no matrix."""
+        """Return (rows, columns) of every layer.
+
+        (entries, 1) of those that are no matrix.
+        """
         if layout is None:
             raise InputError(f"the shapes of the layers (layout) for {self.name}", got=layout)
         list_layers(length, layout)
@@ -111,7 +115,7 @@ class _LowRank(Codec):
         return shapes
 
     def _rank(self, shape: tuple[int, int]) -> int:
-        """The rank that a matrix travels with; 0 for whole."""
+        """Return the rank that a matrix travels with; 0 for the whole matrix."""
         assert self.rank is not None
         return self.rank if _is_smaller(shape, self.rank) else 0
 
@@ -129,13 +133,14 @@ class _LowRank(Codec):
 class PowerSGD(_LowRank):
     """One step of power iteration per play (Vogels et al., 2019).
 
-    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M on the
-    columns of P, so the error is never larger than M. Q stays for the next play (warm start); the
-    first is drawn from a normal distribution.
+    P = orthogonalised M·Q, then Q = Mᵀ·P; the receiver takes P·Qᵀ, the projection of M
+    on the columns of P, so the error is never larger than M. Q stays for the next play
+    (warm start); the first is drawn from a normal distribution.
 
-    Changed for a server: in the paper workers average P and Q between the two products; here each
-    client factors its own update. Left open: P is made orthonormal by Householder reflections (QR).
-    Two products of d·r multiplications, and a third to decode.
+    Changed for a server: in the paper workers average P and Q between the two products;
+    here each client factors its own update. Left open: P is made orthonormal by
+    Householder reflections (QR). Two products of d·r multiplications, and a third to
+    decode.
     """
 
     name: ClassVar[str] = "powersgd"  # type: ignore[misc]
@@ -190,17 +195,17 @@ class PowerSGD(_LowRank):
 
 @dataclass(frozen=True)
 class SVD(_LowRank):
-    """The best approximation of a rank, or of a share of the energy (FedKD; Wu et al., 2022).
+    """The best approximation of a rank or of a share of the energy (Wu et al., 2022).
 
-    Either `rank` singular values per matrix, or the fewest whose squares make up more than the
-    share `energy` of all (the default: 0.95). U·Σ and V travel. With `energy` the size depends on
-    the data and each matrix is preceded by its rank in 2 bytes; where its factors would be no
-    smaller, it travels whole.
+    Either `rank` singular values per matrix, or the fewest whose squares make up more
+    than the share `energy` of all (the default: 0.95), as in FedKD. U·Σ and V travel.
+    With `energy` the size depends on the data and each matrix is preceded by its rank
+    in 2 bytes; where its factors would be no smaller, it travels whole.
 
-    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side), several
-    times as fast as a decomposition of M; singular values below a thousandth of the largest lose
-    accuracy, but what is sent is always an orthogonal projection of M, so the error contracts all
-    the same.
+    Settled here: the factors come from the eigenvectors of M·Mᵀ (of the smaller side),
+    several times as fast as a decomposition of M; singular values below a thousandth of
+    the largest lose accuracy, but what is sent is always an orthogonal projection of M,
+    so the error contracts all the same.
     """
 
     name: ClassVar[str] = "svd"  # type: ignore[misc]
@@ -290,7 +295,7 @@ class _AllEntries:
 
 
 def _multiply_factors(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
-    """left @ right.T, a few rows at a time."""
+    """Return left @ right.T, a few rows at a time."""
     across, together = np.ascontiguousarray(right.T), max(1, 2**16 // len(right))
     for row in range(0, len(left), together):
         some = left[row : row + together]
@@ -301,7 +306,7 @@ def _multiply_factors(left: Matrix, right: Matrix, start: int) -> Iterator[Block
 
 
 def _project_matrix(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
-    """(left, right) of the projection on the columns of `matrix @ right`."""
+    """Return (left, right) of the projection on the columns of `matrix @ right`."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = matrix @ right
         refuse_non_finite(product.reshape(-1))
@@ -312,7 +317,10 @@ def _project_matrix(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _choose_rank(squares: NDArray[np.float64], share: float) -> int:
-    """The fewest singular values whose squares exceed the share; all of them for a share of 1."""
+    """Return the fewest singular values whose squares exceed the share.
+
+    A share of 1 takes all of them.
+    """
     total = np.cumsum(squares)
     if total[-1] == 0:
         return 1
@@ -320,7 +328,7 @@ def _choose_rank(squares: NDArray[np.float64], share: float) -> int:
 
 
 def _is_smaller(shape: tuple[int, int], rank: int) -> bool:
-    """Whether factors of this rank are smaller than the matrix."""
+    """Return whether factors of this rank are smaller than the matrix."""
     return rank * sum(shape) < math.prod(shape) and rank <= min(shape)
 
 

@@ -1,9 +1,9 @@
-"""Codecs that keep vectors of their own at the client: momentum, an estimate, an error they shift
-by.
+"""Codecs that keep vectors at the client: momentum, an estimate, an error.
 
-They take the bare update (not residual + update) and bring what error feedback is theirs. Their
-state is a `Memory`; a play makes new vectors, or with `consume` writes over those of the state it
-was given. A lost upload is taken back by `undo`: what was sent returns to where it came from.
+They take the bare update (not residual + update) and bring what error feedback is
+theirs. Their state is a `Memory`; a play makes new vectors, or with `consume` writes
+over those of the state it was given. A lost upload is taken back by `undo`: what was
+sent returns to where it came from.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.codec import (
     Arrived,
@@ -48,7 +49,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
 _COUNT_BYTES = 4
-"""How many entries follow, where the receiver cannot know."""
+"""Bytes of the number of entries, where the receiver cannot know it."""
 
 
 class _Counted(Codec):
@@ -106,17 +107,19 @@ class _Counted(Codec):
 class DGC(_Counted):
     """Deep gradient compression (Lin et al., 2018): momentum before the selection.
 
-    u ← momentum·u + g, v ← v + u, with g clipped to norm `clip`; the largest |v| travel, and v and
-    u become zero there (momentum factor masking). For the first `warmup` plays of a client more is
-    sent: a quarter of all entries, then a sixteenth, …, never fewer than K.
+    u ← momentum·u + g, v ← v + u, with g clipped to norm `clip`; the largest |v|
+    travel, and v and u become zero there (momentum factor masking). For the first
+    `warmup` plays of a client more is sent: a quarter of all entries, then a sixteenth,
+    …, never fewer than K.
 
-    The receiver gets momentum-corrected updates: over many rounds they sum to 1/(1 − momentum)
-    times the gradients, so the learning rate is that of momentum SGD.
+    The receiver gets momentum-corrected updates: over many rounds they sum to 1/(1 −
+    momentum) times the gradients, so the learning rate is that of momentum SGD.
 
-    Left open or changed: the paper finds the threshold in a sample and then sends about K; here the
-    K largest exactly (`top_k_indices`, which looks for its threshold in a sample too), so that
-    sizes are known. Its clipping threshold is divided by √N for N workers; `clip` is the client's
-    own. A play is what the paper calls an epoch of warm-up.
+    Left open or changed: the paper finds the threshold in a sample and then sends about
+    K; here the K largest exactly (`top_k_indices`, which looks for its threshold in a
+    sample too), so that sizes are known. Its clipping threshold is divided by √N for N
+    workers; `clip` is the client's own. A play is what the paper calls an epoch of
+    warm-up.
     """
 
     name: ClassVar[str] = "dgc"  # type: ignore[misc]
@@ -163,6 +166,7 @@ class DGC(_Counted):
         )
         return payload, after
 
+    @override
     def undo(self, payload: Payload) -> Memory:
         arrays = {name: array.copy() for name, array in payload.state.arrays.items()}
         indices = convert_to_numpy(payload.indices)
@@ -170,9 +174,11 @@ class DGC(_Counted):
         arrays["total"][indices] = convert_to_numpy(payload.values)
         return Memory(payload.state_before, arrays)
 
+    @override
     def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
         return _add(state, "total", sent, state.facts - 1)
 
+    @override
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
@@ -182,6 +188,7 @@ class DGC(_Counted):
         places = index_bytes(code_in_use(self, index_code), length, count)
         return None if places is None else _COUNT_BYTES + 4 * count + places
 
+    @override
     def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
         first, k = self._count(length, k, 0), check_k(k, length)
         return k if first == k else None  # the warm-up sends more
@@ -207,19 +214,20 @@ class DGC(_Counted):
 
 @dataclass(frozen=True)
 class AdaComp(_Counted):
-    """Adaptive residual compression (Chen et al., 2018): every bin says how much of it travels.
+    """Adaptive residual compression (Chen et al., 2018): K follows from the data.
 
-    With e what was not sent yet, G = e + g. In each bin of `bin` neighbours all entries travel
-    whose
-    |G + g| reaches the bin's largest |G|: many where the gradient moves on, few where it does not.
-    Each is sent as its sign; the layer's mean of the bins' maxima is the magnitude of all of them.
-    The error, of what was sent too, stays in e. K has no say.
+    With e what was not sent yet, G = e + g. In each bin of `bin` neighbours all entries
+    travel whose |G + g| reaches the bin's largest |G|: many where the gradient moves
+    on, few where it does not. Each is sent as its sign; the layer's mean of the bins'
+    maxima is the magnitude of all of them. The error, of what was sent too, stays in e.
+    K has no say.
 
-    It keeps its error itself because the rule needs e + g and g apart. Left open by the paper: the
-    bins (50 for convolutions, 500 for fully connected and recurrent layers there) take `conv_bin`
-    for layers of more than two dimensions, `bin` for others and where no layout is given; bins do
-    not reach over layers. A bin of zeros sends nothing; if no bin sends, the first entry does, as
-    zero. Contraction is not guaranteed by the paper, only observed.
+    It keeps its error itself because the rule needs e + g and g apart. Left open by the
+    paper: the bins (50 for convolutions, 500 for fully connected and recurrent layers
+    there) take `conv_bin` for layers of more than two dimensions, `bin` for others and
+    where no layout is given; bins do not reach over layers. A bin of zeros sends
+    nothing; if no bin sends, the first entry does, as zero. Contraction is not
+    guaranteed by the paper, only observed.
     """
 
     name: ClassVar[str] = "adacomp"  # type: ignore[misc]
@@ -261,20 +269,24 @@ class AdaComp(_Counted):
         )
         return payload, after
 
+    @override
     def undo(self, payload: Payload) -> Memory:
         error = payload.state.arrays["error"].copy()
         error[convert_to_numpy(payload.indices)] = payload.kept
         return Memory(None, {"error": error})
 
+    @override
     def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
         return _add(state, "error", sent, None)
 
+    @override
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
         code_in_use(self, index_code)
         return None
 
+    @override
     def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
         return None
 
@@ -315,7 +327,10 @@ class AdaComp(_Counted):
 
 
 def _select_from_bins(error: Floats, gradient: Floats, size: int) -> tuple[Indices, float]:
-    """error += gradient; the entries that travel, and the mean of the bins' maxima."""
+    """Add the gradient to the error; return the entries that travel and their size.
+
+    The size is the mean of the bins' maxima.
+    """
     reached, total, bins = [], 0.0, 0
     together = max(1, 2**16 // size) * size
     for start in range(0, len(error), together):
@@ -366,7 +381,7 @@ class _Around(Codec):
         return codec_from_spec(self.inner).under_feedback()
 
     def _move(self, vector: Floats, sent: Payload, change: np.ufunc) -> Floats:
-        """Add what is sent to `vector`, or take it away, in place; its entries as they were."""
+        """Add what is sent to `vector` or take it away; return the entries before."""
         before: Floats = vector.copy() if sent.indices is None else vector[sent.indices]
         if sent.indices is None:
             for stretch, values in self._sender.blocks(sent):
@@ -398,14 +413,17 @@ class _Around(Codec):
 
 @dataclass(frozen=True)
 class EF21(_Around):
-    """Sends what changed (Richtárik et al., 2021): C(g − estimate); estimate += what was sent.
+    """Sends what changed (Richtárik et al., 2021): C(g − estimate).
 
-    The receiver keeps the same estimate of every client and takes *it* for the client's update, so
-    `decode` gives all of it, also where little travelled. C is `inner`, any codec that contracts.
+    Estimate += what was sent.
 
-    Left open by the paper: the first estimate; zero here, so the first play sends C(g) and no round
-    is dense. To decode what travelled, the receiver needs the estimate before it: `from_bytes`
-    takes the mirrored `state`.
+    The receiver keeps the same estimate of every client and takes *it* for the client's
+    update, so `decode` gives all of it, also where little travelled. C is `inner`, any
+    codec that contracts.
+
+    Left open by the paper: the first estimate; zero here, so the first play sends C(g)
+    and no round is dense. To decode what travelled, the receiver needs the estimate
+    before it: `from_bytes` takes the mirrored `state`.
     """
 
     name: ClassVar[str] = "ef21"  # type: ignore[misc]
@@ -446,27 +464,31 @@ class EF21(_Around):
             kept=before,
         )
 
+    @override
     def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
         before = undone.arrays["estimate"]
         return _add(state, "estimate", before - convert_to_numpy(sent), undone.facts)
 
+    @override
     def blocks(self, payload: Payload) -> Iterator[Block]:
         yield slice(0, payload.length), payload.state.arrays["estimate"]
 
 
 @dataclass(frozen=True)
 class DetachedEF(_Around):
-    """Detached error feedback (Xu & Huang, 2022): the gradient is taken beside the weights.
+    """Detached error feedback (Xu & Huang, 2022): gradients beside the weights.
 
-    The error e of what a random selection left out is added to the next update, as ever; but that
-    update is computed at the weights moved by `weight` times what e would still do to them, where
-    the model will be when it has arrived. `point` says by how much; the host moves the weights (in
-    units of the update: times −η for gradients, −1 for weight differences). With `weight` 0, or a
-    host that does not move them, this is plain error feedback.
+    The error e of what a random selection left out is added to the next update, as
+    ever; but that update is computed at the weights moved by `weight` times what e
+    would still do to them, where the model will be when it has arrived. `point` says by
+    how much; the host moves the weights (in units of the update: times −η for
+    gradients, −1 for weight differences). With `weight` 0, or a host that does not move
+    them, this is plain error feedback.
 
-    The paper selects random blocks, the same for all workers, which suits all-reduce; here the
-    entries are those of `inner`, each client's own, as an upload to a server needs no agreement.
-    Its variant DEF-A evaluates at the weights moved by the mean error; that is the host's to do.
+    The paper selects random blocks, the same for all workers, which suits all-reduce;
+    here the entries are those of `inner`, each client's own, as an upload to a server
+    needs no agreement. Its variant DEF-A evaluates at the weights moved by the mean
+    error; that is the host's to do.
     """
 
     name: ClassVar[str] = "detached-ef"  # type: ignore[misc]
@@ -484,12 +506,14 @@ class DetachedEF(_Around):
 
     @property
     def moves_point(self) -> bool:
-        """Whether `point` ever says to move the weights."""
+        """True if `point` ever says to move the weights."""
         return self.weight != 0
 
     def point(self, state: State) -> Floats | None:
-        """weight·e, by which the weights are moved before the gradient is taken; None for not at
-        all."""
+        """Return weight·e, by which the weights are moved before the gradient is taken.
+
+        None stands for not at all.
+        """
         if state is None or self.weight == 0:
             return None
         moved: Floats = np.float32(self.weight) * state.arrays["error"]
@@ -531,15 +555,17 @@ class DetachedEF(_Around):
             kept=kept,
         )
 
+    @override
     def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
         return _add(state, "error", sent, undone.facts)
 
+    @override
     def blocks(self, payload: Payload) -> Iterator[Block]:
         return self._sender.blocks(payload.symbols)
 
 
 def _add(state: Memory, name: str, change: Vector, facts: Plain) -> Memory:
-    """A memory with these facts, and `change` added to one of its vectors."""
+    """Return a memory with these facts, and `change` added to one of its vectors."""
     vector = state.arrays[name] + convert_to_numpy(change)
     return Memory(facts, {**state.arrays, name: vector})
 
@@ -547,8 +573,10 @@ def _add(state: Memory, name: str, change: Vector, facts: Plain) -> Memory:
 def _read_state(
     state: State, names: tuple[str, ...], length: int, consume: bool
 ) -> tuple[Plain, list[Floats]]:
-    """(facts, arrays) of a state, zeros before the first play; copies unless they may be
-    consumed."""
+    """Return (facts, arrays) of a state, zeros before the first play.
+
+    Copies unless they may be consumed.
+    """
     if state is None:
         return None, [np.zeros(length, np.float32) for _ in names]
     arrays = [state.arrays[name] for name in names]

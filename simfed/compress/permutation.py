@@ -11,18 +11,19 @@ _ROUNDS = 3
 
 
 def make_generator(key: int, purpose: int) -> np.random.Generator:
-    """The generator of a 64-bit key; different purposes are independent."""
+    """Return the generator of a 64-bit key; different purposes are independent."""
     return np.random.Generator(np.random.Philox(key=np.array([key, purpose], dtype=np.uint64)))
 
 
 class KeyedPermutation:
     """A bijection of 0 … length − 1, chosen by a 64-bit key; O(√length) memory.
 
-    A Feistel network over a table of ⌈length/columns⌉ rows and columns = ⌈√length⌉: rows are
-    shifted by a random function of the column, then columns by a random function of the row, three
-    times over, modulo their number. (Luby and Rackoff, 1988: random functions make four such steps
-    a pseudo-random permutation; these are six.) The fewer than √length cells behind the end are
-    passed over by walking on until inside, which keeps it a bijection.
+    A Feistel network over a table of ⌈length/columns⌉ rows and columns = ⌈√length⌉:
+    rows are shifted by a random function of the column, then columns by a random
+    function of the row, three times over, modulo their number. (Luby and Rackoff, 1988:
+    random functions make four such steps a pseudo-random permutation; these are six.)
+    The fewer than √length cells behind the end are passed over by walking on until
+    inside, which keeps it a bijection.
 
     >>> sorted(KeyedPermutation(7, key=1)(np.arange(7)).tolist())
     [0, 1, 2, 3, 4, 5, 6]
@@ -37,7 +38,7 @@ class KeyedPermutation:
         self._column_shifts = rng.integers(self.columns, size=(_ROUNDS, self.rows))
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The indices at these positions of the order, in the positions' order."""
+        """Return the indices at these positions of the order, in the positions' order."""
         indices = self._step(positions)
         outside = np.flatnonzero(indices >= self.length)
         while outside.size:
@@ -58,6 +59,7 @@ class KeyedPermutation:
 
 
 def _wrap_values(values: NDArray[np.int64], modulus: int) -> None:
-    """values %= modulus for 0 ≤ values < 2·modulus, three times as fast as dividing."""
-    unsigned = values.view(np.uint64)  # below the modulus, the difference wraps to a huge number
+    """Take `values` below 2·modulus modulo `modulus`, three times as fast as `%`."""
+    # below the modulus, the difference wraps to a huge number
+    unsigned = values.view(np.uint64)
     np.minimum(unsigned, unsigned - np.uint64(modulus), out=unsigned)

@@ -1,8 +1,9 @@
 """Value codecs: how each value of a chain is written with fewer than 32 bits.
 
-Where values are rounded at random, the random numbers come from a generator of its own for each
-call, seeded from the caller's; 23 bits of it decide each value, so what is called unbiased here is
-so up to 2⁻²³ of a level, and up to the rounding of 32-bit floats.
+Where values are rounded at random, the random numbers come from a generator of its own
+for each call, seeded from the caller's; 23 bits of it decide each value, so what is
+called unbiased here is so up to 2⁻²³ of a level, and up to the rounding of 32-bit
+floats.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from simfed.compress.vectors import Block, Floats, chunks, list_layers
 from simfed.ground.errors import InputError
 
 _SMALLEST = 1e-33
-"""Norms below it are zero: what a 32-bit factor cannot scale is below every number that matters."""
+"""Norms below it are zero: what a 32-bit factor cannot scale is below every number that
+matters."""
 
 
 class Scaled(NamedTuple):
@@ -35,23 +37,24 @@ class Scaled(NamedTuple):
     levels: NDArray[np.signedinteger]
     """Signed, int8 or int16, one per value."""
     ends: NDArray[np.int64]
-    """Where each stretch ends."""
+    """The end of each stretch."""
 
 
 @dataclass(frozen=True)
 class QSGD:
     """Stochastic rounding to `levels` steps of the norm (Alistarh et al., 2017).
 
-    Per bucket of `bucket` values: x becomes ‖x‖₂/s times a whole number, the next one below or
-    above s·x/‖x‖₂ at random so that the mean is x. E‖Q(x) − x‖² ≤ β‖x‖² with
-    β = min(n/s², √n/s) for a bucket of n values.
+    Per bucket of `bucket` values: x becomes ‖x‖₂/s times a whole number, the next one
+    below or above s·x/‖x‖₂ at random so that the mean is x. E‖Q(x) − x‖² ≤ β‖x‖² with β
+    = min(n/s², √n/s) for a bucket of n values.
 
-    Each number travels in ⌈log2(2s + 1)⌉ bits, norms as 32-bit floats; the paper's Elias code is
-    left out, as it makes sizes depend on the data.
+    Each number travels in ⌈log2(2s + 1)⌉ bits, norms as 32-bit floats; the paper's
+    Elias code is left out, as it makes sizes depend on the data.
 
-    Left open by the paper: error feedback. β may exceed 1, and then a residual grows without bound;
-    so where residuals are kept the receiver's values are divided by 1 + β (`scaled`), which
-    contracts with δ = 1/(1 + β) for every β (Basu et al., 2019, do so where β ≥ 1).
+    Left open by the paper: error feedback. β may exceed 1, and then a residual grows
+    without bound; so where residuals are kept the receiver's values are divided by 1 +
+    β (`scaled`), which contracts with δ = 1/(1 + β) for every β (Basu et al., 2019, do
+    so where β ≥ 1).
     """
 
     name: ClassVar[str] = "qsgd"
@@ -72,6 +75,7 @@ class QSGD:
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
+        """Return signed levels and the scale of each bucket."""
         norms = self._norms(values)
         factors = np.divide(self.levels, norms, out=np.zeros_like(norms), where=norms > 0)
         levels = np.empty(len(values), self._kind)
@@ -83,6 +87,7 @@ class QSGD:
         return Scaled(scales, levels, self._ends(len(values)))
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
+        """Yield the values of whole buckets, in order."""
         for stretch, buckets in self._stretches(len(symbols.levels)):
             scales = symbols.scales[buckets, None]
             values = symbols.levels[stretch].astype(np.float32).reshape(len(scales), -1)
@@ -92,16 +97,19 @@ class QSGD:
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
+        """Return the size of levels and scales in bits."""
         norms = 32 * -(-count // self.bucket)
         each = math.log2(2 * self.levels + 1) if ideal else self._width
         return norms + count * each
 
     def write(self, symbols: Scaled) -> bytes:
+        """Return the scales, then the levels, as bytes."""
         head = symbols.scales.astype("<f4").tobytes()
         levels = symbols.levels.astype(np.int64)
         return head + pack(levels + self.levels, self._width)
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
+        """Return the symbols that `write` wrote and the number of bytes read."""
         ends = self._ends(count)
         scales, head = _read_scales(data, len(ends))
         used = head + -(-count * self._width // 8)
@@ -111,11 +119,11 @@ class QSGD:
         return Scaled(scales, levels.astype(self._kind), ends), used
 
     def under_feedback(self) -> QSGD:
-        """With the receiver's values shrunk so that the error contracts."""
+        """Return the codec with values shrunk at the receiver: the error contracts."""
         return replace(self, scaled=True)
 
     def variance(self, count: int) -> float:
-        """β of a vector of `count` values."""
+        """Return β of a vector of `count` values."""
         n, s = min(count, self.bucket), self.levels
         return min(n / s**2, math.sqrt(n) / s)
 
@@ -135,7 +143,7 @@ class QSGD:
         return np.minimum(np.arange(self.bucket, count + self.bucket, self.bucket), count)
 
     def _stretches(self, count: int) -> Iterator[tuple[slice, slice]]:
-        """(values, buckets): whole buckets, a few at a time, and what is left at the end."""
+        """Yield (values, buckets): whole buckets, a few at a time, then the rest."""
         whole, together = count // self.bucket, max(1, 2**16 // self.bucket)
         for a in range(0, whole, together):
             b = min(a + together, whole)
@@ -149,7 +157,8 @@ class QSGD:
             rows = values[stretch].reshape(buckets.stop - buckets.start, -1)
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = np.einsum("ij,ij->i", rows, rows)
-            if not ((squares > 1e-30) & (squares < 1e30)).all():  # beyond what float32 can square
+            # beyond what float32 can square
+            if not ((squares > 1e-30) & (squares < 1e30)).all():
                 refuse_non_finite(values[stretch])
                 exact = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
                 norms[buckets] = np.where(exact > _SMALLEST, np.minimum(exact, 3e38), 0)
@@ -162,20 +171,20 @@ class QSGD:
 class TernGrad:
     """±the layer's maximum, or zero, at random (Wen et al., 2017).
 
-    Per layer: values are clipped at `clip` standard deviations, then each becomes sign·m with
-    probability |x|/m, m being the largest magnitude left. Unbiased for the clipped values. Each
-    travels in 2 bits, and m as a 32-bit float.
+    Per layer: values are clipped at `clip` standard deviations, then each becomes
+    sign·m with probability |x|/m, m being the largest magnitude left. Unbiased for the
+    clipped values. Each travels in 2 bits, and m as a 32-bit float.
 
-    Left open by the paper: the standard deviation is around the layer's mean; values behind a
-    selection, or without a layout, are one layer. Without error feedback, as in the paper: with it
-    the clipping would come back round after round.
+    Left open by the paper: the standard deviation is around the layer's mean; values
+    behind a selection, or without a layout, are one layer. Without error feedback, as
+    in the paper: with it the clipping would come back round after round.
     """
 
     name: ClassVar[str] = "terngrad"
     feedback: ClassVar[Feedback] = "none"
 
     clip: float | None = 2.5
-    """In standard deviations; null: not at all."""
+    """Standard deviations beyond which values are clipped; null: no clipping."""
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
@@ -185,6 +194,7 @@ class TernGrad:
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
+        """Return −1, 0 or 1 for each value, and the scale of each layer."""
         layers = list_layers(len(values), layout)
         levels = np.empty(len(values), np.int8)
         scales = np.array([self._scale(values[layer]) for layer in layers], np.float32)
@@ -201,8 +211,10 @@ class TernGrad:
         return Scaled(scales, levels, _ends(layers))
 
     def _scale(self, values: Floats) -> float:
-        """The largest magnitude of a layer after clipping; 0 where a 32-bit factor cannot scale
-        it."""
+        """Return the largest magnitude of a layer after clipping.
+
+        0 where a 32-bit factor cannot scale it.
+        """
         total = squares = largest = 0.0
         for stretch in chunks(len(values)):
             some = values[stretch]
@@ -223,18 +235,22 @@ class TernGrad:
         return min(largest, self.clip * spread) if spread > 1e-6 * largest else largest
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
+        """Yield the values layer by layer."""
         return _scale_blocks(symbols)
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
+        """Return the size of signs and scales in bits."""
         scales = 32 * len(list_layers(count, layout))
         return scales + count * (math.log2(3) if ideal else 2)
 
     def write(self, symbols: Scaled) -> bytes:
+        """Return the scales, then the signs, as bytes."""
         return symbols.scales.astype("<f4").tobytes() + pack(symbols.levels + 1, 2)
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
+        """Return the symbols that `write` wrote and the number of bytes read."""
         layers = list_layers(count, layout)
         scales, head = _read_scales(data, len(layers))
         used = head + -(-count // 4)
@@ -248,11 +264,13 @@ class TernGrad:
 class EFSign:
     """Signs, and the mean magnitude (Karimireddy et al., 2019).
 
-    x becomes (‖x‖₁/n)·sign(x), n being the number of values: one bit each and a 32-bit float.
-    ‖C(x) − x‖² = (1 − ‖x‖₁²/(n‖x‖₂²))·‖x‖², so it contracts, the less the fewer values stand out.
+    x becomes (‖x‖₁/n)·sign(x), n being the number of values: one bit each and a 32-bit
+    float. ‖C(x) − x‖² = (1 − ‖x‖₁²/(n‖x‖₂²))·‖x‖², so it contracts, the less the fewer
+    values stand out.
 
-    Left open by the paper: the sign of zero is +, for which the identity above still holds; one
-    magnitude for the whole vector, as in its Algorithm 1 (its experiments take one per layer).
+    Left open by the paper: the sign of zero is +, for which the identity above still
+    holds; one magnitude for the whole vector, as in its Algorithm 1 (its experiments
+    take one per layer).
     """
 
     name: ClassVar[str] = "ef-sign"
@@ -262,6 +280,7 @@ class EFSign:
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
+        """Return the sign of each value, and the mean magnitude of each layer."""
         total, levels = 0.0, np.empty(len(values), np.int8)
         for stretch in chunks(len(values)):
             some = values[stretch]
@@ -277,17 +296,21 @@ class EFSign:
         return Scaled(np.array([total / len(values)], np.float32), levels, np.array([len(values)]))
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
+        """Yield the values layer by layer."""
         return _scale_blocks(symbols)
 
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
+        """Return the size of signs and scales in bits."""
         return 32 + count
 
     def write(self, symbols: Scaled) -> bytes:
+        """Return the scales, then the signs, as bytes."""
         return symbols.scales.astype("<f4").tobytes() + np.packbits(symbols.levels > 0).tobytes()
 
     def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
+        """Return the symbols that `write` wrote and the number of bytes read."""
         scales, head = _read_scales(data, 1)
         used = head + -(-count // 8)
         _check_long_enough(data, used)
@@ -344,10 +367,10 @@ class _Cast:
 
 
 class FP16(_Cast):
-    """IEEE half precision: 11 significant bits from 6·10⁻⁵ to 65,504, absolute steps of 6·10⁻⁸
-    below.
+    """IEEE half precision: 11 significant bits from 6·10⁻⁵ to 65,504.
 
-    Relative error at most 2⁻¹¹ where numbers are normal.
+    Absolute steps are 6·10⁻⁸ below. The relative error is at most 2⁻¹¹ where numbers
+    are normal.
     """
 
     name: ClassVar[str] = "fp16"
@@ -394,7 +417,7 @@ class BF16(_Cast):
 
 
 class _Draws:
-    """Random rounding of many values, with numbers cheaper than the caller's generator makes."""
+    """A source of random rounding, cheaper per number than the caller's generator."""
 
     def __init__(self, rng: np.random.Generator | None, name: str) -> None:
         if rng is None:
@@ -402,11 +425,13 @@ class _Draws:
         self._raw = np.random.SFC64(int(rng.integers(2**63))).random_raw
 
     def round(self, scaled: Floats, out: np.ndarray, most: int) -> None:
-        """To `out`: ⌊scaled + u⌋ with u uniform in [0, 1), within ±`most`; `scaled` is used up.
+        """Write ⌊scaled + u⌋ to `out`, with u uniform in [0, 1), within ±`most`.
 
-        `scaled` lies within ±`most` up to rounding, so that `most` + 2 must fit into `out`.
+        `scaled` is used up. It lies within ±`most` up to rounding, so that `most` + 2
+        must fit into `out`.
         """
-        # random mantissas make 1 + u, several times as fast as a conversion of whole numbers
+        # random mantissas make 1 + u, several times as fast as a conversion of whole
+        # numbers
         raw = self._raw(-(-len(scaled) // 2)).view(np.uint32)[: len(scaled)]
         raw >>= np.uint32(9)
         raw |= np.uint32(0x3F800000)

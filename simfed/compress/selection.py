@@ -1,4 +1,4 @@
-"""Which entries travel: the largest, or random ones. Pure functions on flat vectors."""
+"""Selections of entries, the largest or random ones: pure functions of flat vectors."""
 
 from __future__ import annotations
 
@@ -15,33 +15,38 @@ if TYPE_CHECKING:
     import torch
 
 Bits: TypeAlias = np.ndarray
-"""Floats of 32 or 64 bits, or their magnitudes, as unsigned integers of as many bits."""
+"""Floats of 32 or 64 bits, or their magnitudes, as unsigned integers of as many
+bits."""
 
 Magnitude: TypeAlias = Any
 """One such number, of NumPy's type."""
 
-# Magnitudes are compared as unsigned integers: the bits of a float without its sign have the order
-# of |x|, equal zeros, and everything from infinity's bits on is no finite number. Per item size:
+# Magnitudes are compared as unsigned integers: the bits of a float without its sign
+# have the order of |x|, equal zeros, and everything from infinity's bits on is no
+# finite number. Per item size:
 _UNSIGNED = {4: np.uint32, 8: np.uint64}
 _WITHOUT_SIGN = {size: u(np.iinfo(u).max >> 1) for size, u in _UNSIGNED.items()}
 _INFINITY = {size: np.array(np.inf, f"f{size}").view(u)[()] for size, u in _UNSIGNED.items()}
 
-_DIRECT_BELOW = 2**17  # entries; measured: up to here a plain partition is as fast as sampling
+# entries; measured: up to here a plain partition is as fast as sampling
+_DIRECT_BELOW = 2**17
 _SAMPLE_AT_MOST = 2**15
 _SAMPLE_ONE_IN = 32
 _BLOCK = 2**16  # entries; half of the temporary memory fits a level-2 cache
 
 
 def top_k_indices(values: Vector, k: int) -> Vector:
-    """Sorted int64 indices of the min(k, d) largest |values|, ties to the lowest index.
+    """Return the sorted indices of the min(k, d) largest |values|.
 
-    Exact: the same set as the first k of a stable sort by falling |value|. Zeros of either sign are
-    equal. `values` is a flat NumPy array or torch tensor of 16-, 32- or 64-bit floats (bfloat16
-    too); a tensor gives a tensor on its device. On an accelerator: at most 32 bits, and the device
-    is never waited for.
+    They are int64; ties go to the lowest index. Exact: the same set as the first k of a
+    stable sort by falling |value|. Zeros of either sign are equal. `values` is a flat
+    NumPy array or torch tensor of 16-, 32- or 64-bit floats (bfloat16 too); a tensor
+    gives a tensor on its device. On an accelerator: at most 32 bits, and the device is
+    never waited for.
 
-    Raises: `InputError` for a NaN or an infinity (not looked for on an accelerator, where looking
-    means waiting), for k < 1 and for anything but a flat, non-empty vector of floats.
+    Raises: `InputError` for a NaN or an infinity (not looked for on an accelerator,
+    where looking means waiting), for k < 1 and for anything but a flat, non-empty
+    vector of floats.
 
     >>> top_k_indices(np.array([0.5, -3.0, 0.5, 2.0]), 3)
     array([0, 1, 3])
@@ -56,7 +61,9 @@ def top_k_indices(values: Vector, k: int) -> Vector:
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
-    """min(k, length) indices below `length`, uniformly without replacement, sorted, int64.
+    """Return min(k, length) sorted indices, drawn uniformly without replacement.
+
+    They are int64 and below `length`.
 
     >>> random_k_indices(10, 4, np.random.default_rng(0))
     array([2, 5, 6, 8])
@@ -64,8 +71,8 @@ def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
     k = check_k(k, length)
     if k < length // 20:
         return np.sort(rng.choice(length, k, replace=False, shuffle=False))
-    # Dense: mark until enough are marked (or, above one half, left out). `choice` takes 5 × as
-    # long.
+    # Dense: mark until enough are marked (or, above one half, left out). `choice` takes
+    # 5 × as long.
     fewer = min(k, length - k)
     marked = np.zeros(length, bool)
     missing = fewer
@@ -76,7 +83,7 @@ def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
 
 
 def check_k(k: int, length: int) -> int:
-    """min(k, length); `InputError` unless both are at least 1."""
+    """Return min(k, length); `InputError` unless both are at least 1."""
     if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
         raise InputError("a whole number of at least 1 for k", got=k)
     if length < 1:
@@ -85,7 +92,10 @@ def check_k(k: int, length: int) -> int:
 
 
 def refuse_non_finite(values: Floats) -> None:
-    """Raises `InputError` if there is a NaN or an infinity in a vector; one pass over it."""
+    """Raises `InputError` if there is a NaN or an infinity in a vector.
+
+    One pass over it.
+    """
     for start in range(0, values.size, _BLOCK):
         part = values[start : start + _BLOCK]
         with np.errstate(over="ignore", invalid="ignore"):
@@ -101,11 +111,11 @@ def _check_vector(values: Vector, suits: bool) -> None:
 
 
 def _select_top_k(raw: Bits, k: int) -> Indices:
-    """Top-K of floats given as unsigned integers of their bits.
+    """Return the Top-K indices of floats given as unsigned integers of their bits.
 
-    A sample gives a threshold that most likely lies just below the k-th largest magnitude; one pass
-    in blocks that fit the cache collects what exceeds it, and only that is searched exactly. The
-    threshold decides how long it takes, never the result.
+    A sample gives a threshold that most likely lies just below the k-th largest
+    magnitude; one pass in blocks that fit the cache collects what exceeds it, and only
+    that is searched exactly. The threshold decides how long it takes, never the result.
     """
     threshold = None if raw.size < _DIRECT_BELOW else _threshold_below_kth(raw, k)
     if threshold is not None:
@@ -122,9 +132,10 @@ def _select_top_k(raw: Bits, k: int) -> Indices:
 
 
 def _select_largest(magnitudes: Bits, k: int) -> Indices:
-    """Sorted positions of the k largest, ties to the lowest position."""
-    # Complemented: NumPy's vectorised selection needs up to 60 × as long where the smallest number
-    # fills more than half of its input, and zeros do that in many a gradient.
+    """Return sorted positions of the k largest, ties to the lowest position."""
+    # Complemented: NumPy's vectorised selection needs up to 60 × as long where the
+    # smallest number fills more than half of its input, and zeros do that in many a
+    # gradient.
     complement = ~magnitudes
     complement.partition(k - 1)
     kth = ~complement[k - 1]
@@ -137,9 +148,9 @@ def _select_largest(magnitudes: Bits, k: int) -> Indices:
 
 
 def _add_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indices:
-    """`above` filled up with the lowest indices of entries of exactly this magnitude, sorted.
+    """Return `above`, sorted, with the lowest indices of entries of this magnitude.
 
-    Fewer than k where there are not that many.
+    There are k in all, fewer where there are not that many.
     """
     missing = k - above.size
     parts, start, size = [above], 0, max(missing, 1024)
@@ -152,12 +163,14 @@ def _add_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indice
 
 
 def _threshold_below_kth(raw: Bits, k: int) -> Magnitude | None:
-    """A magnitude just below the k-th largest, or equal to it: in all but 1 of 10,000 cases.
+    """Return a magnitude just below the k-th largest, or equal to it.
 
-    None where a sample cannot tell (k close to d).
+    It is right in all but 1 of 10,000 cases. None where a sample cannot tell (k close
+    to d).
     """
     size = min(_SAMPLE_AT_MOST, raw.size // _SAMPLE_ONE_IN)
-    # One draw in each of `size` equal stretches: a fixed stride could beat with a layer's shape.
+    # One draw in each of `size` equal stretches: a fixed stride could beat with a
+    # layer's shape.
     offsets = np.random.Generator(np.random.Philox(key=0)).random(size)
     places = ((np.arange(size) + offsets) * (raw.size / size)).astype(np.int64)
     share = k / raw.size
@@ -168,7 +181,7 @@ def _threshold_below_kth(raw: Bits, k: int) -> Magnitude | None:
 
 
 def _find_entries_above(raw: Bits, threshold: Magnitude) -> tuple[Indices, Bits]:
-    """(indices, magnitudes) of the entries whose magnitude exceeds `threshold`."""
+    """Return (indices, magnitudes) of the entries whose magnitude exceeds `threshold`."""
     blocks = []
     for start in range(0, raw.size, _BLOCK):
         magnitudes = _strip_signs(raw[start : start + _BLOCK])
@@ -184,7 +197,7 @@ def _strip_signs(raw: Bits) -> Bits:
 
 
 def _find_places(chosen: NDArray[np.bool_]) -> Indices:
-    """`np.flatnonzero` without its overhead, which would be a tenth of a small Top-K."""
+    """Return `np.flatnonzero` without its overhead, a tenth of a small Top-K."""
     places: Indices = chosen.nonzero()[0]
     return places
 
@@ -212,11 +225,11 @@ def _select_top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def select_top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
-    """Top-K of 32-bit floats with torch's own kernels.
+    """Return the Top-K indices of 32-bit floats, by torch's own kernels.
 
-    One number per entry, magnitude above and falling index below, makes all entries distinct: the
-    k largest of them are the k largest magnitudes with ties to the lowest index, and nothing has to
-    be counted on the host.
+    One number per entry, magnitude above and falling index below, makes all entries
+    distinct: the k largest of them are the k largest magnitudes with ties to the lowest
+    index, and nothing has to be counted on the host.
     """
     import torch
 

@@ -1,5 +1,7 @@
-"""A selection made slice by slice of the coordinates, so that one can travel while the next is
-compressed (`clients[].overlap`)."""
+"""Selections made slice by slice, so that one slice travels while the next is made.
+
+See `clients[].overlap`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import COMPOSED, Chain, Codec, codec_from_spec
@@ -42,8 +45,10 @@ class Sliced:
         state: State = None,
         rng: np.random.Generator | None = None,
     ) -> Selection:
-        """Select in slices that are as long, and have as many entries, as equal as they can be,
-        none more than it is long; the state is a list of the slices' own."""
+        """Select in slices as equal as can be, in length and in number of entries.
+
+        There are no more slices than entries; the state is a list of the slices' own.
+        """
         before = cast("list[State]", state)
         length, count = len(update), self.chunks
         chosen, after = [], []
@@ -68,7 +73,7 @@ class Sliced:
 
 
 class Slices(Chain):
-    """What `sliced` makes: bytes and time are those of the codec that it cuts up.
+    """The codec that `sliced` makes: bytes and time are those of the codec it cuts up.
 
     >>> codec_from_spec("slices(8=top-k)").size_bytes(61_706, 1000, "fixed")
     6000.0
@@ -83,17 +88,22 @@ class Slices(Chain):
 
     @classmethod
     def read(cls, value: Plain) -> Slices:
-        """Return it from `{chunks: codec}`. Raises: `InputError`."""
+        """Return it from `{chunks: codec}`.
+
+        Raises: `InputError`.
+        """
         if not isinstance(value, Mapping) or len(value) != 1:
             raise InputError("a codec for one number of slices", where=_NAME, got=value)
         [(chunks, codec)] = value.items()
         return cls(_check_selection(codec_from_spec(codec)), int(str(chunks)))
 
     @property
+    @override
     def label(self) -> str:
         return format_link(_NAME, {str(self.chunks): self.whole.label})
 
     @property
+    @override
     def draws(self) -> bool:
         return self.whole.draws
 
@@ -102,8 +112,10 @@ COMPOSED[_NAME] = Slices.read
 
 
 def sliced(choice: Choice, chunks: int) -> Choice:
-    """Return `choice`, made slice by slice; of one slice itself. Raises: `InputError` for a codec
-    that needs the whole vector."""
+    """Return `choice`, made slice by slice; of one slice itself.
+
+    Raises: `InputError` for a codec that needs the whole vector.
+    """
     return choice if chunks == 1 else _slice_choice(choice, chunks).at(choice.level)
 
 

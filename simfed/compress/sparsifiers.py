@@ -1,7 +1,10 @@
-"""Compression strategies: which K of d entries a client sends. No strategy holds a client's state.
+"""Compression strategies: which K of d entries a client sends.
 
-A strategy is one class with a `name` and `select`; state comes in and goes out. Residuals are not
-its business: `simfed.compress.with_error_feedback` adds them to any strategy.
+No strategy holds a client's state.
+
+A strategy is one class with a `name` and `select`; state comes in and goes out.
+Residuals are not its business: `simfed.compress.with_error_feedback` adds them to any
+strategy.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.compress.permutation import KeyedPermutation, make_generator
 from simfed.compress.selection import check_k, random_k_indices, top_k_indices
@@ -18,28 +22,31 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
 State: TypeAlias = Plain
-"""What a strategy remembers of one client between its plays: None at first, always JSON-able."""
+"""The memory of a strategy about one client between plays: None at first, always
+JSON-able."""
 
 
 class Selection(NamedTuple):
-    """What `select` gives: the indices, the state afterwards, and the seed they were made from."""
+    """The result of `select`: indices, the state afterwards, and the indices' seed."""
 
     indices: Vector
-    """Sorted, distinct, int64; a tensor on the device of an update that is one, or NumPy."""
+    """Sorted, distinct, int64; a tensor on the device of an update that is one, or
+    NumPy."""
     state: State = None
     seed: int | None = None
-    """For strategies that do not look at the update: the 64-bit number from which `mirror` makes
-    the same indices elsewhere (index code `seeded`)."""
+    """The 64-bit number from which `mirror` makes the same indices elsewhere (index
+    code `seeded`), for strategies that do not look at the update."""
 
 
 @runtime_checkable
 class Sparsifier(Protocol):
     """A compression strategy; made without arguments by its registry class.
 
-    Optional members tell the wire more: `keeps_all = True` says that all d entries travel
-    whatever k is, so that no indices need to; and strategies that do not look at the update are
-    `Mirrored`, so that the server can repeat their choice. A third, `shared = True`, asks the host
-    for the same random numbers for all clients of a prototype in a round.
+    Optional members tell the wire more: `keeps_all = True` says that all d entries
+    travel whatever k is, so that no indices need to; and strategies that do not look at
+    the update are `Mirrored`, so that the server can repeat their choice. A third,
+    `shared = True`, asks the host for the same random numbers for all clients of a
+    prototype in a round.
     """
 
     name: str
@@ -47,10 +54,10 @@ class Sparsifier(Protocol):
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
-        """min(k, d) indices of the flat vector `update`, which is not changed.
+        """Return min(k, d) indices of the flat vector `update`, which is not changed.
 
-        `state` is what the same client's last play returned (None before the first); `rng` is the
-        generator keyed by strategy, client and round.
+        `state` is what the same client's last play returned (None before the first);
+        `rng` is the generator keyed by strategy, client and round.
         """
         ...
 
@@ -60,13 +67,14 @@ class Mirrored(Protocol):
     """A codec whose choice can be made again from the seed that it drew."""
 
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
-        """The choice that `select` makes in `state` when it draws `seed`, for an update of
-        `length`."""
+        """Return the choice of `select` in `state` when it draws `seed`."""
         ...
 
 
 class TopK:
-    """The K entries of largest magnitude; ties go to the lowest index. Exact, deterministic.
+    """The K entries of largest magnitude; ties go to the lowest index.
+
+    Exact, deterministic.
 
     >>> TopK().select(np.array([1.0, -4.0, 2.0]), 2).indices
     array([1, 2])
@@ -78,11 +86,12 @@ class TopK:
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
+        """Return the min(k, d) entries of the largest magnitude."""
         return Selection(top_k_indices(update, k), state)
 
 
 class Dense:
-    """All entries, whatever K is: no compression.
+    """The selection of all entries, whatever K is: no compression.
 
     >>> Dense().select(np.array([1.0, -4.0, 2.0]), 2).indices
     array([0, 1, 2])
@@ -95,6 +104,7 @@ class Dense:
     def select(
         self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
     ) -> Selection:
+        """Return all entries."""
         if is_tensor(update):
             import torch
 
@@ -104,13 +114,12 @@ class Dense:
 
 @lru_cache(maxsize=2)
 def _list_indices(count: int) -> Indices:
-    """All indices below `count`, which nobody writes to: clients of a model share them."""
+    """Return all indices below `count`, shared by clients and never written to."""
     return np.arange(count)
 
 
 class _Blind:
-    """A strategy that draws one 64-bit seed and makes its indices from that, not from the
-    update."""
+    """The base of strategies that make their indices from a 64-bit seed alone."""
 
     name: str
 
@@ -127,7 +136,9 @@ class _Blind:
 
 
 class RandomK(_Blind):
-    """K indices uniformly without replacement. The values are not scaled up; the residual makes up.
+    """K indices uniformly without replacement.
+
+    The values are not scaled up; the residual makes up.
 
     >>> RandomK().select(np.zeros(10), 4, rng=np.random.default_rng(0)).indices.size
     4
@@ -136,6 +147,7 @@ class RandomK(_Blind):
     name = "random-k"
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
+    @override
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         return Selection(random_k_indices(length, k, make_generator(seed, 1)), state, seed)
 
@@ -143,9 +155,9 @@ class RandomK(_Blind):
 class SharedRandomK(RandomK):
     """Random-K with one draw per round for all clients that have a model in common.
 
-    The server knows which entries come, so that nothing but they needs noise under privacy, and
-    sums of uploads stay as short as an upload. The host of the learning side keys `rng` by round
-    and prototype in place of round and client.
+    The server knows which entries come, so that nothing but they needs noise under
+    privacy, and sums of uploads stay as short as an upload. The host of the learning
+    side keys `rng` by round and prototype in place of round and client.
     """
 
     name = "shared-random-k"
@@ -155,15 +167,15 @@ class SharedRandomK(RandomK):
 
 
 class PeriodicK(_Blind):
-    """Every coordinate once per period, in random order.
+    """A selection of every coordinate once per period, in random order.
 
-    A play takes the next K coordinates of the period's order. When fewer than K are left, it takes
-    all of them and fills up with random ones already visited in this period; the next play then
-    starts a new period. K may change from play to play.
+    A play takes the next K coordinates of the period's order. When fewer than K are
+    left, it takes all of them and fills up with random ones already visited in this
+    period; the next play then starts a new period. K may change from play to play.
 
-    The order is a `KeyedPermutation`, so a client remembers two numbers only: its state is
-    `[key, position]`, or None where the next play starts a period. To undo a play, go on from the
-    state before it.
+    The order is a `KeyedPermutation`, so a client remembers two numbers only: its state
+    is `[key, position]`, or None where the next play starts a period. To undo a play,
+    go on from the state before it.
 
     >>> codec, update, state = PeriodicK(), np.zeros(6), None
     >>> for t in range(2):
@@ -177,6 +189,7 @@ class PeriodicK(_Blind):
     name = "periodic-k"
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
+    @override
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
         k = check_k(k, length)
         key, position = (seed, 0) if state is None else state

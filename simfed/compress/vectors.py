@@ -1,7 +1,8 @@
-"""Flat vectors as NumPy arrays or as torch tensors, their layers, and stretches that fit the cache.
+"""Flat vectors as NumPy arrays or torch tensors, their layers and stretches.
 
-What is handed over as NumPy comes back as NumPy, a tensor as a tensor on its own device. Importing
-this module imports no torch: whoever holds a tensor has imported it already.
+What is handed over as NumPy comes back as NumPy, a tensor as a tensor on its own
+device. Importing this module imports no torch: whoever holds a tensor has imported it
+already.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 Vector: TypeAlias = Any
-"""A flat NumPy array or a flat torch tensor. Who handed one in gets the same library back, so a
-union, which every caller would have to take apart again, is not what is meant."""
+"""A flat NumPy array or a flat torch tensor. Who handed one in gets the same library
+back, so a union, which every caller would have to take apart again, is not what is
+meant."""
 
 Floats: TypeAlias = NDArray[np.float32]
 
@@ -34,26 +36,28 @@ Block: TypeAlias = tuple[slice, Floats]
 """A stretch of a vector and its values."""
 
 Device: TypeAlias = "torch.device | None"
-"""Where a tensor lies; None for NumPy."""
+"""The device of a tensor; None for NumPy."""
 
 _CACHED = 2**16
 """Entries worked on at once: a few such blocks fit a level-2 cache."""
 
 
 def is_tensor(values: object) -> TypeIs[torch.Tensor]:
-    """Whether this is a torch tensor; never imports torch."""
+    """Return whether this is a torch tensor; never imports torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(values, torch.Tensor)
 
 
 def convert_to_numpy(array: object) -> np.ndarray:
-    """A NumPy array of what may be a tensor; a view where memory allows."""
+    """Return a NumPy array of what may be a tensor; a view where memory allows."""
     return array.detach().cpu().numpy() if is_tensor(array) else np.asarray(array)
 
 
 def require_vector(update: Vector) -> Floats:
-    """A flat float32 NumPy array, not copied where it is one. Raises: `InputError` for another
-    shape."""
+    """Return a flat float32 NumPy array, not copied where it is one already.
+
+    Raises: `InputError` for another shape.
+    """
     values: Floats = np.ascontiguousarray(convert_to_numpy(update), dtype=np.float32)
     if values.ndim != 1 or not values.size:
         raise InputError("a flat, non-empty vector", got=f"shape {values.shape}")
@@ -61,12 +65,15 @@ def require_vector(update: Vector) -> Floats:
 
 
 def find_device(update: Vector | None) -> Device:
-    """The torch device of a tensor, None for anything else."""
+    """Return the torch device of a tensor, None for anything else."""
     return update.device if is_tensor(update) else None
 
 
 def move_vector(vector: Floats, device: Device) -> Vector:
-    """`vector` itself, or as a tensor on a torch device (sharing memory on a CPU)."""
+    """Return `vector` itself, or as a tensor on a torch device.
+
+    On a CPU the memory is shared.
+    """
     if device is None:
         return vector
     import torch
@@ -75,33 +82,40 @@ def move_vector(vector: Floats, device: Device) -> Vector:
 
 
 def move_positions(positions: Indices, device: torch.device) -> torch.Tensor:
-    """`positions` as a tensor on a torch device; the host does not wait for it to get there."""
+    """Return `positions` as a tensor on a torch device.
+
+    The host does not wait for it to get there.
+    """
     import torch
 
     tensor = torch.from_numpy(positions)
     if device.type == "cpu":
         return tensor
     if device.type == "cuda":
-        tensor = tensor.pin_memory()  # a copy from ordinary memory may wait for the device
+        # a copy from ordinary memory may wait for the device
+        tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
 def move_indices(indices: Vector, update: Vector | None) -> Vector:
-    """`indices` as a tensor on the update's device where that is a tensor."""
+    """Return `indices` as a tensor on the update's device where that is a tensor."""
     if not is_tensor(update) or is_tensor(indices):
         return indices
     return move_positions(indices, update.device)
 
 
 def take_entries(update: Vector, indices: Vector) -> Vector:
-    """The entries at distinct indices in order; all of them are the vector itself, copied."""
+    """Return the entries at distinct indices in order.
+
+    All of them are the vector itself, copied.
+    """
     if len(indices) < len(update):
         return update[indices]
     return update.clone() if is_tensor(update) else np.array(update)
 
 
 def convert_like(values: Floats, other: Vector) -> Vector:
-    """`values` as the other's library and dtype, on its device."""
+    """Return `values` as the other's library and dtype, on its device."""
     if not is_tensor(other):
         return values.astype(other.dtype, copy=False)
     import torch
@@ -110,8 +124,10 @@ def convert_like(values: Floats, other: Vector) -> Vector:
 
 
 def list_layers(length: int, layout: Layout | None) -> list[slice]:
-    """The stretches of the layers; one stretch without a layout. Raises: `InputError` if it does
-    not fit."""
+    """Return the stretches of the layers; one stretch without a layout.
+
+    Raises: `InputError` if the layout does not fit.
+    """
     if layout is None:
         return [slice(0, length)]
     ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []

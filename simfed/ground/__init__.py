@@ -1,2 +1,5 @@
-"""What every other room may use: errors, units, seeds, parts by name, files read with care, laws
-and tables of numbers, what a method and a level are. Standard library and NumPy."""
+"""The ground floor: whatever every other room may use.
+
+Errors, units, seeds, parts by name, files read with care, laws and tables of numbers,
+the contract of methods, levels. Standard library and NumPy.
+"""

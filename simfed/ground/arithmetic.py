@@ -1,9 +1,9 @@
-"""Arithmetic that a user writes in a file: numbers, names, + - * / **, min, max and ceil.
+"""Arithmetic that a user writes in a file, with names for values known later.
 
-A name stands for a value that is known later. Where the value's own name has other characters than
-letters and digits, an underscore stands for each of them: `num_examples` is `num-examples`. What is
-left of a bar counts where all its names have values, else what is right of it:
-`0.02 * num_examples | 100 ms`.
+It has numbers, names, + - * / **, min, max and ceil. Where the value's own name has
+other characters than letters and digits, an underscore stands for each of them:
+`num_examples` is `num-examples`. What is left of a bar counts where all its names have
+values, else what is right of it: `0.02 * num_examples | 100 ms`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,11 @@ class Arithmetic:
         return [name for name in dict.fromkeys(names) if name not in _CALLS]
 
     def __call__(self, values: Mapping[str, Plain]) -> float:
-        """Its value, a finite number. Raises: `InputError` for a name that has no value, a value
-        that is no number, and a result that is not finite."""
+        """Return the value, a finite number.
+
+        Raises: `InputError` for a name that has no value, a value that is no number,
+        and a result that is not finite.
+        """
         spelled = {spell_name(name): value for name, value in values.items()}
         try:
             result = float(_evaluate_node(self._tree, spelled))
@@ -85,7 +88,8 @@ def read_arithmetic(text: str) -> Arithmetic:
     simfed.ground.errors.InputError: got "open('x')", expected a duration such as ...
     """
     wrong = InputError(
-        "a duration such as 20 ms, or arithmetic such as 0.02 * num_examples, with + - * / ** min "
+        "a duration such as 20 ms, or arithmetic such as 0.02 * num_examples, with + - "
+        "* / ** min "
         "max ceil |",
         got=text,
     )
@@ -153,5 +157,5 @@ class _MissingValue(Exception):
 
 
 def spell_name(name: str) -> str:
-    """How arithmetic spells the name of a value."""
+    """Return how arithmetic spells the name of a value."""
     return "".join(c if c.isalnum() else "_" for c in name)

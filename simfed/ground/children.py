@@ -1,7 +1,8 @@
-"""Python processes that import nothing from the current folder, which may be a stranger's.
+"""Python processes that import nothing from the current folder.
 
-Python looks there first where it is started with `-c` or `-m`, as multiprocessing does for its
-workers and its tracker of resources: a file `multiprocessing.py` beside a study would be run.
+That folder may be a stranger's. Python looks there first where it is started with `-c`
+or `-m`, as multiprocessing does for its workers and its tracker of resources: a file
+`multiprocessing.py` beside a study would be run.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ _LEAVE_OUT_HERE = "import sys; sys.path[:] = filter(None, sys.path); "
 
 
 def make_python_command(code: str, *arguments: str) -> list[str]:
-    """Return the command of a Python process that runs `code`, in which `sys` is imported."""
+    """Return the command of a Python process that runs `code`, with `sys` imported."""
     return [sys.executable, "-c", _LEAVE_OUT_HERE + code, *arguments]
 
 
 @contextmanager
 def starting_elsewhere() -> Iterator[None]:
-    """A block in which multiprocessing may start processes."""
+    """Return a block in which multiprocessing may start processes."""
     if sys.version_info < (3, 11):  # has no such variable
         here = os.getcwd()
         os.chdir(sys.prefix)

@@ -1,4 +1,4 @@
-"""How many processors there are for this process, and shares of one (cgroup `cpu`, Linux)."""
+"""The processors that this process may use, and shares of one (cgroup `cpu`, Linux)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from simfed.ground.errors import InputError
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PROCESSES_PER_CORE = 4
-"""Some wait for others or for a disk; beyond that they only take memory from one another."""
+"""Some wait for others or for a disk; beyond that they only take memory from one
+another."""
 
 
 def available_cores() -> int:
@@ -29,13 +30,16 @@ def available_cores() -> int:
 
 
 def most_processes() -> int:
-    """The most processes that may work at a time, however many were asked for: 4 per core."""
+    """Return the most processes that may work at a time: 4 per core."""
     return _PROCESSES_PER_CORE * available_cores()
 
 
 @cache
 def identify_processor() -> tuple[str, str]:
-    """Return the processor's model and its vector instructions: kernels are chosen by them."""
+    """Return the processor's model and its vector instructions.
+
+    Numerical kernels are chosen by them.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -48,8 +52,10 @@ def identify_processor() -> tuple[str, str]:
 
 
 def quota(share: float, period_s: float | None = None) -> tuple[int, int]:
-    """(µs of processor time, in so many µs) of a share; no quota is below 1 ms, the kernel's least.
-    Without a period: 10 ms, or 100 where that is too short.
+    """Return (µs of processor time, in so many µs) of a share.
+
+    No quota is below 1 ms, the kernel's least. Without a period: 10 ms, or 100 where
+    that is too short.
 
     >>> quota(0.25), quota(0.02), quota(0.25, 0.1)
     ((2500, 10000), (2000, 100000), (25000, 100000))
@@ -61,7 +67,10 @@ def quota(share: float, period_s: float | None = None) -> tuple[int, int]:
 
 
 def find_cpu_groups() -> Path | None:
-    """The folder in which groups with a quota are made: of version 2, else of version 1."""
+    """Return the folder in which groups with a quota are made; None without one.
+
+    Groups of version 2 come before those of version 1.
+    """
     for folder, needed in ((_CGROUP, "cgroup.controllers"), (_CGROUP / "cpu", "cgroup.procs")):
         file = folder / needed
         if not file.exists() or not os.access(folder, os.W_OK):
@@ -72,8 +81,9 @@ def find_cpu_groups() -> Path | None:
 
 
 def make_group(group: Path, share: float, where: str, period_s: float | None = None) -> None:
-    """Make a control group whose processes have this share of one processor, of every period, and
-    ten times the weight of others while they have it.
+    """Make a control group whose processes have this share of one processor.
+
+    They have it of every period, and ten times the weight of others while they have it.
 
     Raises: `InputError`, at `where`, where the system refuses.
     """

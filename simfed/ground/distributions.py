@@ -1,11 +1,12 @@
-"""Distributions that a fleet's quantities are drawn from, each as its quantile function.
+"""Distributions of a fleet's quantities, each as its quantile function.
 
-A law turns a uniform number u in (0, 1) into a value, so one uniform per client and field is all
-the randomness there is: client i's value depends on its own u alone, never on how many clients
-there are or on what another law would have consumed. Everything is vectorised.
+A law turns a uniform number u in (0, 1) into a value, so one uniform per client and
+field is all the randomness there is: client i's value depends on its own u alone, never
+on how many clients there are or on what another law would have consumed. Everything is
+vectorised.
 
-Bounds truncate: the law is what it is under the condition that the value lies between `low` and
-`high` (its density there, rescaled), not clipped at them.
+Bounds truncate: the law is what it is under the condition that the value lies between
+`low` and `high` (its density there, rescaled), not clipped at them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
 
 _LEAST_MASS = 1e-6
-"""Bounds that leave less of a law than this are a mistake, and its tail has too few digits."""
+"""Bounds that leave less of a law than this are a mistake, and its tail has too few
+digits."""
 
 
 class Law(Protocol):
@@ -39,17 +41,17 @@ class Law(Protocol):
 
     @property
     def attains_low(self) -> bool:
-        """Whether `low` itself may be drawn."""
+        """True if `low` itself may be drawn."""
         ...
 
     def quantile(self, u: Floats) -> Floats:
-        """The value below which a share `u` of the law lies; 0 < u < 1."""
+        """Return the value below which a share `u` of the law lies; 0 < u < 1."""
         ...
 
 
 @dataclass(frozen=True)
 class UniformLaw:
-    """Every value from `low` to `high` alike.
+    """The uniform law from `low` to `high`.
 
     >>> UniformLaw(2.0, 4.0).quantile(np.array([0.25]))
     array([2.5])
@@ -63,6 +65,7 @@ class UniformLaw:
         _check_ordered(self.low, self.high)
 
     def quantile(self, u: Floats) -> Floats:
+        """Return the value at each u in (0, 1)."""
         return self.low + (self.high - self.low) * u
 
 
@@ -81,10 +84,11 @@ class Normal:
         truncate_law(self.cdf, self.low, self.high)
 
     def cdf(self, x: float) -> float:
-        """The share of the law below `x`, before truncation."""
+        """Return the share of the law below `x`, before truncation."""
         return _ndtr((x - self.mean) / self.sd)
 
     def quantile(self, u: Floats) -> Floats:
+        """Return the value at each u in (0, 1)."""
         from scipy.special import ndtri
 
         below, inside = truncate_law(self.cdf, self.low, self.high)
@@ -94,8 +98,9 @@ class Normal:
 
 @dataclass(frozen=True)
 class Lognormal:
-    """Log-normal with `median` and coefficient of variation `cv` (sd over mean), both before
-    truncation.
+    """The log-normal law with `median` and `cv`, its sd over its mean.
+
+    Both are those before truncation.
 
     >>> Lognormal(median=10.0, cv=0.5).quantile(np.array([0.5]))
     array([10.])
@@ -115,7 +120,7 @@ class Lognormal:
 
     @classmethod
     def of_mean(cls, mean: float, cv: float, low: float, high: float) -> Lognormal:
-        """With a mean in place of the median."""
+        """Return the law with a mean in place of the median."""
         return cls(mean / math.sqrt(1 + cv**2), cv, low, high)
 
     @property
@@ -124,10 +129,11 @@ class Lognormal:
         return math.sqrt(math.log1p(self.cv**2))
 
     def cdf(self, x: float) -> float:
-        """The share of the law below `x`, before truncation."""
+        """Return the share of the law below `x`, before truncation."""
         return _ndtr(math.log(x / self.median) / self.log_sd) if x > 0 else 0.0
 
     def quantile(self, u: Floats) -> Floats:
+        """Return the value at each u in (0, 1)."""
         from scipy.special import ndtri
 
         below, inside = truncate_law(self.cdf, self.low, self.high)
@@ -157,20 +163,25 @@ class Discrete:
 
     @property
     def low(self) -> float:
+        """The least value."""
         return min(self.values)
 
     @property
     def high(self) -> float:
+        """The largest value."""
         return max(self.values)
 
     def quantile(self, u: Floats) -> Floats:
+        """Return the value at each u in (0, 1)."""
         weights = np.array(self.weights) if self.weights else None
         values: Floats = np.array(self.values)
         return values[pick_positions(u, len(self.values), weights)]
 
 
 def pick_positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
-    """Which of `count` things each uniform number picks, alike or in proportion to `weights`.
+    """Return the position, of `count`, that each uniform number picks.
+
+    All are alike or in proportion to `weights`.
 
     >>> pick_positions(np.array([0.0, 0.49, 0.5, 0.99]), 2)
     array([0, 0, 1, 1])
@@ -184,9 +195,10 @@ def pick_positions(u: Floats, count: int, weights: Floats | None = None) -> Ints
 
 
 def truncate_law(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """(share of the law below `low`, share between the bounds).
+    """Return (share of the law below `low`, share between the bounds).
 
-    Raises: `InputError` for bounds the wrong way round, or between which next to nothing lies.
+    Raises: `InputError` for bounds the wrong way round, or between which next to
+    nothing lies.
     """
     _check_ordered(low, high)
     below = cdf(low)

@@ -1,8 +1,8 @@
 """Errors that a user can act on.
 
-Every error that is somebody's to mend says in one sentence *where* it is, *what is wrong*, *what
-is allowed*, and, where we can guess, *what was meant*, in this order. Anything else that escapes
-simfed is a bug and keeps its traceback.
+Every error that is somebody's to mend says in one sentence *where* it is, *what is
+wrong*, *what is allowed*, and, where we can guess, *what was meant*, in this order.
+Anything else that escapes simfed is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ class SimfedError(Exception):
 
 
 class RunFailed(SimfedError):
-    """A run that began could not be finished: why, what is kept, how to go on. Exit code 1."""
+    """A run that began could not be finished: why, what is kept, how to go on.
+
+    Exit code 1.
+    """
 
 
 class InputError(SimfedError, ValueError):
-    """The input is wrong: `where: got what, expected what is allowed (hint)`. Exit code 2.
+    """The input is wrong: `where: got what, expected what is allowed (hint)`.
 
-    `problem` says in words what is wrong where no value shows it: something is missing, or cannot
-    be read. As it is a `ValueError`, pydantic collects those of all keys.
+    Exit code 2.
+
+    `problem` says in words what is wrong where no value shows it: something is missing,
+    or cannot be read. As it is a `ValueError`, pydantic collects those of all keys.
 
     >>> where = "edge.yaml: clients[2].link.up"
     >>> print(InputError("a rate with its unit such as 20 Mbps", where=where, got="20 Mb"))
@@ -56,11 +61,11 @@ class InputError(SimfedError, ValueError):
         super().__init__(allowed or problem)
 
     def changed(self, **changes: object) -> InputError:
-        """A copy with another `where`, `got`, `problem` or `hint`."""
+        """Return a copy with another `where`, `got`, `problem` or `hint`."""
         return _make_error({**self._values(), **changes})
 
     def within(self, outer: str) -> InputError:
-        """The same error, seen from further out: `outer` is put before `where`."""
+        """Return the same error, seen from further out: `outer` is put before `where`."""
         return self.changed(where=f"{outer}: {self.where}" if self.where else outer)
 
     def __str__(self) -> str:
@@ -71,7 +76,8 @@ class InputError(SimfedError, ValueError):
             sentence += f" ({self.hint})"
         return f"{self.where}: {sentence}" if self.where else sentence
 
-    def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments do not survive pickling
+    # keyword-only arguments do not survive pickling
+    def __reduce__(self) -> tuple[object, ...]:
         return _make_error, (self._values(),)
 
     def _values(self) -> dict[str, Plain]:
@@ -79,13 +85,14 @@ class InputError(SimfedError, ValueError):
 
 
 MOST_ERRORS = 20
-"""Of one input that are said; more are counted."""
+"""The most errors of one input that are said; more are counted."""
 
 
 class InputErrors(SimfedError):
     """Several things are wrong with one input, one sentence each. Exit code 2.
 
-    The first `MOST_ERRORS` are kept; `more` counts the others, with those that the caller left out.
+    The first `MOST_ERRORS` are kept; `more` counts the others, with those that the
+    caller left out.
     """
 
     exit_code = 2
@@ -104,13 +111,18 @@ class InputErrors(SimfedError):
 
 
 class BrokenInvariant(SimfedError):
-    """An invariant of a run, or a bound that the user gave, does not hold. Exit code 3."""
+    """An invariant of a run, or a bound that the user gave, does not hold.
+
+    Exit code 3.
+    """
 
     exit_code = 3
 
 
 class Interrupted(SimfedError):
-    """The user stopped the work: why, and how to go on. What was done is kept. Exit code 130.
+    """The user stopped the work: why, and how to go on.
+
+    What was done is kept. Exit code 130.
 
     >>> print(Interrupted("stopped after round 3", "--resume goes on from there"))
     stopped after round 3; --resume goes on from there
@@ -120,7 +132,7 @@ class Interrupted(SimfedError):
 
     @property
     def reason(self) -> str:
-        """Why, without how to go on."""
+        """The reason, without how to go on."""
         return str(self.args[0])
 
     def __str__(self) -> str:
@@ -128,7 +140,9 @@ class Interrupted(SimfedError):
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
-    """The hint for a name that is close to one of `choices`, in whatever case, else None.
+    """Return the hint for a name that is close to one of `choices`, else None.
+
+    Upper and lower case do not matter.
 
     >>> did_you_mean("topk", ["top-k", "random-k"]), did_you_mean("MNIST", ["mnist-mini", "mnist"])
     ("did you mean 'top-k'?", "did you mean 'mnist'?")
@@ -153,7 +167,7 @@ def check_known(
 
 @contextmanager
 def within(outer: str) -> Iterator[None]:
-    """A block whose `InputError` is seen from further out, see `InputError.within`."""
+    """Put `outer` before the place of an `InputError` raised in the block."""
     try:
         yield
     except InputError as error:
@@ -161,20 +175,27 @@ def within(outer: str) -> Iterator[None]:
 
 
 def unwrap_error(error: Exception) -> Exception:
-    """The error that a process raised: SimPy raises a copy in each process that waits for it, made
-    from its arguments alone."""
+    """Return the error that a process raised.
+
+    SimPy raises a copy in each process that waits for it, made from its arguments
+    alone.
+    """
     while type(error.__cause__) is type(error) and error.__cause__.args == error.args:
         copy, error = error, error.__cause__
-        copy.__cause__ = None  # raised where the copy is handled, it would be behind itself
+        # raised where the copy is handled, it would be behind itself
+        copy.__cause__ = None
     return error
 
 
 _LONGEST_NAME = 200
-"""Of which a misspelling is looked for: the time grows with the square."""
+"""The longest name of which a misspelling is looked for: time grows with its square."""
 
 
 def find_closest(name: str, choices: Iterable[str]) -> str | None:
-    """The one of `choices` that a misspelt name may stand for, in whatever case; None: none."""
+    """Return the one of `choices` that a misspelt name may stand for, in whatever case.
+
+    None: none.
+    """
     plain: dict[str, str] = {}
     if len(str(name)) > _LONGEST_NAME:
         return None

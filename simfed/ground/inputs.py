@@ -16,13 +16,14 @@ from simfed.ground.errors import InputError, find_closest
 from simfed.ground.plain import Plain
 
 MOST_TEXT_BYTES = 100_000_000
-"""Of a file that people write: more is no scenario, and would be read for minutes."""
+"""The largest file that people write: more is no scenario, and would be read for
+minutes."""
 MOST_JSON_BYTES = 1_000_000_000
-"""Of a file of facts that a program writes."""
+"""The largest file of facts that a program writes."""
 MOST_FILE_BYTES = 8_000_000_000
-"""Of any other file that is read as a whole."""
+"""The largest other file that is read as a whole."""
 _MOST_NAMES = 1_000
-"""In a folder in which a name like the one that is missing is looked for."""
+"""The most names in a folder in which one like the missing one is looked for."""
 
 
 class MissingFile(InputError):
@@ -30,18 +31,18 @@ class MissingFile(InputError):
 
 
 def find_memory_bytes() -> int:
-    """Return the size of this machine's memory: a bound for what a run itself has written."""
+    """Return the size of this machine's memory: a bound for what a run has written."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check_file(path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES) -> int:
     """Return the size in bytes of a file that can be read to its end.
 
-    Whatever a scenario or a run folder names is opened after this check alone: a pipe is waited
-    for without end, a device or a sparse file read to the limit of memory.
+    Whatever a scenario or a run folder names is opened after this check alone: a pipe
+    is waited for without end, a device or a sparse file read to the limit of memory.
 
-    Raises: `InputError` that names the file: it is missing, a link to itself, a folder, a pipe or
-        a device, or larger than `most_bytes`.
+    Raises: `InputError` that names the file: it is missing, a link to itself, a folder,
+        a pipe or a device, or larger than `most_bytes`.
     """
     with named_in_errors(path):
         try:
@@ -76,7 +77,10 @@ def open_file(
 
 
 def read_bytes(path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES) -> bytes:
-    """Return the content of a file. Raises: `InputError` that names the file."""
+    """Return the content of a file.
+
+    Raises: `InputError` that names the file.
+    """
     with open_file(path, most_bytes) as file:
         return file.read()
 
@@ -105,8 +109,11 @@ def decode_text(content: bytes, path: str | os.PathLike[str]) -> str:
 
 
 def list_files_below(path: Path, pattern: str = "*") -> Iterator[Path]:
-    """Return a file itself; of a folder all files below whose names match `pattern`, in their
-    order, but for hidden ones and what Python compiles."""
+    """Return a file itself.
+
+    Of a folder all files below whose names match `pattern`, in their order, but for
+    hidden ones and what Python compiles.
+    """
     if not path.is_dir():
         yield path
         return
@@ -117,8 +124,11 @@ def list_files_below(path: Path, pattern: str = "*") -> Iterator[Path]:
 
 
 def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_JSON_BYTES) -> Plain:
-    """Return the value in a JSON file. Raises: `InputError` that names the file, also where a key
-    stands twice in one object."""
+    """Return the value in a JSON file.
+
+    Raises: `InputError` that names the file, also where a key stands twice in one
+    object.
+    """
     text = read_text(path, most_bytes)
     try:
         value: Plain = json.loads(text, object_pairs_hook=_refuse_twice)
@@ -139,7 +149,10 @@ def _refuse_twice(pairs: list[tuple[str, Plain]]) -> dict[str, Plain]:
 
 @contextmanager
 def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A block that reads `path`; its `OSError`s become an `InputError` that names the file."""
+    """Return a block that reads `path`.
+
+    Its `OSError`s become an `InputError` that names the file.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -152,7 +165,7 @@ def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def make_missing_file_error(path: str | os.PathLike[str]) -> MissingFile:
-    """The error for a file that does not exist, with the nearest name in its folder as hint."""
+    """Return the error for a missing file, with the nearest name beside it as hint."""
     folder, name = os.path.split(path)
     try:
         names = os.listdir(folder or ".")

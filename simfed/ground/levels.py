@@ -1,4 +1,4 @@
-"""How much of an update travels.
+"""Levels: how many entries of an update travel.
 
 A *level* is K: a number of entries, or a share of all of them. Scenarios and tables
 write it `1000` and `1%`; this module alone reads that and writes it.
@@ -41,12 +41,14 @@ class Level:
 
     @classmethod
     def of(cls, written: Level | WrittenLevel) -> Level:
-        """As files have it, which nobody checks; a level itself as it is."""
+        """Return a level from a file, which is not checked; a level itself as it is."""
         return written if isinstance(written, Level) else _parse_level(written)
 
     @classmethod
     def read(cls, written: object) -> Level:
-        """As people write it. Raises: `InputError` for what is none.
+        """Return a level from what people write.
+
+        Raises: `InputError` for anything else.
 
         >>> Level.read(500), Level.read(" 1 %")
         (Level(500), Level('1%'))
@@ -67,8 +69,9 @@ class Level:
         return int(self.amount) if self.kind == "entries" else None
 
     def k(self, parameters: int) -> int:
-        """K of an update of so many entries: at least 1, at most all of them; 0 where there are
-        none. A share is rounded to the nearest whole number.
+        """Return K of an update of so many entries: at least 1, at most all of them.
+
+        0 where there are none. A share is rounded to the nearest whole number.
 
         >>> [Level.of(k).k(61_706) for k in (1000, "1%", "0.0001%", 100_000)]
         [1000, 617, 1, 61706]
@@ -80,7 +83,7 @@ class Level:
 
     @property
     def plain(self) -> WrittenLevel:
-        """As files have it; `of` reads it."""
+        """The level as files have it; `of` reads it."""
         if self.kind == "entries":
             return int(self.amount)
         number = np.format_float_positional(self.amount, trim="-")
@@ -104,8 +107,10 @@ class Level:
 
 
 def bound_entries(count: float, parameters: int) -> int:
-    """A number of entries, drawn or computed, as an update of `parameters` entries has them: a
-    whole one, at least 1, at most all."""
+    """Return a drawn or computed number of entries as an update can have it.
+
+    It is whole, at least 1 and at most `parameters`.
+    """
     return min(max(1, round(count)), parameters)
 
 

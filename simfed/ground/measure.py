@@ -1,5 +1,7 @@
-"""What models of a task are judged by, and in which direction: thresholds, comparisons, pages and
-progress ask here, and nowhere else is it known whether more is better."""
+"""Measures of models, per kind of task, and which direction is better.
+
+Thresholds, comparisons, pages and progress ask here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
 _ROUND_NUMBERS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
-"""Of every power of ten: what a quantity without a scale of its own is asked for."""
+"""Round numbers of every power of ten, asked for where a quantity has no scale of its
+own."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,12 @@ class Measure:
     """A number that a model gets on test samples."""
 
     name: str
-    """For people."""
+    """The name for people."""
     key: str
-    """What it is called in frames and summaries: `accuracy` or `measure`."""
+    """The name in frames and summaries: `accuracy` or `measure`."""
     higher_is_better: bool
     is_share: bool
-    """From 0 to 1, and written in percent."""
+    """True if it goes from 0 to 1 and is written in percent."""
 
     @property
     def column(self) -> str:
@@ -38,11 +41,13 @@ class Measure:
 
     @property
     def ahead(self) -> str:
-        """Where the better of two values is."""
+        """The place of the better of two values: `above` or `below`."""
         return "above" if self.higher_is_better else "below"
 
     def is_reached(self, value: Plain, threshold: float) -> Plain:
-        """Whether a value, or each of an array's, is as good as `threshold`; never of NaN.
+        """Return whether a value, or each of an array's, is as good as `threshold`.
+
+        Never of NaN.
 
         >>> ACCURACY.is_reached(0.9, 0.9), MEASURES["regression"].is_reached(3.0, 2.0)
         (True, False)
@@ -50,11 +55,13 @@ class Measure:
         return value >= threshold if self.higher_is_better else value <= threshold
 
     def advantage(self, difference: float) -> float:
-        """How much better, of a difference of two values: below 0 for worse."""
+        """Return how much better, of a difference of two values: below 0 for worse."""
         return difference if self.higher_is_better else -difference
 
     def text(self, value: float, digits: int = 1) -> str:
-        """A value for people: percent with so many digits behind the point, else four digits.
+        """Return a value for people: percent, or four digits.
+
+        Percent have `digits` behind the point.
 
         >>> ACCURACY.text(0.8125), MEASURES["next-token"].text(12.345)
         ('81.2 %', '12.35')
@@ -62,11 +69,11 @@ class Measure:
         return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.4g}"
 
     def number(self, threshold: float) -> str:
-        """A threshold for people, under a heading with the measure's name."""
+        """Return a threshold for people, under a heading with the measure's name."""
         return f"{100 * threshold:g} %" if self.is_share else f"{threshold:g}"
 
     def goal(self, threshold: float) -> str:
-        """A threshold for people.
+        """Return a threshold for people.
 
         >>> ACCURACY.goal(0.85), MEASURES["regression"].goal(2.5)
         ('85 %', 'RMSE 2.5')
@@ -75,14 +82,19 @@ class Measure:
         return number if self.is_share else f"{self.name} {number}"
 
     def gap(self, difference: float, sign: str = "") -> str:
-        """How far two values are apart, for people. sign: `+` to say it of positive ones, too."""
+        """Return how far two values are apart, for people.
+
+        Sign: `+` to say it of positive ones, too.
+        """
         return (
             f"{100 * difference:{sign}.1f} points" if self.is_share else f"{difference:{sign}.3g}"
         )
 
     def steps(self, values: Iterable[float], shares: Iterable[float]) -> list[float]:
-        """Round numbers, from the easiest to the hardest: of shares those given, else the ones
-        between the worst and the best of `values`.
+        """Return round numbers, from the easiest to the hardest.
+
+        Of shares these are the given ones, else those between the worst and the best of
+        `values`.
 
         >>> MEASURES["regression"].steps([9.0, 3.5, 2.4], ())
         [7.0, 5.0, 3.0]
@@ -99,7 +111,9 @@ class Measure:
         return between if self.higher_is_better else between[::-1]
 
     def beats_guessing(self, threshold: float, classes: int) -> bool:
-        """Whether guessing among so many classes does not reach a threshold; 0: nobody knows.
+        """Return whether guessing among so many classes does not reach a threshold.
+
+        0: nobody knows.
 
         >>> [ACCURACY.beats_guessing(share, 10) for share in (0.1, 0.2)]
         [False, True]
@@ -111,11 +125,14 @@ class Measure:
         return threshold > 1 / classes if self.higher_is_better else threshold < classes
 
     def guess(self, classes: int) -> str:
-        """What guessing among so many classes gets, for people."""
+        """Return, for people, the measure of guessing among so many classes."""
         return f"{100 / classes:.3g} %" if self.is_share else f"{classes}"
 
     def check(self, threshold: float, *, where: str) -> float:
-        """The threshold. Raises: `InputError` for one that no model can reach or all do."""
+        """Return the threshold.
+
+        Raises: `InputError` for one that no model can reach or all do.
+        """
         if self.is_share and not 0 < threshold <= 1:
             allowed = "an accuracy above 0, at most 1" if self == ACCURACY else "above 0, at most 1"
             raise InputError(allowed, where=where, got=threshold)
@@ -124,7 +141,7 @@ class Measure:
         return threshold
 
     def plain(self) -> dict[str, Plain]:
-        """Its name and which way is better, as manifests have it."""
+        """Return its name and direction, as manifests have them."""
         return {"name": self.name, "better": "higher" if self.higher_is_better else "lower"}
 
 
@@ -135,12 +152,12 @@ MEASURES = {
     "regression": Measure("RMSE", "measure", higher_is_better=False, is_share=False),
     "next-token": Measure("perplexity", "measure", higher_is_better=False, is_share=False),
 }
-"""By task: the share of right answers; the root of the mean squared error, in the target's unit;
-the perplexity per character."""
+"""The measure of each task: the share of right answers; the root of the mean squared
+error, in the target's unit; the perplexity per character."""
 
 
 def read_measure(manifest: dict[str, Plain]) -> Measure:
-    """What a run's models were measured by.
+    """Return the measure of a run's models from its manifest.
 
     >>> read_measure({}).name, read_measure({"measure": MEASURES["regression"].plain()}).column
     ('accuracy', 'test_measure')
@@ -152,7 +169,10 @@ def read_measure(manifest: dict[str, Plain]) -> Measure:
 
 
 def find_common_measure(measures: Iterable[Measure], *, where: str) -> Measure:
-    """The measure of several runs. Raises: `InputError` where they have not the same."""
+    """Return the measure of several runs.
+
+    Raises: `InputError` where they have not the same.
+    """
     different = list(dict.fromkeys(measures))
     if len(different) > 1:
         got = " and ".join(measure.name for measure in different)

@@ -1,4 +1,4 @@
-"""What was worked out before, and may be forgotten."""
+"""Memories of computed values, which may be forgotten."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MOST: Final = 4096
 class Memo(dict[Key, Value]):
     """A dictionary that forgets everything rather than hold more than `MOST` entries.
 
-    For what can be worked out again, where keys may come without end: a policy that sets K as it
-    likes has hardly any K twice.
+    For what can be worked out again, where keys may come without end: a policy that
+    sets K as it likes has hardly any K twice.
 
     >>> memo = Memo()
     >>> for k in range(10 * MOST):

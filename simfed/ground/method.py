@@ -1,19 +1,20 @@
-"""What a federated method is: plans from plain facts, and three steps of learning.
+"""The contract of federated methods: plans of plain facts, and steps of learning.
 
-A method is one frozen dataclass of options. From facts alone it says what a participation is (a
-`Plan`: what travels down, what the device works, what travels up) and what the server works at a
-merge; that is all that the clock, and a run without learning, need. In learning it says what is
-sent, what a client makes of it, and how arrivals are merged. It knows nothing of the clock, of
-bytes on the wire, of processes, compression, residuals or checkpoints: the host does these for
-every method alike. Here are no tensors; methods stand in `simfed.learn.methods`, one file each.
+A method is one frozen dataclass of options. From facts alone it says what a
+participation is (a `Plan`: what travels down, what the device works, what travels up)
+and what the server works at a merge; that is all that the clock, and a run without
+learning, need. In learning it says what is sent, what a client makes of it, and how
+arrivals are merged. It knows nothing of the clock, of bytes on the wire, of processes,
+compression, residuals or checkpoints: the host does these for every method alike. Here
+are no tensors; methods stand in `simfed.learn.methods`, one file each.
 
-    class Scaled(Method):                                      # see docs/methods.md
-        def plan(self, setting, who, round): ...               # facts → Plan
-        def begin(self, kit): ...                              # the server's state
-        def send(self, server, who, round): ...                # → values, named as plan.down
-        def train(self, kit, who, round, down, own): ...       # → values (plan.up), own state
-        def merge(self, kit, server, arrivals, round): ...     # → the server's state, losses
-        def model(self, server, own, who): ...                 # what is evaluated for this client
+    class Scaled(Method):                                    # see docs/methods.md
+        def plan(self, setting, who, round): ...             # facts → Plan
+        def begin(self, kit): ...                            # the server's state
+        def send(self, server, who, round): ...              # → values of plan.down
+        def train(self, kit, who, round, down, own): ...     # → values of plan.up, own
+        def merge(self, kit, server, arrivals, round): ...   # → server's state, losses
+        def model(self, server, own, who): ...               # evaluated for a client
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ Values = Mapping[str, Any]
 """Tensors by the names of a plan's fields."""
 
 State = Mapping[str, Any]
-"""What the server or a client keeps: tensors, numbers, text, None, and lists and mappings of
-them."""
+"""The memory of the server or of a client: tensors, numbers, text, None, and lists and
+mappings of them."""
 
 Layout = Sequence[tuple[int, ...]]
 """The shapes of the layers that make up a flat vector, in its order."""
@@ -67,7 +68,7 @@ class Layers(tuple[tuple[int, ...], ...]):
     names: tuple[str, ...]
 
     def __new__(cls, shapes: Iterable[tuple[int, ...]], names: tuple[str, ...]) -> Layers:
-        """`names`: one for each; empty: not known."""
+        """Return a layout of these shapes and names; no names: not known."""
         layers = super().__new__(cls, shapes)
         layers.names = names
         return layers
@@ -77,33 +78,38 @@ class Layers(tuple[tuple[int, ...], ...]):
 
 
 Losses = Mapping[str, Mapping[str, float]]
-"""Prototype → name of a loss → value: what a merge measured."""
+"""The losses that a merge measured: prototype → name of a loss → value."""
 
 
 class Field(NamedTuple):
-    """One thing that travels; its size is known before anything is computed, unless it is
-    `bounded`."""
+    """One named vector that travels.
+
+    Its size is known before anything is computed, unless it is `bounded`.
+    """
 
     kind: str
-    """`weights` (of a model on its way down: its number format is the scenario's), `update` (what
-    becomes of them), `buffers` (charged only where the scenario charges them), or any other
-    word."""
+    """`weights` (of a model on its way down: its number format is the scenario's),
+    `update` (the change of them), `buffers` (charged only where the scenario charges
+    them), or any other word."""
     entries: int
     compressed: bool = False
-    """Whether the client's policy chooses how it is compressed (uploads only)."""
+    """True if the client's policy chooses how it is compressed (uploads only)."""
     feedback: bool = True
-    """Whether what compression leaves out is added to the client's next upload."""
+    """True if what compression leaves out is added to the client's next upload."""
     value_bytes: float = 4.0
     bounded: bool = False
-    """What is sent has at most so many entries; how many is known when it is sent. Such a field is
-    not compressed by policies, and its method says `sizes_vary`."""
+    """The most entries that are sent; how many is known when it is sent. Such a field
+    is not compressed by policies, and its method sets `sizes_vary`."""
     layout: Layout | None = None
-    """The shapes of the layers that are laid end to end in it, for codecs that look at them; None:
-    the model's where it is one (see `layout_of`), else one flat vector."""
+    """The shapes of the layers that are laid end to end in it, for codecs that look at
+    them; None: the model's where it is one (see `layout_of`), else one flat vector."""
 
     def layout_of(self, who: Who) -> Layout | None:
-        """The shapes of its layers in what this client sends or gets: its own, or the model's where
-        it is `weights` or an `update` of the whole model; None: it is one flat vector."""
+        """Return the shapes of the field's layers for this client.
+
+        These are its own, or the model's where it is `weights` or an `update` of the
+        whole model. None: it is one flat vector.
+        """
         if self.layout is not None:
             return self.layout
         whole = self.kind in ("update", "weights") and self.entries == who.parameters
@@ -111,12 +117,15 @@ class Field(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One unit of work: `times` × what a device profile knows of `quantity`, model and size."""
+    """One unit of work: `times` × the seconds that a device profile has for it.
+
+    The profile is asked by `quantity`, model and size.
+    """
 
     quantity: str
-    """`training` (one step on a batch), `private` (one that shortens each sample's gradient),
-    `inference`, `distillation` (one step), or `auxiliary` (what is no pass of a known model:
-    `model` is then the name of the work)."""
+    """`training` (one step on a batch), `private` (one that shortens each sample's
+    gradient), `inference`, `distillation` (one step), or `auxiliary` (what is no pass
+    of a known model: `model` is then the name of the work)."""
     model: str
     size: int
     """Samples of one step or pass."""
@@ -126,17 +135,19 @@ class Work(NamedTuple):
     name: str = ""
     """Label of its span; the kind where it is empty."""
     client: int | None = None
-    """Whose upload the server works on; None: nobody's in particular."""
+    """The client whose upload the server works on; None: nobody's in particular."""
     strategy: str = ""
-    """Of compression and decompression: the codec, by whose label its times are known."""
+    """The codec's label, for compression and decompression: their times are known by
+    it."""
     parts: tuple[tuple[str, int, float], ...] = ()
-    """Of a codec of several: (strategy, K, share of the entries) of each, in place of the whole."""
+    """(strategy, K, share of the entries) of each codec, where several make up the
+    whole."""
     entries: int = 0
-    """Of what is compressed; 0: all of the model."""
+    """Entries that are compressed; 0: all of the model."""
 
 
 Node = str
-"""Where a unit of work is: `client` (the one that takes part) or `server`."""
+"""The place of a unit of work: `client` (the one that takes part) or `server`."""
 
 CLIENT: Node = "client"
 """The client that takes part."""
@@ -146,7 +157,7 @@ SERVER: Node = "server"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One participation: what travels down, what is worked in this order, what travels up.
+    """One participation: fields down, work in this order, fields up.
 
     The host adds the compression of fields that say so, before the upload.
     """
@@ -169,7 +180,7 @@ class Plan:
 
 
 class Size(NamedTuple):
-    """What is known of a prototype without building its model."""
+    """The facts of a prototype that are known without building its model."""
 
     model: str
     """Registry name of the model: the device profile's key."""
@@ -182,12 +193,15 @@ class Size(NamedTuple):
     clients: int
     """Clients that have it."""
     shapes: tuple[tuple[int, ...], ...] = ()
-    """Of the trainable parameters in the order of the flat vector, as `Layers` where their names
-    are known; empty: not known."""
+    """Shapes of the trainable parameters in the order of the flat vector, as `Layers`
+    where their names are known; empty: not known."""
 
 
 def make_key(round: int, turn: int) -> int | str:
-    """What keys a participation's draws beside the client: the round, and its turn there."""
+    """Return the key of a participation's draws beside the client.
+
+    It is the round, and the client's turn there where that is not the first.
+    """
     return f"{round}.{turn}" if turn else round
 
 
@@ -213,9 +227,17 @@ class Who:
         samples: int | Callable[[int], int],
         turn: int = 0,
     ) -> None:
-        """`samples`: how many training samples it owns, or the function that knows; it is asked
-        only when somebody asks. `turn`: how many times it has been started before in this round:
-        a server that keeps clients in flight may start one again before it merges."""
+        """Note the facts of one participant.
+
+        Args:
+            client: its id.
+            prototype: the prototype it has.
+            size: facts of the prototype.
+            samples: how many training samples it owns, or the function that knows; it
+            is asked only when somebody asks.
+            turn: how many times it has been started before in this round: a server that
+            keeps clients in flight may start one again before it merges.
+        """
         self.client = client
         self.turn = turn
         self.prototype = prototype
@@ -227,13 +249,13 @@ class Who:
 
     @property
     def samples(self) -> int:
-        """Training samples that it owns."""
+        """The number of training samples that it owns."""
         if not isinstance(self._samples, int):
             self._samples = int(self._samples(self.client))
         return self._samples
 
     def key(self, round: int) -> int | str:
-        """What keys this participation's draws beside the client, as `Task.key`."""
+        """Return the key of this participation's draws, as `Task.key`."""
         return make_key(round, self.turn)
 
     def __repr__(self) -> str:
@@ -253,18 +275,22 @@ class Who:
 
 
 class LocalSteps(NamedTuple):
-    """Local training as the scenario's `training` says: its batches of the client's own data, its
-    optimiser, the mean cross-entropy; and what a method adds to the gradient of every step."""
+    """Local training: batches of the client's own data, optimiser, mean cross-entropy.
+
+    All is as the scenario's `training` says, with what a method adds to the gradient of
+    every step.
+    """
 
     model: Values
     """`weights` and `buffers` that it begins from."""
     pull: float = 0.0
     """μ: adds μ·(w − the weights at the beginning)."""
     drift: Any = None
-    """A tensor as long as the weights, added as it is; None: nothing."""
+    """A tensor as long as the weights that is added as it is; None: nothing."""
     gradient: bool = False
-    """Whether the model after it also has `gradient`: that of its one plain step, or else what the
-    steps changed over the learning rate, which is the sum of the gradients of plain steps."""
+    """True if the model after it also has `gradient`: that of its one plain step, or
+    else the change of the steps over the learning rate, which is the sum of the
+    gradients of plain steps."""
 
 
 class Arrival(NamedTuple):
@@ -272,67 +298,81 @@ class Arrival(NamedTuple):
 
     who: Who
     staleness: int
-    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: it is in
+    """Rounds from that in which it was trained (`train`'s) to that of the merge; 0: in
     time."""
     values: Values
-    """Named as the plan's `up`."""
+    """The decoded values, named as the plan's `up`."""
     weight: float = 1.0
-    """What the server mode makes of the staleness."""
+    """The server mode's weight for the staleness."""
     uploads: int = 1
-    """Clients' uploads of which it is the mean: more than one where an edge server merged them."""
+    """The number of clients' uploads of which it is the mean: more than one where an
+    edge server merged them."""
 
     def change(self, name: str) -> Any:
-        """One of `values` as `Kit.add`, `Kit.logits_each` and `mean_of` take it: where only some
-        entries travelled, it is not made dense for them."""
+        """Return one of `values` as `Kit.add`, `Kit.logits_each` and `mean_of` take it.
+
+        Where only some entries travelled, it is not made dense for them.
+        """
         as_it_came = getattr(self.values, "change", None)
         return self.values[name] if as_it_came is None else as_it_came(name)
 
 
 Story = Generator[Any, Any, Any]
-"""What a client does from the start of a participation to its end, in verbs."""
+"""A participation from its start to its end, told in verbs."""
 
 
 class Client(Protocol):
-    """A client as its story has it. Each verb is told with `yield from`."""
+    """A client in its story. Each verb is told with `yield from`."""
 
     @property
     def who(self) -> Who:
-        """Its plain facts."""
+        """The plain facts of the client."""
         ...
 
     @property
     def round(self) -> int:
-        """Of its participation."""
+        """The round of the participation."""
         ...
 
     @property
     def plan(self) -> Plan:
-        """What the method planned for it."""
+        """The method's plan of the participation."""
         ...
 
     def receive(self, size_bytes: float | None = None) -> Story:
-        """Receive what the plan says travels down, handle and unpack it; with a size, a message
-        beside it, charged whatever the scenario charges."""
+        """Receive the plan's fields, handle and unpack them.
+
+        With a size, receive a message beside them, charged whatever the scenario
+        charges.
+        """
         ...
 
     def work(self, *units: Work, at: Node = CLIENT) -> Story:
-        """Work the plan's units one after another, or these; `at` the server: on its processor,
-        which all clients share."""
+        """Work the plan's units one after another, or these.
+
+        `at` the server: on its processor, which all clients share.
+        """
         ...
 
     def send(self, size_bytes: float | None = None) -> Story:
-        """Compress and send what the plan says travels up; with a size, a message beside it."""
+        """Compress and send the plan's fields.
+
+        With a size, send a message beside them.
+        """
         ...
 
     def wait(self, barrier: str, deadline_s: float = inf) -> Story:
-        """Wait until everybody who was started for the same round, and whose story comes to this
-        barrier, has come or is lost; or until so long after the first has come, and whoever comes
-        later fails. Those who come at one instant go on in the order of their ids."""
+        """Wait until everybody of this round who comes to this barrier is there.
+
+        Who is lost is not waited for. At the latest, it ends `deadline_s` after the
+        first has come, and whoever comes later fails. Those who come at one instant go
+        on in the order of their ids.
+        """
         ...
 
 
 def participate(client: Client) -> Story:
-    """Tell what a client does, in most methods."""
+    """Tell the story of most methods: receive, work, send."""
     yield from client.receive()
     yield from client.work()
     yield from client.send()
@@ -340,7 +380,7 @@ def participate(client: Client) -> Story:
 
 @dataclass(frozen=True)
 class Setting:
-    """The plain facts of a run that plans are made of."""
+    """The plain facts of a run, from which plans are made."""
 
     rounds: int
     clients: int
@@ -351,24 +391,27 @@ class Setting:
     """Samples of the public set that a round uses; 0: there is none."""
     batch_size: int
     local_steps: int | None
-    """Steps of local training; None: it is counted in epochs."""
+    """Steps of local training; None: they are counted in epochs."""
     local_epochs: int | None
     prototypes: Mapping[str, Size]
     distillation_steps: int = 1
     """Steps of the server's distillation: the scenario's `distillation.steps`."""
     private: bool = False
-    """Local steps shorten each sample's gradient and add noise."""
+    """True if local steps shorten each sample's gradient and add noise."""
     latest: int | None = None
     """Merges that an upload may come late and still be merged; None: any number."""
 
     def steps(self, who: Who) -> int:
-        """Local steps of one participation."""
+        """Return the local steps of one participation."""
         if self.local_steps is not None:
             return self.local_steps
         return (self.local_epochs or 1) * -(-who.samples // self.batch_size)
 
     def training(self, who: Who) -> Work:
-        """Local training: every step takes as long as one at the configured batch size."""
+        """Return the unit of local training.
+
+        Every step takes as long as one at the configured batch size.
+        """
         steps = self.steps(who)
         if self.private:
             return Work("private", who.model, self.batch_size, steps, kind="training")
@@ -378,22 +421,24 @@ class Setting:
 class Method:
     """A federated method. Subclasses are frozen dataclasses of their options.
 
-    What is true of the whole method stands in class variables. Raises of a constructor are shown to
-    the user as errors about the scenario's `method`.
+    What is true of the whole method stands in class variables. Raises of a constructor
+    are shown to the user as errors about the scenario's `method`.
     """
 
     needs_public: ClassVar[bool] = False
-    """It learns from the server's unlabelled public set."""
+    """True if it learns from the server's unlabelled public set."""
     needs_classes: ClassVar[bool] = False
-    """It compares classes: their logits, mean embeddings or counts."""
+    """True if it compares classes: their logits, mean embeddings or counts."""
     mixes_prototypes: ClassVar[bool] = True
-    """Clients may have different models."""
+    """True if clients may have different models."""
     personal: ClassVar[bool] = False
-    """Every client keeps a model of its own, which is evaluated for itself."""
+    """True if every client keeps a model of its own, which is evaluated for itself."""
     counts_steps: ClassVar[bool] = False
-    """Local work is one step unless the scenario says otherwise; else one epoch."""
+    """True if local work is one step unless the scenario says otherwise; else it is one
+    epoch."""
     plain_steps: ClassVar[bool] = False
-    """It supposes that a local step is the rate times the gradient, without a memory of others."""
+    """True if it supposes that a local step is the rate times the gradient, without a
+    memory of others."""
     losses: ClassVar[tuple[str, ...]] = ()
     """Names of the losses that a merge measures: columns of prototypes.parquet."""
     shared_loss: ClassVar[str | None] = None
@@ -401,148 +446,188 @@ class Method:
     local_loss: ClassVar[str] = "cross-entropy of the evaluated model on the client's own data"
     """The one whose decrease is the local part, in words."""
     averages: ClassVar[bool] = False
-    """It moves each prototype by a weighted mean of what its clients send, so that a merging rule
-    may stand in for that mean (`aggregation.rule`)."""
+    """True if it moves each prototype by a weighted mean of what its clients send, so
+    that a merging rule may stand in for that mean (`aggregation.rule`)."""
     privacy: ClassVar[tuple[str, ...]] = ()
-    """Levels of the scenario's `privacy` that its uploads keep, declared by its own class (not
-    inherited). `client`: the server goes by the sum of their `update` fields, changes of the model,
-    and by nothing else of them; `sample`: they are made of the model after local steps, and of
-    nothing else of the client's data."""
+    """Levels of the scenario's `privacy` that its uploads keep, declared by its own
+    class (not inherited). `client`: the server goes by the sum of their `update`
+    fields, changes of the model, and by nothing else of them; `sample`: they are made
+    of the model after local steps, and of nothing else of the client's data."""
     weighs_samples: ClassVar[bool] = False
-    """What a client sends counts by how many samples it owns."""
+    """True if an upload counts in proportion to its client's samples."""
     weighs_staleness: ClassVar[str] = ""
-    """The option that says what a late arrival counts, of a method that weighs them itself, by
-    `Arrival.staleness`: the server mode's own weight is `constant` then. Empty: it does not."""
+    """The option that says what a late arrival counts, where the method weighs it
+    itself by `Arrival.staleness`: the server mode's own weight is `constant` then.
+    Empty: it does not."""
     shares_add_up: ClassVar[bool] = False
-    """What its arrivals count are shares that add up to 1: one that is merged alone counts in full,
-    whatever weight the server mode gives it."""
+    """True if its arrivals count in shares that add up to 1: one that is merged alone
+    counts in full, whatever weight the server mode gives it."""
     latest: ClassVar[int | None] = None
-    """The default of `aggregation.staleness.bound`, of a method that weighs late arrivals."""
+    """The default of `aggregation.staleness.bound`, of a method that weighs late
+    arrivals."""
     safeguarded: ClassVar[bool] = False
-    """Its rounds can be undone by `safeguard.rollback`."""
+    """True if its rounds can be undone by `safeguard.rollback`."""
     sizes_vary: ClassVar[bool] = False
-    """Some of its fields are `bounded`: its bytes depend on what is learned, so time-only runs
-    need a recorded run."""
+    """True if some of its fields are `bounded`: its bytes depend on what is learned, so
+    time-only runs need a recorded run."""
     moves_point: ClassVar[bool] = False
-    """Its clients begin where their codec says (`Codec.point`), which may be beside the weights."""
+    """True if its clients begin where their codec says (`Codec.point`), which may be
+    beside the weights."""
     two_levels: ClassVar[bool] = False
-    """Edge servers can merge its uploads before the server does: it says `shares` and `shift`."""
+    """True if edge servers can merge its uploads before the server does: it has
+    `shares` and `shift`."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
-    """`module:class` of its learning side: the one for all methods, unless it brings its own."""
+    """`module:class` of its learning side: the one for all methods, unless it brings
+    its own."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """Its options by name, as a scenario writes them."""
+        """The options by name, as a scenario writes them."""
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
-    # ---- from facts alone ------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------
 
     def check(self, setting: Setting) -> None:
-        """`InputError`, with an option as its `where`, for options that do not fit the run's
-        facts."""
+        """Raise `InputError` for options that do not fit the run's facts.
+
+        Its `where` is the option.
+        """
 
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        """What this client's participation is."""
+        """Return the plan of this client's participation."""
         raise NotImplementedError
 
     def participate(self, setting: Setting, client: Client) -> Story:
-        """Tell what this client does: receive, work, send. A method with more messages, work at
-        the server or stages tells its own story (docs/extending.md)."""
+        """Tell this client's story: receive, work, send.
+
+        A method with more messages, work at the server or stages tells its own story
+        (docs/extending.md).
+        """
         return participate(client)
 
     @property
     def tells_own_story(self) -> bool:
-        """Whether its participations are more than receive, work, send."""
+        """True if its participations are more than receive, work, send."""
         return type(self).participate is not Method.participate
 
     def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
-        """What the server works at this merge, beside decompression; averaging is not counted."""
+        """Return the server's work at this merge, beside decompression.
+
+        Averaging is not counted.
+        """
         return ()
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        """Name → FLOPs per sample of its `auxiliary` work."""
+        """Return FLOPs per sample of the `auxiliary` work, by its name."""
         return {}
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
     def begin(self, kit: Any) -> State:
-        """The server's state before the first round."""
+        """Return the server's state before the first round."""
         raise NotImplementedError
 
     def first_losses(self, kit: Any, server: State) -> Losses:
-        """What a merge that changes nothing would have measured before the first round: where the
-        method has a `shared_loss`, what the first round's is compared with."""
+        """Return the losses before the first round, as a merge would measure them.
+
+        A method with a `shared_loss` compares the first round's with it.
+        """
         return {}
 
     def begin_client(self, kit: Any, who: Who) -> State:
-        """A client's own state, when it first takes part."""
+        """Return a client's own state, when it first takes part."""
         return {}
 
     def send(self, server: State, who: Who, round: int) -> Values:
-        """What this client is sent, named as its plan's `down`. It is not changed afterwards."""
+        """Return the values that this client is sent, named as its plan's `down`.
+
+        They are not changed afterwards.
+        """
         return {}
 
     def train(
         self, kit: Any, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
-        """What the client sends, named as its plan's `up`, and its state afterwards.
+        """Return the values that the client sends, and its state afterwards.
 
-        Depends on its arguments only, and changes none of them. A method that leaves this as it is
-        says `local_steps` and `trained`, and has its clients trained together where that is faster,
-        with the same result.
+        The values are named as its plan's `up`. The result depends on the arguments
+        only, and changes none of them. A method that leaves this as it is has
+        `local_steps` and `trained`, and its clients are trained together where that is
+        faster, with the same result.
         """
         steps = self.local_steps(kit, who, round, down, own)
         [(after, _)] = kit.trained_each([(who, round, steps)])
         return self.trained(kit, who, round, down, own, after)
 
     def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
-        """The local training that a participation is."""
+        """Return the local training that a participation is."""
         raise NotImplementedError
 
     def trained(
         self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
-        """What `train` answers, from the model `after` local training."""
+        """Return what `train` returns, from the model `after` local training."""
         raise NotImplementedError
 
     def update_scale(self, kit: Any, round: int) -> float:
-        """What makes an update of this round a change of the model: −η of a gradient, −1 of a
-        difference of weights. Of methods that say `moves_point`."""
+        """Return the factor that makes an update of this round a change of the model.
+
+        It is −η for a gradient, −1 for a difference of weights. Only methods with
+        `moves_point` need it.
+        """
         return -1.0
 
     def discount(self, staleness: int) -> float:
-        """What an update that is merged so late counts of one in time, by the method itself: at
-        most 1. Asked under privacy, which merges one mean of all."""
+        """Return what an update merged so late counts, against one in time: at most 1.
+
+        This is the method's own discount. It is asked under privacy, which merges one
+        mean of all.
+        """
         return 1.0
 
     def sent(self, own: State, values: Values) -> State:
-        """The client's state once it knows what really travelled: `values` as the server decodes
-        them. For state that must follow what was sent and not what was meant."""
+        """Return the client's state once it knows what really travelled.
+
+        `values` are as the server decodes them. For state that must follow what was
+        sent and not what was meant.
+        """
         return own
 
     def without(self, own: State, left: State, before: State) -> State:
-        """The client's state `own` without an earlier participation that was lost only after a
-        later one had begun: that one went on from what it `left`, and `before` is what it began
-        with. For state that must stay the sum of what was merged."""
+        """Return the client's state `own` without an earlier participation now lost.
+
+        It was lost only after a later one had begun: that one went on from what it
+        `left`, and `before` is what it began with. For state that must stay the sum of
+        what was merged.
+        """
         return own
 
     def merge(
         self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
-        """The server's next state, and what it measured. `server` is not changed."""
+        """Return the server's next state, and what it measured.
+
+        `server` is not changed.
+        """
         return server, {}
 
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
-        """What an edge server makes of arrivals of one prototype: for each field of an upload what
-        each of them counts, so that `merge`, given the sum alone, does as it would with all of
-        them. Of methods of `two_levels`."""
+        """Return for each field of an upload what each arrival counts.
+
+        An edge server sums arrivals of one prototype by these numbers, so that `merge`,
+        given the sum alone, does as it would with all of them. Only methods with
+        `two_levels` need it.
+        """
         raise NotImplementedError
 
     def shift(self, kit: Any, server: State, merged: Arrival) -> State:
-        """The state from which an edge server `send`s, after a merge of its own: `merged` is the
-        sum that `shares` says. What a server knows beside models stays as it is there."""
+        """Return the state from which an edge server `send`s after a merge of its own.
+
+        `merged` is the sum by `shares`. What a server knows beside models stays as it
+        is there.
+        """
         raise NotImplementedError
 
     def model(self, server: State, own: State, who: Who) -> Values:
-        """`weights` and `buffers` of the model that is evaluated for this client."""
+        """Return `weights` and `buffers` of the model evaluated for a client."""
         raise NotImplementedError

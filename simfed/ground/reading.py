@@ -14,8 +14,10 @@ from simfed.ground.plain import Plain
 
 
 def parse_yaml(text: str, *, where: str) -> Plain:
-    """The value of a YAML text; unlike PyYAML, `1e5` is a number, a key that stands twice is an
-    error, and keys may be called on, off, yes or no.
+    r"""Return the value of a YAML text.
+
+    Unlike PyYAML, `1e5` is a number, a key that stands twice is an error, and keys may
+    be called on, off, yes or no.
 
     Raises: `InputError` that names the place and, where it is known, the line.
 
@@ -58,7 +60,10 @@ def parse_yaml(text: str, *, where: str) -> Plain:
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a YAML text, which know their lines. Raises: `yaml.YAMLError`."""
+    """Return the nodes of a YAML text, which know their lines.
+
+    Raises: `yaml.YAMLError`.
+    """
     node: yaml.Node | None
     if _can_be_parsed_fast(text):
         with suppress(yaml.YAMLError):
@@ -69,7 +74,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 
 def _construct(loader: _AnyLoader) -> Plain:
-    """The value that a loader's text stands for."""
+    """Return the value that a loader's text stands for."""
     node = loader.get_single_node()
     if node is None:
         return None
@@ -78,18 +83,21 @@ def _construct(loader: _AnyLoader) -> Plain:
 
 
 _DEEPEST = 500
-"""Levels that LibYAML is trusted with: it goes as deep as a file does, until the stack ends."""
+"""Levels that LibYAML is trusted with: it goes as deep as a file does, until the stack
+ends."""
 
 
 def _can_be_parsed_fast(text: str) -> bool:
-    """Whether LibYAML, several times as fast, reads a text as PyYAML does: it allows tabs and byte
-    order marks in more places."""
+    """Return whether LibYAML reads a text as PyYAML does.
+
+    It is several times as fast, but allows tabs and byte order marks in more places.
+    """
     has_library: bool = yaml.__with_libyaml__
     return has_library and not ("\t" in text or "\ufeff" in text) and _bound_levels(text) < _DEEPEST
 
 
 def _bound_levels(text: str) -> int:
-    """At least as many as the levels to which a YAML text is nested.
+    r"""Return a bound of the levels to which a YAML text is nested.
 
     >>> _bound_levels("a:\\n  - {b: [1, 2]}\\n  - {c: 3}")
     7
@@ -115,7 +123,7 @@ _GLUED = re.compile(r"\s*(?:- )?([\w-]+):([^\s:/].*)")
 
 
 def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
-    """The parser's complaint in the words of a scenario file, and the mark of its line."""
+    """Return the parser's complaint in a scenario's words, and the mark of its line."""
     lines = text.splitlines()
     here = lines[mark.line] if mark.line < len(lines) else ""
     if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
@@ -148,7 +156,7 @@ _INDENTED = "a line indented otherwise than its neighbours; keys of one mapping 
 
 
 class _RefusedValue(yaml.MarkedYAMLError):
-    """What is YAML, and nothing that a scenario can mean."""
+    """A value that is YAML, and nothing that a scenario can mean."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -167,7 +175,8 @@ _KNOWN = {
     f"{_PLAIN}{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "merge")
 }
 _MOST_SEPARATORS = 250_000
-"""Of a file: each of its values ends with a line or a comma, and takes some 30 µs to be read."""
+"""The most lines and commas of a file: each ends a value, which takes some 30 µs to
+read."""
 _MOST_EXPLAINED = 1_000_000
 """Characters of a text whose syntax is explained, at thirty times the time."""
 _MOST_VALUES = 1_000_000
@@ -177,12 +186,15 @@ _MOST_DIGITS = 1_000
 
 
 def _check_nodes(root: yaml.Node) -> None:
-    """Refuse a text before values are made of it. Raises: `yaml.MarkedYAMLError` for a value that
-    no scenario can mean, or aliases that multiply to too many."""
+    """Refuse a text before values are made of it.
+
+    Raises: `yaml.MarkedYAMLError` for a value that no scenario can mean, or aliases
+    that multiply to too many.
+    """
     sizes: dict[int, int] = {}
 
     def size_of(node: yaml.Node) -> int:
-        """How many values a node stands for; every node is looked at once."""
+        """Return how many values a node stands for; every node is looked at once."""
         if id(node) in sizes:
             return sizes[id(node)]
         sizes[id(node)] = 1  # one that contains itself is found by PyYAML

@@ -1,8 +1,9 @@
 """Records by place, for those of which each participation makes a dozen.
 
-`Span(track, …)` is three calls inside Python, and more by keyword: 4,000 processor instructions for
-seven fields by place, 20,000 for the 26 of a participation by keyword. `make(Span, (track, …))` is
-one call, 2,400 and 4,000. It checks nothing, so all fields stand there, in their order.
+`Span(track, …)` is three calls inside Python, and more by keyword: 4,000 processor
+instructions for seven fields by place, 20,000 for the 26 of a participation by keyword.
+`make(Span, (track, …))` is one call, 2,400 and 4,000. It checks nothing, so all fields
+stand there, in their order.
 
 >>> from typing import NamedTuple
 >>> class Pair(NamedTuple):

@@ -1,10 +1,11 @@
 """Named parts: built-in ones, those of installed packages, and those a user registers.
 
-A registry maps a name to `"module:attribute"` (imported on first use, so that naming a model does
-not import torch) or to an object. Installed packages add theirs by an entry point in the group
-`simfed.<kind>s`; a script adds its own with `simfed.register(kind, name, object)`, and so does a
-file named by `--import FILE.py` (or, for processes that know of no command line, by the environment
-variable `SIMFED_IMPORT`), or by `plugins` in a scenario, once somebody has consented to run it.
+A registry maps a name to `"module:attribute"` (imported on first use, so that naming a
+model does not import torch) or to an object. Installed packages add theirs by an entry
+point in the group `simfed.<kind>s`; a script adds its own with `simfed.register(kind,
+name, object)`, and so does a file named by `--import FILE.py` (or, for processes that
+know of no command line, by the environment variable `SIMFED_IMPORT`), or by `plugins`
+in a scenario, once somebody has consented to run it.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.plain import Plain
 
 Part: TypeAlias = Any
-"""A registered class, function or path. What it offers hangs on its kind (a codec's `select`, a
-policy's `pull`), whose protocol stands in a room above this one; `simfed.testing` checks it."""
+"""A registered class, function or path. What it offers hangs on its kind (a codec's
+`select`, a policy's `pull`), whose protocol stands in a room above this one;
+`simfed.testing` checks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameOf:
-    """In the annotation of a part's option: the text is a name of this kind of part.
+    """An annotation of a part's option: the text is a name of this kind of part.
 
-    `strategy: Annotated[str, NameOf("codec"), "the strategy"]`: scenarios check the name.
+    `strategy: Annotated[str, NameOf("codec"), "the strategy"]`: scenarios check the
+    name.
     """
 
     kind: str
@@ -44,14 +47,14 @@ class NameOf:
 
 @dataclass(frozen=True, init=False)
 class Only:
-    """In the annotation of a key or an option: it says something only where another one has one of
-    `values`; without values: where the other one is given at all.
+    """An annotation of a key or option that counts only beside a value of another one.
 
-    `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99`:
-    a scenario that gives `beta2` beside another optimizer is refused with this as the reason. The
-    other key stands beside this one; with a dot, as in `network.model`, it is a path from the top
-    of the scenario. `needed`: where the key says something, it is required. `beside`: the path of
-    a key that lifts the condition where it is given.
+    `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"]
+    = 0.99`: a scenario that gives `beta2` beside another optimizer is refused with this
+    as the reason. Without values, the other one must be given at all. The other key
+    stands beside this one; with a dot, as in `network.model`, it is a path from the top
+    of the scenario. `needed`: where the key says something, it is required. `beside`:
+    the path of a key that lifts the condition where it is given.
 
     >>> print(Only("network.topology", "tree", "graph"))
     network.topology tree or graph
@@ -70,15 +73,18 @@ class Only:
 
     @property
     def from_the_top(self) -> bool:
-        """Whether the other key is a path from the top of the scenario."""
+        """True if the other key is a path from the top of the scenario."""
         return "." in self.key
 
     def chosen(self, section: object) -> Plain:
-        """The value of the other key; `section` is the mapping in which its path starts."""
+        """Return the value of the other key.
+
+        `section` is the mapping in which its path starts.
+        """
         return attrgetter(self.key)(section)
 
     def holds(self, section: object) -> bool:
-        """Whether the marked key has an effect beside what `section` says."""
+        """Return whether the marked key has an effect beside what `section` says."""
         if self.beside and attrgetter(self.beside)(section) is not None:
             return True
         chosen = self.chosen(section)
@@ -89,7 +95,7 @@ class Only:
 
 
 def format_value(value: object) -> str:
-    """A value as YAML writes it.
+    """Return a value as YAML writes it.
 
     >>> format_value(True), format_value(3)
     ('true', '3')
@@ -113,7 +119,7 @@ class Registry:
         self._installed: dict[str, EntryPoint] | None = None
 
     def names(self) -> list[str]:
-        """All names, built-in first, then installed and registered ones."""
+        """Return all names, built-in first, then installed and registered ones."""
         return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
 
     def __contains__(self, name: object) -> bool:
@@ -121,7 +127,7 @@ class Registry:
         return isinstance(name, str) and any(name in names for names in here)
 
     def origin(self, name: str) -> str:
-        """Where a name comes from: `built in`, `registered`, or the installed package's name."""
+        """Return a name's origin: `built in`, `registered`, or an installed package."""
         if name in self._added:
             return "registered"
         if name in self._builtin:
@@ -130,7 +136,7 @@ class Registry:
         return entry.dist.name if entry.dist else "installed"
 
     def get(self, name: str, *, where: str | None = None) -> Part:
-        """The part of this name; imports it on first use.
+        """Return the part of this name; imports it on first use.
 
         Raises: `InputError` with a did-you-mean for a name nobody registered.
         """
@@ -144,7 +150,7 @@ class Registry:
         raise self.unknown(name, where=where)
 
     def unknown(self, name: object, *, where: str | None = None) -> InputError:
-        """The error for a name that is not here."""
+        """Return the error for a name that is not here."""
         return InputError(
             listed(self.names()),
             where=where,
@@ -154,7 +160,9 @@ class Registry:
         )
 
     def add(self, name: str, part: Part, *, replace: bool = False) -> None:
-        """Register `part` (an object or `"module:attribute"`) under `name` in this process.
+        """Register `part` (an object or `"module:attribute"`) under `name`.
+
+        It holds in this process.
 
         Raises: `InputError` for a name that is empty, or taken and not to be replaced.
         """
@@ -165,8 +173,11 @@ class Registry:
         self._added[name] = part
 
     def foreign_parts(self) -> dict[str, Part]:
-        """The parts that are not simfed's: those registered in this process, and those of
-        installed packages whose module is imported."""
+        """Return the parts that are not simfed's.
+
+        These are the ones registered in this process, and those of installed packages
+        whose module is imported.
+        """
         loaded = {
             name: getattr(sys.modules[entry.module], entry.attr, None)
             for name, entry in self._entry_points().items()
@@ -189,7 +200,8 @@ class Registry:
 OWN_PARTS = "parts of your own: --import FILE.py, or plugins: [FILE.py] in the scenario"
 
 IMPORTS = "SIMFED_IMPORT"
-"""The environment variable that names Python files to be run before names are looked up."""
+"""The environment variable that names Python files to be run before names are looked
+up."""
 
 _IMPORTED = "simfed_import_"
 """The prefix of the names of modules that `import_file` makes."""
@@ -198,7 +210,7 @@ _IMPORTED = "simfed_import_"
 def import_file(
     path: str | os.PathLike[str], *, where: str | None = None, origin: str | None = None
 ) -> None:
-    """Run a Python file, or a folder that is a package, that registers parts of one's own.
+    """Run a Python file, or a package's folder, that registers parts of one's own.
 
     It runs in this process and in those that this one starts, once in each, however
     often it or a copy of it is asked for.
@@ -207,7 +219,7 @@ def import_file(
         path: the file or folder.
         where: what errors call the place that names it.
         origin: of a copy, where it was copied from. Its content decides whether it is
-            run there, where it finds other files beside itself.
+        run there, where it finds other files beside itself.
 
     Raises:
         InputError: it is not there, or raises.
@@ -248,8 +260,11 @@ def import_file(
 
 
 def is_consented(path: str | os.PathLike[str]) -> bool:
-    """Return whether somebody has asked for this plug-in to be run: by its name, or a copy of it,
-    in this process or in the one that started it."""
+    """Return whether somebody has asked for this plug-in to be run.
+
+    They did by its name, or that of a copy of it, in this process or in the one that
+    started it.
+    """
     found = os.path.realpath(path)
     named = _list_named_files()
     if found in named or not _find_code(found).is_file():
@@ -276,8 +291,7 @@ def _find_code(path: str | os.PathLike[str]) -> Path:
 
 
 def compute_code_digest(path: str | os.PathLike[str]) -> str:
-    """Return BLAKE2b of a file's bytes, or of the names and bytes in a folder, as 32 hexadecimal
-    digits."""
+    """Return BLAKE2b of a file, or of a folder's names and bytes, as 32 hex digits."""
     whole = hashlib.blake2b(digest_size=16)
     for file in list_files_below(Path(path)):
         content = read_bytes(file)
@@ -295,7 +309,8 @@ _looked = False
 def _import_named_files() -> None:
     """Import the files of `SIMFED_IMPORT`, once per process.
 
-    Not while scenarios themselves are imported, which look names up: the files may need them.
+    Not while scenarios themselves are imported, which look names up: the files may need
+    them.
     """
     global _looked
     scenario = sys.modules.get("simfed.scenario")
@@ -306,7 +321,9 @@ def _import_named_files() -> None:
 
 
 def import_part(name: str) -> Part:
-    """What `"module:attribute"` names; its module is imported. Raises: `ImportError`.
+    """Return the object that `"module:attribute"` names; its module is imported.
+
+    Raises: `ImportError`.
 
     >>> import_part("math:pi") > 3
     True
@@ -316,11 +333,12 @@ def import_part(name: str) -> Part:
 
 
 def blame_part(error: BaseException) -> str | None:
-    """One sentence for an error that a part of the user's raised: which part, how it was called,
-    the message, and the line. None for errors that passed through no such part.
+    """Return one sentence for an error that a part of the user's raised.
 
-    A part is known by the file of its code; where several stand in one file, by the name of the
-    function or of the method's class as far as that tells.
+    It says which part, how it was called, the message, and the line. None for errors
+    that passed through no such part. A part is known by the file of its code; where
+    several stand in one file, by the name of the function or of the method's class as
+    far as that tells.
     """
     files: dict[str, list[tuple[str, str, Part]]] = {}
     for kind, names in REGISTRIES.items():
@@ -471,14 +489,18 @@ REGISTRIES: dict[str, Registry] = {
                 "backdoor": "simfed.learn.attacks:Backdoor",
             },
         ),
-        Registry("device", {}),  # simfed's own profiles are files, see simfed.device.load
+        # simfed's own profiles are files, see simfed.device.load
+        Registry("device", {}),
     )
 }
 
 
 def registry(kind: str) -> Registry:
-    """The registry of a kind: `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
-    `availability`, `rule`, `attack` or `device`."""
+    """Return the registry of a kind of part.
+
+    Kinds are `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
+    `availability`, `rule`, `attack` and `device`.
+    """
     check_known(kind, REGISTRIES, "a kind of part:")
     return REGISTRIES[kind]
 
@@ -486,9 +508,9 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `codec`, `policy`, `model`, `dataset`, `selection`, `availability`,
-    `rule`, `attack` or `device`; `part` is what the built-in ones are (a device: the path of a
-    calibration profile; see `docs/extending.md`), or the string `"module:attribute"` to import it
-    on first use.
+    `kind` is `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
+    `availability`, `rule`, `attack` or `device`; `part` is what the built-in ones are
+    (a device: the path of a calibration profile; see `docs/extending.md`), or the
+    string `"module:attribute"` to import it on first use.
     """
     registry(kind).add(name, part, replace=replace)

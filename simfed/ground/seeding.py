@@ -1,8 +1,8 @@
 """Randomness keyed by meaning.
 
 Every random draw of a run comes from a generator that is named by what it is for
-(`streams("batch", client, round)`), never from one that depends on who asked first. So adding a
-client, a policy, a worker or a trace changes nobody else's draws.
+(`streams("batch", client, round)`), never from one that depends on who asked first. So
+adding a client, a policy, a worker or a trace changes nobody else's draws.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ Words = NDArray[np.uint64]
 
 
 class _Key(ISeedSequence):
-    """Hands Philox its key. `Philox(key=…)` gives the same generator, three times as slowly: it
-    draws a seed from the operating system first, and throws it away."""
+    """Hands Philox its key.
+
+    `Philox(key=…)` gives the same generator, three times as slowly: it draws a seed
+    from the operating system first, and throws it away.
+    """
 
     def __init__(self, key: NDArray[np.uint64]) -> None:
         self._key = key
@@ -33,8 +36,9 @@ class _Key(ISeedSequence):
 class Streams:
     """The keyed generators of one run.
 
-    A stream is the Philox counter generator whose 128-bit key is BLAKE2b of the run's seed, the
-    purpose and the further keys. Keys are strings and integers; `1` and `"1"` are different keys.
+    A stream is the Philox counter generator whose 128-bit key is BLAKE2b of the run's
+    seed, the purpose and the further keys. Keys are strings and integers; `1` and `"1"`
+    are different keys.
 
     >>> streams = Streams(0)
     >>> a = streams("batch", 3, 7).integers(0, 100, 4)
@@ -47,20 +51,21 @@ class Streams:
         self.seed = int(seed)
 
     def __call__(self, purpose: str, *keys: Key) -> np.random.Generator:
-        """The NumPy generator for this purpose and keys, at its beginning."""
+        """Return the NumPy generator for this purpose and keys, at its beginning."""
         key = np.frombuffer(self._digest(purpose, keys), dtype="<u8")
         # the stubs know no seed sequence but NumPy's own
         return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]
 
     def integer(self, purpose: str, *keys: Key) -> int:
-        """A 63-bit integer for this purpose and keys: the seed of a foreign generator."""
+        """Return a 63-bit integer for this purpose and keys: a foreign seed."""
         return int.from_bytes(self._digest(purpose, keys)[:8], "little") >> 1
 
     def uniform_at(self, purpose: str, *keys: Key, client: Integers, number: Integers) -> Floats:
-        """A number in (0, 1) for each pair (client, number): any of them, in any order, at once.
+        """Return a number in (0, 1) for each pair (client, number), at once.
 
-        The `number`-th draw of a client hangs on nothing but the purpose, the keys and the pair, so
-        a million clients can each be at their own number without a generator of their own.
+        The `number`-th draw of a client hangs on nothing but the purpose, the keys and
+        the pair, so a million clients can each be at their own number, in any order,
+        without a generator of their own.
 
         >>> drawn = Streams(0).uniform_at("stay", client=np.arange(3), number=np.array([7, 0, 7]))
         >>> alone = Streams(0).uniform_at("stay", client=np.array([2]), number=np.array([7]))
@@ -92,11 +97,12 @@ _ROUNDS = 10
 def philox_4x32(
     counter: tuple[Words, Words, Words, Words], key: tuple[np.uint64, np.uint64]
 ) -> tuple[Words, Words, Words, Words]:
-    """The Philox-4x32-10 block cipher over arrays of counters; all words are 32 bits, kept in
-    uint64.
+    """Return the Philox-4x32-10 block cipher over arrays of counters.
 
-    Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3",
-    SC 2011.
+    All words are 32 bits, kept in uint64.
+
+    Source: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as
+    1, 2, 3", SC 2011.
     """
     a, b, c, d = counter
     left, right = key

@@ -1,5 +1,4 @@
-"""Where the files lie that come with simfed beside its code: profiles of devices, pages of its
-documentation."""
+"""Folders of files that come with simfed beside its code: profiles, documentation."""
 
 from __future__ import annotations
 
@@ -9,8 +8,10 @@ from pathlib import Path
 
 
 def list_shipped_folders(name: str) -> tuple[Path, ...]:
-    """Where the folder `name` may lie, the likeliest place first: beside the code in a clone, else
-    below `share/simfed` of wherever the wheel was installed (environment, user, `--target`).
+    """Return where the folder `name` may lie, the likeliest place first.
+
+    It is beside the code in a clone, else below `share/simfed` of wherever the wheel
+    was installed (environment, user, `--target`).
 
     >>> any((folder / "scenario.md").is_file() for folder in list_shipped_folders("docs"))
     True

@@ -1,8 +1,9 @@
 """A story of a method's own: told once before it is played, to see that it can be.
 
-A story says nothing of links, processors or instants: a world (`simfed.sim.world`) plays it, each
-verb begun when the one before has ended. It depends on its arguments alone, and lets `Interrupt`
-pass: whoever leaves, or is not waited for any longer, ends where it stands.
+A story says nothing of links, processors or instants: a world (`simfed.sim.world`)
+plays it, each verb begun when the one before has ended. It depends on its arguments
+alone, and lets `Interrupt` pass: whoever leaves, or is not waited for any longer, ends
+where it stands.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _MOST_VERBS = 1_000_000
 
 @dataclass(frozen=True)
 class OwnStory:
-    """What tells the participations of a method in place of `participate`."""
+    """The teller of a method's participations in place of `participate`."""
 
     method: str
-    """Its name."""
+    """The method's name."""
     tell: Callable[[Client], Story]
 
     def rehearse(self, who: Who, round: int, plan: Plan) -> Rehearsal:
-        """Tell one participation without playing it, and return its verbs.
+        """Return the verbs of one participation, told without playing it.
 
         Raises: `InputError` for a story that no world can play.
         """
@@ -52,28 +53,28 @@ class Rehearsal:
     def __init__(self, method: str, who: Who, round: int, plan: Plan) -> None:
         self.who, self.round, self.plan = who, round, plan
         self.verbs: list[str] = []
-        """That it is told, in this order."""
+        """The verbs that are told, in this order."""
         self.barriers: list[str] = []
-        """That it comes to."""
+        """The barriers that it comes to."""
         self._method, self._begun = method, 0
         self._times = {"receive": 0, "send": 0}
 
     def receive(self, size_bytes: float | None = None) -> Story:
-        """See `Client`."""
+        """Note the verb and check its place; see `Client`."""
         return self._pass(*self._name_message("receive", size_bytes))
 
     def work(self, *units: Work, at: Node = CLIENT) -> Story:
-        """See `Client`."""
+        """Note the verb and check its units; see `Client`."""
         if at not in (CLIENT, SERVER):
             self.refuse(f"works at {at!r}, which is neither client nor server")
         return self._pass("work" if at == CLIENT else "work at the server")
 
     def send(self, size_bytes: float | None = None) -> Story:
-        """See `Client`."""
+        """Note the verb and check its place; see `Client`."""
         return self._pass(*self._name_message("send", size_bytes))
 
     def wait(self, barrier: str, deadline_s: float = inf) -> Story:
-        """See `Client`."""
+        """Note the verb and its barrier; see `Client`."""
         if not deadline_s > 0:
             self.refuse(f"waits at barrier {barrier!r} for {deadline_s!r} s, not for more than 0 s")
         if barrier in self.barriers:

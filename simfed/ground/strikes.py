@@ -1,8 +1,9 @@
-"""Strikes: intervals in which something does not work, drawn for one link, device or server.
+"""Strikes: intervals in which a link, device or server does not work.
 
-Times between strikes and their lengths are drawn alternately, from time 0 on; draw number j hangs
-on the run's seed, the kind of fault, whom it strikes and j alone. So every answer is a function of
-the instant: asking in another order, twice, or after a resumed run changes nothing.
+Times between strikes and their lengths are drawn alternately, from time 0 on; draw
+number j hangs on the run's seed, the kind of fault, whom it strikes and j alone. So
+every answer is a function of the instant: asking in another order, twice, or after a
+resumed run changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from simfed.ground.seeding import Streams
 _BLOCK = 64
 """Strikes that are drawn at once."""
 _MOST_STRIKES = 1_000_000
-"""Of one link or device in a run: beyond that the times between them are a mistake."""
+"""The most strikes of one link or device in a run: beyond that the times between them
+are a mistake."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +41,25 @@ class Exponential:
     attains_low = False
 
     def quantile(self, u: Floats) -> Floats:
+        """Return the value at each u in (0, 1)."""
         return -self.mean * np.log1p(-u)
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """How often something strikes, and for how long, both in seconds."""
+    """The laws of a strike's frequency and length, both in seconds."""
 
     between: Law
-    """From the end of a strike (or time 0) to the beginning of the next."""
+    """Seconds from the end of a strike (or time 0) to the beginning of the next."""
     lasts: Law
 
 
 class Strikes:
-    """The strikes of one kind that one link, device or server meets: [from, to), in order.
+    """The strikes of one kind that a link, device or server meets.
 
-    Their *borders* are numbered: strike j begins at border 2j and ends at border 2j + 1. Nothing is
-    drawn before somebody asks; what is kept is one block of borders and an instant per block.
+    They are intervals [from, to), in order. Their *borders* are numbered: strike j
+    begins at border 2j and ends at border 2j + 1. Nothing is drawn before somebody
+    asks; what is kept is one block of borders and an instant per block.
 
     >>> from simfed.ground.distributions import Discrete
     >>> strikes = Strikes(Rhythm(Discrete((10.0,)), Discrete((2.0,))), Streams(0), "freeze", 3)
@@ -72,17 +76,20 @@ class Strikes:
         self._streams = streams
         self._keys = keys
         self._ends = array("d", [0.0])
-        """When each block begins: at the end of the last strike before it."""
+        """The beginning of each block: the end of the last strike before it."""
         self._block = -1
         self._borders = array("d")
 
     def border_s(self, number: int) -> float:
-        """The instant of a border."""
+        """Return the instant of a border."""
         self._load(number // (2 * _BLOCK))
         return self._borders[number % (2 * _BLOCK)]
 
     def passed(self, at_s: float) -> int:
-        """How many borders are not after an instant; where it is odd, a strike is under way."""
+        """Return how many borders are not after an instant.
+
+        Where it is odd, a strike is under way.
+        """
         while self._ends[-1] <= at_s:
             self._load(len(self._ends) - 1)
         block = max(bisect_right(self._ends, at_s) - 1, 0)
@@ -90,8 +97,11 @@ class Strikes:
         return 2 * _BLOCK * block + bisect_right(self._borders, at_s)
 
     def stretch(self, start_s: float, work_s: float) -> tuple[float, list[tuple[float, float]]]:
-        """(seconds that `work_s` of work takes from `start_s` on, the strikes within them as
-        pairs (seconds since the start, length)). Work that ends as a strike begins has ended."""
+        """Return the seconds that work takes from `start_s` on, and the strikes within.
+
+        Strikes are pairs (seconds since the start, length). Work that ends as a strike
+        begins has ended.
+        """
         pieces: list[tuple[float, float]] = []
         if work_s <= 0:
             return work_s, pieces
@@ -118,7 +128,8 @@ class Strikes:
             if nearest * _BLOCK >= _MOST_STRIKES:
                 raise RunFailed(
                     f"faults: {' '.join(map(str, self._keys))} is struck more than "
-                    f"{_MOST_STRIKES:,} times by {self._ends[-1]:g} s; a longer time `between` "
+                    f"{_MOST_STRIKES:,} times by {self._ends[-1]:g} s; a longer time "
+                    f"`between` "
                     "strikes is needed"
                 )
             self._borders = self._draw(nearest)

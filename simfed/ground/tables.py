@@ -1,7 +1,7 @@
 """Columns of numbers out of a CSV or Parquet file that a user wrote.
 
-CSV has a header line; commas separate; `#` begins a comment. What is read are numbers alone, so
-nothing in a file can be run.
+CSV has a header line; commas separate; `#` begins a comment. What is read are numbers
+alone, so nothing in a file can be run.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ MOST_TABLE_BYTES = 2_000_000_000
 
 
 def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Floats]:
-    """The columns of these names, as float64, all of the same length, at least one row.
+    """Return the columns of these names as float64, all of the same length.
 
-    Raises: `InputError` that names the file, and the column and row of what is no finite number.
+    There is at least one row.
+
+    Raises: `InputError` that names the file, and the column and row of what is no
+    finite number.
     """
     frame = (
         _read_parquet(path, names)
@@ -43,14 +46,15 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
     )
     if not len(frame):
         raise InputError("a table with at least one row", where=str(path), problem="it has no row")
-    return {name: _read_numbers(frame[name], f"{path}: column {name}") for name in names}
+    return {name: _read_numbers(frame[name], (f"{path}: column {name}")) for name in names}
 
 
 def read_records(text: str, where: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """Return the header of a CSV text, and each row's line and cells by name.
 
-    A row may have fewer cells than the header; the others are empty then. Raises: `InputError` for
-    a name that stands twice and for a row of more cells, of which nobody knows what they mean.
+    A row may have fewer cells than the header; the others are empty then. Raises:
+    `InputError` for a name that stands twice and for a row of more cells, of which
+    nobody knows what they mean.
     """
     reader = csv.DictReader(text.splitlines(), restval="")
     records = []
@@ -86,8 +90,9 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
             )
             header = first.iloc[0].tolist()
             check_names(path, names, header)
-            # All columns are read, as pandas counts a row's cells only then: with a decimal comma,
-            # or under a header that lacks a name, a number would be taken for another column's.
+            # All columns are read, as pandas counts a row's cells only then: with a
+            # decimal comma, or under a header that lacks a name, a number would be
+            # taken for another column's.
             warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             file.seek(0)
@@ -118,7 +123,8 @@ def open_parquet(
 ) -> Iterator[parquet.ParquetFile]:
     """Open a Parquet file that unpacks to at most `most_bytes`, as its footer says.
 
-    Raises: `InputError` that names the file, also for what the body finds damaged in it.
+    Raises: `InputError` that names the file, also for what the body finds damaged in
+    it.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -160,8 +166,7 @@ def check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> N
 
 
 def find_column_hint(name: str, columns: Sequence[str]) -> str | None:
-    """Return why none or several of a table's columns have this name, as far as can be
-    guessed."""
+    """Return a guess why no column, or several, have this name."""
     if name in columns:
         return "it stands twice"
     return find_separator_hint(columns) or did_you_mean(name, columns)

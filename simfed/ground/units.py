@@ -1,8 +1,9 @@
-"""Quantities with units: text in files, base units (seconds, bytes, bytes/s, watts) inside.
+"""Quantities: text with units in files, base units inside.
 
-Prefixes are decimal (1 Mbps = 10^6 bit/s); `KiB`, `MiB`, `GiB` are the binary ones. A bare number
-is refused, except 0, because 20 could be anything. `Mb` is refused as a rate: it is an amount. The
-prefix of a rate in bits may be small (`50 mbps`): nobody means a thousandth of a bit.
+Base units are seconds, bytes, bytes/s, watts. Prefixes are decimal (1 Mbps = 10^6
+bit/s); `KiB`, `MiB`, `GiB` are the binary ones. A bare number is refused, except 0,
+because 20 could be anything. `Mb` is refused as a rate: it is an amount. The prefix of
+a rate in bits may be small (`50 mbps`): nobody means a thousandth of a bit.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _HERTZ = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
 _WATTS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
 
 _LEAST, _MOST = 1e-18, 1e18
-"""Of seconds, bytes, bytes per second, watts: beyond them, times become 0 or infinite."""
+"""The least and the largest number of seconds, bytes, bytes per second, watts: beyond
+them, times become 0 or infinite."""
 
 
 def parse_duration(text: object, *, where: str | None = None) -> float:
@@ -46,7 +48,7 @@ def parse_duration(text: object, *, where: str | None = None) -> float:
     >>> parse_duration("20 ms")
     0.02
     """
-    return _parse_quantity(text, _DURATIONS, "a duration with its unit such as 20 ms", where)
+    return _parse_quantity(text, _DURATIONS, ("a duration with its unit such as 20 ms"), where)
 
 
 def parse_rate(text: object, *, where: str | None = None) -> float:
@@ -70,8 +72,8 @@ def parse_size(text: object, *, where: str | None = None) -> float:
 
 
 def parse_frequency(text: object, *, where: str | None = None) -> float:
-    """Hertz from `40 MHz`; not negative."""
-    return _parse_quantity(text, _HERTZ, "a frequency with its unit such as 40 MHz", where)
+    """Return hertz from `40 MHz`; not negative."""
+    return _parse_quantity(text, _HERTZ, ("a frequency with its unit such as 40 MHz"), where)
 
 
 def parse_power(text: object, *, where: str | None = None) -> float:
@@ -80,8 +82,9 @@ def parse_power(text: object, *, where: str | None = None) -> float:
 
 
 def read_number(value: object) -> float:
-    """A finite number without a unit as a float; NaN for whatever is none, or is none that a float
-    can hold.
+    """Return a finite number without a unit as a float.
+
+    NaN for whatever is none, or is none that a float can hold.
 
     >>> read_number(3), read_number(True), read_number("3"), read_number(10**400)
     (3.0, nan, nan, nan)
@@ -112,7 +115,8 @@ def _parse_quantity(
     if unit not in scales or not math.isfinite(number) or number < 0:
         raise error
     value = number * scales[unit]
-    written = float(match[1].lower().partition("e")[0])  # 1e-400 is no 0, but becomes one
+    # 1e-400 is no 0, but becomes one
+    written = float(match[1].lower().partition("e")[0])
     if written and not _LEAST <= value <= _MOST:
         hint = "too large to be meant" if value > 1 else "too small to be meant"
         raise InputError(allowed, where=where, got=text, hint=hint)
@@ -120,7 +124,7 @@ def _parse_quantity(
 
 
 def counted(n: int, what: str, plural: str | None = None) -> str:
-    """So many of something, for people.
+    """Return a number of things for people.
 
     >>> counted(1, "round"), counted(2000, "round"), counted(0, "trajectory", "trajectories")
     ('1 round', '2,000 rounds', '0 trajectories')
@@ -165,7 +169,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """A rate for people, in bit/s as networks are sold.
+    """Return a rate for people, in bit/s as networks are sold.
 
     >>> format_rate(6.25e6)
     '50 Mbps'

@@ -1,5 +1,8 @@
-"""What links carried, kept as numbers instead of as an object each: there are several per transfer,
-and whoever records them wants columns."""
+"""Uses of links, kept as columns of numbers.
+
+There are several per transfer, so an object each would cost too much, and whoever
+records them wants columns.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,17 @@ import numpy as np
 from simfed.ground.vocabulary import LinkUse
 
 _EACH = 7
-"""Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows, airtime."""
+"""Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows,
+airtime."""
 
 NO_AIR = -1.0
-"""In place of the airtime of a link that is no cell's."""
+"""The airtime of a link that is no cell's."""
 
 
 class LinkUses:
-    """A list of `LinkUse`, in columns. Given to a `Network` as its `on_use`, it is filled.
+    """A list of `LinkUse`, in columns.
+
+    Given to a `Network` as its `on_use`, it is filled.
 
     >>> import simpy
     >>> from simfed.net import Network, Star
@@ -38,7 +44,8 @@ class LinkUses:
         """The numbers, below 0, of links that came with their names."""
         self._numbers = array("d")
         self._epochs: list[tuple[int, float]] = []
-        """(first number, the instant at which its clock began), wherever that changes."""
+        """(first number, the instant at which its clock began), wherever that
+        changes."""
 
     def __len__(self) -> int:
         return len(self._numbers) // _EACH
@@ -47,12 +54,14 @@ class LinkUses:
         yield from map(LinkUse, *self.columns())
 
     def names_by(self, name_of: Callable[[int], str]) -> None:
-        """Let links be called by this function of their number from now on, such as
-        `Topology.link_name`."""
+        """Let `name_of` name links by their numbers from now on.
+
+        An example is `Topology.link_name`.
+        """
         self._name_by_number = name_of
 
     def name_of(self, link: int) -> str:
-        """A link's name by its number."""
+        """Return a link's name by its number."""
         if link < 0:
             return list(self._named)[-1 - link]
         assert self._name_by_number is not None
@@ -65,8 +74,11 @@ class LinkUses:
         self.add((link, *use[1:6], airtime_s), 0.0)
 
     def add(self, numbers: Sequence[float], epoch_s: float) -> None:
-        """Add uses, each as seven numbers: link, from and to (s since `epoch_s`), bytes, capacity
-        (bytes/s), flows, seconds of airtime (`NO_AIR`: a wire)."""
+        """Add uses, each as seven numbers.
+
+        They are link, from and to (s since `epoch_s`), bytes, capacity (bytes/s),
+        flows, seconds of airtime (`NO_AIR`: a wire).
+        """
         if not self._epochs or self._epochs[-1][1] != epoch_s:
             self._epochs.append((len(self._numbers), epoch_s))
         self._numbers.extend(numbers)
@@ -83,8 +95,7 @@ class LinkUses:
         self._numbers.extend(others._numbers)
 
     def order(self) -> None:
-        """Put uses that end at one instant in the order of their links' names, whatever ended them
-        first."""
+        """Sort uses that end at one instant by their links' names."""
         ends_s = self._numbers[2::_EACH]
         if len(set(ends_s)) == len(ends_s):
             return  # as in most rounds of one client
@@ -103,16 +114,20 @@ class LinkUses:
         self._epochs.clear()
 
     def intervals(self) -> Iterator[tuple[int, float, float]]:
-        """(link's number, from, to) of each use; instants in simulated seconds."""
+        """Return (link's number, from, to) of each use.
+
+        Instants in simulated seconds.
+        """
         numbers = self._numbers.tolist()
         ends = [*(first for first, _ in self._epochs[1:]), len(numbers)]
-        for (first, epoch_s), end in zip(self._epochs, ends, strict=False):  # of none, one end
+        # of none, one end
+        for (first, epoch_s), end in zip(self._epochs, ends, strict=False):
             links, from_s, to_s = (numbers[first + k : end : _EACH] for k in range(3))
             since_s, until_s = ([epoch_s + s for s in instants] for instants in (from_s, to_s))
             yield from zip(map(int, links), since_s, until_s, strict=True)
 
     def columns(self) -> list[list[object]]:
-        """One list for each field of `LinkUse`, in its order."""
+        """Return one list for each field of `LinkUse`, in its order."""
         table = np.frombuffer(self._numbers, np.float64).reshape(-1, _EACH)
         begins = [first // _EACH for first, _ in self._epochs]
         epochs_s = [epoch_s for _, epoch_s in self._epochs]

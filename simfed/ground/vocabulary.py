@@ -8,22 +8,22 @@ RELEVANT_RATIO = 1.05
 """A ratio of two times below this counts as no difference in a verdict."""
 
 OUTCOMES = ("aggregated", "late", "dropped", "failed")
-"""What became of a participation."""
+"""The outcomes of a participation."""
 
 Reason = Literal["warm-up", "explore", "exploit", "fixed", "forced"]
 CHOICES: tuple[Reason, ...] = get_args(Reason)
-"""Why an arm was chosen."""
+"""The reasons why an arm was chosen."""
 
 IndexCode = Literal["ideal", "fixed", "rice", "seeded"]
 INDEX_CODES: tuple[IndexCode, ...] = get_args(IndexCode)
-"""How the indices of a payload's entries travel."""
+"""The formats of the indices of a payload's entries."""
 
 
 class LinkUse(NamedTuple):
-    """Constant use of one link over one interval, in which its flows and its capacity stayed the
-    same.
+    """The constant use of one link over one interval.
 
-    A row of `links.parquet`: the annotations are its schema and the meanings of its columns.
+    Its flows and its capacity stay the same in it. A row of `links.parquet`: the
+    annotations are its schema and the meanings of its columns.
     """
 
     link: Annotated[str, "its name in the topology"]
@@ -33,5 +33,6 @@ class LinkUse(NamedTuple):
     capacity_bytes_per_s: Annotated[float, "of the link in the interval"]
     flows: Annotated[int, "transfers on the link in the interval"]
     airtime_s: Annotated[
-        float | None, "of a cell: time on the air; the capacity is then that of this mix of clients"
+        float | None,
+        ("of a cell: time on the air; the capacity is then that of this mix of clients"),
     ] = None

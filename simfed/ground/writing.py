@@ -1,4 +1,4 @@
-"""Files that are whole or as they were, and one sentence for one that cannot be written."""
+"""Files that are whole or as they were, with one sentence where writing fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from simfed.ground.errors import InputError
 
 PARTIAL = ".partial-"
-"""How the names of files begin that are not whole yet."""
+"""The prefix of the names of files that are not whole yet."""
 
 
 _DISK = (
@@ -31,7 +31,10 @@ def find_disk_refusal(error: BaseException | None) -> OSError | None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A block that writes `path`. Raises: `InputError` where the disk refuses."""
+    """Return a block that writes `path`.
+
+    Raises: `InputError` where the disk refuses.
+    """
     try:
         yield
     except OSError as error:
@@ -41,8 +44,11 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A block that writes a file at the path that it is given; once the block is over, the
-    file gets its name. A pipe or a device is written as it is."""
+    """Return a block that writes a file at the path that it is given.
+
+    Once the block is over, the file gets its name. A pipe or a device is written as it
+    is.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
         yield target
@@ -57,7 +63,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def put_output(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write a file that somebody asked for. Raises: `InputError` where the disk refuses."""
+    """Write a file that somebody asked for.
+
+    Raises: `InputError` where the disk refuses.
+    """
     content = content.encode() if isinstance(content, str) else content
     with writing(path), replacing(path) as whole:
         whole.write_bytes(content)

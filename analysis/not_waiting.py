@@ -206,7 +206,7 @@ def _border_text(rows: pd.DataFrame, skew: str, way: str) -> str:
 
 
 def times_table(cells: Sequence[Cell]) -> str:
-    """How many times sooner than waiting, and bytes moved of waiting's, by skew and spread."""
+    """Return how many times sooner than waiting, and bytes of waiting's, by skew and spread."""
     lines = [["labels", "fastest ÷ slowest", *WAYS]]
     for cell in cells:
         texts = {
@@ -214,6 +214,37 @@ def times_table(cells: Sequence[Cell]) -> str:
             for way, ratio in cell.sooner.items()
         }
         lines.append([cell.skew, str(cell.spread), *(texts.get(way, "–") for way in WAYS)])
+    return markdown(lines)
+
+
+def pooled(rows: pd.DataFrame) -> dict[int, dict[str, tuple[Paired, Paired]]]:
+    """Return spread → way → how many times sooner than waiting and how many times fewer bytes, over
+    the three skews: geometric means, whose unit is the seed, since skews share it."""
+    rows = rows[rows["skew"].isin(MAPPED)]
+    logs = rows.assign(**np.log(rows[["at_s", "moved_bytes"]]))
+    means = logs.groupby(["spread", "arm", "seed"]).agg(
+        {"at_s": "mean", "moved_bytes": "mean", "reached": "all"}
+    )
+    means = means.assign(**np.exp(means[["at_s", "moved_bytes"]])).reset_index()
+    of_spreads = {}
+    for spread, here in means.groupby("spread"):
+        both = [times_of(here, column) for column in ("at_s", "moved_bytes")]
+        of_spreads[int(spread)] = {
+            way: (
+                compare_ways(both[0], way, "synchronous"),
+                compare_ways(both[1], way, "synchronous"),
+            )
+            for way in WAYS
+        }
+    return of_spreads
+
+
+def pooled_table(rows: pd.DataFrame) -> str:
+    """Return the same over the three skews."""
+    lines = [["fastest ÷ slowest", *WAYS]]
+    for spread, ways in pooled(rows).items():
+        texts = (f"{with_interval(a)}×<br>{as_share(b)}" for a, b in ways.values())
+        lines.append([str(spread), *texts])
     return markdown(lines)
 
 
@@ -291,6 +322,7 @@ def page_parts() -> dict[str, str]:
     of_rows = cells(rows)
     return {
         "borders": border_table(rows),
+        "pooled": pooled_table(rows),
         "not waiting": times_table(of_rows),
         "served": served_table(of_rows),
     }

@@ -115,19 +115,27 @@ def runs():
 
 
 def test_the_page_says_when_not_waiting_wins(runs):
-    cells = not_waiting.cells(runs)
-    for spread, text in ((4, "1.6 to 2.0"), (16, "2.8 to 4.2")):
-        ratios = [
-            cell.sooner[way].ratio.exact
-            for cell in cells
-            for way in ("buffered 2", "buffered 4")
-            if cell.spread == spread and cell.skew in not_waiting.MAPPED
-        ]
-        assert f"{min(ratios):.1f} to {max(ratios):.1f}" == text
-    first = " ".join(PAGE.partition("## What to use")[0].split())
-    assert "1.6 to 2 times sooner then, and 2.8 to 4.2 times" in first
     page = " ".join(not_waiting.PAGE.read_text(encoding="utf-8").split())
-    assert "1.6 to 2 times sooner than waiting for all, and 2.8 to 4.2 times" in page
+    first = " ".join(PAGE.partition("## What to use")[0].split())
+    buffers = ("buffered 4", "buffered 2")
+    of_spreads = not_waiting.pooled(runs)
+    for spread, text, after in ((4, "1.7 to 1.9 times", "sooner"), (16, "3.1 to 3.9 times", "at")):
+        ratios = [of_spreads[spread][way][0].ratio for way in buffers]
+        assert all(ratio.low > 1 for ratio in ratios)
+        sooner = [ratio.exact for ratio in ratios]
+        assert f"{min(sooner):.1f} to {max(sooner):.1f} times" == text
+        moved = [1 / of_spreads[spread][way][1].ratio.exact for way in buffers]
+        assert f"{text} {after}" in first
+        assert f"for {min(moved):.1f} to {max(moved):.1f} of" in page
+        assert f"{text} {after}" in page
+    equal = of_spreads[1]
+    assert {way for way, (times, _) in equal.items() if times.ratio.low > 1} == {"over-selection"}
+    assert f"{equal['over-selection'][0].ratio.exact:.1f} times; a buffer of two" in page
+    alone = [cell for cell in not_waiting.cells(runs) if cell.spread == 1]
+    later = [cell.skew for cell in alone if cell.sooner["buffered 2"].verdict < 0]
+    assert later == ["alike", "alpha 0.5"]
+    two = runs[(runs["arm"] == "buffered 2") & (runs["spread"] == 1)]
+    assert (len(two), int((~two["reached"]).sum())) == (15, 2)
 
 
 def test_the_page_says_what_not_waiting_moves(runs):

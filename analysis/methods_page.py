@@ -22,13 +22,13 @@ from methods_tuned import (
     ROWS,
     Family,
     at_budgets,
-    choices,
     family_table,
     judge,
     measure_of,
     p_value,
     reported,
     settings_of,
+    tried,
 )
 from orders import holm
 from pages import markdown, write_page
@@ -182,11 +182,17 @@ def clip_gaps(rows: pd.DataFrame, clipped: pd.DataFrame) -> dict[tuple[str, str,
 
 
 def setting_table(rows: pd.DataFrame) -> str:
-    """What was chosen for every method, of eight settings each."""
-    best = choices(rows)
-    lines = [["method", *DATA]]
+    """Return what was chosen for every method, of eight settings each, and how many points the
+    second best was behind."""
+    ordered = tried(rows)
+    lines = [["method", *(word for data in DATA for word in (data, "second best"))]]
     for method in OWN:
-        lines.append([method, *(_setting(method, best[data, method]) for data in DATA)])
+        line = [method]
+        for data in DATA:
+            best, second = ordered[data, method].iloc[:2]
+            chosen = int(ordered[data, method].index[0])
+            line += [_setting(method, chosen), f"{100 * (second - best):+.1f}"]
+        lines.append(line)
     return markdown(lines)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -22,6 +22,8 @@ FITTED = "fitted"
 HELD_OUT = "held out"
 STATED = "stated"
 """All inputs are the source's own; nothing is fitted."""
+REPEATED = ", repeated"
+"""After `held out`: another run of the same configuration was fitted."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,18 @@ class Row:
     def error(self) -> float:
         """Simulated over published, less 1."""
         return self.simfed / self.published - 1
+
+    @property
+    def configuration(self) -> str:
+        """The quantity without the number of its run."""
+        what, _, run = self.quantity.rpartition(", ")
+        return what if run.startswith("exp_") else self.quantity
+
+    def use_told(self, rows: Sequence[Row]) -> str:
+        """Return its use, and whether another run of the same configuration was fitted."""
+        fitted = {row.configuration for row in rows if row.use == FITTED}
+        again = self.use == HELD_OUT and self.configuration in fitted
+        return self.use + REPEATED if again else self.use
 
     @property
     def covered(self) -> bool | None:

@@ -16,7 +16,7 @@ from grid5000_runs import (
     write_profile,
     write_round_log,
 )
-from ledger import FITTED, HERE, PAGE, median_error, read_rows
+from ledger import FITTED, HELD_OUT, HERE, PAGE, REPEATED, median_error, read_rows
 from mcmahan_rounds import rounds_to
 from openfl_bandwidth import ROUNDS, Costs, predict_s
 from pages import put_between
@@ -59,6 +59,13 @@ def test_what_the_sources_are_held_to():
     assert sum(row.covered for row in read_rows("staleness")) >= 22  # of 24, at 95 %
     held_out = [row for row in read_rows("openfl") if row.use != FITTED]
     assert median_error(held_out) < 0.07
+
+
+def test_a_number_is_repeated_where_another_run_of_its_configuration_was_fitted():
+    rows = read_rows("grid5000")
+    told = [row.use_told(rows) for row in rows if row.quantity.startswith("makespan")]
+    assert [told.count(use) for use in (FITTED, HELD_OUT, HELD_OUT + REPEATED)] == [8, 21, 34]
+    assert not any(row.use_told(rows).endswith(REPEATED) for row in read_rows("openfl"))
 
 
 def test_what_grid5000_is_held_to():

@@ -13,17 +13,17 @@ from pathlib import Path
 __all__ = ["layers", "who_computes_layers"]
 
 _INTERFACE = 3
-"""Counted up where functions of the library take or do something else, so that one that an earlier
-clone built is not used."""
+"""Counted up where functions of the library take or do something else, so that one that
+an earlier clone built is not used."""
 
 
 @cache
 def layers() -> tuple[ctypes.CDLL, int] | None:
-    """The library of convolutions with pooling (layers.cpp, convpool.cpp), and how many numbers
-    this processor's vectors hold.
+    """Return the library of convolutions with pooling, and its vectors' length.
 
-    None where it was not built, was built for another machine or from earlier sources, or is of no
-    use to the processor (x86 without AVX2 and FMA).
+    The length is in numbers of this processor. None where the library (layers.cpp,
+    convpool.cpp) was not built, was built for another machine or from earlier sources,
+    or is of no use to the processor (x86 without AVX2 and FMA).
     """
     library = _load_layers()
     width = 0 if library is None else library.simfed_widest()
@@ -44,5 +44,5 @@ def _load_layers() -> ctypes.CDLL | None:
 
 
 def who_computes_layers() -> str:
-    """Who computes the convolutions of LeNets; it decides their last bits."""
+    """Return who computes the convolutions of LeNets; it decides their last bits."""
     return "compiled" if layers() is not None else "PyTorch"

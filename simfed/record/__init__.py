@@ -1,7 +1,7 @@
 """Frozen facts of a run: tables, run directory, fingerprint, checkpoint, reading.
 
-Imports pyarrow when tables are made or read, pandas when a data frame is asked for, and neither
-simpy nor torch.
+Imports pyarrow when tables are made or read, pandas when a data frame is asked for, and
+neither simpy nor torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The run that another one replaces: out of the way, and back if nothing comes of the other.
+"""Sets aside the run that another one replaces, and puts it back if that fails.
 
-The folder stays, so that a link to it, a mount or a shell in it stays good; only what simfed wrote
-is moved, into a hidden folder inside. Whatever is killed when, `recover` knows from two files
-what there is to do: the old run's manifest leaves last and comes back first.
+The folder stays, so that a link to it, a mount or a shell in it stays good; only what
+simfed wrote is moved, into a hidden folder inside. Whatever is killed when, `recover`
+knows from two files what there is to do: the old run's manifest leaves last and comes
+back first.
 """
 
 from __future__ import annotations
@@ -32,21 +33,24 @@ _OURS = {
     journal.NAME,
     journal.COMPRESSED,
     *(f"{name}.parquet" for name in TABLES),
-    "accuracy.png",  # what `simfed run`, `timeline` and `report` draw unless told elsewhere
+    # what `simfed run`, `timeline` and `report` draw unless told elsewhere
+    "accuracy.png",
     *(f"timeline.{kind}" for kind in ("png", "svg", "pdf", "html", "json.gz")),
     "report.html",
 }
 
 
 def list_written(folder: Path) -> list[Path]:
-    """What simfed wrote for the run that is in `folder`, the manifest last."""
+    """Return the files that simfed wrote for the run in `folder`, the manifest last."""
     names = {path.name for path in folder.iterdir()}
     return [folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))]
 
 
 def find_link(folder: Path) -> Path | None:
-    """Return a link among what simfed writes in a run's folder, by which it would write or delete
-    elsewhere; simfed makes none."""
+    """Return a link among the files that simfed writes in a run's folder, else None.
+
+    By it something elsewhere would be written or deleted; simfed makes none.
+    """
     for path in folder.iterdir() if folder.is_dir() else ():
         hidden = path.name in (_MANIFEST, LOCK, _ASIDE, _DOOMED) or files.is_partial(path)
         if not hidden and path.name not in _OURS:
@@ -71,12 +75,12 @@ def set_aside(folder: Path) -> None:
 
 
 def is_there(folder: Path) -> bool:
-    """Whether a run was set aside."""
+    """Return whether a run was set aside."""
     return (folder / _ASIDE).is_dir()
 
 
 def is_left_over(path: Path) -> bool:
-    """Whether this is what is left of a run that was being deleted."""
+    """Return whether this is what is left of a run that was being deleted."""
     return path.name == _DOOMED
 
 
@@ -87,7 +91,10 @@ def delete_run(folder: Path) -> None:
 
 
 def put_back(folder: Path) -> None:
-    """Delete the run in `folder`; the one that was set aside, if there is one, is back."""
+    """Delete the run in `folder`.
+
+    The one that was set aside, if there is one, is back.
+    """
     delete_run(folder)
     _return_run(folder)
 
@@ -96,13 +103,17 @@ def drop(folder: Path) -> None:
     """Delete the run that was set aside."""
     if is_there(folder):
         shutil.rmtree(folder / _DOOMED, ignore_errors=True)
-        os.replace(folder / _ASIDE, folder / _DOOMED)  # at once: half of it must never come back
+        # at once: half of it must never come back
+        os.replace(folder / _ASIDE, folder / _DOOMED)
     shutil.rmtree(folder / _DOOMED, ignore_errors=True)
 
 
 def recover(folder: Path) -> None:
-    """Finish what a killed process began: the old run goes where the new one has something to keep,
-    and comes back where it has not."""
+    """Finish what a killed process began.
+
+    The old run goes where the new one has something to keep, and comes back where it
+    has not.
+    """
     aside = folder / _ASIDE
     if not aside.is_dir() or _has_something(folder):
         drop(folder)
@@ -113,8 +124,10 @@ def recover(folder: Path) -> None:
 
 
 def _has_something(folder: Path) -> bool:
-    """Whether the run in `folder` has a checkpoint or is finished; only asked with another
-    aside."""
+    """Return whether the run in `folder` has a checkpoint or is finished.
+
+    Only asked with another aside.
+    """
     if not (folder / _ASIDE / _MANIFEST).exists():
         return False  # the one in `folder` is that run itself
     if CheckpointFolder(folder / "checkpoint", "").has_one:

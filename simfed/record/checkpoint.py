@@ -1,13 +1,14 @@
-"""What a run that goes on needs: what it has learned, and up to where its journal counts.
+"""Checkpoints: what a run has learned, and the length of the journal that goes with it.
 
     checkpoint/state.json                 round, facts, the journal's part
-    checkpoint/earlier.json               the same of the checkpoint before, to fall back to
+    checkpoint/earlier.json               the same of the checkpoint before
     checkpoint/arrays-000050.safetensors  the arrays that a state names
 
-A state carries the run's id, a digest of itself, one of its arrays and one of the part of
-the journal that it goes with. So a byte that has changed, files that changed places and
-files of another run are found before anything is made of them. `state.json` is replaced
-last and at once: a process that is killed leaves the old checkpoint or the new one.
+A state carries the run's id, a digest of itself, one of its arrays and one of the part
+of the journal that it goes with. So a byte that has changed, files that changed places
+and files of another run are found before anything is made of them. `state.json` is
+replaced last and at once: a process that is killed leaves the old checkpoint or the new
+one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run has learned between two rounds."""
+    """The learned state of a run between two rounds."""
 
     round: int
     """Rounds done."""
@@ -50,16 +51,16 @@ class Checkpoint:
     """JSON-able."""
     arrays: Arrays
     journal: Prefix
-    """What it goes with."""
+    """The part of the journal that it goes with."""
     warning: str | None = None
-    """Which newer one was passed over, and why."""
+    """A sentence on the newer one that was passed over, and why."""
 
 
 _MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
-"""What reading a state raises that is no state."""
+"""The exceptions that reading raises for what is no state."""
 
 _BEGINNING = Checkpoint(0, {}, {}, NOTHING)
-"""Of a run: no rounds are done."""
+"""The beginning of a run: no rounds are done."""
 
 
 class CheckpointFolder:
@@ -71,11 +72,14 @@ class CheckpointFolder:
 
     @property
     def has_one(self) -> bool:
-        """Whether there is a checkpoint, whole or not."""
+        """True if there is a checkpoint, whole or not."""
         return any((self.path / name).exists() for name in _NAMES)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """A new checkpoint; the one before stays beside it. Raises: `OSError`."""
+        """Save a new checkpoint; the one before stays beside it.
+
+        Raises: `OSError`.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         arrays = self.path / _name_arrays_file(checkpoint.round)
         digest = _put_arrays(arrays, checkpoint.arrays)
@@ -93,7 +97,9 @@ class CheckpointFolder:
         self._delete_unnamed_arrays()
 
     def load(self) -> Checkpoint | None:
-        """The newest whole checkpoint, None where there is none; nothing is changed.
+        """Return the newest whole checkpoint, None where there is none.
+
+        Nothing is changed.
 
         Where a checkpoint is whole, but the journal is not up to one, it is that of the
         beginning, with a warning: what was learned is lost. Raises: `InputError` that
@@ -131,17 +137,18 @@ class CheckpointFolder:
             os.replace(self.path / _EARLIER, self.path / _NEWEST)
 
     def sweep(self) -> None:
-        """Delete what a killed process left half-written, arrays in the making included."""
+        """Delete files that a killed process left half-written, arrays included."""
         files.delete_partials(self.path)
-        for left in self.path.glob(".tmp*"):  # as safetensors calls a file that is not whole yet
+        # as safetensors calls a file that is not whole yet
+        for left in self.path.glob(".tmp*"):
             left.unlink(missing_ok=True)
 
     def damages(self) -> list[InputError]:
-        """What is wrong with the states and arrays that are kept of a finished run."""
+        """Return the damages of a finished run's states and arrays."""
         return [state for state in self._of_finished() if isinstance(state, InputError)]
 
     def kept(self) -> list[Checkpoint]:
-        """The whole states of a finished run, the last one first."""
+        """Return the whole states of a finished run, the last one first."""
         return [state for state in self._of_finished() if isinstance(state, Checkpoint)]
 
     def _of_finished(self) -> Iterator[Checkpoint | InputError]:
@@ -160,17 +167,17 @@ class CheckpointFolder:
         try:
             state: Any = read_json(path)
             if state["format"] != FORMAT:
-                raise _make_damage_error(path, f"it has format {state['format']}, not {FORMAT}")
+                raise _make_damage_error(path, (f"it has format {state['format']}, not {FORMAT}"))
             digest = state.pop("digest")
             if digest_value(state) != digest:
-                raise _make_damage_error(path, "its content is not what its digest says")
+                raise _make_damage_error(path, ("its content is not what its digest says"))
             if state["run"] != self._run:
-                raise _make_damage_error(path, f"it is of run {state['run']}, not {self._run}")
+                raise _make_damage_error(path, (f"it is of run {state['run']}, not {self._run}"))
             arrays = self.path / state["arrays"]["file"]
             if not arrays.exists():
                 raise _make_damage_error(arrays, "it is missing")
             if digest_file(arrays) != state["arrays"]["digest"]:
-                raise _make_damage_error(arrays, "its content is not what its digest says")
+                raise _make_damage_error(arrays, ("its content is not what its digest says"))
             prefix = Prefix(*state["journal"])
             if not isinstance(prefix.bytes, int) or prefix.bytes < 0:
                 raise _make_damage_error(path, f"its journal has {prefix.bytes} bytes")
@@ -178,7 +185,7 @@ class CheckpointFolder:
         except InputError:
             raise
         except (*_MALFORMED, SafetensorError) as error:
-            raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
+            raise _make_damage_error(path, (f"{type(error).__name__}: {error}")) from error
         except OSError as error:
             raise _make_damage_error(path, error.strerror or str(error)) from error
 
@@ -195,7 +202,7 @@ class CheckpointFolder:
 
 
 def _name_arrays_file(round: int) -> str:
-    """The file with the arrays of the checkpoint after this round."""
+    """Return the file with the arrays of the checkpoint after this round."""
     return f"arrays-{round:06d}.safetensors"
 
 
@@ -218,7 +225,7 @@ def _put_arrays(path: Path, arrays: Arrays) -> str:
 
 
 def _seal_state(state: Mapping[str, Plain]) -> str:
-    """JSON with a digest of the rest as its last key."""
+    """Return a state as JSON with a digest of the rest as its last key."""
     return json.dumps({**state, "digest": digest_value(state)})
 
 

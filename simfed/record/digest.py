@@ -1,8 +1,9 @@
 """The fingerprint of a run: one hash over everything that was simulated.
 
-It covers every value of every table, bit for bit, and nothing of the host: no wall time, no path,
-no version, no worker count. Equal fingerprints mean the same trajectory. It does not depend on how
-the rows were cut into pieces or files, because every column is hashed as one long run of values.
+It covers every value of every table, bit for bit, and nothing of the host: no wall
+time, no path, no version, no worker count. Equal fingerprints mean the same trajectory.
+It does not depend on how the rows were cut into pieces or files, because every column
+is hashed as one long run of values.
 """
 
 from __future__ import annotations
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
 
 
 def digest_value(value: Plain) -> str:
-    """A hash of plain values; the order of keys counts, as that of prototypes does in a run."""
+    """Return a hash of plain values.
+
+    The order of keys counts, as that of prototypes does in a run.
+    """
     return digest_text(json.dumps(value))
 
 
 def digest_text(text: str) -> str:
-    """A hash of a text."""
+    """Return a hash of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """A hash of a file's content."""
+    """Return a hash of a file's content."""
     running = hashlib.blake2b(digest_size=16)
     with open_file(path, find_memory_bytes()) as file:
         for block in iter(lambda: file.read(1 << 20), b""):
@@ -43,23 +47,23 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(folder: Path, pattern: str = "*") -> str:
-    """A hash of the names and contents of `list_files_below` a folder."""
+    """Return a hash of the names and contents of `list_files_below` a folder."""
     files = list_files_below(folder, pattern)
     return digest_value([[f.relative_to(folder).as_posix(), digest_file(f)] for f in files])
 
 
 def digest_manifest(manifest: Mapping[str, Plain]) -> str:
-    """A hash of everything in a manifest but itself."""
+    """Return a hash of everything in a manifest but itself."""
     return digest_value({key: value for key, value in manifest.items() if key != "digest"})
 
 
 def sha256(content: bytes) -> str:
-    """SHA-256 of a file's content, as `sha256sum` gives it."""
+    """Return the SHA-256 of a file's content, as `sha256sum` gives it."""
     return hashlib.sha256(content).hexdigest()
 
 
 def digest_scenario(scenario_yaml: str) -> str:
-    """SHA-256 of a run's `scenario.yaml`, as `sha256sum` gives it."""
+    """Return the SHA-256 of a run's `scenario.yaml`, as `sha256sum` gives it."""
     return sha256(scenario_yaml.encode("utf-8"))
 
 
@@ -80,8 +84,11 @@ class Fingerprint:
         self._telling: set[str] = set()
 
     def add(self, table: str, piece: pa.Table) -> None:
-        """The next rows of a table. An optional table without rows counts as none, and columns
-        beyond the schema are the method's own losses."""
+        """Add the next rows of a table.
+
+        An optional table without rows counts as none, and columns beyond the schema are
+        the method's own losses.
+        """
         if table in OPTIONAL_TABLES and not len(piece):
             return
         declared = {column.name: column for column in columns(table)}
@@ -94,7 +101,7 @@ class Fingerprint:
                 running.add(chunk)
 
     def hexdigest(self) -> str:
-        """32 hexadecimal digits, of the bits of all columns that count."""
+        """Return 32 hexadecimal digits, of the bits of all columns that count."""
         # what is hashed has been the same since format 1
         whole = hashlib.blake2b(b"simfed run format 1", digest_size=16)
         for (table, name), column in self._columns.items():
@@ -105,8 +112,10 @@ class Fingerprint:
 
 
 def _is_informative(table: pa.Table, name: str) -> bool:
-    """Whether a column of `ADDED_COLUMNS` tells more than that each participation was merged in its
-    own round, or than that no link is a cell's."""
+    """Return whether a column of `ADDED_COLUMNS` has more than its default.
+
+    The default: each participation was merged in its own round, no link is a cell's.
+    """
     column = table.column(name)
     if name == "airtime_s":
         return bool(column.null_count < len(column))
@@ -116,7 +125,7 @@ def _is_informative(table: pa.Table, name: str) -> bool:
 
 
 def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:
-    """The fingerprint of a run whose tables `batches(name)` yields in pieces."""
+    """Return the fingerprint of a run whose tables `batches(name)` yields in pieces."""
     running = Fingerprint()
     for table in TABLES:
         for piece in batches(table):
@@ -125,8 +134,10 @@ def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:
 
 
 class _ColumnHash:
-    """One column: its values in a row (nulls as zeros), and beside them which are null, how
-    long."""
+    """The hash of one column: its values in a row and which of them are null.
+
+    Nulls count as zeros among the values.
+    """
 
     def __init__(self, column: Column) -> None:
         self._column = column

@@ -1,8 +1,8 @@
-"""Writing a run directory: one run, never half of one that looks whole, never over another.
+"""Run directories: one run, never half of one that looks whole, never over another.
 
-The folder begins with a `manifest.json` that says `running`. Tables get their names when they are
-whole; the manifest says `finished` last. Whatever happens in between, a reader knows that the run
-is not done, and a resumed run finds its checkpoint.
+The folder begins with a `manifest.json` that says `running`. Tables get their names
+when they are whole; the manifest says `finished` last. Whatever happens in between, a
+reader knows that the run is not done, and a resumed run finds its checkpoint.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from simfed.record.schema import FORMAT, OPTIONAL_TABLES, TABLES, OwnColumns
 _ROWS_PER_GROUP = 250_000
 
 _SAME = ("data", "models")
-"""What the manifest says at the beginning that must be the same where a run goes on."""
+"""The manifest's keys from the beginning that must be the same where a run goes on."""
 
 
 class RunDirectory:
     """A run directory that is being written.
 
-    Made by `create` (a new run) or `resume` (one that stopped on its way), inside `reserve`
-    wherever another process could have the same idea.
+    Made by `create` (a new run) or `resume` (one that stopped on its way), inside
+    `reserve` wherever another process could have the same idea.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Plain]) -> None:
         self.path = path
         self.manifest = manifest
         self.warnings: list[str] = []
-        """What the user should know of how the run went on, for the manifest."""
+        """Sentences for the user on how the run went on, for the manifest."""
         self._id = str(manifest.get("id", ""))
         self._checkpoints = CheckpointFolder(path / "checkpoint", self._id)
         self._loaded: Checkpoint | None = None
@@ -70,9 +70,10 @@ class RunDirectory:
     ) -> RunDirectory:
         """Begin a new run in a new or empty folder.
 
-        `overwrite`: replace the run in the folder. It is out of the way until the new one has a
-        checkpoint or is finished, and `abandon` brings it back; files that simfed did not write
-        stay. `beside`: further files, by their place in the folder. Raises: `InputError`.
+        `overwrite`: replace the run in the folder. It is out of the way until the new
+        one has a checkpoint or is finished, and `abandon` brings it back; files that
+        simfed did not write stay. `beside`: further files, by their place in the
+        folder. Raises: `InputError`.
         """
         path = Path(path)
         beside = beside or {}
@@ -95,7 +96,8 @@ class RunDirectory:
             try:
                 run._put_manifest()
                 _write_beside(path, beside)
-                files.put_text(path / "scenario.yaml", scenario_yaml)  # now the run has begun
+                # now the run has begun
+                files.put_text(path / "scenario.yaml", scenario_yaml)
             except BaseException:
                 run.abandon()
                 raise
@@ -112,24 +114,26 @@ class RunDirectory:
         manifest: Mapping[str, Plain] | None = None,
         beside: Mapping[str, bytes] | None = None,
     ) -> RunDirectory | None:
-        """The run in the folder, finished or not, and None where none has begun.
+        """Return the run in the folder, finished or not, and None where none has begun.
 
-        Nothing is changed before `go_on`. `mode` and `device` are the manifest's (`full` or
-        `time-only`, where it learns); like the scenario they must be the same as when the run
-        began, and so must the further files (`beside`), and the data and the models of `manifest`,
-        what it would say if it began now. Other versions of packages are warned of; an unfinished
-        run of another version of simfed does not go on. Raises: `InputError`, also where no
-        checkpoint is whole.
+        Nothing is changed before `go_on`. `mode` and `device` are the manifest's
+        (`full` or `time-only`, where it learns); like the scenario they must be the
+        same as when the run began, and so must the further files (`beside`), and the
+        data and the models of `manifest`, what it would say if it began now. Other
+        versions of packages are warned of; an unfinished run of another version of
+        simfed does not go on. Raises: `InputError`, also where no checkpoint is whole.
         """
         path = Path(path)
         if _look_into(path) == "nothing":
             return None
         begun = _read_whole_manifest(path)
-        if begun["status"] != "finished":  # first, as another version writes scenarios otherwise
+        # first, as another version writes scenarios otherwise
+        if begun["status"] != "finished":
             _refuse_other_version(path, begun)
         _refuse_other_scenario(path, begun, scenario_yaml)
         for key, now in (("mode", mode), ("device", device)):
-            if begun.get(key, now) != now:  # on another device the last bits would be others
+            # on another device the last bits would be others
+            if begun.get(key, now) != now:
                 kind = "a {} run" if key == "mode" else "a run that learns on {}"
                 allowed = f"{kind.format(begun[key])}, as it began"
                 raise InputError(allowed, where=str(path), got=now)
@@ -159,11 +163,14 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is done."""
+        """True if the run is done."""
         return bool(self.manifest["status"] == "finished")
 
     def go_on(self) -> None:
-        """Say that the run is under way again; what a killed process left half-done goes."""
+        """Note that the run is under way again.
+
+        What a killed process left half-done goes.
+        """
         with writing(self.path):
             files.delete_partials(self.path)
             self._checkpoints.sweep()
@@ -181,21 +188,25 @@ class RunDirectory:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a state to go on from."""
+        """True if there is a state to go on from."""
         return self._checkpoints.has_one
 
     @property
     def replaces(self) -> bool:
-        """Whether an older run is only out of the way."""
+        """True if an older run is only out of the way."""
         return aside.is_there(self.path)
 
     def abandon(self) -> None:
-        """Nothing came of the run: its files go, and the run that it was to replace is back."""
-        with contextlib.suppress(OSError):  # what is left, the next one who writes here clears up
+        """Delete the run's files, as nothing came of it.
+
+        The run that it was to replace is back.
+        """
+        # what is left, the next one who writes here clears up
+        with contextlib.suppress(OSError):
             aside.put_back(self.path)
 
     def recorder(self, *, rows_in_memory: int = 50_000, own: OwnColumns | None = None) -> Recorder:
-        """A recorder that spills into this directory."""
+        """Return a recorder that spills into this directory."""
         return Recorder(
             self._checkpoints.path / "segments",
             rows_in_memory=rows_in_memory,
@@ -211,23 +222,26 @@ class RunDirectory:
     def save_checkpoint(
         self, round: int, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """A new checkpoint of what was learned; the one before stays beside it."""
+        """Save a checkpoint of what was learned; the one before stays beside it."""
         assert self._journal is not None
         with self._going():
             self._checkpoints.save(Checkpoint(round, facts, arrays, self._journal.flush()))
             aside.drop(self.path)
 
     def stop(self, status: str, reason: str) -> None:
-        """The run ends here for now: `interrupted` or `failed`, with its reason in one sentence."""
+        """Note that the run ends here for now: `interrupted` or `failed`.
+
+        Its reason is one sentence.
+        """
         self._put_manifest(status=status, reason=reason)
 
     def finish(
         self, recorder: Recorder, *, manifest: Mapping[str, Plain], summary: Mapping[str, Plain]
     ) -> str:
-        """Write the tables, the summary and, last, the manifest; give the fingerprint.
+        """Write the tables, the summary and, last, the manifest.
 
-        The checkpoint's state stays (it holds the trained weights), its segments go: the tables
-        have their rows now.
+        Returns the fingerprint. The checkpoint's state stays (it holds the trained
+        weights), its segments go: the tables have their rows now.
         """
         with self._going():
             running = Fingerprint()
@@ -247,7 +261,7 @@ class RunDirectory:
         return fingerprint
 
     def tidy(self) -> None:
-        """Delete what a finished run needs no more, and what is left of one that it replaced."""
+        """Delete what a finished run needs no more, and the rest of one it replaced."""
         with contextlib.suppress(OSError):
             aside.drop(self.path)
             files.delete_partials(self.path)
@@ -265,7 +279,7 @@ class RunDirectory:
 
     @contextmanager
     def _going(self) -> Iterator[None]:
-        """What the disk refuses ends the run, in a sentence."""
+        """End the run, in a sentence, where the disk refuses something in the block."""
         try:
             yield
         except OSError as error:
@@ -274,12 +288,12 @@ class RunDirectory:
 
 
 class RunStatus(NamedTuple):
-    """How far the run in a folder is."""
+    """The status of the run in a folder."""
 
     status: str
     """`waiting`, `running`, `interrupted`, `failed` or `finished`."""
     reason: str = ""
-    """Why it stopped, of one that was interrupted or has failed."""
+    """The reason why it stopped, where it was interrupted or has failed."""
 
 
 def find_status(path: Path) -> RunStatus:
@@ -300,10 +314,12 @@ def find_status(path: Path) -> RunStatus:
 
 
 def note_failure(path: Path, reason: str, traceback: str) -> None:
-    """Say in the manifest of a run why it failed; what it has learned stays.
+    """Note in the manifest of a run why it failed; what it has learned stays.
 
-    Nothing is said where another process goes on with it, where something else lies, and
-    where the manifest is not whole. Raises: `InputError` where the disk refuses.
+    Nothing is noted where another process goes on with it, where something else lies,
+    and where the manifest is not whole.
+
+    Raises: `InputError` where the disk refuses.
     """
     try:
         with reserve(path, resume=True):
@@ -317,9 +333,11 @@ def note_failure(path: Path, reason: str, traceback: str) -> None:
 
 
 def delete_run(path: Path) -> bool:
-    """Delete what simfed wrote for the run in a folder, and the folder if it is empty then.
+    """Delete the files of the run in a folder, and the folder if it is empty then.
 
-    False where another process is at it. Raises: `InputError` for something else.
+    Returns False where another process is at it.
+
+    Raises: `InputError` for something else.
     """
     try:
         with reserve(path, resume=True), writing(path):
@@ -334,12 +352,14 @@ def delete_run(path: Path) -> bool:
 def reserve(
     path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
 ) -> Iterator[None]:
-    """Have the folder for one run, new or gone on with, and nobody else; the run in it is
-    untouched.
+    """Have the folder for one run, new or gone on with, and nobody else.
 
-    Everything that can be refused is refused here, before long work. What a killed process left
-    half-done is settled: a run that was out of the way comes back if nothing came of the other. A
-    folder that was made for it and is empty in the end goes again. Raises: `InputError`.
+    The run in it is untouched.
+
+    Everything that can be refused is refused here, before long work. What a killed
+    process left half-done is settled: a run that was out of the way comes back if
+    nothing came of the other. A folder that was made for it and is empty in the end
+    goes again. Raises: `InputError`.
     """
     path = Path(path)
     _refuse_others(path, overwrite or resume)
@@ -351,7 +371,8 @@ def reserve(
                 stack.callback(_delete_if_empty, path)
             stack.enter_context(lock_folder(path, "run folder"))
             aside.recover(path)
-        _refuse_others(path, overwrite or resume)  # now nobody else can change the answer
+        # now nobody else can change the answer
+        _refuse_others(path, overwrite or resume)
         yield
 
 
@@ -367,7 +388,9 @@ def _delete_if_empty(path: Path) -> None:
 
 
 def _look_into(path: Path) -> Literal["nothing", "a run"]:
-    """What is in a folder. `nothing`: at most what is left of a beginning that was killed.
+    """Return what is in a folder.
+
+    `nothing`: at most what is left of a beginning that was killed.
 
     Raises: `InputError` for a folder of something else.
     """
@@ -399,8 +422,10 @@ def _is_left_over(path: Path) -> bool:
 
 
 def _refuse_others(path: Path, allowed: bool) -> None:
-    """Refuse a folder of something else, links in it by which something else would be written, and
-    a run in it unless that is `allowed`."""
+    """Refuse a folder of something else, and a run in it unless that is `allowed`.
+
+    Links in it by which something else would be written are refused too.
+    """
     link = aside.find_link(path)
     if link is not None:
         allowed_here = "files and folders of the run's own"

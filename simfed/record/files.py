@@ -14,7 +14,10 @@ from simfed.ground.writing import PARTIAL, replacing
 
 @contextmanager
 def named_after(path: Path, text: str) -> Iterator[None]:
-    """Write text and have it on the disk; the file gets its name after the body of the `with`."""
+    """Write text and have it on the disk.
+
+    The file gets its name after the body of the `with`.
+    """
     with replacing(path) as temporary:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -24,7 +27,7 @@ def named_after(path: Path, text: str) -> Iterator[None]:
 
 
 def put_text(path: Path, text: str) -> None:
-    """Write text, and have it on the disk before it gets its name."""
+    """Write text that is on the disk before the file gets its name."""
     with named_after(path, text):
         pass
 
@@ -35,7 +38,7 @@ def put_json(path: Path, value: Plain) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have on the disk what was written to a file."""
+    """Put on the disk what was written to a file."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -47,5 +50,5 @@ def delete_partials(folder: Path) -> None:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether this is a file that never got its name."""
+    """Return whether this is a file that never got its name."""
     return path.name.startswith(PARTIAL)

@@ -1,4 +1,4 @@
-"""What learning answered in a run, in order, one JSON line each, appended.
+"""Journals: the answers of learning in a run, in order, one JSON line each.
 
     ["<key>", "<label>", answer]
 
@@ -38,7 +38,7 @@ _MOST_WAITING = 4096
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 """Made once: `json.dumps` makes one for each line."""
 _LONGEST_BYTES = 1 << 28
-"""Of a line: a longer one is none."""
+"""The longest line that is read."""
 
 _Number = Annotated[float, Field(strict=True)]
 _Maybe = _Number | None
@@ -95,7 +95,13 @@ class Journal:
     """The journal of a run that is played: read from its beginning, then appended to."""
 
     def __init__(self, path: Path, end: int | None = 0, *, appends: bool = True) -> None:
-        """`end`: how many bytes of the file count; None: all, as of one that is finished."""
+        """Open a journal.
+
+        Args:
+            path: its file.
+            end: how many bytes of the file count; None for all, as in a finished run.
+            appends: False to read it alone.
+        """
         self.path = path
         self._appends = appends
         self._digest = _begin_digest()
@@ -113,9 +119,10 @@ class Journal:
         if line is None:
             return None
         if (line.key, line.label) != (key, label):
-            said = label if line.label == label else f"{line.label} where {label} is asked for"
+            said = label if line.label == label else (f"{line.label} where {label} is asked for")
             raise OtherDecisions(
-                f"{self.path}: answers {said}, but what was decided before is not what is "
+                f"{self.path}: answers {said}, but what was decided before is not what "
+                f"is "
                 "decided now"
             )
         self._next = next(self._lines, None)
@@ -127,7 +134,10 @@ class Journal:
         return self._next
 
     def note(self, key: str, label: str, answer: Plain) -> None:
-        """Append an answer. Raises: `RunFailed` where the disk refuses it."""
+        """Append an answer.
+
+        Raises: `RunFailed` where the disk refuses it.
+        """
         if not self._appends:
             return
         self._waiting.append(_ENCODER.encode([key, label, answer]) + "\n")
@@ -135,7 +145,10 @@ class Journal:
             self.flush()
 
     def flush(self) -> Prefix:
-        """Have all of it on the disk. Raises: `RunFailed`."""
+        """Put all of it on the disk.
+
+        Raises: `RunFailed`.
+        """
         if self._waiting:
             content = "".join(self._waiting).encode()
             try:

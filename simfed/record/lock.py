@@ -18,16 +18,20 @@ LOCK = ".lock"
 
 
 class Held(InputError):
-    """A folder cannot be locked: another process holds its lock; the message names it."""
+    """A folder cannot be locked: another process holds its lock.
+
+    The message names it.
+    """
 
 
 @contextmanager
 def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[None]:
     """Lock an existing folder for the body of the `with`.
 
-    The lock ends with the process, however that ends. On a file system without locks nobody is kept
-    out. `what` the folder holds ("run", say) and a `hint` are for the message. Raises: `Held` where
-    another process has the lock; `OSError` where nothing can be written.
+    The lock ends with the process, however that ends. On a file system without locks
+    nobody is kept out. `what` the folder holds ("run", say) and a `hint` are for the
+    message. Raises: `Held` where another process has the lock; `OSError` where nothing
+    can be written.
     """
     file = _lock_file(folder / LOCK, what, hint)
     try:
@@ -39,7 +43,10 @@ def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[No
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a process holds the folder now; where a file system has no locks, perhaps."""
+    """Return whether a process holds the folder now.
+
+    Where a file system has no locks, perhaps.
+    """
     try:
         check_file(folder / LOCK)
         with (folder / LOCK).open(encoding="utf-8") as file:

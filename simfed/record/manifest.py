@@ -29,12 +29,15 @@ _KEYS = {
 }
 """Mode → what the manifest of a finished run says."""
 NOT_ALWAYS = {"owned", "measure", "privacy", "raised"}
-"""What it says where there is something to say."""
+"""Keys that stand in a manifest only where there is something to say."""
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of simfed, Python and the packages a run rests on, the platform,
-    the processor's model, and who computes layers."""
+    """Return the versions that a run rests on.
+
+    They are those of simfed, Python and packages, the platform, the processor's model,
+    and who computes layers.
+    """
     installed = {"simfed": VERSION, "python": platform.python_version()}
     built = {
         "platform": f"{sys.platform} {platform.machine()}",
@@ -45,15 +48,17 @@ def versions() -> dict[str, str]:
 
 
 def count_threads() -> int:
-    """Return on how many threads a process of this run computes layers, 1 without torch."""
+    """Return the threads on which a process of this run computes; 1 without torch."""
     torch = sys.modules.get("torch")
     return 1 if torch is None else int(torch.get_num_threads())
 
 
 @lru_cache
 def _read_packages() -> Mapping[str, str]:
-    """Return the versions of packages, which a process reads once: it takes a sixth of the
-    time of a small run."""
+    """Return the versions of packages.
+
+    A process reads them once: it takes a sixth of the time of a small run.
+    """
     installed = {}
     for package in _PACKAGES:
         try:
@@ -64,7 +69,7 @@ def _read_packages() -> Mapping[str, str]:
 
 
 def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """A sentence for each version under which a run goes on that is not the one it began under.
+    """Return a sentence for each version that has changed since the run began.
 
     >>> list_differences({"numpy": "2.1.0", "torch": "2.4.0"}, {"numpy": "2.1.0", "torch": "2.5.1"})
     ['began with torch 2.4.0 and went on with 2.5.1: its last bits may be others']
@@ -77,7 +82,7 @@ def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[s
 
 
 def list_oddities(manifest: Mapping[str, Plain]) -> list[str]:
-    """What the manifest of a finished run says as none does: a sentence each."""
+    """Return a sentence for each key of a finished run's manifest that cannot be."""
     keys = _KEYS.get(mode) if isinstance(mode := manifest.get("mode"), str) else None
     if keys is None:
         return [f"mode is {mode!r}, none of {', '.join(_KEYS)}"]

@@ -1,7 +1,7 @@
 """Reading a run directory: its tables as data frames, its facts as plain values.
 
-Imports neither simpy nor torch. Whatever is not a whole, finished run directory of a known format
-ends in one sentence.
+Imports neither simpy nor torch. Whatever is not a whole, finished run directory of a
+known format ends in one sentence.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _WORDS = {"outcome": OUTCOMES, "choice": CHOICES}
 
 
 class Run:
-    """A finished run: `run.rounds`, `run.participations`, … are `pandas.DataFrame`s, read on first
-    use.
+    """A finished run: `run.rounds`, `run.participations`, … are data frames.
 
-    Columns that may be empty and hold whole numbers (`critical_client`, `spans.client`) have the
-    dtype `Int64`, so that they stay whole numbers.
+    They are read on first use. Columns that may be empty and hold whole numbers
+    (`critical_client`, `spans.client`) have the dtype `Int64`, so that they stay whole
+    numbers.
     """
 
     rounds: pd.DataFrame
@@ -75,7 +75,15 @@ class Run:
         scenario_yaml: str,
         read_table: Callable[[str], pa.Table],
     ) -> None:
-        """`read_table(name)` gives a whole table; `path` is None for a run that was not written."""
+        """Open a run.
+
+        Args:
+            path: its folder; None for a run that was not written.
+            manifest: the content of `manifest.json`.
+            summary: the content of `summary.json`.
+            scenario_yaml: the text of its scenario.
+            read_table: returns a whole table by its name.
+        """
         self.path = path
         self.manifest = manifest
         self.summary = summary
@@ -87,7 +95,7 @@ class Run:
         return f"<run {self.manifest.get('name')!r}, fingerprint {self.fingerprint}>"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the summary and the accuracy, drawn by the reports' floor."""
+        """Return a notebook's view: summary and accuracy, drawn by reports."""
         return str(import_part("simfed.report.notebook:run_html")(self))
 
     @property
@@ -97,12 +105,12 @@ class Run:
 
     @property
     def seconds(self) -> str:
-        """What its seconds are, in a word: `measured` where clients were real, else `simulated`."""
+        """The kind of its seconds: `measured` of real clients, else `simulated`."""
         return "measured" if self.manifest.get("mode") == "deployed" else "simulated"
 
     @property
     def measure(self) -> Measure:
-        """What its models are judged by: accuracy, or a loss of its task."""
+        """The measure of its models: accuracy, or a loss of its task."""
         return read_measure(self.manifest)
 
     @cached_property
@@ -117,21 +125,21 @@ class Run:
         return loaded
 
     def table(self, name: str) -> pa.Table:
-        """A table as Arrow columns."""
+        """Return a table as Arrow columns."""
         check_known(name, TABLES, "a table:")
         if name not in self._tables:
             self._tables[name] = self._read_table(name)
         return self._tables[name]
 
     def schema_in_file(self, name: str) -> pa.Schema:
-        """All columns of a table's file, known or not."""
+        """Return all columns of a table's file, known or not."""
         if self.path is None or not (self.path / f"{name}.parquet").exists():
             return self.table(name).schema
         with open_parquet(self.path / f"{name}.parquet", find_memory_bytes()) as file:
             return file.schema_arrow
 
     def frame(self, name: str, rounds: Sequence[int] | None = None) -> pd.DataFrame:
-        """A table, or its rows of some rounds, as a data frame."""
+        """Return a table, or its rows of some rounds, as a data frame."""
         import pandas as pd
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -153,7 +161,7 @@ class Run:
         return frame
 
     def __getattr__(self, name: str) -> pd.DataFrame:
-        """Each table as a frame, by its name; read on first use and kept."""
+        """Return each table as a frame, by its name; read on first use and kept."""
         if name not in TABLES:
             raise AttributeError(f"a run has no {name!r}", name=name, obj=self)
         frame = self.frame(name)
@@ -162,16 +170,16 @@ class Run:
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """The finished run in a folder.
+    """Return the finished run in a folder.
 
-    Raises: `InputError` in one sentence for a folder that is not there, is no run directory, is of
-    another format, holds a run that has not finished, or lacks a file.
+    Raises: `InputError` in one sentence for a folder that is not there, is no run
+    directory, is of another format, holds a run that has not finished, or lacks a file.
     """
     path = Path(path)
     manifest = read_manifest(path)
     if manifest["status"] != "finished":
         # an app on Flower's messages cannot be saved
-        goes_on = [] if manifest.get("mode") == "flower" else ["--resume goes on with it"]
+        goes_on = [] if manifest.get("mode") == "flower" else [("--resume goes on with it")]
         raise InputError(
             "a finished run",
             where=str(path),
@@ -203,8 +211,9 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
-    """The manifest of a run directory, whatever its status (`running`, `interrupted`, `failed`,
-    `finished`).
+    """Return the manifest of a run directory, whatever its status.
+
+    That is `running`, `interrupted`, `failed` or `finished`.
 
     Raises: `InputError` for a folder that is no run directory.
     """
@@ -237,8 +246,11 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
 
 
 def number_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
-    """(turn, row) of rows of participations in the table's order that begin with round and client:
-    how often the client was started before in the same round."""
+    """Return (turn, row) of rows of participations, in the table's order.
+
+    Rows begin with round and client; a turn counts how often the client was started
+    before in the same round.
+    """
     counts: Counter[tuple[int, int]] = Counter()
     for row in rows:
         yield counts[row[:2]], row

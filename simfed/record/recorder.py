@@ -1,9 +1,9 @@
 """Collects the facts of a run, row by row, and keeps them as columns.
 
-Appending a row costs well under a microsecond: the row lists are plain attributes. Every few
-thousand, while they are in the processor's cache, rows become Arrow columns, and these, with a
-folder to spill into, Parquet segments on disk, so that a long run's memory does not grow with its
-length.
+Appending a row costs well under a microsecond: the row lists are plain attributes.
+Every few thousand, while they are in the processor's cache, rows become Arrow columns,
+and these, with a folder to spill into, Parquet segments on disk, so that a long run's
+memory does not grow with its length.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BLOCK = 4096
-"""Rows that become columns at once: of 50,000, each is read a column at a time from memory, which
-takes twice as long."""
+"""Rows that become columns at once: of 50,000, each is read a column at a time from
+memory, which takes twice as long."""
 
 
 class Recorder:
     """The tables of one run while it runs.
 
-    `recorder.spans.append(Span(...))` and its siblings record; `settle()` at a round's end bounds
-    the memory; `table(name)` gives everything recorded so far.
+    `recorder.spans.append(Span(...))` and its siblings record; `settle()` at a round's
+    end bounds the memory; `table(name)` gives everything recorded so far.
 
     >>> recorder = Recorder()
     >>> recorder.policies.append(PolicyValue(1, 0, "top-k", 0.25))
@@ -65,9 +65,15 @@ class Recorder:
         rows_in_memory: int = 50_000,
         own: OwnColumns | None = None,
     ) -> None:
-        """`segments`: the folder for full lists of rows; None keeps them in memory, as columns.
-        `own`: table → columns that this
-        run has beside everybody's (`Parts.own_columns`)."""
+        """Begin to record.
+
+        Args:
+            segments: the folder for full lists of rows; None keeps them in memory, as
+            columns.
+            rows_in_memory: rows of a table that are kept as objects.
+            own: table → columns that this run has beside everybody's
+            (`Parts.own_columns`).
+        """
         self.own: OwnColumns = own or {}
         for name, table in TABLES.items():
             setattr(self, name, table.make_rows())
@@ -79,7 +85,10 @@ class Recorder:
         """File and digest of each."""
 
     def settle(self) -> None:
-        """Turn lists of rows that have grown long into columns; call at round borders."""
+        """Turn lists of rows that have grown long into columns.
+
+        Call at round borders.
+        """
         for name in TABLES:
             if len(getattr(self, name)) >= min(_BLOCK, self._rows_in_memory):
                 self._pack(name)
@@ -87,7 +96,7 @@ class Recorder:
                     self._spill(name)
 
     def batches(self, name: str) -> Iterator[pa.Table]:
-        """A table in pieces, in the order of recording; at least one piece.
+        """Return a table in pieces, in the order of recording; at least one piece.
 
         Raises: `RunFailed` where a segment is no longer what was written.
         """
@@ -106,11 +115,11 @@ class Recorder:
         yield _build_table(self.schema(name), getattr(self, name))
 
     def schema(self, name: str) -> pa.Schema:
-        """The Arrow schema of a table of this run."""
+        """Return the Arrow schema of a table of this run."""
         return arrow_schema(name, self.own.get(name, ()))
 
     def table(self, name: str) -> pa.Table:
-        """All rows of the table so far, those on disk included."""
+        """Return all rows of the table so far, those on disk included."""
         import pyarrow as pa
 
         return pa.concat_tables(self.batches(name))
@@ -126,7 +135,7 @@ class Recorder:
         return sum(columns.num_rows for columns in self._chunks[name])
 
     def _spill(self, name: str) -> None:
-        """Its columns become a segment, where there is a folder."""
+        """Write a table's columns as a segment, where there is a folder."""
         import pyarrow as pa
 
         if self._folder is not None and self._chunks[name]:

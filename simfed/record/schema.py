@@ -1,11 +1,13 @@
-"""The tables of a run directory: one frozen row type each, and their columns in file order.
+"""The tables of a run directory: one frozen row type each, columns in file order.
 
-Facts are flat and complete: one row per client and round, failures included. Instants are
-simulated seconds since the run's start (`*_at_s`, `from_s`, `to_s`); durations (`*_s`) are carried
-as durations, so they stay exact where a difference of two late instants would not.
+Facts are flat and complete: one row per client and round, failures included. Instants
+are simulated seconds since the run's start (`*_at_s`, `from_s`, `to_s`); durations
+(`*_s`) are carried as durations, so they stay exact where a difference of two late
+instants would not.
 
-The annotations are the schema: `int` → int64, `float` → float64, `bool`, `str`; `| None` →
-nullable; the text is the column's meaning, shown in `docs/run-directory.md` and in reports.
+The annotations are the schema: `int` → int64, `float` → float64, `bool`, `str`; `|
+None` → nullable; the text is the column's meaning, shown in `docs/run-directory.md` and
+in reports.
 
 >>> [column.name for column in columns("policies")]
 ['round', 'client', 'arm', 'value']
@@ -70,33 +72,35 @@ PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", 
 """The duration columns of a participation, whose sum is its whole span."""
 
 CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
-"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is a unit
-of the method's local work, which counts as `training_s`. On the server's track kinds are those
-of its work (`decompression`, and whatever the method says), on a link's the kind is `busy`."""
+"""`spans.kind` on a client's track, in the order of `PHASES`. Every other kind there is
+a unit of the method's local work, which counts as `training_s`. On the server's track
+kinds are those of its work (`decompression`, and whatever the method says), on a link's
+the kind is `busy`."""
 
 
 HANDLING = "handling"
-"""`spans.kind` in a simulated run whose device profiles know what handling messages takes. On a
-client's track it is local work."""
+"""`spans.kind` in a simulated run whose device profiles know what handling messages
+takes. On a client's track it is local work."""
 
 BARRIER = "barrier"
-"""`spans.kind` on the track of a client that waits for others within its participation; its seconds
-are part of `waiting_s`."""
+"""`spans.kind` on the track of a client that waits for others within its participation;
+its seconds are part of `waiting_s`."""
 
 LANE = " · "
-"""Between whose a track is and what it shows beside that one's own: `client 3 · link`, uploads in
-chunks; `server · steps`, work within participations."""
+"""Between whose a track is and what it shows beside that one's own: `client 3 · link`,
+uploads in chunks; `server · steps`, work within participations."""
 
 HELD_UP = ("frozen", "timeout")
-"""`spans.kind` with `faults`, named after the phase that it is part of: the device stood still, or
-waited before it sent again."""
+"""`spans.kind` with `faults`, named after the phase that it is part of: the device
+stood still, or waited before it sent again."""
 
 HOST = "host"
-"""`spans.kind` in a deployed run: time of a host that is no phase, such as serialising and waking
-up. On a client's track it is part of no duration column."""
+"""`spans.kind` in a deployed run: time of a host that is no phase, such as serialising
+and waking up. On a client's track it is part of no duration column."""
 
 MESSAGE_NAMES = ("lost", "doubled")
-"""`spans.name` of a download or upload with `faults`, where it was not an ordinary one."""
+"""`spans.name` of a download or upload with `faults`, where it was not an ordinary
+one."""
 
 
 class Round(NamedTuple):
@@ -105,19 +109,22 @@ class Round(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     started_at_s: Annotated[float, "the server starts to send"]
     finished_at_s: Annotated[float, "the merge is done, server work included"]
-    participants: Annotated[int, "participations that belong to this round, whatever their outcome"]
+    participants: Annotated[
+        int, ("participations that belong to this round, whatever their outcome")
+    ]
     late: Annotated[int, "of these, `late`"]
     dropped: Annotated[int, "of these, `dropped` or `failed`"]
     uplink_bytes: Annotated[float, "sent by clients, lost uploads included"]
     downlink_bytes: Annotated[float, "sent to clients, where the downlink is charged"]
     rolled_back: Annotated[bool, "the safeguard undid this round's merge"]
-    critical_client: Annotated[int | None, "the client whose upload the round waited for longest"]
+    critical_client: Annotated[int | None, ("the client whose upload the round waited for longest")]
     critical_phase: Annotated[
         str | None,
-        "that client's longest phase; without one what was waited for: `server`, `deadline`, "
+        "that client's longest phase; without one what was waited for: `server`, "
+        "`deadline`, "
         "`restart`, or of the last edge server its own longest phase",
     ]
-    critical_link: Annotated[str | None, "the link that bound that client's transfers longest"]
+    critical_link: Annotated[str | None, ("the link that bound that client's transfers longest")]
     duration_s: Annotated[float, "the round's length, carried as a duration"]
     server_s: Annotated[float, "of this, server work after the last awaited upload"]
     saved_without_critical_s: Annotated[
@@ -131,21 +138,27 @@ class PrototypeResult(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     prototype: Annotated[str, "its name in the scenario"]
     kd_loss: Annotated[float | None, "L_KD before the distillation step (fedkd)"]
-    test_accuracy: Annotated[float | None, "0 to 1, of a regression R²; empty where not evaluated"]
+    test_accuracy: Annotated[
+        float | None, ("0 to 1, of a regression R²; empty where not evaluated")
+    ]
     test_loss: Annotated[
-        float | None, "mean cross-entropy, of a regression squared error; empty where not evaluated"
+        float | None,
+        ("mean cross-entropy, of a regression squared error; empty where not evaluated"),
     ]
 
 
 class ClientResult(NamedTuple):
-    """One client's model on the test set (`clients.parquet`): its own where models are personal,
-    else its prototype's, with `evaluation.clients`."""
+    """One client's model on the test set (`clients.parquet`).
+
+    It is its own where models are personal, else its prototype's. Written with
+    `evaluation.clients`.
+    """
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
     accuracy: Annotated[float, "0 to 1, of a regression R², on the test set"]
-    loss: Annotated[float, "mean cross-entropy on the test set, of a regression squared error"]
-    own_accuracy: Annotated[float, "the same, classes weighted as in the client's own data"]
+    loss: Annotated[float, ("mean cross-entropy on the test set, of a regression squared error")]
+    own_accuracy: Annotated[float, ("the same, classes weighted as in the client's own data")]
     own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]
 
 
@@ -156,12 +169,15 @@ class Participation(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
-    arm: Annotated[str, "compression strategy; behind an @ its level, where that is chosen"]
+    arm: Annotated[str, ("compression strategy; behind an @ its level, where that is chosen")]
     k: Annotated[
         int,
-        "of how many entries of its (longest) update the payload says anything: min(K, d) of "
-        "codecs that select, what was sent of adacomp and in dgc's warm-up (min(K, d) where the "
-        "upload never began); d of those that leave none out (dense, qsgd, fp16, ef-sign, "
+        "of how many entries of its (longest) update the payload says anything: min(K, "
+        "d) of "
+        "codecs that select, what was sent of adacomp and in dgc's warm-up (min(K, d) "
+        "where the "
+        "upload never began); d of those that leave none out (dense, qsgd, fp16, "
+        "ef-sign, "
         "powersgd, …); 0 where the method compresses nothing",
     ]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
@@ -169,26 +185,26 @@ class Participation(NamedTuple):
     started_at_s: Annotated[float, "the server starts to send to it"]
     finished_at_s: Annotated[float, "it is free for its next task: its waiting is over"]
     downlink_s: Annotated[float, "download of the model"]
-    training_s: Annotated[float, "local work: steps, and whatever else the method's plan says"]
+    training_s: Annotated[float, ("local work: steps, and whatever else the method's plan says")]
     compression_s: Annotated[float, "selection and encoding"]
     uplink_s: Annotated[float, "upload, up to its arrival or its loss"]
     waiting_s: Annotated[float, "for the others and for server work"]
     offline_s: Annotated[float, "away while taking part"]
     uplink_bytes: Annotated[float, "bytes moved up, also of a lost upload"]
     downlink_bytes: Annotated[float, "bytes moved down"]
-    energy_j: Annotated[float | None, "of the device, where its profile knows its power"]
+    energy_j: Annotated[float | None, ("of the device, where its profile knows its power")]
     local_loss: Annotated[float | None, "f_n after, the second term of the local gain"]
-    gain: Annotated[float | None, "ρ·(KD loss before − after) + β·(f_n before − f_n after)"]
-    reward_raw: Annotated[float | None, "gain per second of training + compression + upload"]
+    gain: Annotated[float | None, ("ρ·(KD loss before − after) + β·(f_n before − f_n after)")]
+    reward_raw: Annotated[float | None, ("gain per second of training + compression + upload")]
     reward: Annotated[float | None, "the same, clipped: what the policy was told"]
     slack_s: Annotated[
-        float | None, "how much later its upload could have arrived without delaying the merge"
+        float | None, ("how much later its upload could have arrived without delaying the merge")
     ]
     staleness: Annotated[
         int,
         "merges, below edge servers of its own one, between its start and the one that settled it",
     ] = 0
-    merge: Annotated[int, "the round at whose end it was merged, or known to be lost"] = 0
+    merge: Annotated[int, ("the round at whose end it was merged, or known to be lost")] = 0
 
 
 class Merge(NamedTuple):
@@ -199,14 +215,16 @@ class Merge(NamedTuple):
     round: Annotated[int, "the server's round for which the node was sent the model"]
     started_at_s: Annotated[float, "the node starts its participants"]
     finished_at_s: Annotated[float, "the merge is done, the node's work included"]
-    participants: Annotated[int, "clients, or at the server edge servers, that had ended"]
+    participants: Annotated[int, ("clients, or at the server edge servers, that had ended")]
     uplink_bytes: Annotated[float, "that these sent the node, lost uploads included"]
     downlink_bytes: Annotated[float, "sent to them, where the downlink is charged"]
 
 
 class ProcessorUse(NamedTuple):
-    """What a participation took of a real client's processors (`processor.parquet`), of deployed
-    runs. A row for each that arrived."""
+    """A participation's use of a real client's processors (`processor.parquet`).
+
+    Deployed runs have a row for each that arrived.
+    """
 
     merge: Annotated[int, "the round at whose end it was merged"]
     round: Annotated[int, "the round it was started for"]
@@ -214,23 +232,28 @@ class ProcessorUse(NamedTuple):
     started_at_s: Annotated[float, "as in `participations.parquet`"]
     training_s: Annotated[float, "processor seconds of local work"]
     compression_s: Annotated[float, "of selection and encoding"]
-    other_s: Annotated[float, "of all else from the task's arrival until its upload was sent"]
+    other_s: Annotated[float, ("of all else from the task's arrival until its upload was sent")]
 
 
 class PolicyValue(NamedTuple):
-    """What a client's policy thought of one arm before its pull (`policies.parquet`)."""
+    """A client's value of one arm before its pull (`policies.parquet`)."""
 
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
-    arm: Annotated[str, "what is chosen; where strategy and level are chosen apart, one of either"]
-    value: Annotated[float | None, "utility or probability; empty before the first reward"]
+    arm: Annotated[
+        str, ("what is chosen; where strategy and level are chosen apart, one of either")
+    ]
+    value: Annotated[float | None, ("utility or probability; empty before the first reward")]
 
 
 class Span(NamedTuple):
-    """One interval on one track (`spans.parquet`); spans of a track never overlap. A client's
-    own track has what is exposed of an upload in chunks, and a lane beside it all of it."""
+    """One interval on one track (`spans.parquet`); spans of a track never overlap.
 
-    track: Annotated[str, "`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`"]
+    A client's own track has what is exposed of an upload in chunks, and a lane beside
+    it all of it.
+    """
+
+    track: Annotated[str, ("`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`")]
     kind: Annotated[str, "phase of a client, work of the server, `busy` on a link"]
     name: Annotated[str, "label: the arm on a compression, else the kind"]
     round: Annotated[int | None, "the round it belongs to"]
@@ -241,20 +264,25 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What is declared of a table; whatever writes, reads, checks or shows tables follows it."""
+    """The declaration of a table.
+
+    Whatever writes, reads, checks or shows tables follows it.
+    """
 
     row: type[Any]
     """A `NamedTuple` whose annotations are the columns."""
     optional: bool = True
-    """A run has it only where it has rows of it, so that other runs keep their fingerprint."""
+    """A run has it only where it has rows of it, so that other runs keep their
+    fingerprint."""
     order: tuple[str, ...] = ()
     """Columns of whole numbers, at most two, by which its rows ascend."""
     once: tuple[str, ...] = ()
     """Columns whose values stand together in one row alone."""
     make_rows: Callable[[], Any] = list
-    """What rows are collected in."""
+    """The constructor of the list in which rows are collected."""
     title: str = ""
-    """The heading of its panel in reports; empty for tables that reports draw themselves."""
+    """The heading of its panel in reports; empty for tables that reports draw
+    themselves."""
 
 
 TABLES: dict[str, Table] = {}
@@ -265,9 +293,12 @@ OPTIONAL_TABLES: set[str] = set()
 
 
 def declare(name: str, table: Table) -> None:
-    """Add a table to runs. `recorder.NAME.append(row)` records, `run.NAME` is its frame, `simfed
-    verify` holds its columns, ranges and order against this and plays it again, `describe_table`
-    documents it, and reports have a panel of it."""
+    """Add a table to runs.
+
+    `recorder.NAME.append(row)` records, `run.NAME` is its frame, `simfed verify` holds
+    its columns, ranges and order against this and plays it again, `describe_table`
+    documents it, and reports have a panel of it.
+    """
     if name in TABLES:
         raise ValueError(f"there is a table {name!r}")
     TABLES[name] = table
@@ -276,7 +307,7 @@ def declare(name: str, table: Table) -> None:
 
 
 def forget(name: str) -> None:
-    """Inverse of `declare`."""
+    """Take back a `declare`."""
     del TABLES[name]
     OPTIONAL_TABLES.discard(name)
     columns.cache_clear()
@@ -309,8 +340,9 @@ ADDED_COLUMNS: dict[str, tuple[str, ...]] = {
     "participations": ("staleness", "merge"),
     "links": ("airtime_s",),
 }
-"""Columns that say nothing where the server waits for everybody (nobody is stale, and each is
-merged in its own round) and nobody is in a radio cell: there the fingerprint leaves them out."""
+"""Columns that say nothing where the server waits for everybody (nobody is stale, and
+each is merged in its own round) and nobody is in a radio cell: there the fingerprint
+leaves them out."""
 
 OWN_LOSSES = "prototypes"
 """The table to which a method's own losses are further columns."""
@@ -320,7 +352,7 @@ OwnColumns: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 def measure_columns(measure: Measure) -> OwnColumns:
-    """Of a run whose models are judged by this measure.
+    """Return the columns of a run whose models are judged by this measure.
 
     >>> from simfed.ground.measure import MEASURES
     >>> measure_columns(MEASURES["regression"])
@@ -332,8 +364,9 @@ def measure_columns(measure: Measure) -> OwnColumns:
 
 
 EPSILON = "epsilon"
-"""A further column of `rounds` in runs with privacy: ε at the scenario's δ after the round, of
-whoever has spent most; with privacy of samples also of `clients`: that of the client's samples."""
+"""A further column of `rounds` in runs with privacy: ε at the scenario's δ after the
+round, of whoever has spent most; with privacy of samples also of `clients`: that of the
+client's samples."""
 
 
 class Column(NamedTuple):
@@ -351,7 +384,7 @@ _DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 
 @functools.cache
 def columns(table: str) -> tuple[Column, ...]:
-    """The columns of a table, in file order."""
+    """Return the columns of a table, in file order."""
     columns = []
     for name, hint in get_type_hints(TABLES[table].row, include_extras=True).items():
         kind, meaning = get_args(hint)
@@ -363,8 +396,10 @@ def columns(table: str) -> tuple[Column, ...]:
 
 @functools.cache
 def arrow_schema(table: str, own: tuple[str, ...] = ()) -> pa.Schema:
-    """The Arrow schema of a table; `own`: columns of the run at hand, see `OWN_LOSSES` and
-    `EPSILON`."""
+    """Return the Arrow schema of a table.
+
+    `own`: columns of the run at hand, see `OWN_LOSSES` and `EPSILON`.
+    """
     import pyarrow as pa
 
     types = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
@@ -380,7 +415,7 @@ def arrow_schema(table: str, own: tuple[str, ...] = ()) -> pa.Schema:
 
 
 def describe_table(table: str) -> str:
-    """A table's columns in Markdown, as the page of the run directory has them.
+    """Return a table's columns in Markdown, as the page of the run directory has them.
 
     >>> print(describe_table("policies").splitlines()[2])
     | `round` | int64 | 1, 2, … |

@@ -1,4 +1,4 @@
-"""What a run came to: the numbers of `summary.json`, and each round's straggler in words.
+"""Summaries of runs: the numbers of `summary.json`, and each round's straggler.
 
 Pure functions of the tables; they work on any run directory.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
-"""Accuracies whose first time is in the summary; null where a run never gets there. Of another
-measure it is the round numbers between the worst and the best value."""
+"""Accuracies whose first time is in the summary; null where a run never gets there. Of
+another measure it is the round numbers between the worst and the best value."""
 
 Table = Callable[[str], "pa.Table"]
 Columns = dict[str, np.ndarray]
@@ -30,10 +30,11 @@ Columns = dict[str, np.ndarray]
 def summarise(
     table: Table, clients_of_prototype: Mapping[str, int], measure: Measure = ACCURACY
 ) -> dict[str, Plain]:
-    """The content of `summary.json`.
+    """Return the content of `summary.json`.
 
-    `table(name)` gives a table; `clients_of_prototype` weighs the mean measure, which is that over
-    all clients (each at its prototype's weights), whether or not they took part.
+    `table(name)` gives a table; `clients_of_prototype` weighs the mean measure, which
+    is that over all clients (each at its prototype's weights), whether or not they took
+    part.
     """
     rounds = _read_columns(table("rounds"))
     parts = table("participations")  # may be long: summed by column, never row by row
@@ -68,11 +69,12 @@ def summarise(
 
 
 def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
-    """Who held everybody up how often, and by what: the `rows` worst, most rounds first.
+    """Return the `rows` clients that held up most rounds, most first, and by what.
 
-    Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the longest),
-    `links` (how many of them each link bound it), `saved_s` (what the rounds would be shorter by,
-    summed, each without this client alone; None where no round tells).
+    Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the
+    longest), `links` (how many of them each link bound it), `saved_s` (what the rounds
+    would be shorter by, summed, each without this client alone; None where no round
+    tells).
     """
     rounds = _read_columns(table("rounds"))
     has_one = ~_find_missing(rounds["critical_client"])
@@ -99,12 +101,12 @@ def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
 
 
 def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, str]:
-    """For each of these rounds (None: all) what set its length, in words.
+    """Return for each of these rounds (None: all) what set its length, in words.
 
-    `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase in the
-    round's length; a link is named where the phase is a transfer, `shared` where several transfers
-    were on it at once during the round. Where it took longer until anybody began, as nobody was
-    there, that comes first.
+    `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase
+    in the round's length; a link is named where the phase is a transfer, `shared` where
+    several transfers were on it at once during the round. Where it took longer until
+    anybody began, as nobody was there, that comes first.
     """
     facts = _read_columns(table("rounds"))
     seconds = _sum_phase_seconds(table)
@@ -136,7 +138,7 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
 
 
 def _find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.ndarray:
-    """Return for each start of a round when the first participation began that had not ended."""
+    """Return the first start, for each round, of a participation that had not ended."""
     starts, ends = (
         _read_values(participations.column(name)).astype(float)
         for name in ("started_at_s", "finished_at_s")
@@ -165,7 +167,7 @@ Curve = list[tuple[int, float, float]]
 def _build_curves(
     prototypes: Columns, column: str, rounds: Columns, clients: Mapping[str, int]
 ) -> dict[str, Curve]:
-    """A curve per prototype, and one of their mean over clients, `mean`."""
+    """Return a curve per prototype, and one of their mean over clients, `mean`."""
     at_s = dict(zip(rounds["round"].tolist(), rounds["finished_at_s"].tolist(), strict=True))
     values: dict[int, dict[str, float]] = {}
     for number, name, value in zip(
@@ -200,7 +202,10 @@ def _find_first_time(points: Curve, measure: Measure, threshold: float) -> float
 
 
 def _count_by_prototype(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
-    """Per prototype, how often each value of a column occurs, most often first."""
+    """Return how often each value of a column occurs, most often first.
+
+    It is a table of values per prototype.
+    """
     counts: dict[str, dict[str, int]] = {}
     rows = parts.group_by(["prototype", column]).aggregate([("client", "count")]).to_pylist()
     for row in sorted(rows, key=lambda row: (row["prototype"], -row["client_count"], row[column])):
@@ -209,7 +214,7 @@ def _count_by_prototype(parts: pa.Table, column: str) -> dict[str, dict[str, int
 
 
 def _sum_wasted_bytes(parts: pa.Table) -> dict[str, float]:
-    """What travelled for participations of which nothing was merged, each way."""
+    """Return the bytes, each way, of participations of which nothing was merged."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -219,13 +224,16 @@ def _sum_wasted_bytes(parts: pa.Table) -> dict[str, float]:
 
 
 _MOST_CLIPPED = 0.6
-"""Where more rewards are clipped, policies hardly tell one arm from another. The reference method
-has 35 to 48 %."""
+"""The share of clipped rewards beyond which policies hardly tell one arm from another.
+The reference method has 35 to 48 %."""
 
 
 def count_clipped(parts: pa.Table) -> dict[str, Plain]:
-    """How many rewards policies were told, how many of them the clip had cut, and the clip [−c, c]
-    that would have cut a twentieth (None where nothing was told, or that is no number)."""
+    """Return how many rewards policies were told, and how many the clip had cut.
+
+    With them comes the clip [−c, c] that would have cut a twentieth (None where nothing
+    was told, or that is no number).
+    """
     raw, told = (parts.column(name).to_numpy() for name in ("reward_raw", "reward"))
     raw, told = raw[~np.isnan(told)], told[~np.isnan(told)]
     least = float(np.quantile(np.abs(raw), 0.95, method="inverted_cdf")) if len(raw) else np.inf
@@ -237,7 +245,10 @@ def count_clipped(parts: pa.Table) -> dict[str, Plain]:
 
 
 def describe_clipping(summary: Mapping[str, Any]) -> str | None:
-    """How many rewards were clipped, in words; None where policies were told none."""
+    """Return how many rewards were clipped, in words.
+
+    None where policies were told none.
+    """
     rewards = summary["rewards"]
     told, clipped, least = (rewards[key] for key in ("told", "clipped", "clip_of_a_twentieth"))
     if not told:
@@ -247,12 +258,13 @@ def describe_clipping(summary: Mapping[str, Any]) -> str | None:
 
 
 def warn_of_clipping(summary: Mapping[str, Any]) -> list[str]:
-    """A sentence where the clip cuts so many rewards that they say little more than a sign."""
+    """Return a sentence where clipped rewards say little more than a sign."""
     rewards = summary["rewards"]
     if rewards["clipped"] <= _MOST_CLIPPED * rewards["told"]:
         return []
     return [
-        f"policy.reward.clip: of the rewards {describe_clipping(summary)}; policies learn from "
+        f"policy.reward.clip: of the rewards {describe_clipping(summary)}; policies "
+        f"learn from "
         "little more than their signs"
     ]
 
@@ -267,7 +279,7 @@ def _count_values(values: np.ndarray) -> dict[str, int]:
 
 
 def _sum_phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
-    """(round, critical client) → seconds of its spans by kind, units of one kind together."""
+    """Return seconds of spans by kind, for each (round, critical client)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -287,7 +299,10 @@ def _sum_phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
 
 
 def _find_shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
-    """Link → (starts, ends), ascending, of the intervals in which several transfers were on it."""
+    """Return per link the (starts, ends) of intervals with several transfers.
+
+    They are ascending.
+    """
     import pyarrow.compute as pc
 
     links = table("links")
@@ -298,13 +313,18 @@ def _find_shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
 
 
 def count_classes(runs: Iterable[Run]) -> int:
-    """How many classes guessing chooses from, the fewest of these runs; 0 where none says it."""
+    """Return how many classes guessing chooses from, the fewest of these runs.
+
+    0 where none says it.
+    """
     classes = [run.manifest.get("classes") for run in runs]
     return min((n for n in classes if isinstance(n, int) and n > 1), default=0)
 
 
 def average_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
-    """The mean of a value per prototype over all clients; None where a prototype has no value.
+    """Return the mean of a value per prototype over all clients.
+
+    None where a prototype has no value.
 
     >>> average_over_clients({"small": 0.25, "large": 0.75}, {"small": 1, "large": 1})
     0.5

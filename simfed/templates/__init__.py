@@ -1,7 +1,8 @@
 """Scenarios and studies to begin with: one folder for each, whose files need no others.
 
-A template is a folder here. Its main file has the folder's name and says in its first comment what
-it is; a comment line `# Needs: PACKAGE` leaves the template out where that package is missing.
+A template is a folder here. Its main file has the folder's name and says in its first
+comment what it is; a comment line `# Needs: PACKAGE` leaves the template out where that
+package is missing.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ _HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Template:
-    """What `simfed new NAME` writes."""
+    """The files that `simfed new NAME` writes."""
 
     name: str
     about: str
     """One sentence."""
     command: str
-    """What runs it, with `FILE` where the main file's name belongs."""
+    """The command that runs it, with `FILE` for the main file's name."""
     files: tuple[Path, ...]
     """The main file first."""
 
 
 def templates(folder: Path = _HERE) -> list[Template]:
-    """All templates that can be used here, the quickstart first.
+    """Return all templates that can be used here, the quickstart first.
 
     >>> [template.name for template in templates()][:2]
     ['quickstart', 'fleet']
@@ -47,7 +48,8 @@ def templates(folder: Path = _HERE) -> list[Template]:
 def write_template(name: str, out: Path) -> list[Path]:
     """Write the template's files: the main one to `out`, the others beside it.
 
-    Raises: `InputError` for a name that is none, or where one of the files exists already.
+    Raises: `InputError` for a name that is none, or where one of the files exists
+    already.
     """
     names = {template.name: template for template in templates()}
     check_known(name, names, "a template:", where="new")

@@ -3,9 +3,9 @@
     def test_my_codec_keeps_the_contract():
         simfed.testing.check_codec(MyCodec)
 
-Each check plays the part through small worlds and raises `AssertionError` with one sentence for the
-first clause of the contract that does not hold. simfed's own tests run the same checks over every
-name of the registries.
+Each check plays the part through small worlds and raises `AssertionError` with one
+sentence for the first clause of the contract that does not hold. simfed's own tests run
+the same checks over every name of the registries.
 """
 
 from simfed.testing.codecs import check_codec

@@ -1,4 +1,4 @@
-"""What a selection, a value codec or a codec promises, and how it is played."""
+"""The contract of selections, value codecs and codecs, and how they are played."""
 
 from __future__ import annotations
 
@@ -34,28 +34,32 @@ def check_codec(cls: Callable[..., Any], **options: object) -> None:
     A selection, a value codec or a whole codec, made as `cls(**options)`. For each:
 
     - its label makes the same codec again;
-    - encoding is a function of update, state, rng, k and layout, and changes none of them: no
-      global randomness, no memory of a client; the state may be written as JSON and arrays between
-      plays;
-    - under every index code the encoded payload has the charged size, which is the size known
-      beforehand where one is; read back, it decodes to the same bits;
-    - what the receiver gets is finite, and with error feedback (where it wants or allows it)
-      nothing is lost: update = decoded + residual; an undone play gives the update back;
-    - a NaN or an infinity is refused (a selection that does not look at the update need not).
+    - encoding is a function of update, state, rng, k and layout, and changes none of
+      them: no global randomness, no memory of a client; the state may be written as
+      JSON and arrays between plays;
+    - under every index code the encoded payload has the charged size, which is the size
+      known beforehand where one is; read back, it decodes to the same bits;
+    - what the receiver gets is finite, and with error feedback (where it wants or
+      allows it) nothing is lost: update = decoded + residual; an undone play gives the
+      update back;
+    - a NaN or an infinity is refused (a selection that does not look at the update need
+      not).
 
     For a selection moreover:
 
-    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`) and leaves
-      the update alone;
-    - it is a function of update, k, state and rng: no global randomness, no memory of a client;
+    - `select` gives min(k, d) sorted, distinct int64 indices (all d with `keeps_all`)
+      and leaves the update alone;
+    - it is a function of update, k, state and rng: no global randomness, no memory of a
+      client;
     - the state may be written as JSON and read back between two plays;
-    - with `mirror`, the same indices come from the length, the state and the seed alone;
+    - with `mirror`, the same indices come from the length, the state and the seed
+      alone;
     - under every index code the encoded payload has the charged size and is read back;
     - with error feedback, an undone play leaves no trace.
     """
     name = cls(**options).name
     registered = name in registry("codec") and registry("codec").get(name) is cls
-    require(registered, f"registered under its name: simfed.register('codec', {name!r}, …)")
+    require(registered, (f"registered under its name: simfed.register('codec', {name!r}, …)"))
     if hasattr(cls, "select"):
         _check_selection(cls)
     with no_global_randomness():
@@ -99,7 +103,7 @@ def _check_plays(cls: Callable[[], Sparsifier], length: int, k: int) -> None:
         )
         same = np.array_equal(again.indices, payload.indices)
         same = same and put_through_json(again.state) == put_through_json(payload.state)
-        require(same, f"the same choice from the same update, k, state and rng; {where}")
+        require(same, (f"the same choice from the same update, k, state and rng; {where}"))
         _check_mirror(codec, payload, k, where)
         _check_wire(payload, k, where)
         state = payload.state
@@ -108,7 +112,10 @@ def _check_plays(cls: Callable[[], Sparsifier], length: int, k: int) -> None:
 
 
 def _draw_updates(length: int, streams: Streams) -> Iterator[Any]:
-    """Updates with ties, zeros and signs; whole numbers, so that float32 sums are exact."""
+    """Updates with ties, zeros and signs.
+
+    Whole numbers, so that float32 sums are exact.
+    """
     for round in range(_ROUNDS):
         scale = 0 if round == 2 else 3 + 1000 * (round % 2)
         yield streams("update", round).integers(-scale, scale + 1, length).astype(np.float32)
@@ -117,7 +124,7 @@ def _draw_updates(length: int, streams: Streams) -> Iterator[Any]:
 def _check_indices(indices: Any, expected: int, length: int, where: str) -> None:
     shaped = isinstance(indices, np.ndarray) and indices.dtype == np.int64 and indices.ndim == 1
     require(shaped, f"a flat int64 array of indices; {where}")
-    require(len(indices) == expected, f"{expected} indices, got {len(indices)}; {where}")
+    require(len(indices) == expected, (f"{expected} indices, got {len(indices)}; {where}"))
     inside = indices[0] >= 0 and indices[-1] < length
     ordered = bool((indices[1:] > indices[:-1]).all())
     require(inside and ordered, f"sorted, distinct indices below {length}; {where}")
@@ -139,7 +146,7 @@ def _check_wire(payload: Payload, k: int, where: str) -> None:
             continue
         data = payload.encoded(code)
         where_code = f"index code {code}; {where}"
-        require(len(data) == payload.wire_bytes(code), f"the charged size under {where_code}")
+        require(len(data) == payload.wire_bytes(code), (f"the charged size under {where_code}"))
         read = payload.codec.from_bytes(data, payload.length, k, code, state=payload.state_before)
         same = np.array_equal(read.indices, payload.indices)
         same = same and np.array_equal(read.values, payload.values)
@@ -147,7 +154,7 @@ def _check_wire(payload: Payload, k: int, where: str) -> None:
 
 
 def _check_two_clients_do_not_meet(codec: Sparsifier) -> None:
-    """One object serves two clients in turn exactly as it serves either alone."""
+    """Check that one object serves two clients in turn as it serves either alone."""
 
     def alone(client: int) -> list[Any]:
         return list(_play_selection(codec, client))
@@ -155,7 +162,7 @@ def _check_two_clients_do_not_meet(codec: Sparsifier) -> None:
     pairs = list(zip(_play_selection(codec, 0), _play_selection(codec, 1), strict=True))
     for client in (0, 1):
         met = [pair[client] for pair in pairs]
-        require(met == alone(client), "no memory of a client but the state that comes in")
+        require(met == alone(client), ("no memory of a client but the state that comes in"))
 
 
 def _play_selection(codec: Sparsifier, client: int) -> Iterator[list[int]]:
@@ -170,7 +177,10 @@ _LAYOUTS = ([(1,)], [(7,)], [(3, 4), (5,)], [(20, 3, 3, 3), (20,), (10, 40), (10
 
 
 def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
-    """Plays of one codec; False where it says beforehand that such an update is not for it."""
+    """Plays of one codec.
+
+    False where it says beforehand that such an update is not for it.
+    """
     codec, length = make(), sum(math.prod(shape) for shape in layout)
     _check_name(codec)
     try:
@@ -185,15 +195,15 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
             update, state, streams("play", round), min(k, length), layout=layout
         )
         require(np.array_equal(update, argument), f"no change of the update; {where}")
-        require(_is_same(state, before), f"no change of the state that it was given; {where}")
+        require(_is_same(state, before), (f"no change of the state that it was given; {where}"))
         again, last = make().encode(
             argument, _copy_state(before), streams("play", round), min(k, length), layout=layout
         )
         same = np.array_equal(again.dense(), payload.dense()) and _is_same(last, after)
-        require(same, f"the same payload from the same update, state, rng and k; {where}")
+        require(same, (f"the same payload from the same update, state, rng and k; {where}"))
         decoded = codec.decode(payload)
         sound = decoded.dtype == np.float32 and decoded.shape == update.shape
-        require(sound and bool(np.isfinite(decoded).all()), f"a finite float32 update; {where}")
+        require(sound and bool(np.isfinite(decoded).all()), (f"a finite float32 update; {where}"))
         _check_bytes(codec, payload, min(k, length), before, where)
         if codec.feedback in ("wanted", "optional"):
             _check_residual(codec, update, before, streams("play", round), min(k, length), layout)
@@ -207,20 +217,20 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
 
 def _check_name(codec: Codec) -> None:
     read_again = codec_from_spec(codec.label).label
-    require(read_again == codec.label, f"the same codec from {codec.label!r}, got {read_again}")
+    require(read_again == codec.label, (f"the same codec from {codec.label!r}, got {read_again}"))
 
 
 def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
     decoded, length, layout = codec.decode(payload), payload.length, payload.layout
-    require(0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}")
+    require(0 < codec.payload_bytes(payload, "ideal") < math.inf, (f"an ideal size; {where}"))
     for code in INDEX_CODES:
         stated = codec.size_bytes(length, k, code, layout)
         size = codec.payload_bytes(payload, code)
-        require(stated in (None, size), f"{stated} bytes as known, got {size}; {code}, {where}")
+        require(stated in (None, size), (f"{stated} bytes as known, got {size}; {code}, {where}"))
         if code == "ideal":
             continue
         data = codec.to_bytes(payload, code)
-        require(len(data) == size, f"the charged size {size}, got {len(data)}; {code}, {where}")
+        require(len(data) == size, (f"the charged size {size}, got {len(data)}; {code}, {where}"))
         read = codec.from_bytes(data, length, k, code, layout=layout, state=before)
         same = codec.decode(read).tobytes() == decoded.tobytes()
         require(same, f"the decoder to read the payload back under {code}; {where}")
@@ -232,7 +242,7 @@ def _check_residual(
     feedback, residual = with_error_feedback(codec), update.copy()
     payload = feedback.encode_in_place(None, residual, k, rng, state=state, layout=layout)
     expected = update - payload.dense()
-    require(np.array_equal(residual, expected), f"update = decoded + residual; {codec.label}")
+    require(np.array_equal(residual, expected), (f"update = decoded + residual; {codec.label}"))
     undo(residual, payload)
     slack = 1e-5 * float(np.abs(update).max() + np.abs(expected).max())
     given_back = bool((np.abs(residual - update) <= slack).all())

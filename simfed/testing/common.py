@@ -1,4 +1,4 @@
-"""How a broken promise is told, and what several checks look at."""
+"""The sentence of a broken promise, and checks that several contracts share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def read_bits(tree: Any) -> Any:
-    """The tree in a form that equals another only if every bit does."""
+    """Return the tree in a form that equals another only if every bit does."""
     from torch import Tensor
 
     if isinstance(tree, (Tensor, np.ndarray)):
@@ -26,11 +26,12 @@ def read_bits(tree: Any) -> Any:
 
 @contextmanager
 def no_global_randomness() -> Iterator[None]:
-    """A block that leaves the global generators of Python and NumPy alone, or is an error."""
+    """Raise if the block uses the global generators of Python or NumPy."""
     import random
 
     def states() -> str:
-        # the legacy generator is exactly what must not move; nothing is drawn from it here
+        # the legacy generator is exactly what must not move; nothing is drawn from it
+        # here
         return repr((random.getstate(), np.random.get_state()))  # noqa: NPY002
 
     before = states()
@@ -39,7 +40,10 @@ def no_global_randomness() -> Iterator[None]:
 
 
 def put_through_json(state: Any) -> Any:
-    """The state as it is read back. Raises: `AssertionError` where strict JSON cannot hold it."""
+    """Return the state as it is read back.
+
+    Raises: `AssertionError` where strict JSON cannot hold it.
+    """
     try:
         return json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What a selection of clients and a kind of availability promise."""
+"""The contract of client selections and of kinds of availability."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from simfed.testing.common import no_global_randomness, require
 def check_selection(cls: Callable[..., ClientSelection], **options: object) -> None:
     """Check a selection class, made as `cls(**options)`.
 
-    - `choose` gives sorted, distinct int64 ids of those it was offered: as many as wanted, all of
-      them where there are not more, or always all of them; where it says `varies`, as many as it
-      draws;
-    - it is a function of ids, count, facts, round and rng: no global randomness, no memory;
-    - facts of clients that it was not offered make no difference, and no column is written to;
+    - `choose` gives sorted, distinct int64 ids of those it was offered: as many as
+      wanted, all of them where there are not more, or always all of them; where it says
+      `varies`, as many as it draws;
+    - it is a function of ids, count, facts, round and rng: no global randomness, no
+      memory;
+    - facts of clients that it was not offered make no difference, and no column is
+      written to;
     - it copes with clients of which nothing is known yet, and with equal ones.
     """
     with no_global_randomness():
@@ -54,12 +56,12 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
         shaped = isinstance(chosen, np.ndarray) and chosen.dtype == np.int64 and chosen.ndim == 1
         require(shaped, f"a flat int64 array of ids; {where}")
         require(bool((np.diff(chosen) > 0).all()), f"sorted, distinct ids; {where}")
-        require(bool(np.isin(chosen, offered).all()), f"ids of those it was offered; {where}")
+        require(bool(np.isin(chosen, offered).all()), (f"ids of those it was offered; {where}"))
         varies = getattr(selection, "varies", False)
         enough = varies or len(chosen) in (min(count, len(offered)), len(offered))
         require(enough, f"as many as wanted, or all, got {len(chosen)}; {where}")
         again = choose(cls(**options), facts)
-        require(np.array_equal(again, chosen), f"the same choice from the same facts; {where}")
+        require(np.array_equal(again, chosen), (f"the same choice from the same facts; {where}"))
         same = np.array_equal(choose(selection, strange), chosen)
         require(same, f"no look at clients that were not offered; {where}")
     untouched = all(
@@ -70,8 +72,10 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
 
 
 def _draw_facts(clients: int, streams: Streams) -> Facts:
-    """Of which a third is unknown; in every third world nothing is, in every other all are
-    equal."""
+    """Return facts of which a third is unknown.
+
+    In every third world nothing is known, in every other all are equal.
+    """
     facts = Facts.unknown(streams("samples").integers(1, 100, clients))
     if streams.seed % 3 == 0:
         return facts
@@ -93,11 +97,12 @@ def _replace_entries(column: Any, by: Any, where: Any) -> Any:
 def check_availability(cls: Callable[..., PresenceKind], **options: object) -> None:
     """Check an availability class, made as `cls(**options)`.
 
-    - `presence(clients, streams)` answers for its clients by their places: `mask`, `there`,
-      `change_after` and `arrival_after` tell one truth, intervals half-open;
-    - answers hang on the instant alone, in whatever order they are asked for, on the clients' ids,
-      and on the streams: no global randomness;
-    - where it is told what was worked (`worked`), the same work comes to the same answers.
+    - `presence(clients, streams)` answers for its clients by their places: `mask`,
+      `there`, `change_after` and `arrival_after` tell one truth, intervals half-open;
+    - answers hang on the instant alone, in whatever order they are asked for, on the
+      clients' ids, and on the streams: no global randomness;
+    - where it is told what was worked (`worked`), the same work comes to the same
+      answers.
     """
     clients = np.array([2, 3, 5, 900_000])
 
@@ -110,11 +115,11 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
         _check_answers(one, len(clients), instants)
         for at_s in sorted(instants, reverse=True):
             same = np.array_equal(other.mask(at_s), make().mask(at_s))
-            require(same, f"the same answer in whatever order it is asked for; at {at_s!r} s")
+            require(same, (f"the same answer in whatever order it is asked for; at {at_s!r} s"))
         if not isinstance(one, Working):
             alone = make(clients[2:])
             same = all(np.array_equal(one.mask(t)[2:], alone.mask(t)) for t in instants)
-            require(same, "answers for a client that hang on no other client of its group")
+            require(same, ("answers for a client that hang on no other client of its group"))
             return
         assert isinstance(other, Working)
         for nth, at_s in enumerate(sorted(instants)):
@@ -135,16 +140,16 @@ def _check_answers(presence: Presence, count: int, instants: Sequence[float]) ->
         arrivals = []
         for place in range(count):
             there = presence.there(place, at_s)
-            require(there == mask[place], f"`there` as in the mask; place {place}, {where}")
+            require(there == mask[place], (f"`there` as in the mask; place {place}, {where}"))
             change_s = presence.change_after(place, at_s)
-            require(change_s > at_s, f"a change later than asked; place {place}, {where}")
+            require(change_s > at_s, (f"a change later than asked; place {place}, {where}"))
             if change_s < math.inf:
                 just_before_s = math.nextafter(change_s, -math.inf)
                 changes = presence.there(place, change_s) != there
                 changes &= presence.there(place, just_before_s) == there
-                require(changes, f"a change at the instant that is named; place {place}, {where}")
+                require(changes, (f"a change at the instant that is named; place {place}, {where}"))
             if not there:
                 arrivals.append(change_s)
         arrival_s = presence.arrival_after(at_s)
         later = at_s < arrival_s <= min(arrivals, default=math.inf)
-        require(later, f"the next arrival, after the instant and not after a known one; {where}")
+        require(later, (f"the next arrival, after the instant and not after a known one; {where}"))

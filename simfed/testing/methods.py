@@ -1,4 +1,4 @@
-"""What a method promises of plans, training, merging and checkpoints."""
+"""The contract of methods: plans, training, merging and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,24 +23,29 @@ from simfed.testing.common import no_global_randomness, put_through_json, read_b
 
 
 def check_method(cls: Callable[..., Method], **options: object) -> None:
-    """Check a method class, made as `cls(**options)`, in a world of four clients and noise images.
+    """Check a method class, made as `cls(**options)`, in a small world.
+
+    It has four clients and noise images.
 
     - its options are read from a scenario, and are what makes an equal method again;
-    - plans and server work come from plain facts: equal whenever and in whatever order they are
-      asked for, picklable, with sizes and kinds of work that exist; so do stories of its own, which
-      can be played;
+    - plans and server work come from plain facts: equal whenever and in whatever order
+      they are asked for, picklable, with sizes and kinds of work that exist; so do
+      stories of its own, which can be played;
     - what is sent either way has the names and sizes of the plan;
-    - `train` changes no argument, uses no global randomness, remembers nothing, and gives the same
-      bits twice; `sent` changes no argument;
-    - `merge` leaves alone what `send` handed out and the state it was given, takes any part of the
-      cohort, late arrivals too, and measures finite losses that `losses` names;
-    - states and values are trees that checkpoints and other processes get back bit for bit;
-    - `model` gives weights and running statistics of the prototype's sizes, for clients that have
-      never taken part as well;
-    - a lost upload leaves no trace but in residuals; one and two processes, and a run resumed from
-      a checkpoint with uploads under way, come to the same bits.
+    - `train` changes no argument, uses no global randomness, remembers nothing, and
+      gives the same bits twice; `sent` changes no argument;
+    - `merge` leaves alone what `send` handed out and the state it was given, takes any
+      part of the cohort, late arrivals too, and measures finite losses that `losses`
+      names;
+    - states and values are trees that checkpoints and other processes get back bit for
+      bit;
+    - `model` gives weights and running statistics of the prototype's sizes, for clients
+      that have never taken part as well;
+    - a lost upload leaves no trace but in residuals; one and two processes, and a run
+      resumed from a checkpoint with uploads under way, come to the same bits.
 
-    Of a method that brings a workload of its own, its plans and that workload are checked.
+    Of a method that brings a workload of its own, its plans and that workload are
+    checked.
     """
     with no_global_randomness(), _method_world(cls, options) as scenario:
         method = scenario.method.made
@@ -60,7 +65,7 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
 
 @contextmanager
 def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
-    """A scenario of the method, whose parts are known by name for as long as it is checked."""
+    """Yield a scenario of the method, whose parts have names while it is checked."""
     parts = {
         "method": cls,
         "dataset": _noise_images,
@@ -94,7 +99,7 @@ def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
 
 
 def _noise_images() -> Any:
-    """Ninety-six noise images of 6 × 6 pixels, in three classes."""
+    """Return ninety-six noise images of 6 × 6 pixels, in three classes."""
     from simfed.learn.data import Dataset
 
     rng = np.random.default_rng(8)
@@ -105,7 +110,10 @@ def _noise_images() -> Any:
 
 
 def _normed_net(width: int) -> Callable[..., Any]:
-    """A convolution with batch norm and a linear layer: a model with running statistics."""
+    """Return a convolution with batch norm and a linear layer.
+
+    It is a model with running statistics.
+    """
 
     def build(input_shape: tuple[int, ...], classes: int) -> Any:
         from torch import nn
@@ -140,7 +148,7 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
 
     first = plans(method, asked)
     second = plans(type(method)(**method.options), asked[::-1])
-    require(first == second == plans(method, asked), "equal plans, whenever they are asked for")
+    require(first == second == plans(method, asked), ("equal plans, whenever they are asked for"))
     require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
     if tasks.story is not None:
         for round, client in asked:
@@ -151,13 +159,13 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
         for name, of_plan in {**down, **up}.items():
             sized = isinstance(of_plan, Field) and of_plan.entries >= 0 < of_plan.value_bytes
             require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
-        require(not any(f.compressed for f in down.values()), f"no compression downwards{where}")
+        require(not any(f.compressed for f in down.values()), (f"no compression downwards{where}"))
         for piece in (*work, *at_server):
             names = auxiliary if piece.quantity == "auxiliary" else set(_list_models(scenario))
             require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
-            require(piece.model in names, f"work of {sorted(names)}, got {piece}{where}")
-            require(piece.size > 0 and piece.times >= 0, f"work of some size, got {piece}{where}")
-    require(all(flops > 0 for flops in auxiliary.values()), "FLOPs above 0 of auxiliary work")
+            require(piece.model in names, (f"work of {sorted(names)}, got {piece}{where}"))
+            require(piece.size > 0 and piece.times >= 0, (f"work of some size, got {piece}{where}"))
+    require(all(flops > 0 for flops in auxiliary.values()), ("FLOPs above 0 of auxiliary work"))
 
 
 def _check_story(story: OwnStory, tasks: Tasks, client: int, round: int) -> None:
@@ -179,7 +187,7 @@ def _list_models(scenario: Scenario) -> list[str]:
 
 
 def _check_learning(scenario: Scenario, method: Method) -> None:
-    """The steps of a method, one by one, as no server would play them."""
+    """Check the steps of a method, one by one, as no server would play them."""
     from simfed.learn.hosted import HostedWorkload
 
     streams = Streams(scenario.seed)
@@ -187,16 +195,19 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
     try:
         kit, tasks = workload.kit, workload.tasks
         everybody = [tasks.who(client) for client in range(scenario.client_count)]
-        other = type(method)(**method.options)  # what one object knew, the other does not
+        # what one object knew, the other does not
+        other = type(method)(**method.options)
         server = _put_through_checkpoint(method.begin(kit), "the server's state")
-        require(read_bits(server) == read_bits(other.begin(kit)), "the same beginning twice")
+        require(read_bits(server) == read_bits(other.begin(kit)), ("the same beginning twice"))
         states = {who.client: method.begin_client(kit, who) for who in everybody}
         for round, cohort, staleness in ((1, [0, 1, 2, 3], 0), (2, [3], 0), (3, [1, 2], 1)):
             turns: list[tuple[Who, Any, Any]] = []
             for who in (everybody[client] for client in cohort):
                 down = method.send(server, who, round)
                 plan = method.plan(tasks.setting, who, round)
-                _check_sizes(method, down, plan.down, f"what travels down; {who!r}, round {round}")
+                _check_sizes(
+                    method, down, plan.down, (f"what travels down; {who!r}, round {round}")
+                )
                 turns.append((who, down, states[who.client]))
             before = read_bits([(down, state) for _, down, state in turns]), read_bits(server)
             came = {
@@ -207,18 +218,18 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                 same = read_bits(_train_client(other, kit, who, round, down, state)) == read_bits(
                     came[who.client]
                 )
-                require(same, f"the same bits from training twice; {who!r}, round {round}")
+                require(same, (f"the same bits from training twice; {who!r}, round {round}"))
             arrivals = []
             for who, _, _ in turns:
                 values, state = came[who.client]
                 plan = method.plan(tasks.setting, who, round)
-                _check_sizes(method, values, plan.up, f"what travels up; {who!r}, round {round}")
+                _check_sizes(method, values, plan.up, (f"what travels up; {who!r}, round {round}"))
                 values = _put_through_checkpoint(values, f"what {who!r} sends")
                 before_sent = read_bits(state)
                 states[who.client] = _put_through_checkpoint(
                     method.sent(state, values), f"what {who!r} keeps"
                 )
-                require(read_bits(state) == before_sent, "`sent` to change none of its arguments")
+                require(read_bits(state) == before_sent, ("`sent` to change none of its arguments"))
                 arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
             sent = read_bits([arrival.values for arrival in arrivals])
             try:
@@ -230,10 +241,11 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                 raise AssertionError(f"expected {complaint}") from error
             told = read_bits([(down, state) for _, down, state in turns]), read_bits(server)
             require(
-                told == before, "merge to leave alone what was sent, and the state it was given"
+                told == before, ("merge to leave alone what was sent, and the state it was given")
             )
             require(
-                read_bits([a.values for a in arrivals]) == sent, "merge to leave its arrivals alone"
+                read_bits([a.values for a in arrivals]) == sent,
+                ("merge to leave its arrivals alone"),
             )
             _check_losses(method, losses, scenario)
             server = _put_through_checkpoint(after, "the server's state")
@@ -250,14 +262,16 @@ def _train_client(
 
     before, generator = read_bits([down, state]), torch.get_rng_state()
     came: tuple[Any, Any] = method.train(kit, who, round, down, state)
-    require(read_bits([down, state]) == before, f"train to change none of its arguments; {who!r}")
+    require(read_bits([down, state]) == before, (f"train to change none of its arguments; {who!r}"))
     untouched = torch.equal(torch.get_rng_state(), generator)
     require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
     return came
 
 
 def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
-    require(set(values) == set(planned), f"fields {sorted(planned)}, got {sorted(values)}: {where}")
+    require(
+        set(values) == set(planned), (f"fields {sorted(planned)}, got {sorted(values)}: {where}")
+    )
     for name, of_plan in planned.items():
         entries = values[name].numel()
         require(
@@ -268,10 +282,10 @@ def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
 
 def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
     for prototype, measured in losses.items():
-        require(prototype in scenario.prototypes, f"losses by prototype, got {prototype!r}")
+        require(prototype in scenario.prototypes, (f"losses by prototype, got {prototype!r}"))
         for name, value in measured.items():
             declared = name in (*method.losses, "kd_loss") and math.isfinite(value)
-            require(declared, f"finite losses out of {method.losses}, got {name}: {value}")
+            require(declared, (f"finite losses out of {method.losses}, got {name}: {value}"))
 
 
 def _check_model(model: Any, who: Who) -> None:
@@ -281,7 +295,10 @@ def _check_model(model: Any, who: Who) -> None:
 
 
 def _put_through_checkpoint(tree: Any, what: str) -> Any:
-    """The tree, read back from a checkpoint, which must be what came through a pipe as well."""
+    """Return the tree, read back from a checkpoint.
+
+    It must be what came through a pipe as well.
+    """
     import torch
 
     from simfed.learn.memory import Arena
@@ -303,17 +320,22 @@ def _put_through_checkpoint(tree: Any, what: str) -> Any:
 
 
 def _check_workload(scenario: Scenario) -> None:
-    """The method as a clock plays it: uploads are lost and late, runs interrupted."""
+    """Check the method as a clock plays it.
+
+    Uploads are lost and late, runs interrupted.
+    """
     once = _play_workload(scenario)
     require(
-        _play_workload(scenario, workers=2) == once, "the same bits from one process and from two"
+        _play_workload(scenario, workers=2) == once, ("the same bits from one process and from two")
     )
-    require(_play_workload(scenario, resumed=True) == once, "to go on alike from a checkpoint")
+    require(_play_workload(scenario, resumed=True) == once, ("to go on alike from a checkpoint"))
 
 
 def _play_workload(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
-    """Outcomes and the last state of three rounds: all; two lost, one late; two and the late
-    one."""
+    """Outcomes and the last state of three rounds: all.
+
+    Two lost, one late; two and the late one.
+    """
     make = import_part(scenario.method.made.workload)
     streams = Streams(scenario.seed)
     workload = make(scenario, streams, workers=workers)
@@ -344,7 +366,7 @@ def _play_workload(scenario: Scenario, *, workers: int = 1, resumed: bool = Fals
         lost_own, lost_server = _split_state(workload.state())
         traces = [client for client in ("0", "3") if lost_own.get(client) != states.get(client)]
         clean = not traces and lost_server == server
-        require(clean, "lost uploads to leave no trace in the states of server and clients")
+        require(clean, ("lost uploads to leave no trace in the states of server and clients"))
         outcomes.append(workload.merge(2, [flying.pop(1)]))
         flying |= begun(3, [0, 1])
         outcomes.append(workload.merge(3, list(flying.values())))
@@ -354,7 +376,7 @@ def _play_workload(scenario: Scenario, *, workers: int = 1, resumed: bool = Fals
 
 
 def _split_state(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], Any]:
-    """What clients keep, by their numbers, and what the server keeps, of a hosted workload."""
+    """Return the states of clients, by their numbers, and that of the server."""
     facts, arrays = state
 
     def named(prefix: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a model, a data set and a device promise."""
+"""The contract of models, data sets and devices."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ def check_model(
 ) -> None:
     """Check a model factory, called as `factory(input_shape, classes)`.
 
-    - it gives a `torch.nn.Module` with trainable float32 parameters, whose values hang on PyTorch's
-      generator alone, and which has the sizes that `factory.facts` states, if it does;
-    - (n, *input_shape) float32 samples become finite (n, classes) float32 logits; of a model with
-      `tokens = True`, whole numbers (n, length) become (n, length, classes);
-    - neither pass draws random numbers (no dropout), and the same pass twice gives the same bits;
-    - in evaluation mode a sample's logits hang on nothing but the sample, and no buffer changes;
+    - it gives a `torch.nn.Module` with trainable float32 parameters, whose values hang
+      on PyTorch's generator alone, and which has the sizes that `factory.facts` states,
+      if it does;
+    - (n, *input_shape) float32 samples become finite (n, classes) float32 logits; of a
+      model with `tokens = True`, whole numbers (n, length) become (n, length, classes);
+    - neither pass draws random numbers (no dropout), and the same pass twice gives the
+      same bits;
+    - in evaluation mode a sample's logits hang on nothing but the sample, and no buffer
+      changes;
     - every trainable parameter gets a gradient;
-    - a fast layer (one with `plain()`) computes and differentiates as what it stands for.
+    - a fast layer (one with `plain()`) computes and differentiates as what it stands
+      for.
     """
     import torch
 
@@ -47,7 +51,7 @@ def check_model(
     declared = getattr(factory, "facts", None)
     if callable(declared):
         counted = count_facts(factory, input_shape, classes)
-        require(declared(input_shape, classes) == counted, f"the facts that it has: {counted}")
+        require(declared(input_shape, classes) == counted, (f"the facts that it has: {counted}"))
     generator = torch.Generator().manual_seed(3)
     images = torch.randn(4, *input_shape, generator=generator)
     labels = torch.arange(4) % classes
@@ -76,8 +80,7 @@ def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
-    """What a training pass leaves behind: the gradient of every trainable parameter, the
-    buffers."""
+    """Return the gradients of trainable parameters after a pass, and the buffers."""
     import torch
 
     module.train()
@@ -87,7 +90,7 @@ def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
     trainable = [p for p in module.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
     missing = [name for name, g in zip(names, gradients, strict=True) if g is None]
-    require(not missing, f"a gradient for every trainable parameter, none for {missing}")
+    require(not missing, (f"a gradient for every trainable parameter, none for {missing}"))
     return {**dict(module.named_buffers()), **dict(zip(names, gradients, strict=True))}
 
 
@@ -106,14 +109,14 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     scale = float(logits.abs().max())
     same = torch.allclose(logits, alone, rtol=1e-4, atol=1e-5 * scale)
     require(same, "logits of a sample that do not hang on the samples beside it")
-    require(_is_same(_copy_state(module), before), "buffers that evaluation mode leaves alone")
+    require(_is_same(_copy_state(module), before), ("buffers that evaluation mode leaves alone"))
 
 
 def check_dataset(load: Callable[[], Any]) -> None:
-    """Check a data set, a callable without arguments that returns a `simfed.learn.data.Dataset`.
+    """Check a data set, a function without arguments that returns a `Dataset`.
 
-    - shapes, types and labels fit together (`Dataset` itself refuses what does not), and the
-      channels of images come first;
+    - shapes, types and labels fit together (`simfed.learn.data.Dataset` itself refuses
+      what does not), and the channels of images come first;
     - reading it twice gives the same samples, without global randomness;
     - it has the sizes that `load.facts` states, if it does;
     - every class has training samples;
@@ -132,13 +135,14 @@ def check_dataset(load: Callable[[], Any]) -> None:
     if isinstance(declared, DatasetFacts):
         require(declared == data.facts, f"the facts that it has: {data.facts}")
     missing = sorted(set(range(data.classes)) - set(np.unique(data.train_labels).tolist()))
-    missing = [] if data.task == "next-token" else missing  # an alphabet may have rare characters
+    # an alphabet may have rare characters
+    missing = [] if data.task == "next-token" else missing
     require(not missing, f"training samples of every class, none of {missing}")
     for images in (data.train_images[:256], data.test_images[:256]):
         values = data.normalise(images)
         kind = np.int64 if data.tokens else np.float32
         sound = values.dtype == kind and values.shape == images.shape
-        require(sound and bool(np.isfinite(values).all()), "finite float32 normalised samples")
+        require(sound and bool(np.isfinite(values).all()), ("finite float32 normalised samples"))
 
 
 def check_device(part: Any) -> None:
@@ -147,7 +151,8 @@ def check_device(part: Any) -> None:
     - it can be read (which refuses what makes no sense), and says what it is;
     - it is called what it is registered as, so that records name it;
     - at the ends of the sizes that its laws hold for, times are positive and finite;
-    - what it says that registered models were measured on is what simfed counts for such samples.
+    - what it says that registered models were measured on is what simfed counts for
+      such samples.
     """
     from simfed.device import ModelWork, load_profile
     from simfed.device.curve import Fitted
@@ -158,7 +163,9 @@ def check_device(part: Any) -> None:
     description = profile.provenance.get("description") or profile.provenance.get("source")
     require(bool(description), "a description, or the source of its times")
     names = [name for name in registry("device").names() if registry("device").get(name) is part]
-    require(not names or profile.name in names, f"the name {profile.name!r} to be registered under")
+    require(
+        not names or profile.name in names, (f"the name {profile.name!r} to be registered under")
+    )
     for (quantity, model, strategy), curve in profile.curves.items():
         if not isinstance(curve, Fitted):
             continue  # rows are positive, or the profile is refused
@@ -169,4 +176,4 @@ def check_device(part: Any) -> None:
     for model, shape in profile.measured_on.items():
         if model in registry("model") and shape.input_shape:
             counted = ModelWork.of(model_facts(model, shape.input_shape, shape.classes))
-            require(shape == counted, f"measured_on.{model} as it is counted: {counted!r}")
+            require(shape == counted, (f"measured_on.{model} as it is counted: {counted!r}"))

@@ -1,4 +1,4 @@
-"""What a policy promises of pulls and values."""
+"""The contract of policies: pulls and values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from simfed.ground.seeding import Streams
 from simfed.policy import CHOICES, Policy, Pull, Spent, watches
 from simfed.testing.common import no_global_randomness, require
 
-_PULLS = 61  # a prime, so that no counter shared between objects comes round to where it was
+# a prime, so that no counter shared between objects comes round to where it was
+_PULLS = 61
 _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
 
 
 def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     """Check a policy class, made as `cls(arms, reward_range=…, **options)`.
 
-    - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they set K, from
-      the generator given to `pull` and nothing else: no global randomness, nothing shared between
-      two clients' objects;
+    - pulls are `Pull`s of its arms with a probability in (0, 1], and a level where they
+      set K, from the generator given to `pull` and nothing else: no global randomness,
+      nothing shared between two clients' objects;
     - `values` has a number per arm; reading it changes nothing;
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;
     - with `learns = False`, rewards make no difference;
@@ -36,13 +37,15 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
         require(isinstance(policy.learns, bool), "a bool `learns`")
         require(set(_CHOICES) <= set(policy.arms), "the arms it was given in `arms`")
         story = _play_story(make())
-        require(_play_story(make()) == story, "the same pulls from the same generators and rewards")
+        require(
+            _play_story(make()) == story, ("the same pulls from the same generators and rewards")
+        )
         one, other = make(), make()
         _play_story(other, client=1)
-        require(_play_story(one) == story, "nothing shared between two clients' objects")
+        require(_play_story(one) == story, ("nothing shared between two clients' objects"))
         require(_play_story(make(), watched=True) == story, "values to change nothing")
         if not policy.learns:
-            require(_play_story(make(), paid=False) == story, "rewards to make no difference")
+            require(_play_story(make(), paid=False) == story, ("rewards to make no difference"))
         _check_forced_pulls(make())
 
 
@@ -78,7 +81,7 @@ def _play_story(
 def _check_values(policy: Policy) -> None:
     values = policy.values()
     sized = len(values) == len(policy.arms)
-    require(sized and not any(map(math.isinf, values)), "a number, or NaN, per arm in `values`")
+    require(sized and not any(map(math.isinf, values)), ("a number, or NaN, per arm in `values`"))
 
 
 def _check_pull(policy: Policy, pull: Pull) -> None:
@@ -86,7 +89,9 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
     require(pull.arm in policy.arms, f"one of its arms, got {pull.arm!r}")
     free = set(CHOICES) - {"forced"}
     require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
-    require(0 < pull.probability <= 1, f"a probability above 0, up to 1, got {pull.probability!r}")
+    require(
+        0 < pull.probability <= 1, (f"a probability above 0, up to 1, got {pull.probability!r}")
+    )
     if pull.k is not None:
         Level.read(pull.k)
 

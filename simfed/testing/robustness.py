@@ -1,4 +1,4 @@
-"""What a merging rule and an attack promise."""
+"""The contract of merging rules and attacks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
     """Check a merging rule, made as `cls(**options)`.
 
     - it is a frozen dataclass that its options make again, and `least` is at least 1;
-    - `merge` answers every field with finite float32 vectors, one for all uploads or one for each,
-      from `least` uploads on; it changes no argument, uses no global randomness and remembers
-      nothing;
+    - `merge` answers every field with finite float32 vectors, one for all uploads or
+      one for each, from `least` uploads on; it changes no argument, uses no global
+      randomness and remembers nothing;
     - uploads that are all equal are answered by what they are, or by something shorter;
     - its work grows with the uploads.
     """
@@ -39,22 +39,22 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
             before = read_bits(fields)
             merged = rule.merge(fields)
             where = f"; {uploads} uploads"
-            require(read_bits(fields) == before, f"arguments that are left alone{where}")
+            require(read_bits(fields) == before, (f"arguments that are left alone{where}"))
             require(set(merged) == set(fields), f"an answer to every field{where}")
             for name, rows in merged.items():
                 shaped = rows.shape in ((lengths[name],), (uploads, lengths[name]))
                 right = shaped and rows.dtype == torch.float32
                 require(right, f"float32 vectors of {name}{where}")
-                require(bool(torch.isfinite(rows).all()), f"finite numbers of {name}{where}")
+                require(bool(torch.isfinite(rows).all()), (f"finite numbers of {name}{where}"))
             require(
-                read_bits(again.merge(fields)) == read_bits(merged), f"the same bits twice{where}"
+                read_bits(again.merge(fields)) == read_bits(merged), (f"the same bits twice{where}")
             )
             same = {name: field[:1].repeat(uploads, 1) for name, field in fields.items()}
             for name, merged_field in rule.merge(same).items():
                 rows = torch.atleast_2d(merged_field)
                 close = torch.allclose(rows, same[name][:1], atol=1e-5)
                 shorter = bool((rows.norm(dim=1) < same[name][0].norm()).all())
-                require(close or shorter, f"what all agree on, or less of it, as {name}{where}")
+                require(close or shorter, (f"what all agree on, or less of it, as {name}{where}"))
         size = Size("any", 50, 0, 1, 9)
         few, many = (rule.work("any", size, uploads) for uploads in (rule.least, rule.least + 9))
         grows = few is None or (many is not None and few.size < many.size)
@@ -65,8 +65,9 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
     """Check an attack class, made as `cls(**options)`.
 
     - it is a frozen dataclass that its options make again;
-    - `poison` gives as many samples and labels as it gets, of the same types, labels that are
-      classes; `craft` an update; `agree` one for all attackers, or one for each; all finite;
+    - `poison` gives as many samples and labels as it gets, of the same types, labels
+      that are classes; `craft` an update; `agree` one for all attackers, or one for
+      each; all finite;
     - they change no argument, use no global randomness and give the same bits twice;
     - one of them gives something other than an honest client would.
     """
@@ -97,9 +98,9 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
         require(read_bits(arguments) == before, "arguments that are left alone")
         require(read_bits(act(again)) == read_bits(acts), "the same bits twice")
         alike = acts["samples"].shape == samples.shape and acts["samples"].dtype == samples.dtype
-        require(alike and acts["labels"].shape == labels.shape, "as many samples and labels")
+        require(alike and acts["labels"].shape == labels.shape, ("as many samples and labels"))
         are_classes = bool(((acts["labels"] >= 0) & (acts["labels"] < 3)).all())
-        require(are_classes and acts["labels"].dtype == labels.dtype, "labels that are classes")
+        require(are_classes and acts["labels"].dtype == labels.dtype, ("labels that are classes"))
         for name, most in (("crafted", 0), ("agreed", 4), ("alone", 1)):
             shaped = acts[name].shape in ((30,), *([(most, 30)] if most else []))
             sound = shaped and bool(torch.isfinite(acts[name]).all())

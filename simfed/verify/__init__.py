@@ -1,2 +1,1 @@
-"""A run checked afterwards: invariants of its tables, its clock derived again, its learning
-computed again."""
+"""Checks of a run: its tables' invariants, its clock and its learning played again."""

@@ -41,17 +41,20 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-9
 ROUNDING = 1e-13
-"""What sums and differences of instants are rounded by, as a share of the largest."""
+"""The rounding of sums and differences of instants, as a share of the largest."""
 
 
 class Again(list[str]):
-    """What differs, one sentence each, and in `said` what was played again."""
+    """The differences that were found, one sentence each.
+
+    `said`: what was played again.
+    """
 
     said: str = ""
 
 
 def replay(run: Run, parts: Parts) -> list[str]:
-    """Play a run again; what its tables say otherwise."""
+    """Play a run's clock again, and return what its tables say otherwise."""
     recorder = Recorder(own=parts.own_columns)
     mode = run.manifest["mode"]
     try:
@@ -71,7 +74,7 @@ def replay(run: Run, parts: Parts) -> list[str]:
 
 
 def open_finished(run: Run, end: int | None = None) -> Journal:
-    """Return the journal of a finished run up to `end` bytes (None: all), to read alone."""
+    """Return the journal of a finished run up to `end` bytes (None: all), to read."""
     assert run.path is not None
     return Journal(run.path / COMPRESSED, end, appends=False)
 
@@ -82,7 +85,7 @@ def recompute(
     *,
     workers: int | None = None,
 ) -> Again:
-    """Learn a sample of so many of a full run's rounds again, and whatever lies before them.
+    """Learn so many of a full run's rounds again, and whatever lies before them.
 
     Raises: `InputError` for what is no finished run, or one without learning.
     """
@@ -115,13 +118,13 @@ def recompute(
         problems.append(f"scenario.yaml: cannot be played again: {error}")
         return problems
     problems += compare_versions(run) if problems else []
-    stretch_texts = [f"{begun + 1 if loaded else 1} to {last}" for loaded, last in stretches]
+    stretch_texts = [(f"{begun + 1 if loaded else 1} to {last}") for loaded, last in stretches]
     problems.said = f"rounds {' and '.join(stretch_texts)}"
     return problems
 
 
 def draw_rounds(run: Run, count: int, total: int) -> list[int]:
-    """Which rounds are learned again: drawn from the run's fingerprint, in ascending order."""
+    """Return the rounds to learn again, drawn from the run's fingerprint, ascending."""
     seed = int(str(run.manifest["fingerprint"])[:12], 16)
     drawn = Streams(seed)("recompute").choice(total, size=min(count, total), replace=False)
     return sorted(int(round) + 1 for round in drawn)
@@ -160,21 +163,22 @@ def _learn_rounds(
 
 
 def _compare_weights(kept_one: Checkpoint, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
-    """What a kept checkpoint holds otherwise than what was learned again."""
+    """Yield the differences of a kept checkpoint from what was learned again."""
     for name in sorted(kept_one.arrays.keys() | arrays.keys()):
         mine, theirs = (held.get(name, np.empty(0)) for held in (arrays, kept_one.arrays))
         if mine.shape != theirs.shape or not np.allclose(
             theirs, mine, rtol=TOLERANCE, atol=0.0, equal_nan=mine.dtype.kind == "f"
         ):
             yield (
-                f"checkpoint: {name} after round {kept_one.round} is not what learning again "
+                f"checkpoint: {name} after round {kept_one.round} is not what learning "
+                f"again "
                 "comes to"
             )
             return
 
 
 def _compare_tables(run: Run, recorder: Recorder) -> Iterator[str]:
-    """What the rows that were played again say otherwise than a run's first ones."""
+    """Yield the differences of a run's first rows from those that were played again."""
     rounds = recorder.table("rounds")
     whole = len(rounds) == len(run.table("rounds"))
     end_s = max(rounds.column("finished_at_s").to_pylist(), default=0.0)
@@ -186,7 +190,7 @@ def _compare_tables(run: Run, recorder: Recorder) -> Iterator[str]:
             )
             continue
         if len(theirs) and theirs.column_names != mine.column_names:
-            yield f"{name}.parquet: columns are {theirs.column_names}, not {mine.column_names}"
+            yield (f"{name}.parquet: columns are {theirs.column_names}, not {mine.column_names}")
             continue
         theirs = theirs.slice(0, len(mine))
         for column in mine.column_names if len(mine) else ():
@@ -209,15 +213,19 @@ def _compare_column(
     if not len(at):
         return
     row = theirs.slice(int(at[0]), 1).to_pylist()[0]
-    where = [f"{key} {row[key]}" for key in ("round", "client", "link") if row.get(key) is not None]
+    where = [
+        (f"{key} {row[key]}") for key in ("round", "client", "link") if row.get(key) is not None
+    ]
     yield (
-        f"{name}.parquet: {column} of {len(at)} rows is not what playing again comes to, first: "
-        f"{', '.join(where)}: {recorded[at[0]]!s} in the file, {expected[at[0]]!s} again"
+        f"{name}.parquet: {column} of {len(at)} rows is not what playing again comes "
+        f"to, first: "
+        f"{', '.join(where)}: {recorded[at[0]]!s} in the file, {expected[at[0]]!s} "
+        f"again"
     )
 
 
 def compare_versions(run: Run) -> list[str]:
-    """A sentence where other versions may be why something differs."""
+    """Return a sentence where other versions may be why something differs."""
     then, now = run.manifest.get("versions"), versions()
     then = then if isinstance(then, dict) else {}
     other = [
@@ -225,4 +233,6 @@ def compare_versions(run: Run) -> list[str]:
         for name in now
         if then.get(name) != now[name]
     ]
-    return other and [f"manifest.json: the run was made with {', '.join(other)}, which may be why"]
+    return other and [
+        (f"manifest.json: the run was made with {', '.join(other)}, which may be why")
+    ]

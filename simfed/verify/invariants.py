@@ -1,15 +1,16 @@
-"""What must hold in a run directory, checked from its files alone.
+"""Invariants of a run directory, checked from its files alone.
 
-Each check is a function from the columns of a run to what is broken: a sentence, or `Rows`, the
-rows of a table that are wrong in one way. `FILES` hold the files against each other; they are asked
-of every run. `CLOCK` are what a clock's rows must obey, whoever wrote them: they are asked of runs
-that cannot be played again (Flower apps), since playing again
-(`simfed.verify.again`) finds whatever they find. Below edge servers a client takes part in merges
-of a node, which rounds do not tell: there `CLOCK` asks nothing of lateness, of staleness, of slack,
-of what was critical, nor of spans' rounds and names.
+Each check is a function from the columns of a run to what is broken: a sentence, or
+`Rows`, the rows of a table that are wrong in one way. `FILES` hold the files against
+each other; they are asked of every run. `CLOCK` are what a clock's rows must obey,
+whoever wrote them: they are asked of runs that cannot be played again (Flower apps),
+since playing again (`simfed.verify.again`) finds whatever they find. Below edge servers
+a client takes part in merges of a node, which rounds do not tell: there `CLOCK` asks
+nothing of lateness, of staleness, of slack, of what was critical, nor of spans' rounds
+and names.
 
-Sums of phases match spans to 1e-9 relative, beside the rounding of instants: a difference of two
-instants near t is only good to a few units in the last place of t.
+Sums of phases match spans to 1e-9 relative, beside the rounding of instants: a
+difference of two instants near t is only good to a few units in the last place of t.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Rows(NamedTuple):
 
     table: str
     wrong: Array
-    """For each row of the table, whether it is."""
+    """True for each row of the table that is wrong."""
     what: str
     """The end of a sentence: `3 rows {what}, first: …`."""
 
@@ -64,7 +65,7 @@ P = ParamSpec("P")
 
 
 def verify(path: str | os.PathLike[str]) -> list[str]:
-    """What is broken in a run directory as far as its files tell, a sentence each; empty: nothing.
+    """Return what is broken in a run directory by its files, a sentence each.
 
     Raises: `InputError` for what is no finished run directory at all.
     """
@@ -72,7 +73,10 @@ def verify(path: str | os.PathLike[str]) -> list[str]:
 
 
 def find_broken(run: Run, *, clock: bool = True) -> list[str]:
-    """What is broken in an open run, a sentence each; `clock`: in its clock's rows, too."""
+    """Return what is broken in an open run, a sentence each.
+
+    `clock`: in its clock's rows, too.
+    """
     facts = Columns(run)
     broken = run_check(_values_are_in_range, facts) if clock else []
     if broken:  # the other checks would trip over such values
@@ -84,8 +88,11 @@ def find_broken(run: Run, *, clock: bool = True) -> list[str]:
 def run_check(
     check: Callable[P, Iterable[str | Rows]], *facts: P.args, **options: P.kwargs
 ) -> list[str]:
-    """What a check finds in a run whose cells may be of any type: what it trips over is broken as
-    well. The first of `facts` has the run's columns (`Columns`)."""
+    """Return what a check finds in a run whose cells may be of any type.
+
+    What the check trips over is broken as well. The first of `facts` has the run's
+    columns (`Columns`).
+    """
     broken: list[str] = []
     columns_of = facts[0]
     assert isinstance(columns_of, Columns)
@@ -100,14 +107,15 @@ def run_check(
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = check.__name__.strip("_").replace("_", " ")
         broken.append(
-            f"scenario.yaml or manifest.json: a value that no run writes; whether {what} cannot be "
+            f"scenario.yaml or manifest.json: a value that no run writes; whether "
+            f"{what} cannot be "
             f"told ({type(error).__name__}: {error})"
         )
     return broken
 
 
 def _describe_rows(rows: Rows, facts: Columns) -> str:
-    """How many rows are wrong, how, and which is the first."""
+    """Return how many rows are wrong, how, and which is the first."""
     at = np.flatnonzero(rows.wrong)
     row = {name: values[at[0]] for name, values in facts[rows.table].items()}
     if rows.table == "spans":
@@ -127,7 +135,7 @@ class Columns:
         self._tables: dict[str, dict[str, Array]] = {}
 
     def __getitem__(self, name: str) -> dict[str, Array]:
-        """A table's columns; missing numbers are NaN, missing text is None."""
+        """Return a table's columns; missing numbers are NaN, missing text is None."""
         if name not in self._tables:
             table = self.run.table(name)
             self._tables[name] = {c: table.column(c).to_numpy() for c in table.column_names}
@@ -135,7 +143,7 @@ class Columns:
 
     @cached_property
     def rounds(self) -> int:
-        """How many rounds the run had."""
+        """The number of rounds the run had."""
         return len(self["rounds"]["round"])
 
     @cached_property
@@ -150,14 +158,14 @@ class Columns:
 
     @cached_property
     def elapsed_s(self) -> Array:
-        """Each participation's time until its upload arrived."""
+        """The seconds of each participation until its upload arrived."""
         parts = self["participations"]
         total: Array = sum(parts[name] for name in PHASES[:4]) + self.barrier_s
         return total
 
     @cached_property
     def barrier_s(self) -> Array:
-        """What of each participation's waiting was at barriers, before its upload."""
+        """The seconds of each participation at barriers, before its upload."""
         parts, spans = self["participations"], self["spans"]
         mine = spans["kind"] == BARRIER
         if not mine.any():
@@ -187,7 +195,7 @@ class Columns:
 
     @property
     def tiered(self) -> bool:
-        """Whether edge servers merge before the server does."""
+        """True if edge servers merge before the server does."""
         return (self.run.scenario.get("aggregation") or {}).get("edge_servers") is not None
 
     @property
@@ -201,7 +209,7 @@ class Columns:
         return self.mode in ("buffered", "asynchronous")
 
 
-# ---- of every run: its files against each other --------------------------------------------------
+# ---- of every run: its files against each other --------------------------------------
 
 
 def _values_are_in_range(facts: Columns) -> Broken:
@@ -211,7 +219,7 @@ def _values_are_in_range(facts: Columns) -> Broken:
             arrow = facts.run.table(table).column(column.name)
             where = f"{table}.parquet: {column.name}"
             if arrow.null_count and not column.nullable:
-                yield f"{where}: {arrow.null_count} empty values in a column that has none"
+                yield (f"{where}: {arrow.null_count} empty values in a column that has none")
                 continue
             if column.dtype != "float64":
                 continue
@@ -228,7 +236,7 @@ def _values_are_in_range(facts: Columns) -> Broken:
     for name, words in (("outcome", OUTCOMES), ("choice", CHOICES)):
         strange = sorted(set(parts[name].tolist()) - set(words))
         if strange:
-            yield f"participations.parquet: {name}: {strange[0]!r} is none of {', '.join(words)}"
+            yield (f"participations.parquet: {name}: {strange[0]!r} is none of {', '.join(words)}")
     numbers = facts["rounds"]["round"]
     if not np.array_equal(numbers, np.arange(1, facts.rounds + 1)):
         yield f"rounds.parquet: the rounds are not 1 to {facts.rounds}"
@@ -239,7 +247,9 @@ def _values_are_in_range(facts: Columns) -> Broken:
         if ((round < 1) | (round > facts.rounds)).any():
             yield f"{table}.parquet: rows of a round that rounds.parquet does not have"
     if ((parts["merge"] < parts["round"]) | (parts["merge"] > facts.rounds)).any():
-        yield "participations.parquet: rows of a merge that rounds.parquet does not have after them"
+        yield (
+            "participations.parquet: rows of a merge that rounds.parquet does not have after them"
+        )
 
 
 _ACCURACIES = {"test_accuracy", "accuracy", "own_accuracy"}
@@ -248,9 +258,12 @@ _GAINS = {"value", "gain", "reward", "reward_raw"}
 
 
 def _list_unbounded(facts: Columns) -> tuple[set[str], set[str]]:
-    """Columns whose values may be negative, and those whose values may be infinite or no numbers,
-    as a diverged training makes them. A regression's accuracies are R², its losses squared errors;
-    of an app nobody knows what it measured."""
+    """Return columns that may be negative, and columns that may be no numbers.
+
+    The latter may be infinite or NaN, as a diverged training makes them. A regression's
+    accuracies are R², its losses squared errors; of an app nobody knows what it
+    measured.
+    """
     signed = {"saved_without_critical_s"} | _GAINS
     endless = {"kd_loss", "local_loss"} | _GAINS
     if facts.run.manifest.get("mode") == "flower":
@@ -264,7 +277,8 @@ def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
     again = fingerprint(lambda name: [facts.run.table(name)])
     if again != facts.run.fingerprint:
         yield (
-            f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the tables is "
+            f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the "
+            f"tables is "
             f"{again}"
         )
 
@@ -300,13 +314,15 @@ def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
         ("network", network.get("model") if isinstance(network, dict) else None),
     ):
         if key in manifest and value is not None and manifest[key] != value:
-            yield f"manifest.json: {key} is {manifest[key]!r}, that of scenario.yaml is {value!r}"
+            yield (f"manifest.json: {key} is {manifest[key]!r}, that of scenario.yaml is {value!r}")
     if scenario.get("rounds") not in (None, facts.rounds):
-        yield f"rounds.parquet: {facts.rounds} rounds, scenario.yaml says {scenario['rounds']!r}"
+        yield (f"rounds.parquet: {facts.rounds} rounds, scenario.yaml says {scenario['rounds']!r}")
     if manifest.get("mode") == "time-only" and len(facts["prototypes"]["round"]):
-        yield "manifest.json: mode is 'time-only', but prototypes.parquet tells of learning"
+        yield ("manifest.json: mode is 'time-only', but prototypes.parquet tells of learning")
     if manifest.get("mode") == "flower" and "dataset" in scenario:
-        yield "manifest.json: mode is 'flower', but scenario.yaml has a data set, which no app has"
+        yield (
+            "manifest.json: mode is 'flower', but scenario.yaml has a data set, which no app has"
+        )
 
 
 def _columns_are_those_of_the_format(facts: Columns) -> Broken:
@@ -326,7 +342,8 @@ def _columns_are_those_of_the_format(facts: Columns) -> Broken:
 def _rows_are_in_order(facts: Columns) -> Broken:
     for name, table in TABLES.items():
         order, rows = table.order, facts[name]
-        if name == "policies" and facts.tiered:  # each edge server starts its own when it can
+        # each edge server starts its own when it can
+        if name == "policies" and facts.tiered:
             order = ()
         elif name == "policies" and not facts.filled:  # there a client may be started twice
             order = ("round", "client")
@@ -344,7 +361,7 @@ def _pulls_follow_rollbacks(facts: Columns) -> Broken:
     parts, rolled_back = facts["participations"], facts["rounds"]["rolled_back"]
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_round]
-    yield Rows("participations", forced & ~after, "are forced without a rollback before")
+    yield Rows("participations", forced & ~after, ("are forced without a rollback before"))
     if (facts.run.scenario.get("safeguard") or {}).get("forces") != "none":
         what = "are free although the round before was rolled back"
         yield Rows("participations", after & ~forced, what)
@@ -353,7 +370,7 @@ def _pulls_follow_rollbacks(facts: Columns) -> Broken:
         merged[:] = True  # noise at least
     versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
     wrong = parts["model_version"] != versions[facts.row_of_round]
-    yield Rows("participations", wrong, "do not start from the number of accepted merges")
+    yield Rows("participations", wrong, ("do not start from the number of accepted merges"))
 
 
 def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
@@ -378,7 +395,7 @@ FILES: tuple[Callable[[Columns], Broken], ...] = (
 )
 
 
-# ---- of runs that cannot be played again: rounds and participations ------------------------------
+# ---- of runs that cannot be played again: rounds and participations ------------------
 
 
 def _rounds_follow_each_other(facts: Columns) -> Broken:
@@ -403,7 +420,7 @@ def _rounds_count_their_participations(facts: Columns) -> Broken:
         yield Rows("rounds", counts != rounds[name], f"miscount their {name}")
     for name in ("uplink_bytes", "downlink_bytes"):
         sums = np.bincount(merge, weights=parts[name], minlength=facts.rounds)
-        yield Rows("rounds", _differ(sums, rounds[name], rounds[name]), f"do not add up: {name}")
+        yield Rows("rounds", _differ(sums, rounds[name], rounds[name]), (f"do not add up: {name}"))
 
 
 def _phases_sum_to_their_participation(facts: Columns) -> Broken:
@@ -423,24 +440,28 @@ def _phases_sum_to_their_participation(facts: Columns) -> Broken:
         (ended, rounds["finished_at_s"][facts.row_of_merge], False),
     ):
         if facts.tiered and instants is begun and not early:
-            continue  # an edge server that the cloud did not wait for goes on with its merges
+            # an edge server that the cloud did not wait for goes on with its merges
+            continue
         outside |= _differ(instants, border) & ((instants < border) == early)
     yield Rows("participations", outside, "lie outside their round")
 
 
 def _merges_follow_starts(facts: Columns) -> Broken:
-    """Rounds count merges, so what is merged later than its own round is that much stale."""
+    """Check that what is merged later than its own round is that much stale.
+
+    Rounds count merges.
+    """
     if facts.tiered:
         return
     parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
     age = parts["merge"] - parts["round"]
     wrong = parts["staleness"] != age
-    yield Rows("participations", wrong, "have a staleness that is not the merges between")
+    yield Rows("participations", wrong, ("have a staleness that is not the merges between"))
     if facts.filled:
         yield Rows("participations", late, "are late where nobody can be")
     else:
         wrong = ~facts.lost & (late != (age > 0))
-        yield Rows("participations", wrong, "are late without being merged after their round")
+        yield Rows("participations", wrong, ("are late without being merged after their round"))
     if facts.synchronous:
         what = "are settled after their round, in a server that waits for all"
         yield Rows("participations", age > 0, what)
@@ -458,11 +479,11 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
         what = "wait for something else than their slack and the server"
         yield Rows("participations", wrong, what)
         wrong = has_slack & _differ(facts.elapsed_s + due_s, length_s, length_s)
-        yield Rows("participations", wrong, "have a slack that does not reach their round's end")
+        yield Rows("participations", wrong, ("have a slack that does not reach their round's end"))
     else:
         ended = parts["finished_at_s"] - waiting_s
         wrong = has_slack & _differ_in_span(ended, rounds["finished_at_s"][merge], due_s)
-        yield Rows("participations", wrong, "have a slack that does not reach their merge")
+        yield Rows("participations", wrong, ("have a slack that does not reach their merge"))
         if facts.filled:
             wrong = waiting_s > 0
             yield Rows("participations", wrong, "wait where nobody is waited for")
@@ -479,7 +500,7 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
 
 
 def _critical_phases_are_the_longest(facts: Columns) -> Broken:
-    """Of the critical client's phases and the server's work."""
+    """Check the critical client's phases and the server's work."""
     if not facts.synchronous or facts.barrier_s.any():
         return
     rounds, parts, of_round = facts["rounds"], facts["participations"], facts.row_of_round
@@ -490,7 +511,8 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     spent_s = server_s.copy()
     for kind, phase in zip(CLIENT_KINDS[:4], PHASES[:4], strict=True):
         spent_s = np.where(named == kind, parts[phase][mine], spent_s)
-    told = np.isin(named, (*CLIENT_KINDS[:4], "server"))  # units of other kinds have no column
+    # units of other kinds have no column
+    told = np.isin(named, (*CLIENT_KINDS[:4], "server"))
     wrong = np.zeros(facts.rounds, bool)
     wrong[of_round[mine]] = told & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
     yield Rows("rounds", wrong, "have a critical phase that is not the longest")
@@ -502,18 +524,18 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     yield Rows("rounds", wrong, "have a critical link, but no transfer was critical")
     saved_s = rounds["saved_without_critical_s"].astype(float)
     wrong = saved_s > rounds["duration_s"] * (1 + RELATIVE)
-    yield Rows("rounds", wrong, "would be shorter than nothing without their critical client")
+    yield Rows("rounds", wrong, ("would be shorter than nothing without their critical client"))
 
 
 def _nodes_merge_one_after_another(facts: Columns) -> Broken:
-    """Edge servers, and behind them the server, whose merges are the rounds."""
+    """Check edge servers, and the server, whose merges are the rounds."""
     if not facts.tiered:
         return
     merges, rounds = facts["merges"], facts["rounds"]
     node, begun, ended = (merges[name] for name in ("node", "started_at_s", "finished_at_s"))
     yield Rows("merges", ended < begun, "end before they start")
     yield Rows(
-        "merges", _find_overlaps(node, begun, ended), "begin before the one before has ended"
+        "merges", _find_overlaps(node, begun, ended), ("begin before the one before has ended")
     )
     wrong = np.zeros(len(node), bool)
     for name in set(node.tolist()):
@@ -524,37 +546,39 @@ def _nodes_merge_one_after_another(facts: Columns) -> Broken:
         yield "merges.parquet: the server's merges do not end when the rounds do"
 
 
-# ---- the same: spans and links -------------------------------------------------------------------
+# ---- the same: spans and links -------------------------------------------------------
 
 
 def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     spans, parts = facts["spans"], facts["participations"]
     begun, ended = spans["started_at_s"], spans["finished_at_s"]
     yield Rows("spans", ended < begun, "end before they start")
-    yield Rows("spans", _find_overlaps(spans["track"], begun, ended), "are overlaps on one track")
+    yield Rows("spans", _find_overlaps(spans["track"], begun, ended), ("are overlaps on one track"))
     ids, inverse = np.unique(_make_keys(parts["round"], parts["client"]), return_inverse=True)
-    tracks = spans["track"].astype(str)  # lanes beside a client's own show what it covers
+    # lanes beside a client's own show what it covers
+    tracks = spans["track"].astype(str)
     on_client = np.char.startswith(tracks, "client ") & (np.char.find(tracks, LANE) < 0)
     kinds = spans["kind"].astype(str)
     kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
     is_phase = np.isin(kinds, CLIENT_KINDS)
-    counted = np.where(is_phase, kinds, "training")  # units of a method's own are local work
+    # units of a method's own are local work
+    counted = np.where(is_phase, kinds, "training")
     spent = [(kind, parts[phase], phase) for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True)]
     for kind, seconds, phase in spent:
         mine = on_client & (counted == kind)
         keys = _make_keys(spans["round"][mine], spans["client"][mine])
         at = np.searchsorted(ids, keys)
         if not np.isin(keys, ids).all():
-            yield f"spans.parquet: {kind} of clients in rounds in which they took no part"
+            yield (f"spans.parquet: {kind} of clients in rounds in which they took no part")
             continue
         shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
         spent_s = np.bincount(inverse, weights=seconds, minlength=len(ids))[inverse]
         wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _compute_rounding(
             parts["finished_at_s"]
         )
-        yield Rows("participations", wrong, f"have {kind} spans that do not sum to {phase}")
+        yield Rows("participations", wrong, (f"have {kind} spans that do not sum to {phase}"))
 
 
 def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
@@ -565,9 +589,9 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     on_client = np.char.startswith(tracks, "client ")
     own_tracks = np.char.add("client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str))
     whose = np.array([track.split(LANE)[0] for track in tracks.tolist()], str)
-    yield Rows("spans", on_client & (whose != own_tracks), "are on the track of another client")
+    yield Rows("spans", on_client & (whose != own_tracks), ("are on the track of another client"))
     on_link = np.char.startswith(tracks, "link ")
-    yield Rows("spans", on_link != (spans["kind"] == "busy"), "are busy, but on no link's track")
+    yield Rows("spans", on_link != (spans["kind"] == "busy"), ("are busy, but on no link's track"))
     is_track = on_client | on_link | (tracks == "server") | np.char.endswith(tracks, f"{LANE}steps")
     if facts.tiered:
         tier = re.escape(facts.run.scenario["aggregation"]["edge_servers"]["at"])
@@ -596,7 +620,7 @@ def _labels_are_those_of_the_work(facts: Columns) -> Broken:
     keys = _make_keys(spans["round"], spans["client"])
     arm = np.array([arms.get(key, name) for key, name in zip(keys, spans["name"], strict=True)])
     compresses = (spans["kind"] == "compression") & (spans["track"] != "server")
-    yield Rows("spans", compresses & (arm != spans["name"]), "are named after another arm")
+    yield Rows("spans", compresses & (arm != spans["name"]), ("are named after another arm"))
     transfers = np.isin(spans["kind"], ("download", "upload", "waiting", "offline", "busy"))
     wrong = transfers & (spans["name"] != spans["kind"])
     if facts.faults.get("messages"):
@@ -616,14 +640,15 @@ def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
     for name in sorted(shown.keys() | used.keys()):
         if not np.array_equal(shown.get(name, ()), used.get(name, ())):
             yield (
-                f"spans.parquet: link {name} is not busy when links.parquet says that it carried "
+                f"spans.parquet: link {name} is not busy when links.parquet says that "
+                f"it carried "
                 "something"
             )
             return
 
 
 def _join_intervals(names: Array, begun: Array, ended: Array) -> dict[str, Array]:
-    """Per name the borders of its intervals, those that touch each other as one."""
+    """Return per name the borders of its intervals, joined where they touch."""
     borders = {}
     order = np.lexsort((ended, begun, names))
     names, begun, ended = names[order], begun[order], ended[order]
@@ -649,13 +674,13 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     most += np.where(capacity > 0, _compute_rounding(largest), 0.0)
     yield Rows("links", ended < begun, "end before they start")
     yield Rows(
-        "links", carried > most * (1 + RELATIVE), "carry more bytes than the capacity allows"
+        "links", carried > most * (1 + RELATIVE), ("carry more bytes than the capacity allows")
     )
     airtime_s = links["airtime_s"].astype(float)  # nan: no cell's
     longest_s = (ended - begun) * (1 + RELATIVE) + _compute_rounding(ended)
     yield Rows("links", airtime_s > longest_s, "have more airtime than time")
-    yield Rows("links", links["flows"] < 1, "are intervals in which nobody used the link")
-    yield Rows("links", _find_overlaps(links["link"], begun, ended), "are overlaps on one track")
+    yield Rows("links", links["flows"] < 1, ("are intervals in which nobody used the link"))
+    yield Rows("links", _find_overlaps(links["link"], begun, ended), ("are overlaps on one track"))
     if facts.run.scenario.get("network", {}).get("model", "fluid") != "fluid":
         return  # other models send headers too
     if facts.tiered:
@@ -672,7 +697,8 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
             continue  # a link inside a topology of its own
         if abs(total - sent) > 1e-7 * sent:
             yield (
-                f"links.parquet: {name} carried {total!r} bytes, the transfers over it are "
+                f"links.parquet: {name} carried {total!r} bytes, the transfers over it "
+                f"are "
                 f"{float(sent)!r}"
             )
 
@@ -694,7 +720,7 @@ CLOCK: tuple[Callable[[Columns], Broken], ...] = (
 
 
 def _compute_rounding(instants: Array) -> Array:
-    """What a difference of two instants may be wrong by."""
+    """Return the most that a difference of two instants may be wrong by."""
     return 16 * np.spacing(np.abs(instants))
 
 
@@ -711,7 +737,7 @@ def _differ_in_span(begun: Array, ended: Array, length_s: Array) -> Array:
 
 
 def _find_overlaps(tracks: Array, begun: Array, ended: Array) -> Array:
-    """Which intervals begin before an earlier one of their track has ended."""
+    """Return which intervals begin before an earlier one of their track has ended."""
     order = np.lexsort((ended, begun, tracks.astype(str)))
     track, first, last = tracks[order], begun[order], ended[order]
     wrong = np.zeros(len(order), bool)
@@ -722,8 +748,10 @@ def _find_overlaps(tracks: Array, begun: Array, ended: Array) -> Array:
 
 
 def _make_keys(rounds: Array, clients: Array) -> Array:
-    """One whole number per (round, client), which no run counts up to 2^31; -1: one of them is
-    missing."""
+    """Return one whole number per (round, client), which no run counts up to 2^31.
+
+    -1: one of them is missing.
+    """
     complete = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
     high = np.where(complete, rounds, 0).astype(np.int64) << 32
     return np.where(complete, high | np.where(complete, clients, 0).astype(np.int64), -1)

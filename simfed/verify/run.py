@@ -1,8 +1,9 @@
 """`simfed verify`: a run is what its scenario comes to.
 
-Its files are held against each other (`simfed.verify.invariants`), then the scenario is taken up
-again with the parts that play it: the run is played once more over its journal, and every row is
-held against what comes out (`simfed.verify.again.replay`). What learning came to is not derived.
+Its files are held against each other (`simfed.verify.invariants`), then the scenario is
+taken up again with the parts that play it: the run is played once more over its
+journal, and every row is held against what comes out (`simfed.verify.again.replay`).
+What learning came to is not derived.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from simfed.verify.invariants import Broken, Columns, find_broken, run_check
 
 
 def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
-    """What is broken in a run directory, one sentence each; empty: nothing.
+    """Return what is broken in a run directory, one sentence each; empty: nothing.
 
     It takes as long as a time-only run of the scenario: its clock is played again.
     `allow_plugins`: run the plug-ins that it keeps, see `simfed.load_scenario`.
 
-    Raises: `InputError` for what is no finished run directory at all, or plug-ins without consent.
+    Raises: `InputError` for what is no finished run directory at all, or plug-ins
+    without consent.
     """
     run = open_run(path)
     mode = run.manifest.get("mode")
@@ -39,7 +41,7 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
 
 
 def _follow(run: Run, path: str | os.PathLike[str], *, allow_plugins: bool) -> list[str]:
-    """What is not as the run's scenario comes to."""
+    """Return the differences of a run from what its scenario comes to."""
     import_plugins(
         run.scenario,
         source=f"{path}{os.sep}scenario.yaml",
@@ -61,15 +63,18 @@ def _follow(run: Run, path: str | os.PathLike[str], *, allow_plugins: bool) -> l
 
 
 def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
-    """What a run says from its beginning follows from its scenario, and so does how the scenario
-    and the files beside it are written."""
+    """Check what a run says from its beginning against its scenario.
+
+    How the scenario and the files beside it are written follows from it as well.
+    """
     manifest = facts.run.manifest
     again = collect_facts_at_start(parts, manifest["mode"], manifest["device"])
     keys = again.keys() | (manifest.keys() & NOT_ALWAYS)
     for key in sorted(keys - {"versions", "warnings"}):
         if manifest.get(key) != again.get(key):
             yield (
-                f"manifest.json: {key} is {manifest.get(key)}, that of scenario.yaml is "
+                f"manifest.json: {key} is {manifest.get(key)}, that of scenario.yaml "
+                f"is "
                 f"{again.get(key)}"
             )
     missing = sorted(set(Checks(parts).warnings()) - set(manifest["warnings"]))
@@ -80,7 +85,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
         yield "scenario.yaml: is not as simfed writes this scenario"
     strange = sorted(files.keys() ^ manifest["files"].keys())
     if strange:
-        yield f"manifest.json: {strange[0]} is either no file of the scenario or not named here"
+        yield (f"manifest.json: {strange[0]} is either no file of the scenario or not named here")
 
 
 def _plays_again(facts: Columns, parts: Parts) -> Broken:

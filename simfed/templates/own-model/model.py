@@ -1,12 +1,13 @@
 """A model of your own: a factory(input_shape, classes) that returns a torch module.
 
-Samples come in as `input_shape` = (channels, height, width), logits go out. Check it with
-`simfed.testing.check_model(MyNet)`.
+Samples come in as `input_shape` = (channels, height, width), logits go out. Check it
+with `simfed.testing.check_model(MyNet)`.
 """
 
 import math
 
 import torch
+from typing_extensions import override
 
 import simfed
 
@@ -23,6 +24,7 @@ class MyNet(torch.nn.Module):
             torch.nn.Linear(width, classes),
         )
 
+    @override
     def forward(self, samples):
         return self.layers(samples)
 

@@ -1,4 +1,4 @@
-"""What setup.cfg has no words for: the compiled layers of LeNets.
+"""What setup.cfg has no words for: the compiled loops.
 
 Where there is no compiler the package is built without them: layers are PyTorch's then.
 """
@@ -9,9 +9,10 @@ setup(
     ext_modules=[
         Extension(
             "simfed.native._layers",
-            ["simfed/native/layers.cpp", "simfed/native/convpool.cpp"],
+            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "outer")],
             depends=[
-                f"simfed/native/{part}.h" for part in ("both_widths", "convpool_loops", "vectors")
+                f"simfed/native/{part}.h"
+                for part in ("both_widths", "convpool_loops", "outer_loops", "vectors")
             ],
             extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
             optional=True,

@@ -112,10 +112,10 @@ class Passes:
         return self.model.module(samples)  # type: ignore[no-any-return]
 
     def gradients_of_rows(
-        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
+        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor | float
     ) -> Tensor:
         """The mean cross-entropy of each of m models on n samples of its own, in training mode; the
-        gradients overwrite `into`.
+        gradients overwrite `into`. Where that is a rate, the weights take a plain step of it.
 
         weights, into: (m, d), a model per row, neighbours in memory along the row; samples (m, n,
         *input_shape); labels (m, n). What a row gets hangs on no other row. Called in inference

@@ -200,7 +200,8 @@ class Trainer:
         begun = weights.clone() if pull else weights
         drift = None if drifts[0] is None else _stack_rows(cast(list[Tensor], drifts))
         asked = self._asks_gradient(steps[0])
-        gradient = make_rows(weights, *weights.shape)
+        plain = self._training.plain_sgd and not asked and drift is None and not pull
+        gradient = weights if plain else make_rows(weights, *weights.shape)
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
         waves = list(_plan_waves(queues))
@@ -212,8 +213,9 @@ class Trainer:
             here = slice(start, start := start + shape[0] * shape[1])
             samples, labels = self._data.samples(where[here]), every_label[here].view(shape)
             samples = samples.view(*shape, *samples.shape[1:])
-            total[rows].add_(self._passes.gradients_of_rows(some_weights, samples, labels, slopes))
-            if asked:
+            into = rate if plain else slopes
+            total[rows].add_(self._passes.gradients_of_rows(some_weights, samples, labels, into))
+            if asked or plain:
                 continue
             if drift is not None:
                 slopes += drift[rows]

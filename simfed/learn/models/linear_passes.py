@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from simfed.learn.flat import FlatModel, make_rows
 from simfed.learn.losses import cross_entropies
 from simfed.learn.models.linear import LogisticRegression, Perceptron
+from simfed.learn.models.outer import add_product
 from simfed.learn.objective import Objective
 from simfed.learn.passes import Loss, Passes
 
@@ -51,20 +52,31 @@ class _Linear:
             return torch.baddbmm(self.bias(rows), x, weight, out=into)
         return torch.bmm(x, weight, out=into)
 
-    def give_gradients(self, outer: Tensor, x: Tensor, into: Tensor) -> None:
+    def give_gradients(
+        self, outer: Tensor, x: Tensor, into: Tensor, rate: float | None = None
+    ) -> None:
         """Write the parameters' gradients, from that in the outputs, to their places in the rows
-        of `into`."""
-        # a product of its own: where rows are not neighbours, one into them would be made row by
-        # row
-        of_outputs = outer.transpose(1, 2)
-        product = torch.bmm(of_outputs, x, out=_make_products(of_outputs, self.inputs))
-        self.weight(into).copy_(product)
+        of `into`, or take `rate` times these from what is there."""
+        weight = self.weight(into)
+        if not add_product(outer, x, weight, None if rate is None else -rate):
+            # a product of its own: where rows are not neighbours, one into them would be made row
+            # by row
+            of_outputs = outer.transpose(1, 2)
+            product = torch.bmm(of_outputs, x, out=_make_products(of_outputs, self.inputs))
+            _put(weight, product, rate)
         if self.biased:
-            self.bias(into).copy_(outer.sum(1, keepdim=True))
+            _put(self.bias(into), outer.sum(1, keepdim=True), rate)
 
     def input_gradient(self, outer: Tensor, rows: Tensor) -> Tensor:
         """Gradient in its inputs, (models, samples, inputs), of that in its outputs."""
         return torch.bmm(outer, self.weight(rows), out=_make_products(outer, self.inputs))
+
+
+def _put(into: Tensor, gradient: Tensor, rate: float | None) -> None:
+    if rate is None:
+        into.copy_(gradient)
+    else:
+        into.sub_(gradient, alpha=rate)
 
 
 def _make_products(like: Tensor, width: int) -> Tensor:
@@ -119,7 +131,9 @@ class LinearPasses(Passes):
         inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
         value, gradient = loss(logits[0])
         gradients = torch.empty_like(rows)
-        self._backward_rows(rows, inputs, gradient.to(logits.dtype)[None], gradients)
+        gradient = gradient.to(logits.dtype)[None]
+        for layer, x, outer in self._output_gradients(rows, inputs, gradient):
+            layer.give_gradients(outer, x, gradients)
         into += gradients[0]
         return value
 
@@ -152,11 +166,15 @@ class LinearPasses(Passes):
         return value * n
 
     def gradients_of_rows(
-        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor
+        self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor | float
     ) -> Tensor:
         inputs, logits = self._forward_rows(weights, samples.flatten(2))
         values, gradient = cross_entropies(logits, labels)
-        self._backward_rows(weights, inputs, gradient, into)
+        for layer, x, outer in self._output_gradients(weights, inputs, gradient):
+            if isinstance(into, Tensor):
+                layer.give_gradients(outer, x, into)
+            else:
+                layer.give_gradients(outer, x, weights, into)
         return values
 
     def _forward_rows(self, rows: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -177,18 +195,11 @@ class LinearPasses(Passes):
                         block.sigmoid_()
         return inputs, x
 
-    def _backward_rows(
-        self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor, into: Tensor
-    ) -> None:
-        """Write the gradients of all parameters, from that in the logits, to the rows of
-        `into`."""
-        for layer, x, outer in self._output_gradients(rows, inputs, gradient):
-            layer.give_gradients(outer, x, into)
-
     def _output_gradients(
         self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor
     ) -> Iterator[tuple[_Linear, Tensor, Tensor]]:
-        """Each layer, from the last, with what went in and the gradient in what it put out."""
+        """Each layer, from the last, with what went in and the gradient in what it put out; once
+        it is told, its weights may change."""
         for place in reversed(range(len(self._layers))):
             layer, x, outer = self._layers[place], inputs[place], _lay_apart(gradient)
             if place:

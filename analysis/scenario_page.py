@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simfed.scenario.reference import build_scenario_schema
+from simfed.schema.quantity import MOST_COUNTED
 
 _HEAD = """# Scenario reference
 
@@ -32,12 +33,13 @@ what is wrong, `simfed validate FILE --resolved` spells all defaults out.
 - On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item
   of a list, `[0]` the first."""
 
-_UNITS = {"20 ms": " s", "50 Mbps": " B/s", "10 MB": " B"}
+_UNITS = {"20 ms": " s", "20 Mbps": " B/s", "10 MB": " B"}
 _KINDS = {
     "20 ms": "duration, such as `20 ms`",
-    "50 Mbps": "rate, such as `50 Mbps`",
+    "20 Mbps": "rate, such as `20 Mbps`",
     "10 MB": "size, such as `10 MB`",
 }
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 
 
 def format_page() -> str:
@@ -117,9 +119,14 @@ def _format_value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
     if node.get("type") == "object":
         inner = node.get("additionalProperties")
         return f"name: {_format_value(inner, anchors)}" if isinstance(inner, dict) else "mapping"
-    return {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}.get(
-        str(node.get("type")), "number"
-    )
+    words = {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}
+    bounds = [f"{sign} {node[key]:g}" for key, sign in _BOUNDS.items() if _is_told(node.get(key))]
+    return f"{words.get(str(node.get('type')), 'number')} {', '.join(bounds)}".strip()
+
+
+def _is_told(bound: float | None) -> bool:
+    """Return whether a bound says more than that numbers fit into 64 bits."""
+    return bound is not None and abs(bound) < MOST_COUNTED
 
 
 def _format_anchor(path: str) -> str:

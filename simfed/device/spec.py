@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -28,14 +26,12 @@ from simfed.schema.fields import (
     PositiveDuration,
     PositiveInt,
     WithinOne,
-    check_number,
 )
-from simfed.schema.section import Section, short_for
+from simfed.schema.quantity import Quantity
+from simfed.schema.section import Section
 
 # A coefficient of variation above 100 is a percentage without its sign, or worse.
-_Variation = Annotated[
-    float, BeforeValidator(check_number("a number from 0 to 100", lambda x: 0 <= x <= 100))
-]
+_Variation = Annotated[float, Quantity(ge=0, le=100)]
 
 
 class NoiseSpec(Section):
@@ -54,7 +50,12 @@ class NoiseSpec(Section):
 
 
 class CoresSpec(Section):
-    """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one."""
+    """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one. A number alone is the
+    count."""
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        return {"count": value} if isinstance(value, int) else value
 
     count: PositiveInt = Field(description="in use")
     measured: PositiveInt | None = Field(
@@ -78,9 +79,8 @@ class Background(Section):
         default="none", description="random: each client starts at its own place of the period"
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _read_constant(cls, value: Any) -> Any:
+    def expand(cls, value: Any) -> Any:
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
 
@@ -116,6 +116,10 @@ class QuotaSpec(Section):
 
     share: WithinOne = Field(description="of the processor: 0.15 is 15 ms of every 100 ms")
     period: PositiveDuration = Field(default=0.1, description="between fillings of the allowance")
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        return {"share": value} if isinstance(value, (int, float)) else value
 
 
 class Assumed(Section):
@@ -174,6 +178,8 @@ class DeviceSpec(Section):
     `profile` alone may be written as its name. Times may stand without a profile: then they are all
     that is known, and work whose time is not said is an error.
     """
+
+    short = "profile"
 
     profile: str | None = Field(
         default=None, description="name or file of a calibration profile; none where times are said"
@@ -257,21 +263,7 @@ class DeviceSpec(Section):
                 raise InputError("null", where=f"scale.{key}", problem=problem)
         return self
 
-    @field_validator("quota", mode="before")
-    @classmethod
-    def _read_share(cls, value: Any) -> Any:
-        return {"share": value} if isinstance(value, (int, float)) else value
-
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain: dict[str, Any] = dump(self)
         return {key: inner for key, inner in plain.items() if key not in Assumed.model_fields}
-
-    @field_validator("cores", mode="before")
-    @classmethod
-    def _read_count(cls, value: Any) -> Any:
-        return {"count": value} if isinstance(value, int) else value
-
-
-AnyDevice = Annotated[DeviceSpec, short_for("profile", DeviceSpec | str)]
-"""A device, or the name of its profile alone."""

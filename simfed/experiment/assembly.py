@@ -46,8 +46,7 @@ from simfed.record.read import Run, open_run
 from simfed.record.schema import OwnColumns, measure_columns
 from simfed.scenario import Scenario
 from simfed.scenario.load import validate_scenario
-from simfed.schema.distribution import QUANTITIES as DRAWN
-from simfed.schema.distribution import Distribution
+from simfed.schema.distribution import STAY, Distribution
 
 if TYPE_CHECKING:
     from simfed.device.spec import DeviceSpec
@@ -355,7 +354,7 @@ def _make_rhythm(strike: Strike | None) -> Rhythm | None:
 def _make_law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
     if not isinstance(spec, Distribution):
         return of_number(float(spec))
-    law = spec.law(DRAWN["stay"])
+    law = spec.law(STAY)
     assert law is not None  # a column is refused where it is written
     return law
 

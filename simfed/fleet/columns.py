@@ -12,9 +12,9 @@ and K where those are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -43,44 +43,43 @@ from simfed.policy import Pull
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 from simfed.scenario.presence import OwnPresence, PresenceSpec, parse_time_of_day_s
-from simfed.schema.distribution import KINDS, QUANTITIES, Distribution, FieldQuantity
+from simfed.schema.distribution import (
+    KEPT_ENTRIES,
+    KINDS,
+    LATENCY,
+    LOSS,
+    RATE,
+    SPEED,
+    STAY,
+    Distribution,
+)
+from simfed.schema.quantity import Quantity
 
 _LEAST_U = 2.0**-54
 """In place of a uniform number that is exactly 0, whose quantile may be infinite."""
 
 
-@dataclass(frozen=True)
-class DrawnField:
-    """A quantity of a client group that may be drawn per client."""
-
-    path: str
-    quantity: FieldQuantity
-    read: Callable[[ClientGroup], Plain]
-    """The group's value: a number in base units, a distribution, a trace or None."""
-
-
-def _read_mean_stay(key: str, group: ClientGroup) -> Plain:
-    markov = getattr(group.availability, "markov", None)
-    return None if markov is None else getattr(markov, key)
-
-
-FIELDS: dict[str, DrawnField] = {
-    field.path: field
-    for field in (
-        DrawnField("device.speed", QUANTITIES["number"], lambda group: group.device.speed),
-        DrawnField("link.rate", QUANTITIES["rate"], lambda group: group.link.rate),
-        DrawnField("link.up", QUANTITIES["rate"], lambda group: group.link.up),
-        DrawnField("link.down", QUANTITIES["rate"], lambda group: group.link.down),
-        DrawnField("link.latency", QUANTITIES["duration"], lambda group: group.link.latency),
-        DrawnField(
-            "link.down_latency", QUANTITIES["duration"], lambda group: group.link.down_latency
-        ),
-        DrawnField("link.loss", QUANTITIES["loss"], lambda group: group.link.loss),
-        DrawnField("availability.markov.on", QUANTITIES["stay"], partial(_read_mean_stay, "on")),
-        DrawnField("availability.markov.off", QUANTITIES["stay"], partial(_read_mean_stay, "off")),
-        DrawnField("k", QUANTITIES["entries"], lambda group: group.k),
-    )
+FIELDS: dict[str, Quantity] = {
+    "device.speed": SPEED,
+    "link.rate": RATE,
+    "link.up": RATE,
+    "link.down": RATE,
+    "link.latency": LATENCY,
+    "link.down_latency": LATENCY,
+    "link.loss": LOSS,
+    "availability.markov.on": STAY,
+    "availability.markov.off": STAY,
+    "k": KEPT_ENTRIES,
 }
+"""Key of a client group whose value may be drawn per client → what it may be."""
+
+
+def _read_field(group: ClientGroup, field: str) -> Plain:
+    """Return the group's value: a number in base units, a distribution, a trace or None."""
+    value: Plain = group
+    for key in field.split("."):
+        value = getattr(value, key, None)
+    return value
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class FleetColumn:
             return "–", "–", "–"
         if np.isinf(self.values).any():
             return "unlimited", "unlimited", "unlimited"
-        show = FIELDS[self.field].quantity.format
+        show = FIELDS[self.field].format
         v = self.values
         return show(float(v.min())), show(float(np.median(v))), show(float(v.max()))
 
@@ -150,7 +149,7 @@ class Fleet:
     def drawn(self, group: int, field: str) -> Floats | None:
         """One value for each of the group's clients, in the order of their ids; None where the
         group gives no distribution of this field."""
-        spec = FIELDS[field].read(self._scenario.clients[group])
+        spec = _read_field(self._scenario.clients[group], field)
         if not isinstance(spec, Distribution):
             return None
         with within(f"clients[{group}].{field}"):
@@ -244,7 +243,7 @@ class Fleet:
 
     def _make_column(self, group: int, field: str, parameters: int) -> FleetColumn | None:
         of_group = self._scenario.clients[group]
-        spec = self._k_of_group[group] if field == "k" else FIELDS[field].read(of_group)
+        spec = self._k_of_group[group] if field == "k" else _read_field(of_group, field)
         if isinstance(spec, Distribution):
             values = self.drawn(group, field)
             assert values is not None
@@ -284,7 +283,7 @@ class Fleet:
     def _mean_stays(self, group: int, key: str) -> float | Floats:
         field = f"availability.markov.{key}"
         drawn = self.drawn(group, field)
-        return float(FIELDS[field].read(self._scenario.clients[group])) if drawn is None else drawn
+        return float(_read_field(self._scenario.clients[group], field)) if drawn is None else drawn
 
     def _read_presence(self, spec: PresenceSpec, members: Ints) -> Presence:
         assert spec.trace is not None
@@ -330,20 +329,20 @@ class Fleet:
         return column
 
     def _draw(self, group: int, field: str, spec: Distribution) -> Floats:
-        quantity = FIELDS[field].quantity
+        quantity = FIELDS[field]
         law = spec.law(quantity)
         if law is not None:
             values = law.quantile(self._draw_uniform(field)[self.members(group)])
-            if quantity.below < np.inf:  # rounding up to the open end of the law's support
-                values = np.minimum(values, np.nextafter(quantity.below, 0))
+            if quantity.lt is not None:  # rounding up to the open end of the law's support
+                values = np.minimum(values, np.nextafter(quantity.lt, 0))
         else:
-            values = self._draw_from_table(group, field, spec) * quantity.unit(spec.unit)
+            values = self._draw_from_table(group, field, spec) * quantity.read_unit(spec.unit)
             bad = values[~quantity.holds(values)]
             if bad.size:
                 allowed = f"a column of which every value is {quantity.allowed}"
-                got = float(bad[0] / quantity.unit(spec.unit))
+                got = float(bad[0] / quantity.read_unit(spec.unit))
                 raise InputError(allowed, where=f"column {spec.column}", got=got)
-        return np.maximum(np.rint(values), 1.0) if quantity.whole else values
+        return np.maximum(np.rint(values), 1.0) if quantity.rounded else values
 
     def _draw_from_table(self, group: int, field: str, spec: Distribution) -> Floats:
         assert spec.column is not None

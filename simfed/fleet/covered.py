@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import Part, registry
 from simfed.scenario import Scenario
-from simfed.scenario.options import OfKind
+from simfed.schema.options import OfKind
 from simfed.schema.section import Section
 
 Coverage = Literal["client", "sample", "untimed", "coins"]
@@ -115,7 +115,6 @@ def _list_uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
     if isinstance(section, OfKind) and getattr(section, "arms_from", None) is None:
         kind = section.registry_kind
         yield Use(where.rstrip("."), kind, section.kind, find_coverage(kind, section.kind))
-    options = type(section).own_keys() if isinstance(section, OfKind) else ()
     for name, field in type(section).model_fields.items():
         value, default = getattr(section, name), field.get_default(call_default_factory=True)
         inner, place = f"{key}{name}", f"{where}{name}"
@@ -123,7 +122,7 @@ def _list_uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
         parts_below = any(one.startswith(f"{inner}.") for one in KEYS)
         if isinstance(value, OfKind) or (isinstance(value, Section) and parts_below):
             yield from _list_uses_in(value, f"{inner}.", f"{place}.")
-        elif value is None or value == default or name in ("kind", *options):
+        elif value is None or value == default or name == "kind":
             continue
         elif coverage is not None:
             yield Use(place, "", str(value), coverage)

@@ -32,9 +32,9 @@ from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.writing import put_output
-from simfed.scenario.load import validate_as
 from simfed.schema.fields import NonNegative, Positive, PositiveInt
 from simfed.schema.section import Section
+from simfed.schema.sentences import validate_as
 
 SUFFIX = ".work.yaml"
 COUNTED = ("training_passes", "inference_passes", "gflops")

@@ -16,7 +16,7 @@ from pydantic import (
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
-from simfed.schema.distribution import Distribution, DrawnDuration, DrawnLoss, drawn_as
+from simfed.schema.distribution import RATE, Distribution, DrawnDuration, DrawnLoss, drawn_as
 from simfed.schema.fields import (
     BelowOne,
     Duration,
@@ -186,7 +186,7 @@ def _tell_trace_or_draw(value: Any) -> str:
 AccessRate = Annotated[
     Annotated[PositiveRate, Tag("rate[]")]
     | Annotated[TraceSpec, Tag("trace[]")]
-    | Annotated[Distribution, drawn_as("rate"), Tag("distribution[]")],
+    | Annotated[Distribution, drawn_as(RATE), Tag("distribution[]")],
     Discriminator(_tell_trace_or_draw),
 ]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from simfed.device.spec import AnyDevice, DeviceSpec
+from simfed.device.spec import DeviceSpec
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
-from simfed.ground.registry import Only, registry
+from simfed.ground.registry import Only
 from simfed.scenario.faults import Strike
-from simfed.scenario.options import OfKind
 from simfed.schema.distribution import Distribution
 from simfed.schema.fields import (
     Int,
@@ -23,18 +19,8 @@ from simfed.schema.fields import (
     PositiveDuration,
     PositiveInt,
 )
-from simfed.schema.section import OnlyWith, Section, short_for
-
-
-def read_short_form(value: Mapping[str, Plain], kind: str) -> dict[str, Plain]:
-    """`{NAME: 2}` as `{kind: NAME, first option: 2}`, where NAME is a registered part of a kind."""
-    if len(value) != 1 or "kind" in value:
-        return dict(value)
-    ((name, options),) = value.items()
-    if isinstance(options, Mapping) or name not in registry(kind):
-        return {"kind": name, **(options if isinstance(options, Mapping) else {})}
-    first = next(iter(inspect.signature(registry(kind).get(name)).parameters), "kind")
-    return {"kind": name, first: options}
+from simfed.schema.options import OfKind
+from simfed.schema.section import OnlyWith, Section
 
 
 class RuleChoice(OfKind):
@@ -42,16 +28,13 @@ class RuleChoice(OfKind):
     it; `{krum: 2}` is `{kind: krum, f: 2}`."""
 
     registry_kind: ClassVar[str] = "rule"
+    short = "kind"
+    names_first_option = True
 
     kind: Named("rule") = Field(default="mean", description="see `simfed list rules`")  # type: ignore[valid-type]
 
-    @classmethod
-    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
-        return read_short_form(value, cls.registry_kind)
-
 
 _MEAN = RuleChoice.model_validate({})
-AnyRule = Annotated[SerializeAsAny[RuleChoice], short_for("kind", RuleChoice | str)]
 
 
 class Staleness(Section):
@@ -159,7 +142,7 @@ class EdgeServers(_Mode):
     merges: PositiveInt = Field(
         default=1, description="of its own that each makes before it sends the cloud anything"
     )
-    device: AnyDevice | None = Field(
+    device: DeviceSpec | None = Field(
         default=None, description="of each; null: their work takes no time"
     )
     restarts: Strike | None = Field(
@@ -185,7 +168,7 @@ class Aggregation(_Mode):
     `asynchronous`: the same with every arrival. With `edge_servers`, these take the clients' place.
     """
 
-    rule: Annotated[AnyRule, OnlyWith("method", "averages", nothing=_MEAN)] = Field(
+    rule: Annotated[RuleChoice, OnlyWith("method", "averages", nothing=_MEAN)] = Field(
         default=_MEAN,
         description="what stands for the mean of uploads, see robustness",
     )

@@ -17,24 +17,24 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializeAsAny,
     Tag,
     model_validator,
 )
 
-from simfed.device.spec import AnyDevice
+from simfed.device.spec import DeviceSpec
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.faults import FaultsSpec
-from simfed.scenario.load import Overrides, apply_overrides, read_yaml, validate_as
+from simfed.scenario.load import Overrides, apply_overrides, read_yaml
 from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.schema.distribution import Devices, Distribution
 from simfed.schema.fields import FoundFile, Positive, PositiveInt, Seed, rename_texts
-from simfed.schema.section import Section, short_for
+from simfed.schema.section import Section
+from simfed.schema.sentences import validate_as
 
 APP: Literal["app"] = "app"
 """The one prototype of a run whose learning is not simfed's."""
@@ -75,6 +75,8 @@ class Computing(Section):
     two runs are equal.
     """
 
+    short = "kind"
+
     kind: Literal["metered", "work", "declared", "measured"] = Field(
         default="metered",
         description="counted work, measured laws, arithmetic over metrics, or host seconds",
@@ -97,9 +99,6 @@ class Computing(Section):
     )
 
 
-AnyComputing = Annotated[Computing, short_for("kind", Computing | str)]
-
-
 def _check_setting(value: Any) -> Any:
     if not isinstance(value, (str, bool, int, float)):
         raise InputError("a text, a number, true or false", got=value)
@@ -116,7 +115,7 @@ class FleetGroup(ClientGroup):
 
     count: PositiveInt = Field(default=1, description="nodes of this kind")
     prototype: Literal["app"] = Field(default=APP, description="nodes run the app")
-    device: AnyDevice = Field(description="processor; a name alone is its `profile`")
+    device: DeviceSpec = Field(description="processor; a name alone is its `profile`")
     link: LinkSpec = Field(default=LinkSpec(), description="access link; omitted: unlimited")
     devices: Devices | None = Field(default=None, description="a table whose rows are devices")
     availability: AvailabilityOf = Field(default="always", description="when nodes are there")
@@ -149,8 +148,8 @@ class FleetGroup(ClientGroup):
 class FleetServer(Section):
     """The server's processor, and how the app's work on it is charged; neither: it takes none."""
 
-    device: AnyDevice | None = Field(default=None, description="null: of speed 1, without noise")
-    computing: AnyComputing | None = Field(
+    device: DeviceSpec | None = Field(default=None, description="null: of speed 1, without noise")
+    computing: Computing | None = Field(
         default=None,
         description="of the server's own work, such as aggregation; null: metered with a device, "
         "else it takes no time",
@@ -189,6 +188,8 @@ class AppMetrics(Section):
 class App(Section):
     """The app itself, for files that say all of a run: the base of a study."""
 
+    short = "folder"
+
     folder: FoundFile = Field(description="of the Flower app, with its `pyproject.toml`")
     run_config: dict[str, Setting] = Field(
         default={}, description="in place of the app's own configuration, key by key"
@@ -203,8 +204,8 @@ class FleetFile(Section):
     client_order: Literal["grouped", "round-robin"] = Field(
         default="grouped", description="ids group by group, or taking turns"
     )
-    clients: tuple[SerializeAsAny[FleetGroup], ...] = Field(description="groups of equal nodes")
-    computing: AnyComputing | None = Field(
+    clients: tuple[FleetGroup, ...] = Field(description="groups of equal nodes")
+    computing: Computing | None = Field(
         default=None,
         description="how the time of the app's work on nodes is charged; null: by the work file in "
         "the app's folder, else metered",
@@ -213,7 +214,7 @@ class FleetFile(Section):
     server: FleetServer = Field(default=FleetServer(), description="the server's own time")
     faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
     metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
-    app: Annotated[App | None, short_for("folder", App | str | None)] = Field(
+    app: App | None = Field(
         default=None, description="what runs in a study; null: the command says it"
     )
 

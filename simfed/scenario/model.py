@@ -6,19 +6,17 @@ of them is a bug. A `Scenario` is frozen and complete: no other module has a def
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializeAsAny,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
-    create_model,
     field_validator,
     model_serializer,
     model_validator,
@@ -27,7 +25,7 @@ from pydantic import (
 from simfed.compress.choice import Choice, has_all_pairs, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
-from simfed.device.spec import AnyDevice, DeviceSpec
+from simfed.device.spec import DeviceSpec
 from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
@@ -36,12 +34,11 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
 from simfed.net.spec import LinkSpec, NetworkSpec
-from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice, read_short_form
+from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice
 from simfed.scenario.dataset import DatasetSpec, Partition
 from simfed.scenario.faults import FaultsSpec
-from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import Plugins
-from simfed.scenario.policy import AnyPolicy, PolicySpec, Reward
+from simfed.scenario.policy import PolicySpec, Reward
 from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.privacy import Privacy
 from simfed.schema.distribution import Devices, Distribution, DrawnEntries, list_distributions
@@ -56,13 +53,13 @@ from simfed.schema.fields import (
     Seed,
     Strategy,
 )
+from simfed.schema.options import OfKind
 from simfed.schema.section import (
     OnlyWith,
     Section,
     drop_unused,
     find_misplaced,
     make_error_detail,
-    short_for,
 )
 
 __all__ = [
@@ -145,11 +142,9 @@ class MethodChoice(OfKind):
     """What clients and server do: a kind, and the options of that kind beside it."""
 
     registry_kind: ClassVar[str] = "method"
+    short = "kind"
 
     kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
-
-
-AnyMethod = Annotated[SerializeAsAny[MethodChoice], short_for("kind", MethodChoice | str)]
 
 
 class Compression(Section):
@@ -266,18 +261,11 @@ def _read_switch(value: Any) -> Any:
 _DISTILS = OnlyWith("method", "safeguarded")
 
 
-def read_short_kind(value: Any) -> Any:
-    """`as-sent` is `{kind: as-sent}`, `{damped: 0.5}` is `{kind: damped, factor: 0.5}`."""
-    if isinstance(value, str):
-        return {"kind": value}
-    short = {"damped": "factor", "running-median": "window"}
-    if isinstance(value, Mapping) and len(value) == 1 and (kind := next(iter(value))) in short:
-        return {"kind": kind, short[kind]: value[kind]}
-    return value
-
-
 class ResidualsSpec(Section):
     """What becomes of residuals when a round is undone."""
+
+    short = "kind"
+    short_option = "damped", "factor"
 
     kind: Literal["restored", "as-sent", "damped"] = Field(
         default="restored",
@@ -290,6 +278,9 @@ class ResidualsSpec(Section):
 
 class Reference(Section):
     """What a round's KD loss is compared with."""
+
+    short = "kind"
+    short_option = "running-median", "window"
 
     kind: Literal["last-accepted", "running-median"] = Field(
         default="last-accepted", description="of the last accepted round, or of several"
@@ -308,22 +299,12 @@ class SafeguardSpec(Section):
         BeforeValidator(_read_switch, json_schema_input_type=Rollback | bool | None),
         _DISTILS,
     ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
-    residuals: Annotated[
-        SerializeAsAny[ResidualsSpec],
-        BeforeValidator(
-            read_short_kind, json_schema_input_type=ResidualsSpec | Literal["restored", "as-sent"]
-        ),
-        Only("rollback"),
-    ] = Field(
+    residuals: Annotated[ResidualsSpec, Only("rollback")] = Field(
         default=ResidualsSpec(), description="`restored`, `as-sent` (models alone), `{damped: 0.5}`"
     )
-    reference: Annotated[
-        SerializeAsAny[Reference],
-        BeforeValidator(
-            read_short_kind, json_schema_input_type=Reference | Literal["last-accepted"]
-        ),
-        Only("rollback"),
-    ] = Field(default=Reference(), description="`last-accepted` or `{running-median: 5}`")
+    reference: Annotated[Reference, Only("rollback")] = Field(
+        default=Reference(), description="`last-accepted` or `{running-median: 5}`"
+    )
     forces: Annotated[Literal["top-k", "dense", "none"], Only("rollback")] = Field(
         default="top-k", description="what everybody plays in the round after"
     )
@@ -339,6 +320,7 @@ class SelectionChoice(OfKind):
     it."""
 
     registry_kind: ClassVar[str] = "selection"
+    short = "kind"
 
     kind: Named("selection") = Field(default="uniform", description="see `simfed list selections`")  # type: ignore[valid-type]
 
@@ -346,9 +328,6 @@ class SelectionChoice(OfKind):
     def needs_losses(self) -> bool:
         """Whether it looks at clients' own losses."""
         return bool(getattr(registry("selection").get(self.kind), "needs_losses", False))
-
-
-AnySelection = Annotated[SerializeAsAny[SelectionChoice], short_for("kind", SelectionChoice | str)]
 
 
 class ParticipationSpec(Section):
@@ -362,7 +341,7 @@ class ParticipationSpec(Section):
             beside="aggregation.edge_servers",
         ),
     ] = Field(default=None, description="chosen anew each round; everybody if omitted")
-    selection: Annotated[AnySelection, Only("clients_per_round")] = Field(
+    selection: Annotated[SelectionChoice, Only("clients_per_round")] = Field(
         default=SelectionChoice.model_validate({"kind": "uniform"}),
         description="how they are chosen, see fleets",
     )
@@ -371,7 +350,7 @@ class ParticipationSpec(Section):
 class ServerSpec(Section):
     """The server's processor; null: its work takes no simulated time."""
 
-    device: AnyDevice | None = Field(default=None, description="null: the server takes no time")
+    device: DeviceSpec | None = Field(default=None, description="null: the server takes no time")
 
     @field_validator("device")
     @classmethod
@@ -446,31 +425,19 @@ class Overlap(Section):
     chunks: PositiveInt = Field(description="slices")
 
 
-class _AttackChoice(OfKind):
+class AttackChoice(OfKind):
     """How clients are hostile: a kind, and its options beside it; `{sign-flip: 3, from: 10}` is
     `{kind: sign-flip, scale: 3, from: 10}`."""
 
     registry_kind: ClassVar[str] = "attack"
+    short = "kind"
+    names_first_option = True
 
     kind: Named("attack") = Field(description="see `simfed list attacks`")  # type: ignore[valid-type]
-
-    @classmethod
-    def read(cls, value: Mapping[str, Plain]) -> dict[str, Plain]:
-        begins = {key: option for key, option in value.items() if key == "from"}
-        others = {key: option for key, option in value.items() if key != "from"}
-        return {**read_short_form(others, cls.registry_kind), **begins}
-
-
-if TYPE_CHECKING:
-    AttackChoice = _AttackChoice
-else:  # `from` is no name that a class could write down
-    AttackChoice = create_model(
-        "AttackChoice",
-        __base__=_AttackChoice,
-        __doc__=_AttackChoice.__doc__,
-        **{"from": (PositiveInt, Field(default=1, description="first round in which they are"))},
-    )
-AnyAttack = Annotated[SerializeAsAny[AttackChoice], short_for("kind", AttackChoice | str)]
+    # no name that Python would let stand here
+    __annotations__["from"] = Annotated[
+        PositiveInt, Field(default=1, description="first round in which they are")
+    ]
 
 
 class ClientGroup(Section):
@@ -478,7 +445,7 @@ class ClientGroup(Section):
 
     count: PositiveInt = Field(default=1, description="clients of this kind")
     prototype: str = Field(description="a key of `prototypes`")
-    device: AnyDevice = Field(description="processor; a name alone is its `profile`")
+    device: DeviceSpec = Field(description="processor; a name alone is its `profile`")
     link: LinkSpec = Field(
         default=LinkSpec(), description="access link; omitted: unlimited, with a warning"
     )
@@ -488,8 +455,8 @@ class ClientGroup(Section):
     )
     availability: AvailabilityOf = Field(default="always", description="when clients are there")
     failure: Failure = Field(default=Failure(), description="of participations, per phase")
-    policy: AnyPolicy | None = Field(default=None, description="in place of the scenario's policy")
-    attack: Annotated[AnyAttack | None, OnlyWith("method", "averages")] = Field(
+    policy: PolicySpec | None = Field(default=None, description="in place of the scenario's policy")
+    attack: Annotated[AttackChoice | None, OnlyWith("method", "averages")] = Field(
         default=None, description="how its clients are hostile, see robustness; null: they are not"
     )
     overlap: Overlap | None = Field(
@@ -527,7 +494,7 @@ class Scenario(Section):
 
     name: str = Field(description="of runs/NAME, and in reports")
     seed: Seed = Field(default=0, description="of everything random")
-    method: AnyMethod = Field(
+    method: MethodChoice = Field(
         default=MethodChoice.model_validate({"kind": "fedkd"}),
         description="what clients and server do, see methods",
     )
@@ -540,7 +507,7 @@ class Scenario(Section):
     clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
-    policy: AnyPolicy = Field(
+    policy: PolicySpec = Field(
         default=PolicySpec.model_validate({}), description="who chooses the strategy"
     )
     distillation: Annotated[Distillation, _DISTILS] = Field(

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from simfed.ground.plain import Plain
 from simfed.schema.fields import FoundFile
-from simfed.schema.section import Section, short_for
+from simfed.schema.section import Section
 
 __all__ = ["PluginSpec", "Plugins"]
 
@@ -18,6 +18,8 @@ class PluginSpec(Section):
 
     A run keeps a copy of it.
     """
+
+    short = "file"
 
     file: FoundFile = Field(description="of Python code, or a folder with `__init__.py`")
     origin: str | None = Field(
@@ -36,7 +38,7 @@ def _wrap_in_list(value: Plain) -> Plain:
 
 
 Plugins = Annotated[
-    tuple[Annotated[PluginSpec, short_for("file", PluginSpec)], ...],
+    tuple[PluginSpec, ...],
     BeforeValidator(_wrap_in_list, json_schema_input_type=list[str | PluginSpec] | str),
 ]
 """Code that registers parts; see `simfed.scenario.load.import_plugins`."""

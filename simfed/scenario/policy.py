@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field, field_validator
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only, registry
-from simfed.scenario.options import OfKind
 from simfed.schema.fields import FoundFile, Named, NonNegative, Number, PositiveInt
+from simfed.schema.options import OfKind
 from simfed.schema.section import OnlyWith, Section
 
 
@@ -125,6 +125,3 @@ class PolicySpec(OfKind):
                 raise
         except (TypeError, ValueError):
             pass  # about these arms, perhaps; asked again with those of the scenario
-
-
-AnyPolicy = SerializeAsAny[PolicySpec]

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializeAsAny,
     Tag,
-    create_model,
     model_validator,
 )
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
-from simfed.scenario.options import OfKind
 from simfed.schema.distribution import DrawnStay
 from simfed.schema.fields import FoundFile, Fraction, Named, Number, PositiveDuration
+from simfed.schema.options import OfKind
 from simfed.schema.section import Section
 
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
@@ -64,7 +62,7 @@ class MarkovSpec(Section):
     off: DrawnStay = Field(description="mean absence")
 
 
-class _Daily(Section):
+class Daily(Section):
     """There from one time of day to another, which may be on the next day.
 
     Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn from the run's
@@ -74,30 +72,18 @@ class _Daily(Section):
     zones: tuple[Zone, ...] = Field(
         default=(0.0,), min_length=1, description="hours ahead of UTC; each client lives in one"
     )
+    # no name that Python would let stand here
+    __annotations__["from"] = Annotated[
+        TimeOfDay, Field(description="when clients come, in their local time")
+    ]
+    to: TimeOfDay = Field(description="when they go")
 
     @model_validator(mode="after")
-    def _check_times(self) -> _Daily:
-        if (
-            parse_time_of_day_s(getattr(self, "from")) % 86_400
-            == parse_time_of_day_s(self.to) % 86_400
-        ):
+    def _check_times(self) -> Daily:
+        times = (getattr(self, "from"), self.to)
+        if len({parse_time_of_day_s(text) % 86_400 for text in times}) == 1:
             raise InputError("two different times of day", where="to", got=self.to)
         return self
-
-    if TYPE_CHECKING:
-        to: str
-
-
-# `from` is no name that a class could write down
-Daily = create_model(
-    "Daily",
-    __base__=_Daily,
-    __doc__=_Daily.__doc__,
-    **{
-        "from": (TimeOfDay, Field(description="when clients come, in their local time")),
-        "to": (TimeOfDay, Field(description="when they go")),
-    },  # type: ignore[call-overload]
-)
 
 
 class PresenceSpec(Section):
@@ -119,7 +105,7 @@ class PresenceSpec(Section):
         ),
     )
     markov: MarkovSpec | None = Field(default=None, description="mean stays on and off")
-    daily: Daily | None = Field(default=None, description="by the time of day")  # type: ignore[valid-type]
+    daily: Daily | None = Field(default=None, description="by the time of day")
 
     @model_validator(mode="after")
     def _check_kind(self) -> PresenceSpec:
@@ -157,7 +143,7 @@ def _check_word(value: Any) -> Any:
 AvailabilityOf = Annotated[
     Annotated[Literal["always"], Tag("always[]")]
     | Annotated[PresenceSpec, Tag("presence[]")]
-    | Annotated[SerializeAsAny[OwnPresence], Tag("kind[]")],
+    | Annotated[OwnPresence, Tag("kind[]")],
     Discriminator(_choose_tag),
     BeforeValidator(_check_word),
 ]

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from simfed.ground.errors import InputError
-from simfed.schema.fields import Fraction, Positive, WithinOne, check_number
+from simfed.schema.fields import Fraction, Positive, WithinOne
+from simfed.schema.quantity import Quantity
 from simfed.schema.section import Section
 
 MOST_NOISE = 1e4
@@ -18,21 +19,8 @@ MOST_NOISE = 1e4
 _LEAST_NOISE = 1e-3
 """Below it ε is in the millions, and soon no number."""
 
-NoiseMultiplier = Annotated[
-    float,
-    BeforeValidator(
-        check_number(
-            f"a number from {_LEAST_NOISE:g} to {MOST_NOISE:g}",
-            lambda x: _LEAST_NOISE <= x <= MOST_NOISE,
-        )
-    ),
-]
-CountNoise = Annotated[
-    float,
-    BeforeValidator(
-        check_number(f"a number of at least {_LEAST_NOISE:g}", lambda x: x >= _LEAST_NOISE)
-    ),
-]
+NoiseMultiplier = Annotated[float, Quantity(ge=_LEAST_NOISE, le=MOST_NOISE)]
+CountNoise = Annotated[float, Quantity(ge=_LEAST_NOISE)]
 
 _DELTA = 1e-5
 

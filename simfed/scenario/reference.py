@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
 from typing import Any
+
+from pydantic import BaseModel
 
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.scenario.model import Scenario
-from simfed.scenario.options import OfKind
+from simfed.schema.options import OfKind, list_choices
+from simfed.schema.section import Section, describe_mark
 
 
 def build_scenario_schema() -> dict[str, Plain]:
@@ -19,17 +22,27 @@ def build_scenario_schema() -> dict[str, Plain]:
         "type": "string",
         "description": "another scenario file that this one builds on",
     }
-    for declared in _find_choices(OfKind):
-        if declared.__name__ in document["$defs"]:
-            _add_kinds(document["$defs"], declared)
+    for choice in list_choices():
+        if choice.__name__ in document["$defs"]:
+            _add_kinds(document["$defs"], choice)
+    _allow_texts(document, _list_short(Section))
     return document
 
 
-def _find_choices(base: type[OfKind]) -> Iterator[type[OfKind]]:
-    for declared in base.__subclasses__():
-        if declared.part is None:
-            yield declared
-            yield from _find_choices(declared)
+def _list_short(section: type[BaseModel]) -> set[str]:
+    """Return the names of the sections for which a text may stand."""
+    below = (name for inner in section.__subclasses__() for name in _list_short(inner))
+    return {*below, *([section.__name__] if getattr(section, "short", "") else [])}
+
+
+def _allow_texts(node: Any, short: set[str]) -> None:
+    """Allow a text wherever one of these sections may stand."""
+    for inner in (
+        node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    ):
+        _allow_texts(inner, short)
+    if isinstance(node, dict) and str(node.get("$ref")).rpartition("/")[2] in short:
+        node["anyOf"] = [{"$ref": node.pop("$ref")}, {"type": "string"}]
 
 
 def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
@@ -39,18 +52,23 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
     shared["unevaluatedProperties"] = False
     shared["allOf"] = []
     for kind in registry(declared.registry_kind).names():
-        model = declared.of(kind)
-        schema = model.model_json_schema()
-        parts |= {name: part for name, part in schema.get("$defs", {}).items() if name not in parts}
-        options = {key: schema["properties"][key] for key in model.own_keys()}
-        parts[f"{declared.__name__}.{kind}"] = {
-            "type": "object",
-            "description": (schema.get("description") or "").split("\n")[0],
-            "properties": options,
-            "required": [key for key in schema.get("required", ()) if key in options],
-            "dependentSchemas": schema.get("dependentSchemas", {}),
-            **({"additionalProperties": True} if schema.get("additionalProperties") else {}),
-        }
+        known = declared.list_options(kind)
+        options: dict[str, Any] = {"type": "object", "properties": {}}
+        for key, field in known.fields.items():
+            schema = known.adapters[key].json_schema()
+            parts |= schema.pop("$defs", {})
+            said = {"default": field.default, "description": field.description}
+            if field.is_required() or field.description is None:
+                del said["default" if field.is_required() else "description"]
+            options["properties"][key] = {**schema, **said}
+        for key, only in known.marks:
+            describe_mark(options, key, only, known.fields)
+        about = (inspect.getdoc(registry(declared.registry_kind).get(kind)) or "").split("\n")[0]
+        options["description"] = about
+        options["required"] = [key for key, field in known.fields.items() if field.is_required()]
+        if known.open_ended:
+            options["additionalProperties"] = True
+        parts[f"{declared.__name__}.{kind}"] = options
         asked: dict[str, Any] = {"properties": {"kind": {"const": kind}}}
         if kind != shared["properties"]["kind"].get("default"):
             asked["required"] = ["kind"]

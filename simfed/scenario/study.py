@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,11 +16,12 @@ from simfed.scenario.load import (
     apply_overrides,
     import_plugins,
     read_yaml,
-    validate_as,
 )
 from simfed.scenario.plugins import Plugins
-from simfed.schema.fields import File, Fraction, Positive, Seed
+from simfed.schema.fields import File, Seed
+from simfed.schema.quantity import Quantity
 from simfed.schema.section import Section
+from simfed.schema.sentences import validate_as
 
 
 def _read_axis(value: Any) -> Any:
@@ -50,20 +49,6 @@ def _read_points(value: Any) -> Any:
     return value
 
 
-def _bounded(allowed: str, low: float, high: float, least: float | None = None) -> BeforeValidator:
-    """Numbers between two bounds, which are none of them; `least` is one as well."""
-
-    def validate(value: Any) -> float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or (not low < value < high and value != least):
-            raise InputError(allowed, got=value)
-        with contextlib.suppress(OverflowError):
-            return float(value)
-        raise InputError(allowed, got=value)
-
-    return BeforeValidator(validate)
-
-
 def _read_label(value: Any) -> Any:
     """A number of an axis is named by what it reads."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -77,10 +62,10 @@ Axis = Annotated[
 Axes = Annotated[dict[str, Axis], BeforeValidator(_check_axes)]
 Points = Annotated[Values, BeforeValidator(_read_points, json_schema_input_type=list[Any])]
 Threshold = Annotated[
-    Positive, _bounded("an accuracy above 0 and below 1, or another measure above 0", 0, math.inf)
+    float, Quantity(gt=0, said="an accuracy above 0 and below 1, or another measure above 0")
 ]
-Ratio = Annotated[float, _bounded("a ratio of at least 1, such as 1.05", 1, math.inf, least=1)]
-Confidence = Annotated[Fraction, _bounded("a confidence above 0 and below 1", 0, 1)]
+Ratio = Annotated[float, Quantity(ge=1, said="a ratio of at least 1, such as 1.05")]
+Confidence = Annotated[float, Quantity(gt=0, lt=1, said="a confidence above 0 and below 1")]
 
 
 class Compare(Section):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -24,8 +22,6 @@ from pydantic import (
 )
 
 from simfed.ground import distributions as laws
-from simfed.ground import units
-from simfed.ground.arrays import Bools, Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError, listed
 from simfed.ground.registry import Only
@@ -37,96 +33,24 @@ from simfed.schema.fields import (
     NonNegative,
     Positive,
     PositiveDuration,
+    PositiveRate,
 )
+from simfed.schema.places import format_way, list_sections
+from simfed.schema.quantity import Quantity
 from simfed.schema.section import Section
 
 
-@dataclass(frozen=True)
-class FieldQuantity:
-    """What a field's values must be, and how they are written."""
-
-    allowed: str
-    """In an error: `a rate above 0 such as 20 Mbps`."""
-    parse: Callable[[object], float]
-    """A value as written → base units. Raises: `InputError`."""
-    strict: bool = True
-    """0 itself is no value."""
-    below: float = math.inf
-    """Values are below this."""
-    whole: bool = False
-    """Draws are rounded to the nearest whole number, at least 1."""
-    format: Callable[[float], str] = "{:.4g}".format
-    """For people."""
-    has_unit: bool = False
-
-    def unit(self, text: str | None) -> float:
-        """What 1 in a table's column stands for, in base units.
-
-        Raises: `InputError` where a unit is missing, wrong or not wanted.
-        """
-        if not self.has_unit:
-            if text is not None:
-                raise InputError("no unit: this is a plain number", where="unit", got=text)
-            return 1.0
-        if text is None:
-            raise InputError(
-                "one such as unit: Mbps", problem="the key 'unit' is missing beside column"
-            )
-        try:
-            return self.parse(f"1 {text}")
-        except InputError:
-            raise InputError(f"the unit of {self.allowed}", where="unit", got=text) from None
-
-    def holds(self, values: Floats) -> Bools:
-        """Which of `values` the field may have."""
-        least = values > 0 if self.strict else values >= 0
-        return np.logical_and(least, values < self.below)
-
-    def check(self, law: Law) -> None:
-        """Raises: `InputError` if a value that the law may give is none of this quantity."""
-        low_is_fine = law.low > 0 or (law.low == 0 and not (self.strict and law.attains_low))
-        if not low_is_fine:
-            raise InputError(f"only values that are {self.allowed}", got=f"down to {law.low:g}")
-        if law.high >= self.below < math.inf:
-            hint = None if law.high < math.inf else "the key `high` bounds it"
-            raise InputError(
-                f"only values that are {self.allowed}", got=f"up to {law.high:g}", hint=hint
-            )
+def _find_quantity(kind: Any) -> Quantity:
+    """Return the quantity that the type of a key is annotated with."""
+    return next(mark for mark in kind.__metadata__ if isinstance(mark, Quantity))
 
 
-def _read_number(value: object) -> float:
-    number = units.read_number(value)
-    if math.isnan(number):
-        raise InputError("a number without a unit", got=value)
-    return number
-
-
-QUANTITIES: dict[str, FieldQuantity] = {
-    "number": FieldQuantity("a number above 0", _read_number),
-    "loss": FieldQuantity("a number from 0 to below 1", _read_number, strict=False, below=1.0),
-    "entries": FieldQuantity(
-        "a number of entries, at least 1", _read_number, whole=True, format="{:,.0f}".format
-    ),
-    "rate": FieldQuantity(
-        "a rate above 0 such as 20 Mbps",
-        units.parse_rate,
-        format=units.format_rate,
-        has_unit=True,
-    ),
-    "stay": FieldQuantity(
-        "a duration above 0 such as 2 h",
-        units.parse_duration,
-        format=units.format_duration,
-        has_unit=True,
-    ),
-    "duration": FieldQuantity(
-        "a duration with its unit such as 20 ms",
-        units.parse_duration,
-        strict=False,
-        format=units.format_duration,
-        has_unit=True,
-    ),
-}
+SPEED = _find_quantity(Positive)
+LOSS = _find_quantity(BelowOne)
+LATENCY = _find_quantity(Duration)
+STAY = _find_quantity(PositiveDuration)
+RATE = _find_quantity(PositiveRate)
+KEPT_ENTRIES = Quantity(gt=0, rounded=True, said="a number of entries, at least 1")
 
 
 def _check_amount(value: Any) -> Any:
@@ -228,18 +152,18 @@ class Distribution(_Brief):
             raise InputError(f"one of {listed(KINDS)}", got=kinds)
         return self
 
-    def law(self, quantity: FieldQuantity) -> Law | None:
+    def law(self, quantity: Quantity) -> Law | None:
         """The law in base units; None for a column.
 
         Raises: `InputError` for parameters that make no distribution of this quantity.
         """
         if self.column is not None:
-            quantity.unit(self.unit)
+            quantity.read_unit(self.unit)
             return None
         kind = next(kind for kind in KINDS if getattr(self, kind) is not None)
         try:
             law = _LAWS[kind](getattr(self, kind), quantity)
-            quantity.check(law)
+            quantity.check_law(law)
         except InputError as error:
             where = ".".join(filter(None, (kind, error.where)))
             raise error.changed(where=where) from None
@@ -249,28 +173,28 @@ class Distribution(_Brief):
 KINDS = ("lognormal", "uniform", "normal", "choice", "column")
 
 
-def _lognormal(part: LognormalSpec, quantity: FieldQuantity) -> Law:
+def _lognormal(part: LognormalSpec, quantity: Quantity) -> Law:
     low, high = _read_bounds(part, quantity)
     if part.mean is not None:
         return laws.Lognormal.of_mean(_read_value(part, "mean", quantity), part.cv, low, high)
     return laws.Lognormal(_read_value(part, "median", quantity), part.cv, low, high)
 
 
-def _uniform(part: UniformBetween, quantity: FieldQuantity) -> Law:
+def _uniform(part: UniformBetween, quantity: Quantity) -> Law:
     return laws.UniformLaw(*_read_bounds(part, quantity))
 
 
-def _normal(part: NormalSpec, quantity: FieldQuantity) -> Law:
+def _normal(part: NormalSpec, quantity: Quantity) -> Law:
     mean, sd = _read_value(part, "mean", quantity), _read_value(part, "sd", quantity)
     return laws.Normal(mean, sd, *_read_bounds(part, quantity))
 
 
-def _choice(part: ChoiceSpec, quantity: FieldQuantity) -> Law:
+def _choice(part: ChoiceSpec, quantity: Quantity) -> Law:
     values = tuple(_parse_value(value, "values", quantity) for value in part.values)
     return laws.Discrete(values, part.weights or ())
 
 
-_LAWS: dict[str, Callable[[Any, FieldQuantity], Law]] = {
+_LAWS: dict[str, Callable[[Any, Quantity], Law]] = {
     "lognormal": _lognormal,
     "uniform": _uniform,
     "normal": _normal,
@@ -278,16 +202,16 @@ _LAWS: dict[str, Callable[[Any, FieldQuantity], Law]] = {
 }
 
 
-def _read_bounds(part: Any, quantity: FieldQuantity) -> tuple[float, float]:
+def _read_bounds(part: Any, quantity: Quantity) -> tuple[float, float]:
     low = 0.0 if part.low is None else _read_value(part, "low", quantity)
     return low, math.inf if part.high is None else _read_value(part, "high", quantity)
 
 
-def _read_value(part: Any, key: str, quantity: FieldQuantity) -> float:
+def _read_value(part: Any, key: str, quantity: Quantity) -> float:
     return _parse_value(getattr(part, key), key, quantity)
 
 
-def _parse_value(written: object, key: str, quantity: FieldQuantity) -> float:
+def _parse_value(written: object, key: str, quantity: Quantity) -> float:
     try:
         value = quantity.parse(written)
     except InputError as error:
@@ -297,12 +221,12 @@ def _parse_value(written: object, key: str, quantity: FieldQuantity) -> float:
     return value
 
 
-def drawn_as(quantity: str) -> AfterValidator:
-    """Checks that a distribution is one of this quantity, see `QUANTITIES`."""
+def drawn_as(quantity: Quantity) -> AfterValidator:
+    """Return a check that a distribution is one of this quantity."""
 
     def check(value: Any) -> Any:
         if isinstance(value, Distribution):
-            value.law(QUANTITIES[quantity])
+            value.law(quantity)
         return value
 
     return AfterValidator(check)
@@ -318,21 +242,18 @@ _Drawn = Annotated[
     Annotated[T, Tag("value[]")] | Annotated[Distribution, Tag("distribution[]")],
     Discriminator(_tell_distribution),
 ]
-DrawnNumber = Annotated[_Drawn[Positive], drawn_as("number")]
-DrawnLoss = Annotated[_Drawn[BelowOne], drawn_as("loss")]
-DrawnDuration = Annotated[_Drawn[Duration], drawn_as("duration")]
-DrawnStay = Annotated[_Drawn[PositiveDuration], drawn_as("stay")]
-DrawnEntries = Annotated[_Drawn[Entries], drawn_as("entries")]
+DrawnNumber = Annotated[_Drawn[Positive], drawn_as(SPEED)]
+DrawnLoss = Annotated[_Drawn[BelowOne], drawn_as(LOSS)]
+DrawnDuration = Annotated[_Drawn[Duration], drawn_as(LATENCY)]
+DrawnStay = Annotated[_Drawn[PositiveDuration], drawn_as(STAY)]
+DrawnEntries = Annotated[_Drawn[Entries], drawn_as(KEPT_ENTRIES)]
 
 
-def list_distributions(part: Section, path: str = "") -> Iterator[tuple[str, Distribution]]:
-    """Every distribution in a part of a scenario, with its key path."""
-    for name in type(part).model_fields:
-        value, where = getattr(part, name), f"{path}.{name}".lstrip(".")
-        if isinstance(value, Distribution):
-            yield where, value
-        elif isinstance(value, Section):
-            yield from list_distributions(value, where)
+def list_distributions(part: Section) -> Iterator[tuple[str, Distribution]]:
+    """Yield every distribution in a part of a scenario, with its key path."""
+    for where, section in list_sections(part):
+        if isinstance(section, Distribution):
+            yield format_way(where), section
 
 
 class Devices(Section):

@@ -9,15 +9,14 @@ refused, and a new one needs no check of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -25,20 +24,13 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, format_value, registry
-
-
-def short_for(key: str, accepts: object) -> BeforeValidator:
-    """A text alone stands for a mapping with this one key; `accepts`: the JSON Schema's type."""
-
-    def validate(value: object) -> object:
-        return {key: value} if isinstance(value, str) else value
-
-    return BeforeValidator(validate, json_schema_input_type=accepts)
+from simfed.schema.places import Step, list_sections
 
 
 @dataclass(frozen=True)
@@ -95,10 +87,30 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
+    short: ClassVar[str] = ""
+    """The key for which a text alone stands; empty: none."""
+
+    short_option: ClassVar[tuple[str, str] | None] = None
+    """`("damped", "factor")`: `{damped: 0.5}` is short for `{kind: damped, factor: 0.5}`."""
+
+    @classmethod
+    def expand(cls, value: Any) -> Any:
+        """Return what is written short as the mapping that it stands for, all else as it is.
+
+        Validation, `--set` and the axes of a study read short forms by this.
+        """
+        if cls.short and isinstance(value, str):
+            return {cls.short: value}
+        if cls.short_option and isinstance(value, Mapping) and [*value] == [cls.short_option[0]]:
+            kind, option = cls.short_option
+            return {"kind": kind, option: value[kind]}
+        return value
+
     @model_validator(mode="before")
     @classmethod
-    def _drop_nulls(cls, value: Any) -> Any:
+    def _read_short_form(cls, value: Any) -> Any:
         """Null stands for a key that is not given: so a file can take back what it extends."""
+        value = cls.expand(value)
         if not isinstance(value, Mapping):
             return value
         nulls = [
@@ -108,22 +120,29 @@ class Section(BaseModel):
         ]
         return {key: value[key] for key in value if key not in nulls} if nulls else value
 
+    def list_marks(self) -> Iterable[tuple[str, Mark]]:
+        """Return the keys that say something only sometimes."""
+        return list_marked_keys(type(self))
+
     @model_validator(mode="after")
-    def _check_marked_keys(self, info: ValidationInfo) -> Section:
-        problems = [
-            make_error_detail(error, (), None)
-            for name, only in list_marked_keys(type(self))
-            if not only.from_the_top
-            and (error := _find_misuse(self, name, only, self, info.context))
-        ]
+    def check_marks(self, info: ValidationInfo) -> Section:
+        problems = self.find_misuses(info.context)
         if problems:
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
+    def find_misuses(self, context: Context) -> list[InitErrorDetails]:
+        """Return an error for each key that has no effect beside the others, or is missing."""
+        return [
+            make_error_detail(error, (), None)
+            for name, only in self.list_marks()
+            if not only.from_the_top and (error := _find_misuse(self, name, only, self, context))
+        ]
+
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain: dict[str, Any] = dump(self)
-        for name, only in list_marked_keys(type(self)):
+        for name, only in self.list_marks():
             if not only.from_the_top and name in plain and not only.holds(self):
                 del plain[name]
         return plain
@@ -132,16 +151,23 @@ class Section(BaseModel):
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
         for name, only in list_marked_keys(cls):
-            node = schema["properties"][name]
-            node["description"] = f"{node.get('description', '')} (only with {only})".strip()
-            if isinstance(only, Only) and not only.from_the_top:
-                other: dict[str, Any] = {"properties": {only.key: {"enum": [*only.values]}}}
-                if not only.values:
-                    other = {"required": [only.key]}
-                elif cls.model_fields[only.key].default not in only.values:
-                    other["required"] = [only.key]
-                schema.setdefault("dependentSchemas", {})[name] = other
+            describe_mark(schema, name, only, cls.model_fields)
         return schema
+
+
+def describe_mark(
+    schema: dict[str, Any], name: str, only: Mark, fields: Mapping[str, FieldInfo]
+) -> None:
+    """Say in the JSON Schema of a mapping beside what one of its keys may stand."""
+    node = schema["properties"][name]
+    node["description"] = f"{node.get('description', '')} (only with {only})".strip()
+    if isinstance(only, Only) and not only.from_the_top:
+        other: dict[str, Any] = {"properties": {only.key: {"enum": [*only.values]}}}
+        if not only.values:
+            other = {"required": [only.key]}
+        elif fields[only.key].default not in only.values:
+            other["required"] = [only.key]
+        schema.setdefault("dependentSchemas", {})[name] = other
 
 
 @functools.cache
@@ -203,10 +229,10 @@ def _find_misuse(
         return None
     if isinstance(only, OnlyWith) and getattr(section, name) == only.nothing:
         return None
-    return _make_refusal(name, only, decides, type(section))
+    return _make_refusal(name, only, decides, section)
 
 
-def _make_refusal(name: str, only: Mark, decides: Section, mapping: type[Section]) -> InputError:
+def _make_refusal(name: str, only: Mark, decides: Section, section: Section) -> InputError:
     """The error for a key that has no effect beside the others."""
     belongs = f"{name} belongs to {only}"
     if isinstance(only, OnlyWith):
@@ -217,7 +243,7 @@ def _make_refusal(name: str, only: Mark, decides: Section, mapping: type[Section
         return InputError(problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing")
     keys = [
         key
-        for key, mark in list_marked_keys(mapping)
+        for key, mark in section.list_marks()
         if isinstance(mark, Only) and mark.key == only.key and chosen in mark.values
     ]
     problem = f"{only.key} {format_value(chosen)} has no key {name!r}"
@@ -225,18 +251,11 @@ def _make_refusal(name: str, only: Mark, decides: Section, mapping: type[Section
 
 
 def list_scenario_marks(
-    part: object, where: tuple[int | str, ...] = ()
-) -> Iterator[tuple[tuple[int | str, ...], str, Mark, Section]]:
-    """Every marked key of a scenario on which the scenario as a whole decides."""
-    if isinstance(part, Section):
-        for name, only in list_marked_keys(type(part)):
+    scenario: Section,
+) -> Iterator[tuple[tuple[Step, ...], str, Mark, Section]]:
+    """Yield every marked key of a scenario on which the scenario as a whole decides."""
+    for where, section in list_sections(scenario):
+        assert isinstance(section, Section)
+        for name, only in section.list_marks():
             if only.from_the_top:
-                yield where, name, only, part
-        for name in type(part).model_fields:
-            yield from list_scenario_marks(getattr(part, name), (*where, name))
-    elif isinstance(part, Mapping):
-        for name, inner in part.items():
-            yield from list_scenario_marks(inner, (*where, name))
-    elif isinstance(part, tuple):
-        for at, inner in enumerate(part):
-            yield from list_scenario_marks(inner, (*where, at))
+                yield where, name, only, section

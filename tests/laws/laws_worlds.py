@@ -29,9 +29,9 @@ from simfed.scenario import dataset as data
 from simfed.scenario.faults import FaultsSpec, MessagesSpec
 from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
 from simfed.scenario.load import validate_scenario
-from simfed.scenario.options import OfKind
 from simfed.scenario.plugins import PluginSpec
 from simfed.schema import distribution as laws
+from simfed.schema.options import OfKind
 
 T = TypeVar("T")
 
@@ -466,9 +466,9 @@ class Drawing:
             return self.device()
         drawn = {} if into is None else into
         drawn |= fixed
-        if issubclass(section, OfKind) and section.part is None:
+        if _is_choice(section):
             drawn.setdefault("kind", self.kind(section))
-            section = section.of(drawn["kind"])
+            section = KindSection(section, drawn["kind"])
         rivals = _of_class(ONE_OF, section)
         if section is model.Training and self.top["dataset"].get("name") == "mnist-mini":
             only = "local_steps"  # an epoch takes too long
@@ -518,7 +518,7 @@ class Drawing:
         choices = list_choices(section, key)
         if callable(choices):
             return choices(self)
-        if key == "kind" and issubclass(section, OfKind):
+        if key == "kind" and hasattr(section, "registry_kind"):
             return self.kind(section)
         value = self.rng.choice(choices)
         if isinstance(value, list):  # what is in it may be a section
@@ -655,6 +655,21 @@ class Drawing:
 # ---- the schema ------------------------------------------------------------------------------
 
 
+class KindSection:
+    """A section of one kind: the keys of all kinds, and the options of its part."""
+
+    def __init__(self, choice: type[OfKind], kind: str) -> None:
+        options = choice.list_options(kind)
+        self.choice, self.kind, self.registry_kind = choice, kind, choice.registry_kind
+        self.__name__ = f"{choice.__name__}.{kind}"
+        self.model_fields = {**choice.model_fields, **options.fields}
+        self.marks = options.marks
+
+
+def _is_choice(section: Any) -> bool:
+    return isinstance(section, type) and issubclass(section, OfKind)
+
+
 def list_choices(section: type[BaseModel], key: str) -> Any:
     """What there is to choose from for a key, or the function that draws it; empty: nothing."""
     values = _look_up(VALUES, section, key)
@@ -684,11 +699,11 @@ def list_sections(section: type[BaseModel], seen: dict) -> dict[str, type[BaseMo
     if section.__name__ in seen:
         return seen
     seen[section.__name__] = section
-    if issubclass(section, OfKind) and section.part is None:
+    if _is_choice(section):
         parts = registry(section.registry_kind)
         for name in parts.names():
             if parts.origin(name) == "built in" or name in PLUGIN_PARTS:
-                list_sections(section.of(name), seen)
+                list_sections(KindSection(section, name), seen)
     for field in section.model_fields.values():
         for inner in _list_models(field.annotation):
             list_sections(inner, seen)
@@ -719,7 +734,8 @@ def list_undrawn() -> list[str]:
 
 def _marks(section: type[BaseModel], key: str) -> list:
     """What says where the key says something: `Only`, `OnlyWith`."""
-    return [x for x in section.model_fields[key].metadata if hasattr(x, "from_the_top")]
+    marks = [x for x in section.model_fields[key].metadata if hasattr(x, "from_the_top")]
+    return [*marks, *(mark for name, mark in getattr(section, "marks", ()) if name == key)]
 
 
 def list_stale() -> list[str]:
@@ -741,12 +757,13 @@ def _look_up(table: dict[str, Any], section: type[BaseModel], key: str) -> Any:
 
 def _places(section: type[BaseModel]) -> list[str]:
     """Its part's name, its registry's, its own and its bases'."""
-    part = section.__name__.partition(".")[2] if getattr(section, "part", None) else ""
-    names = [part, getattr(section, "registry_kind", "")]
-    return [*filter(None, names), *(base.__name__.lstrip("_") for base in section.__mro__)]
+    names = [getattr(section, "kind", ""), getattr(section, "registry_kind", "")]
+    bases = getattr(section, "choice", section).__mro__
+    return [*filter(None, names), *(base.__name__.lstrip("_") for base in bases)]
 
 
 def _of_class(table: dict, section: type) -> tuple[str, ...]:
+    section = getattr(section, "choice", section)
     return next((keys for one, keys in table.items() if issubclass(section, one)), ())
 
 

@@ -17,6 +17,7 @@ from simfed.experiment.checks import check
 from simfed.ground.errors import InputError, InputErrors
 from simfed.learn.data import Dataset, labels_in, load_data
 from simfed.learn.data.own import public_samples
+from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.load import apply_overrides, validate_scenario
 from simfed.testing import check_dataset
@@ -45,7 +46,7 @@ def scenario(**changes):
         "policy": {"kind": "uniform", "strategy": "dense"},
     }
     return validate_scenario(
-        apply_overrides(plain, changes.items()), source="layout.yaml", folder=Path()
+        apply_overrides(plain, changes.items(), Scenario), source="layout.yaml", folder=Path()
     )
 
 

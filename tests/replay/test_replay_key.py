@@ -21,7 +21,6 @@ from simfed.replay.key import (
 )
 from simfed.scenario.load import validate_scenario
 from simfed.scenario.plugins import PluginSpec
-from simfed.schema.section import list_marked_keys
 
 CLOCK = (
     "plugins",  # of which the parts in use count, by their code
@@ -94,10 +93,10 @@ def leaves(value, path=""):
     if isinstance(value, BaseModel):
         unused = {
             name
-            for name, only in list_marked_keys(type(value))
+            for name, only in value.list_marks()
             if not only.from_the_top and not only.holds(value)
         }
-        for name in (name for name in type(value).model_fields if name not in unused):
+        for name in {*type(value).model_fields, *(value.model_extra or ())} - unused:
             inner = getattr(value, name)
             for where, old, change in leaves(inner, f"{path}.{name}" if path else name):
                 yield where, old, lambda new, n=name, c=change: value.model_copy(update={n: c(new)})

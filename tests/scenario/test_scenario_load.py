@@ -312,6 +312,7 @@ def test_overrides():
     done = apply_overrides(
         data,
         {"clients[*].link.up": 5, "clients[1].device.speed": 2, "policy.c": 3}.items(),
+        Scenario,
     )
     assert done == {
         "clients": [

@@ -12,7 +12,6 @@ from simfed.net.spec import NetworkSpec
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.fleet_file import FleetFile, FleetGroup
 from simfed.scenario.load import apply_overrides, validate_scenario
-from simfed.scenario.options import OfKind
 from simfed.scenario.policy import PolicySpec
 from simfed.scenario.reference import build_scenario_schema
 from simfed.schema.section import OnlyWith, Section, list_marked_keys, list_scenario_marks
@@ -63,10 +62,9 @@ def load(overrides=None):
 def sections(section=Section):
     """Every mapping that a scenario, or a fleet, may hold."""
     for inner in section.__subclasses__():
-        if not (issubclass(inner, OfKind) and inner.part is not None):
-            if not inner.__name__.startswith("_"):  # what several have in common
-                yield inner
-            yield from sections(inner)
+        if not inner.__name__.startswith("_"):  # what several have in common
+            yield inner
+        yield from sections(inner)
 
 
 SCHEMA = build_scenario_schema()
@@ -221,9 +219,9 @@ def test_editors_refuse_the_same(tmp_path):
         {"aggregation": {"deadline": "5 s"}},
         {"network.tiers": [{"name": "edge"}]},
     ):
-        assert not check.is_valid(apply_overrides(right, wrong.items())), wrong
+        assert not check.is_valid(apply_overrides(right, wrong.items(), Scenario)), wrong
     assert check.is_valid(
-        apply_overrides(right, [("training.schedule", {"kind": "step", "every": 9})])
+        apply_overrides(right, [("training.schedule", {"kind": "step", "every": 9})], Scenario)
     )
 
 

@@ -14,6 +14,7 @@ from worlds import TINY
 
 from simfed.experiment.checks import check
 from simfed.ground.errors import InputError, InputErrors
+from simfed.scenario import Scenario
 from simfed.scenario.load import apply_overrides, validate_scenario
 
 EFFECTS = Path(__file__).parents[1] / "refusals" / "effects.txt"
@@ -143,7 +144,7 @@ def test_every_key_is_refused_excused_or_has_an_effect():
 
 def said_of(overrides):
     """What is said of a scenario, however late; empty: nothing."""
-    data = apply_overrides(TINY, overrides.items())
+    data = apply_overrides(TINY, overrides.items(), Scenario)
     try:
         check(validate_scenario(data, source="x.yaml", folder=Path()), time_only=True)
     except InputErrors as errors:

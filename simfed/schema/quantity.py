@@ -1,0 +1,178 @@
+"""Numbers of files: within which bounds, in which unit, and the sentence about any other value.
+
+A `Quantity` stands in the annotation of a key. Its bounds are pydantic's own, so that the JSON
+Schema has them. A value that is drawn per client is one of the same quantity, whether by a law or
+from a column of a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from simfed.ground import units
+from simfed.ground.arrays import Bools, Floats
+from simfed.ground.distributions import Law
+from simfed.ground.errors import InputError
+
+
+class Unit(NamedTuple):
+    """How amounts of one kind are written."""
+
+    noun: str
+    example: str
+    parse: Callable[[object], float]
+    """What is written → base units; knows no sign. Raises: `InputError`."""
+    base: str
+    """The unit in which dumps write them."""
+    format: Callable[[float], str] = "{:.4g}".format
+    """For people."""
+
+
+DURATION = Unit("a duration", "20 ms", units.parse_duration, "s", units.format_duration)
+RATE = Unit("a rate", "20 Mbps", units.parse_rate, "B/s", units.format_rate)
+SIZE = Unit("a size", "10 MB", units.parse_size, "B")
+FREQUENCY = Unit("a frequency", "40 MHz", units.parse_frequency, "Hz")
+
+MOST_COUNTED = 10**9
+"""Keys and sums of what is counted must fit into 64 bits."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Which numbers a key takes, in base units, and how they are written."""
+
+    unit: Unit | None = None
+    """None: a number without one."""
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+    whole: bool = False
+    said: str = ""
+    """In an error, in place of what the bounds say."""
+    rounded: bool = False
+    """Draws are rounded to the nearest whole number, at least 1."""
+
+    @property
+    def allowed(self) -> str:
+        """What an error says is expected.
+
+        >>> Quantity(gt=0).allowed, Quantity(ge=0, lt=1).allowed, Quantity(ge=1, whole=True).allowed
+        ('a number above 0', 'a number from 0 to below 1', 'a whole number of at least 1')
+        """
+        if self.said:
+            return self.said
+        noun = self.unit.noun if self.unit else "a whole number" if self.whole else "a number"
+        low = "" if self.gt is None else f"above {self.gt:g}"
+        if self.unit:
+            return f"{noun} {low or 'with its unit'} such as {self.unit.example}"
+        high = "" if self.lt is None else f"below {self.lt:g}"
+        most = None if self.whole else self.le
+        if self.ge is not None and (high or most is not None):
+            return f"{noun} from {self.ge:g} to {high or f'{most:g}'}"
+        low = low if self.ge is None else f"of at least {self.ge:g}"
+        if most is not None:
+            return f"{noun} {low}, at most {most:g}"
+        return f"{noun} {' and '.join(filter(None, (low, high)))}".strip()
+
+    @property
+    def format(self) -> Callable[[float], str]:
+        """How a table says an amount to people."""
+        return "{:,.0f}".format if self.rounded else self.unit.format if self.unit else _format
+
+    def parse(self, written: object) -> float:
+        """Return what is written, in base units, whatever the bounds say. Raises: `InputError`."""
+        if self.unit:
+            return self.unit.parse(written)
+        number = units.read_number(written)
+        if math.isnan(number):
+            raise InputError("a number without a unit", got=written)
+        return number
+
+    def read_unit(self, text: str | None) -> float:
+        """Return what 1 in a table's column stands for, in base units.
+
+        Raises: `InputError` where a unit is missing, wrong or not wanted.
+        """
+        if self.unit is None:
+            if text is not None:
+                raise InputError("no unit: this is a plain number", where="unit", got=text)
+            return 1.0
+        if text is None:
+            raise InputError(
+                "one such as unit: Mbps", problem="the key 'unit' is missing beside column"
+            )
+        try:
+            return self.parse(f"1 {text}")
+        except InputError:
+            raise InputError(f"the unit of {self.allowed}", where="unit", got=text) from None
+
+    def holds(self, values: Floats) -> Bools:
+        """Return which of `values` the key may have."""
+        least = values >= (self.ge or 0) if self.gt is None else values > self.gt
+        return np.logical_and(least, values < (math.inf if self.lt is None else self.lt))
+
+    def check_law(self, law: Law) -> None:
+        """Raise an `InputError` if the law may give a value that the key may not have."""
+        if law.low < 0 or (law.low == 0 and self.gt is not None and law.attains_low):
+            raise InputError(f"only values that are {self.allowed}", got=f"down to {law.low:g}")
+        if self.lt is not None and law.high >= self.lt:
+            hint = None if law.high < math.inf else "the key `high` bounds it"
+            raise InputError(
+                f"only values that are {self.allowed}", got=f"up to {law.high:g}", hint=hint
+            )
+
+    # ---- in an annotation ------------------------------------------------------------------------
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        bounds: Any = {"gt": self.gt, "ge": self.ge, "lt": self.lt, "le": self.le}
+        inner: CoreSchema = core_schema.float_schema(strict=True, allow_inf_nan=False, **bounds)
+        if self.whole:
+            inner = core_schema.int_schema(**bounds)
+        written = None
+        if self.unit is not None:
+            base = self.unit.base
+            # `+ 0.0` so that -0.0 is never written; repr of a float reads back to the same float
+            written = core_schema.plain_serializer_function_ser_schema(
+                lambda x: f"{x + 0.0!r} {base}", return_schema=core_schema.str_schema()
+            )
+        return core_schema.no_info_wrap_validator_function(self._read, inner, serialization=written)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        if self.unit is None:
+            return dict(handler(schema))
+        text = {"type": "string"}, {"type": "integer"}
+        return {"anyOf": list(text), "examples": [self.unit.example]}
+
+    def _read(self, value: Any, check: Callable[[Any], float]) -> float:
+        # what is below 0 has the sentence of the bounds: a unit's `parse` knows no sign
+        if self.whole and isinstance(value, (bool, str)):
+            raise InputError(self.allowed, got=value)
+        amount: Any = value
+        if self.whole and isinstance(value, float) and value.is_integer():
+            amount = int(value)  # pydantic's own of 1e300 is none
+        if self.unit:
+            negative = self.gt is not None and str(value).startswith("-")
+            amount = -1.0 if negative else self.unit.parse(value)
+        try:
+            return check(amount)
+        except ValidationError as error:
+            allowed = self.allowed
+            if self.whole and error.errors()[0]["type"] == "less_than_equal":
+                allowed = f"a whole number of at most {self.le:,}"
+            raise InputError(allowed, got=value) from None
+
+
+def _format(number: float) -> str:
+    return f"{number:.4g}"

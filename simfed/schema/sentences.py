@@ -1,0 +1,144 @@
+"""From a mapping of a file to a section: every error becomes a sentence that names the key."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
+from simfed.ground.plain import Plain
+from simfed.schema.options import list_choices, list_takers
+from simfed.schema.places import Step, find_place, format_way, list_paths
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:
+    """Return `data` as a `model`; `folder` is where its relative paths start.
+
+    Raises: `InputErrors` with a sentence that starts with `source: key.path` for every error.
+    """
+    try:
+        return model.model_validate(data, context={"folder": folder})
+    except ValidationError as error:
+        errors: dict[str, InputError] = {}
+        details = error.errors(include_url=False)[::-1]
+        while details and len(errors) < MOST_ERRORS:
+            one = _make_error(model, dict(details.pop())).within(source)
+            errors.setdefault(str(one), one)
+        raise InputErrors([*errors.values()], more=len(details)) from None
+
+
+_ALLOWED = {
+    "string_type": "text",
+    "invalid_key": "keys that are text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "too_short": "a longer list",
+    "too_long": "a shorter list",
+}
+"""Pydantic's type of an error → what is allowed there; of numbers see `Quantity`."""
+
+
+def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
+    """Return one of pydantic's error records as simfed says it."""
+    loc, kind = tuple(detail["loc"]), detail["type"]
+    where, got = format_way(loc), detail.get("input")
+    cause = detail.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        place = ".".join(filter(None, (where, cause.where)))
+        return cause.changed(where=place or None, hint=_suggest_quotes(cause.got) or cause.hint)
+    if kind == "extra_forbidden":
+        return _refuse_key(model, loc[:-1], str(loc[-1]))
+    if kind == "missing" and isinstance(loc[-1], int):  # of a list of so many
+        where, kind = format_way(loc[:-1]), "too_short"
+    if kind == "missing":
+        return InputError(where=where, problem="this key is missing")
+    if kind in ("literal_error", "union_tag_invalid"):
+        expected = str(detail["ctx"].get("expected") or detail["ctx"].get("expected_tags"))
+        choices = re.findall(r"'([^']*)'", expected)
+        hint = did_you_mean(str(got), choices)
+        return InputError(listed(choices), where=where, got=got, hint=hint)
+    allowed = _ALLOWED.get(kind) or detail["msg"].lower()
+    return InputError(allowed, where=where, got=got, hint=_suggest_quotes(got))
+
+
+def _suggest_quotes(value: object) -> str | None:
+    """Return the hint where YAML may have read another thing than was written."""
+    if isinstance(value, bool):
+        return "YAML reads on, yes, off and no as true and false; in quotes they are text"
+    return None
+
+
+def _refuse_key(model: type[BaseModel], above: Sequence[Step], key: str) -> InputError:
+    """Return the error for a key that a section does not have."""
+    section = find_place(model, above).section
+    keys = [] if section is None else list(section.model_fields)
+    outer, dot, inner_key = key.partition(".")
+    hint = f"write {outer}: {{{inner_key}: …}}" if dot and outer in keys else None
+    glued, colon, rest = key.partition(":")
+    if colon and glued in keys:
+        hint = f"a space follows a colon: {glued}: {rest}"
+    return InputError(
+        listed(keys),
+        where=format_way(above) or None,
+        got=key,
+        problem=f"there is no key {key!r} here",
+        hint=hint
+        or _suggest_place(model, above, key)
+        or did_you_mean(key, keys)
+        or _suggest_kind(key),
+    )
+
+
+def suggest_longer_path(model: type[BaseModel], steps: Sequence[Step]) -> str | None:
+    """Return the hint for a key path that lacks its beginning, or `[*]` in the middle:
+    `did you mean clients[*].link.up?` for `link.up`."""
+    asked = [step for step in steps if isinstance(step, str) and step != "*"]
+    near = _find_shortest_ends(model, asked)
+    return f"did you mean {listed(map(format_way, near[:3]))}?" if near else None
+
+
+def _suggest_place(model: type[BaseModel], above: Sequence[Step], key: str) -> str | None:
+    """Return the hint for a key that stands at the wrong place: where it belongs, what is nearest
+    first."""
+    here = ["*" if isinstance(step, int) else step for step in above]
+
+    def count_shared(path: tuple[str, ...]) -> int:
+        """Return how many steps a path has in common with where the key stands."""
+        pairs = zip(path, here, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    ends = [path for path in list_paths(model) if path[-1] == key and list(path[:-1]) != here]
+    nearest = max(map(count_shared, ends), default=0)
+    near = [path for path in ends if count_shared(path) == nearest]
+    if not nearest:
+        near = _find_shortest_ends(model, [key])
+    return f"it belongs to {listed(map(format_way, near[:3]))}" if near else None
+
+
+def _find_shortest_ends(model: type[BaseModel], asked: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the shortest of the key paths that end in these keys."""
+    lengths: dict[tuple[str, ...], int] = {}
+    for path in list_paths(model):
+        names = [step for step in path if step != "*"]
+        if asked and names[-len(asked) :] == list(asked):
+            lengths[path] = len(names)
+    return [path for path, length in lengths.items() if length == min(lengths.values())]
+
+
+def _suggest_kind(key: str) -> str | None:
+    """Return the hint for a key that is an option of some registered part."""
+    for choice in list_choices():
+        if takers := list_takers(choice, key):
+            return f"{key} is an option of {choice.registry_kind} {listed(takers[:3])}"
+    return None

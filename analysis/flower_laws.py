@@ -1,21 +1,21 @@
 """How far off a Flower app's charges are: laws of `simfed flower measure`, and metered computing.
 
     python analysis/flower_laws.py measure analysis/flower_apps/* scenarios/flower/digits
-    python analysis/flower_laws.py meter APP_DIR…     # metered computing alone, anew
     python analysis/flower_laws.py table
 
-`measure` finds the laws of each app, then plays it with sizes that no play had, all within twice of
-those: half as many nodes again and half the batch, three times the nodes, and all that grows by
-three. Each play is held
-against its laws and against metered computing: seconds per kind of message, and rounds (the longest
-of an exchange's messages; the law's with scatter drawn per message). Seconds are those of the
-processor, the lesser of two plays, so that other work on the machine shows little. Rows go to
-`flower_laws.csv`, an app's earlier ones give way. `table` renews what docs/flower.md shows.
+`measure` finds the laws of each app, then plays it with sizes that no play had, inside of those
+that plays had: half as many nodes again with smaller sizes, three times the nodes, and larger
+sizes. Each play is held against its laws and against metered computing: seconds per kind of
+message, and rounds (the longest of an exchange's messages; the law's with scatter drawn per
+message). Seconds are those of the processor, the least of two to five plays, so that other work on
+the machine shows little. Rows go to `flower_laws.csv`, an app's earlier ones give way. `table`
+renews what docs/flower.md shows.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import json
 import statistics
@@ -30,17 +30,12 @@ from typing import NamedTuple
 from pages import markdown, write_page
 
 from simfed.device import DeviceSpec, Processor, build_processor, load_profile
+from simfed.flower.forge import Forge
 from simfed.flower.laws import MessageRow
-from simfed.flower.measuring import (
-    NODES,
-    AppPlay,
-    measure,
-    play_all,
-    plays_of,
-    take_lesser,
-    time_kernel,
-)
-from simfed.flower.workfile import KindLaw, WorkFile, WorkPrices
+from simfed.flower.measuring import measure
+from simfed.flower.probing import Group, Plays, Spot
+from simfed.flower.workfile import SIZE, WorkFile, WorkPrices
+from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
@@ -67,25 +62,31 @@ class Row(NamedTuple):
     """Why metered computing refuses."""
 
 
-def held_out_plays(config: Mapping[str, Plain], nodes: int) -> list[AppPlay]:
-    """Three plays with sizes that were not measured."""
-    seen = plays_of(config, {}, nodes)
-    common, grown, batches = dict(seen[0].overrides), {}, {}
-    for play in seen[2:]:
-        for key, value in play.overrides.items():
-            if common.get(key, config[key]) == value:
-                continue
-            if value > config[key]:
-                grown[key] = 3 * config[key]
-            else:
-                batches[key] = max(1, config[key] // 2)
+def list_held_out(work: WorkFile, config: Mapping[str, Plain]) -> list[Spot]:
+    """Return three plays with sizes that were not measured, inside of those that were."""
+    nodes, below, above = min(work.nodes), {}, {}
+    common = {
+        key: values[0]
+        for key, values in work.run_config.items()
+        if values[0] != config[key]  # lowered in all plays
+    }
+    for key, found in work.settings.items():
+        if found == SIZE and key in work.run_config:
+            values = work.run_config[key]
+            below[key] = between(min(values), values[0])
+            above[key] = between(values[0], max(values))
+    groups = (Group(1, {}),)
     return [
-        AppPlay(
-            nodes + nodes // 2, {**common, **batches}, "half as many nodes again, half a batch"
-        ),
-        AppPlay(3 * nodes, common, "three times the nodes"),
-        AppPlay(nodes, {**common, **grown}, "all that grows times three"),
+        Spot(nodes + nodes // 2, {**common, **below}, groups, "smaller sizes"),
+        Spot(3 * nodes, common, groups, "three times the nodes"),
+        Spot(nodes + 1, {**common, **above}, groups, "larger sizes"),
     ]
+
+
+def between(low: float, high: float) -> float:
+    """Return a value between two, on their side of the middle where it is whole."""
+    middle = (low * high) ** 0.5
+    return middle if isinstance(low, float) else round(middle)
 
 
 class Metered(NamedTuple):
@@ -98,9 +99,9 @@ class Metered(NamedTuple):
     refused: str
 
 
-def meter(folder: Path, play: AppPlay) -> list[Metered]:
+def meter(folder: Path, play: Spot) -> list[Metered]:
     """A play priced by metered computing, in a process of its own; none where it failed."""
-    job = json.dumps([str(folder), play.nodes, dict(play.overrides)])
+    job = json.dumps([str(folder), play.nodes, dict(play.settings)])
     with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
         command = [sys.executable, __file__, "metered", job, out.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -135,11 +136,11 @@ def print_metered(job: str, out: str) -> None:
         {
             "name": "metered",
             "clients": [{"count": nodes, "device": PROFILE}],
-            "computing": {"kind": "declared", "seconds": "1 s"},
+            "computing": "metered",
         }
     )
-    watch = Watch(tell, counts=True)
-    run_folder(folder, fleet, run_config=overrides, progress=False, watch=watch)
+    with contextlib.suppress(SimfedError):  # which refuses what it does not see enough of
+        run_folder(folder, fleet, run_config=overrides, progress=False, watch=Watch(tell))
     kinds = []
     for key, seconds in sums.items():
         message_type, texts = json.loads(key)
@@ -154,7 +155,7 @@ def print_metered(job: str, out: str) -> None:
 
 def compare(
     app: str,
-    play: AppPlay,
+    play: Spot,
     rows: Sequence[MessageRow],
     work: WorkFile,
     metered: Sequence[Metered],
@@ -215,32 +216,17 @@ def measure_apps(folders: Sequence[Path]) -> None:
         for law in measured.work.kinds:
             print(f"{law.title}: {law.seconds} {law.error}", file=sys.stderr, flush=True)
         new = []
-        for play in held_out_plays(config, min(measured.work.nodes)):
-            rows, failed = play_all([(0, play)], folder, config, tell)
-            rows = take_lesser(rows, play_all([(0, play)], folder, config, tell, way="again")[0])
-            print(*failed, file=sys.stderr)
-            new += compare(folder.name, play, rows, measured.work, meter(folder, play))
+        with Forge(folder) as forge:
+            plays = Plays(forge, folder, config, tell)
+            for spot in list_held_out(measured.work, config):
+                number = plays.add(spot)
+                if number is None:
+                    print(plays.failed, file=sys.stderr)
+                    continue
+                plays.settle([number])
+                rows, metered = plays.rows(number), meter(folder, spot)
+                new += compare(folder.name, spot, rows, measured.work, metered)
         write_rows([*(row for row in read_rows() if row.app != folder.name), *new])
-
-
-def meter_apps(folders: Sequence[Path]) -> None:
-    """Price the plays of apps that have rows by metered computing as it is now."""
-    from simfed.flower.loading import describe
-
-    factor = time_kernel()[0].factor(host_of())
-    for folder in folders:
-        rows = read_rows()
-        for play in held_out_plays(describe(folder, {})[1], NODES):
-            kinds = {
-                KindLaw.model_construct(message=kind.message_type, texts=kind.texts).title: kind
-                for kind in meter(folder, play)
-            }
-            for place, row in enumerate(rows):
-                kind = kinds.get(row.kind)
-                if kind is not None and (row.app, row.play) == (folder.name, play.changes):
-                    seconds = kind.seconds and kind.seconds / factor
-                    rows[place] = row._replace(metered_s=seconds, refused=kind.refused)
-        write_rows(rows)
 
 
 def host_of() -> Processor:
@@ -299,8 +285,7 @@ def page_parts() -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("measure", "meter"):
-        commands.add_parser(name).add_argument("apps", nargs="+", type=Path)
+    commands.add_parser("measure").add_argument("apps", nargs="+", type=Path)
     commands.add_parser("table")
     metered = commands.add_parser("metered", help="of measure's own")
     metered.add_argument("job")
@@ -308,8 +293,6 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.command == "measure":
         measure_apps(asked.apps)
-    elif asked.command == "meter":
-        meter_apps(asked.apps)
     elif asked.command == "metered":
         print_metered(asked.job, asked.out)
     else:

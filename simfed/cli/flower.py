@@ -121,14 +121,23 @@ def measure(
             help="The work file; APP_DIR/app.work.yaml, where `run` finds it, if omitted."
         ),
     ] = None,
-    runs: Annotated[
-        int, typer.Option(help="Plays at most; each changes one size.", show_default=True)
-    ] = 7,
     nodes: Annotated[
         int | None,
         typer.Option(
-            help="Of the smallest play; another has twice as many, and one four times where work "
-            "grows with them. As the app's `num-supernodes` if omitted, or 10."
+            help="Of the smallest play; others have twice and four times as many. As the app's "
+            "`num-supernodes` if omitted, or 4."
+        ),
+    ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(help="Fleet file whose nodes' `node_config` the app is to have."),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Numbers of the app's or its nodes' configuration that are varied; all if "
+            "omitted.",
         ),
     ] = None,
     run_config: Annotated[
@@ -146,7 +155,8 @@ def measure(
     """
     from simfed.flower import read_config
     from simfed.flower.measuring import measure as measure_app
-    from simfed.flower.workfile import write_work
+    from simfed.flower.workfile import BUSY, write_work
+    from simfed.scenario.fleet_file import load_fleet
 
     path = out or app_dir / "app.work.yaml"
     if path.exists() and not overwrite:
@@ -155,10 +165,23 @@ def measure(
         raise InputError("a file in a folder that is there", where="--out", got=str(path))
     tell = (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     overrides = read_config(run_config or [])
-    measured = measure_app(app_dir, overrides=overrides, nodes=nodes, runs=runs, tell=tell)
+    measured = measure_app(
+        app_dir,
+        overrides=overrides,
+        nodes=nodes,
+        fleet=None if fleet is None else load_fleet(fleet),
+        sizes=None if sizes is None else [name.strip() for name in sizes.split(",")],
+        tell=tell,
+    )
     write_work(measured.work, path)
     for line in measured.work.left_out:
         print(f"left out: {line}", file=sys.stderr)
+    if measured.work.busy > BUSY:
+        print(
+            f"the machine was busy: the two least times of a play differ by "
+            f"{measured.work.busy:.0%} in the median",
+            file=sys.stderr,
+        )
     if not quiet:
         print(describe_laws(measured.work))
         print(f"simfed flower run {app_dir} --fleet FLEET.yaml --work {path}")

@@ -10,7 +10,7 @@ from simfed.device import Device, Processor
 from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
 from simfed.flower.work import Answer
-from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, name_counts
+from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
@@ -38,11 +38,6 @@ class Watch:
     """Who looks at a run's messages."""
 
     tell: Callable[[Mail, Answer, Visible], None]
-    counts: bool = False
-    """PyTorch's operators are to be counted, whatever the computing."""
-    clock_speed: float | None = None
-    """Nodes' clocks show what the app has worked and waited on this machine, times this, whatever
-    is declared of it; None: they go by what is charged."""
 
 
 class Charges:
@@ -74,10 +69,7 @@ class Charges:
         if work is not None:
             start, nodes = fleet.charged.start, fleet.client_count
             self._work = WorkPrices(work, run_config, nodes, start, self.warn)
-        self.counts = watch.counts if watch else work is not None and work.counts
-        """PyTorch's operators are to be counted, whatever the computing."""
-        self._clock_speed = None if watch is None else watch.clock_speed
-        self.paces = fleet.charged.kind in _KNOWN_AT_END and self._clock_speed is None
+        self.paces = fleet.charged.kind in _KNOWN_AT_END
         """What a node's clock shows is known when its reply is there."""
 
     # ---- nodes -----------------------------------------------------------------------------------
@@ -86,8 +78,6 @@ class Charges:
         """Nominal seconds of what a node has worked on a message already; what is declared is
         known at its end alone. Raises: `InputError`."""
         computing = self._fleet.charged
-        if self._clock_speed is not None:
-            return (spent.work_s + spent.waited_s) * self._clock_speed
         if self.paces:
             return 0.0
         return price(computing, spent, device.processor, [mail.kind], dict)
@@ -97,9 +87,13 @@ class Charges:
     ) -> WorkPrice:
         """What a node's work is charged; `again`: another answer to the same message. Raises:
         `InputError`, `RunFailed`."""
-        counted = name_counts(answer.spent.counted) if self.counts else {}
         visible = Visible(
-            mail.type, answer.config, answer.metrics, counted, mail.size_bytes, answer.size_bytes
+            message_type=mail.type,
+            config=answer.config,
+            reply=answer.metrics,
+            downlink_bytes=mail.size_bytes,
+            uplink_bytes=answer.size_bytes,
+            node_config=answer.node_config,
         )
         if self._watch is not None and not again:
             self._watch.tell(mail, answer, visible)

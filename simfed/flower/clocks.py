@@ -163,6 +163,11 @@ def read_processor_s() -> float:
     return _REAL["process_time"]()
 
 
+def read_thread_s() -> float:
+    """Seconds of processor that this thread has used, by the host's own clock."""
+    return _REAL["thread_time"]()
+
+
 @contextmanager
 def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
     """Meanwhile asides have their own time; `flower_now` is Flower's function of the date."""

@@ -5,14 +5,14 @@ What was measured beforehand is charged by `simfed.flower.workfile`.
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from simfed.device import ModelWork, Processor
-from simfed.flower.clocks import read_host_s, read_processor_s
+from simfed.flower.children import Usage, UsageMeter
+from simfed.flower.clocks import read_host_s
 from simfed.flower.metering import Counted, FlopMeter, Pass
 from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
@@ -31,80 +31,58 @@ class HostSpent:
     slept_s: float = 0.0
     """Simulated seconds for which it asked to sleep."""
     work_s: float = 0.0
-    """Processor seconds, those of child processes that have ended included."""
+    """Processor seconds, those of child processes included, where it is measured."""
     waited_s: float = 0.0
-    """Seconds in which neither it nor a child worked, though a processor was to be had."""
+    """Seconds in which neither it nor a child worked, where it is measured."""
 
 
 class Charge:
     """Watches foreign code as one kind of computing needs it."""
 
-    def __init__(self, computing: Computing | None, *, counts: bool = False) -> None:
-        """`computing` None: nothing is charged, host time is counted all the same, which metered
-        computing alone does without. `counts`: count PyTorch's operators whatever the computing."""
+    meter: UsageMeter | None = None
+    """What work and waits are read from, in a process that measures an app."""
+
+    def __init__(self, computing: Computing | None) -> None:
+        """`computing` None: nothing is charged."""
         metered = computing is not None and computing.kind == "metered"
-        self._meter = FlopMeter() if metered or counts else None
-        self._timed = counts or not metered
-        self._begun = _Usage()
-        self._used = _Usage()
+        self._flops = FlopMeter() if metered else None
+        self._begun_s = self._host_s = 0.0
+        self._begun, self._used = Usage(), Usage()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Count what the body of the `with` spends, in its own thread."""
         self.resume()
         try:
-            with self._meter.watched() if self._meter is not None else nullcontext():
+            with self._flops.watched() if self._flops is not None else nullcontext():
                 yield
         finally:  # what raises has taken its time as well
             self.pause()
 
     def pause(self) -> None:
         """Stop counting host time: what follows is simfed's own."""
-        if not self._timed:
-            return
-        spans = zip(self._used, _read_usage(), self._begun, strict=True)
-        self._used = _Usage(*(used + now - begun for used, now, begun in spans))
+        self._host_s += read_host_s() - self._begun_s
+        if self.meter is not None:
+            pairs = zip(self._used, self.meter.end(), self._begun, strict=True)
+            self._used = Usage(*(used + now - begun for used, now, begun in pairs))
 
     def resume(self) -> None:
         """Count host time as the code's again."""
-        if self._timed:
-            self._begun = _read_usage()
+        if self.meter is not None:
+            self._begun = self.meter.begin()
+        self._begun_s = read_host_s()
 
     def peek(self) -> HostSpent:
         """What was spent since the last `collect`, which goes on counting; asked after `pause`."""
-        return self._spent(Counted() if self._meter is None else self._meter.peek())
+        counted = Counted() if self._flops is None else self._flops.peek()
+        return HostSpent(counted, self._host_s, **self._used._asdict())
 
     def collect(self) -> HostSpent:
         """What was spent since the last call; asked after `pause`."""
-        spent = self._spent(Counted() if self._meter is None else self._meter.collect())
-        self._used = _Usage()
+        counted = Counted() if self._flops is None else self._flops.collect()
+        spent = HostSpent(counted, self._host_s, **self._used._asdict())
+        self._host_s, self._used = 0.0, Usage()
         return spent
-
-    def _spent(self, counted: Counted) -> HostSpent:
-        used = self._used
-        work_s = used.processor_s + used.children_s
-        waited_s = max(0.0, used.host_s - work_s - used.queued_s)
-        return HostSpent(counted, used.host_s, work_s=work_s, waited_s=waited_s)
-
-
-class _Usage(NamedTuple):
-    host_s: float = 0.0
-    processor_s: float = 0.0
-    children_s: float = 0.0
-    queued_s: float = 0.0
-    """For which this thread was ready to work and had no processor; 0 where the operating system
-    does not tell."""
-
-
-def _read_usage() -> _Usage:
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    try:
-        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-            queued_s = int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        queued_s = 0.0
-    children_s = children.ru_utime + children.ru_stime
-    return _Usage(read_host_s(), read_processor_s(), children_s, queued_s)
 
 
 def price(

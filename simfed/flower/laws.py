@@ -37,6 +37,7 @@ __all__ = [
     "GOOD",
     "Effect",
     "MessageRow",
+    "differ",
     "estimate_repeat_error",
     "find_effects",
     "fit_kinds",
@@ -79,10 +80,6 @@ class MessageRow:
     """The exchange that it belongs to."""
     repeats: tuple[float, ...] = ()
     """Of a play that was made more than once, the seconds in each."""
-    readings: int = 0
-    """How often the app read its clock."""
-    clock_speed: float = 1.0
-    """Of the nodes' clocks, beside this machine's processor."""
     values: dict[str, float] = field(init=False, repr=False)
     """What a law may name, as arithmetic spells it."""
 
@@ -91,9 +88,9 @@ class MessageRow:
         object.__setattr__(self, "values", _spell(values))
 
     def settings(self) -> dict[str, float]:
-        """Return what was chosen for the play: numbers of its configuration, `nodes`."""
-        chosen = _spell(select_numbers(self.run_config))
-        return {**chosen, "nodes": float(self.nodes), "clock speed": self.clock_speed}
+        """Return what was chosen: numbers of the run's and the node's configuration, `nodes`."""
+        chosen = {**self.run_config, **self.visible.node_config}
+        return {**_spell(select_numbers(chosen)), "nodes": float(self.nodes)}
 
 
 def _spell(values: Mapping[str, float]) -> dict[str, float]:
@@ -176,10 +173,10 @@ def find_effects(rows: Sequence[MessageRow]) -> list[Effect]:
     """Return the effect of every setting that plays vary alone, beside the first play."""
     plays = _group_plays(rows)
     first = min(plays)
-    base, noise = plays[first][0].settings(), _estimate_noise(rows)
+    base, noise = _read_settings(plays[first]), _estimate_noise(rows)
     seconds: dict[str, dict[float, float]] = {}
     for own in plays.values():
-        now = own[0].settings()
+        now = _read_settings(own)
         changed = _compare_settings(base, now)
         if len(changed) == 1:
             start = {base[changed[0]]: _compare_means(plays[first], plays[first])}
@@ -195,6 +192,11 @@ def _group_plays(rows: Sequence[MessageRow]) -> dict[int, list[MessageRow]]:
     return plays
 
 
+def _read_settings(own: Sequence[MessageRow]) -> dict[str, float]:
+    """Return the settings of a play, but for those in which its nodes are unlike."""
+    return dict(set.intersection(*(set(row.settings().items()) for row in own)))
+
+
 def _compare_settings(base: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
     return [name for name, value in base.items() if now.get(name) != value]
 
@@ -208,6 +210,12 @@ def _compare_means(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> f
         for own in (base, other)
     ]
     return float(np.mean([row.work_s for row in base])) * pair[1] / max(pair[0], 1e-9)
+
+
+def differ(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> bool:
+    """Return whether two plays' messages of a kind differ by more than chance."""
+    seconds = {0.0: _compare_means(base, base), 1.0: _compare_means(base, other)}
+    return Effect("", seconds, _estimate_noise([*base, *other])).sure
 
 
 def estimate_repeat_error(rows: Sequence[MessageRow]) -> float:
@@ -241,7 +249,7 @@ def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
     amounts = _list_amounts(later)
     effects = [e for e in find_effects(later) if not _moves(e.setting, amounts, later)]
     varied = [name for name in _BYTES if len({row.values[name] for row in later}) > 1]
-    telling = [*(e.setting for e in effects if e.setting in later[0].values), *amounts, *varied]
+    telling = [*(e.setting for e in effects), *amounts, *varied]
     samples = _gather_samples(later, list(dict.fromkeys(telling)))
     fitter = _Fitter(samples, estimate_repeat_error(later))
     terms = fitter.choose(_list_tiers(effects, amounts, varied))
@@ -502,7 +510,7 @@ def _list_tiers(
 ) -> Iterator[list[str]]:
     """Yield terms by what they ask for, replies and settings before bytes: amounts times
     settings (epochs), in pieces of a setting (batches), nodes, and pairs of them."""
-    ways = {e.setting: e.ways for e in effects if e.ways and e.setting != "clock speed"}
+    ways = {e.setting: e.ways for e in effects if e.ways}
     counts = next((len(e.seconds) for e in effects if e.setting == "nodes"), 0)
     of_nodes = ways.pop("nodes", "")
     grow = [name for name, way in ways.items() if "+" in way]
@@ -531,12 +539,16 @@ def _find_divisors(head: str) -> set[str]:
 
 
 def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
-    """Return whole numbers of replies and of messages' configurations that vary, but for
-    counters."""
+    """Return whole numbers of replies, messages' and nodes' configurations that vary, but
+    for counters."""
     names = dict.fromkeys(
         spell_name(name)
         for row in rows
-        for name in (*row.visible.reply, *select_numbers(row.visible.config))
+        for name in (
+            *row.visible.reply,
+            *select_numbers(row.visible.config),
+            *select_numbers(row.visible.node_config),
+        )
     )
     amounts = []
     for name in names:
@@ -574,6 +586,7 @@ def _moves(setting: str, amounts: Sequence[str], rows: Sequence[MessageRow]) -> 
     return any(
         {row.values[name] for row in own} != {row.values[name] for row in base}
         for own in plays.values()
-        if _compare_settings(base[0].settings(), own[0].settings()) == [setting]
+        if _compare_settings(_read_settings(base), _read_settings(own)) == [setting]
         for name in amounts
+        if name != setting
     )

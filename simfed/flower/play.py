@@ -498,7 +498,6 @@ class Play:
             config,
             seed,
             reply_id,
-            self.charges.counts,
             node_config,
             self.charges.paces,
         )

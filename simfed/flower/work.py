@@ -50,8 +50,6 @@ class Call:
     seed: int
     """Of the global generators during the call."""
     reply_id: str
-    counts: bool = False
-    """PyTorch's operators are to be counted, whatever the computing."""
     node_config: Mapping[str, Plain] = field(default_factory=dict)
     """What the fleet says of the node, beside its partition and their number."""
     paced: bool = False
@@ -72,6 +70,8 @@ class Answer:
     metrics: Mapping[str, float] = field(default_factory=dict)
     config: Mapping[str, Plain] = field(default_factory=dict)
     """Plain values of the configuration that the message came with."""
+    node_config: Mapping[str, Plain] = field(default_factory=dict)
+    """What the fleet says of the node."""
     error: str | None = None
     """What the app raised, in one line."""
     readings: int = 0
@@ -196,7 +196,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     run_config = dict(call.run_config)
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
     config = read_message_config(message)
-    charge, error, exited = Charge(computing, counts=call.counts), None, False
+    charge, error, exited = Charge(computing), None, False
     clock.begin(charge, paced=call.paced, pace_s=call.pace_s)
     with foreign_randomness(call.seed):
         try:
@@ -229,6 +229,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         spent,
         read_metrics(reply),
         config,
+        call.node_config,
         error,
         readings=clock.readings,
         paced_s=clock.paced_s,

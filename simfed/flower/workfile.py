@@ -1,8 +1,8 @@
 """What an app's messages take, as `simfed flower measure` wrote it down.
 
 A file holds one *law* per kind of message: arithmetic over values that can be seen from outside
-(the reply's metrics, the message's own configuration, the run's configuration, `nodes`, counted
-passes, bytes), in seconds of the machine that was measured. That machine and a device are linked by
+(the reply's metrics, the message's own configuration, the node's and the run's, `nodes`, bytes),
+in seconds of the machine that was measured. That machine and a device are linked by
 the time of one piece of work that both know, the *kernel*: a law's seconds are multiplied by what
 the device's profile says of it over what the measured machine took. What an app waits for is not
 scaled.
@@ -25,7 +25,6 @@ from pydantic import Field, model_validator
 
 from simfed.device import ModelWork, Processor
 from simfed.device.noise import Measured
-from simfed.flower.metering import Counted
 from simfed.ground.arithmetic import read_arithmetic, spell_name
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import read_text
@@ -37,10 +36,13 @@ from simfed.schema.section import Section
 from simfed.schema.sentences import validate_as
 
 SUFFIX = ".work.yaml"
-COUNTED = ("training_passes", "inference_passes", "gflops")
-"""Values that a law may name and that are there only while PyTorch's operators are counted."""
+SIZE, COUNT, NOTHING = "size", "count of messages", "nothing"
+"""What a number in a configuration turned out to be."""
 BEYOND = 2.0
 """How far outside of what was measured a value may lie before a run warns of it."""
+
+BUSY = 0.05
+"""By how much the two least times of a play differ on a machine that had other work to do."""
 
 Start = Literal["never", "once", "per message"]
 """When imports and the first message's extra time are charged."""
@@ -58,9 +60,10 @@ class Visible:
     """Numbers and texts of the message's configuration records."""
     reply: Mapping[str, float] = field(default_factory=dict)
     """Numbers of the reply's metrics."""
-    counted: Mapping[str, float] = field(default_factory=dict)
     downlink_bytes: float = 0.0
     uplink_bytes: float = 0.0
+    node_config: Mapping[str, Plain] = field(default_factory=dict)
+    """What the fleet says of the node, beside its partition."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -74,8 +77,8 @@ class Visible:
             "nodes": float(nodes),
             "bytes_down": self.downlink_bytes,
             "bytes_up": self.uplink_bytes,
+            **select_numbers(self.node_config),
             **select_numbers(self.config),
-            **self.counted,
             **self.reply,
         }
 
@@ -92,13 +95,6 @@ def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
 def select_texts(values: Mapping[str, Plain]) -> dict[str, str]:
     """Texts and truth values among plain values, as text."""
     return {name: str(value) for name, value in values.items() if isinstance(value, (bool, str))}
-
-
-def name_counts(counted: Counted) -> dict[str, float]:
-    """What counting saw, by the names that laws use."""
-    trained = sum(step.trained for step in counted.passes)
-    values = (trained, len(counted.passes) - trained, counted.flops / 1e9)
-    return dict(zip(COUNTED, map(float, values), strict=True))
 
 
 # ---- the file ------------------------------------------------------------------------------------
@@ -198,14 +194,19 @@ class WorkFile(Section):
     run_config: dict[str, list[Plain]] = Field(
         default={}, description="of the plays: every value that a key had"
     )
+    node_config: dict[str, list[Plain]] = Field(default={}, description="of the plays' nodes")
+    settings: dict[str, str] = Field(
+        default={},
+        description="number of a configuration → size, count of messages, nothing, or unknown",
+    )
     nodes: list[PositiveInt] = Field(description="of the plays")
+    repeats: PositiveInt = Field(default=1, description="plays in all, those made again included")
+    busy: NonNegative = Field(
+        default=0.0,
+        description="by how much the two least times of a play differ, in the median",
+    )
     left_out: list[str] = Field(default=[], description="plays that failed, and why")
     kinds: list[KindLaw]
-
-    @property
-    def counts(self) -> bool:
-        """Whether a law asks for counted passes."""
-        return any(not law.names.isdisjoint(COUNTED) for law in self.kinds)
 
     def find(self, message_type: str, texts: Mapping[str, str]) -> KindLaw:
         """The law of a message. Raises: `InputError` for a kind that was not measured."""
@@ -325,20 +326,17 @@ class WorkPrices:
 
     def _compare_settings(self) -> None:
         """Warn of settings that differ from all that was measured."""
+        named = {name for law in self.work.kinds for name in law.names}
         changed = []
         for key, values in self.work.run_config.items():
-            now = self._run_config.get(key, values[0])
-            numeric = isinstance(now, (int, float)) and not isinstance(now, bool)
-            if now in values or "round" in key or (numeric and len(values) > 1):
+            now, found = self._run_config.get(key, values[0]), self.work.settings.get(key)
+            if now in values or spell_name(key) in named or found in (COUNT, NOTHING):
                 continue
-            changed.append(
-                f"{key} is {now!r} here and was {listed(map(repr, values))} in all plays"
-            )
+            why = " (a size that is in no law)" if found == SIZE else ""
+            had = listed(map(repr, values))
+            changed.append(f"{key} is {now!r} here and was {had} in all plays{why}")
         if changed:
-            self._warn(
-                "what these settings change is not in the charges, as they did not vary when the "
-                f"app was measured: {'; '.join(changed)}"
-            )
+            self._warn(f"what these settings change is not in the charges: {'; '.join(changed)}")
         for law in self.work.kinds:
             worst = law.error.held_out_worst
             if law.share >= 0.05 and (worst is None or worst > 0.3):

@@ -10,12 +10,18 @@ from flower_worlds import client, fleet, payload, play, to
 
 from simfed.cli import main
 from simfed.device import ModelWork, Processor, load_profile
-from simfed.flower import computing
-from simfed.flower.clocks import read_processor_s
-from simfed.flower.workfile import Kernel, KindLaw, LawError, WorkFile, load_work, write_work
+from simfed.flower.workfile import (
+    COUNT,
+    SIZE,
+    Kernel,
+    KindLaw,
+    LawError,
+    WorkFile,
+    load_work,
+    write_work,
+)
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import facts
-from simfed.record.read import open_run
 
 PROJECT = """
 [project]
@@ -227,34 +233,6 @@ def test_a_stage_without_a_price_is_named(tmp_path):
         play(main, world, tmp_path)
 
 
-@pytest.mark.parametrize("speed", [1.0, 0.25])
-def test_a_clock_of_this_machine_ends_a_budget_by_what_is_worked_here(tmp_path, speed):
-    """Its price is the declared one all the same, and the message is not played again."""
-    from simfed.flower.charging import Watch
-
-    budget_s, worked_s = 0.04, []
-
-    def work(message, context):
-        began, here_s = time.monotonic(), read_processor_s()
-        while time.monotonic() - began < budget_s:
-            sum(range(1000))
-        worked_s.append(read_processor_s() - here_s)
-        return message.content
-
-    def main(grid, context):
-        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
-
-    told = []
-    watch = Watch(lambda mail, answer, visible: told.append(answer), clock_speed=speed)
-    run = play(main, fleet({"count": 1}), tmp_path, client(work), watch=watch)
-    assert run.participations["training_s"].tolist() == [1.0]
-    (answer,), (here_s,) = told, worked_s
-    assert answer.readings > 2
-    # what it waited for counts as well, if it waited; simfed's own work on readings does not
-    assert (answer.spent.work_s + answer.spent.waited_s) * speed >= 0.9 * budget_s
-    assert here_s >= answer.spent.work_s
-
-
 def _with_action():
     """An echo that also knows an action."""
     from flwr.app import Message
@@ -264,15 +242,8 @@ def _with_action():
     return app
 
 
-@pytest.fixture
-def processor(monkeypatch):
-    """What `PROCESSOR` puts its own in the place of is there again when the test is over."""
-    for name in ("read_processor_s", "read_host_s"):
-        monkeypatch.setattr(computing, name, getattr(computing, name))
-
-
 @pytest.mark.long
-def test_a_measured_app_is_charged_what_it_takes(app, capsys, processor):
+def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     """Its nodes' samples halve as nodes double; a setting that the plays doubled is tripled."""
     code = next(app.rglob("apps.py"))
     work = "np.sort(np.arange(3000) * 7919 % 3001)"
@@ -280,8 +251,11 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys, processor):
     assert main(["flower", "measure", str(app), "--nodes", "2", "--quiet"]) == 0
     work = load_work(app / "app.work.yaml")
     (train,) = work.kinds
-    assert work.nodes == [2, 4]
-    assert work.run_config == {"num-server-rounds": [3], "local-epochs": [2, 4]}
+    assert work.nodes == [2, 4, 8]
+    assert work.run_config == {"num-server-rounds": [3, 2], "local-epochs": [2, 4, 1]}
+    assert work.settings == {"num-server-rounds": COUNT, "local-epochs": SIZE}
+    assert work.repeats >= 2 * 7
+    assert work.busy < 0.05
     assert train.names == {"num_examples", "local_epochs"}
     assert work.imports > 0
     assert command(app, "--run-config", "local-epochs=6 num-server-rounds=1") == 0
@@ -294,56 +268,12 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys, processor):
 
 
 PROCESSOR = """
-from simfed.flower import computing
+from simfed.flower import children
 
 worked = [0.0]
-computing.read_processor_s = computing.read_host_s = lambda: worked[0]
+children.read_processor_s = lambda: worked[0]
 """
 """One that nothing else takes part of: an app's work takes the seconds that are written there."""
-BUDGET = """
-import time
-from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-
-client, server, messages = ClientApp(), ServerApp(), []
-
-
-@client.train()
-def train(message, context):
-    messages.append(message)
-    steps, began = 0, time.monotonic()
-    while time.monotonic() - began < 0.1:
-        worked[0] += 0.001 if len(messages) % 2 else 0.00105
-        steps += 1
-    return Message(RecordDict({"metrics": MetricRecord({"steps": steps})}), reply_to=message)
-
-
-@server.main()
-def main(grid, context):
-    for _ in range(2):
-        content = RecordDict({"config": ConfigRecord({"a": 1})})
-        list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
-"""
-
-
-@pytest.mark.long
-def test_the_law_of_an_app_with_a_budget_of_seconds_is_one_of_its_steps(
-    app, monkeypatch, processor
-):
-    """It works as long on every device; what a step takes is seen by a slower clock."""
-    project = (app / "pyproject.toml").read_text()
-    kernel = Kernel(parameters=61706, flops=2263920.0, seconds=SECONDS)
-    monkeypatch.setattr("simfed.flower.measuring.time_kernel", lambda: (kernel, {}))
-    next(app.rglob("apps.py")).write_text(BUDGET + PROCESSOR)
-    (app / "pyproject.toml").write_text(project.replace("local-epochs = 2", ""))
-    assert main(["flower", "measure", str(app), "--nodes", "2", "--quiet"]) == 0
-    (train,) = load_work(app / "app.work.yaml").kinds
-    assert train.names == {"steps"}
-    assert train.error.worst < 0.05
-    assert command(app) == 0
-    training_s = open_run(app.parent / "run").participations["training_s"]
-    assert training_s.tolist() == pytest.approx([0.1] * len(training_s), rel=0.03)
 
 
 def test_an_app_that_does_not_run_is_said_once(app, capsys):
@@ -351,11 +281,13 @@ def test_an_app_that_does_not_run_is_said_once(app, capsys):
     code.write_text("import no_such_module" + code.read_text())
     assert main(["flower", "measure", str(app), "--quiet"]) == 1
     said = capsys.readouterr().err
-    assert "as its first play failed: 10 nodes: " in said
+    assert "as its first play failed: " in said
     assert "No module named 'no_such_module'" in said
     assert said.count("\n") == 1
     assert not (app / "app.work.yaml").exists()
-    assert main(["flower", "measure", str(app), "--runs", "1"]) == 2
+    assert main(["flower", "measure", str(app), "--sizes", "local-epoch"]) == 2
+    said = capsys.readouterr().err
+    assert "--sizes: got 'local-epoch', expected a number of the app's" in said
     assert main(["flower", "measure", str(app / "none")]) == 2
     capsys.readouterr()
     nowhere = str(app / "none" / "my.work.yaml")

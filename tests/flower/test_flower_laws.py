@@ -10,8 +10,16 @@ import pytest
 from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.flower.computing import stage_names
 from simfed.flower.laws import MessageRow, fit_kinds
-from simfed.flower.measuring import AppPlay, further_plays, take_lesser
-from simfed.flower.workfile import Kernel, Visible, WorkFile, WorkPrices, load_work, write_work
+from simfed.flower.workfile import (
+    COUNT,
+    SIZE,
+    Kernel,
+    Visible,
+    WorkFile,
+    WorkPrices,
+    load_work,
+    write_work,
+)
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, InputErrors
 
@@ -45,14 +53,20 @@ def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, sca
             nominal_s = cost(samples, config["local-epochs"], config["batch-size"])
             for turn in range(3):
                 reply = {metric: samples, "train-loss": rng.random()}
-                visible = Visible(
-                    kind, {**(texts or {}), "server-round": turn}, reply, {}, 5e4, 5e4
-                )
+                visible = Visible(kind, {**(texts or {}), "server-round": turn}, reply, 5e4, 5e4)
                 work_s = nominal_s * np.exp(scatter * rng.standard_normal()) + (
                     0.5 if not turn else 0
                 )
                 rows.append(MessageRow(number, visible, config, nodes, work_s, 0.0, not turn, turn))
     return rows
+
+
+def take_least(first, second):
+    """Rows of plays that were made twice."""
+    return [
+        replace(min(pair, key=lambda row: row.work_s), repeats=tuple(row.work_s for row in pair))
+        for pair in zip(first, second, strict=True)
+    ]
 
 
 def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
@@ -89,10 +103,9 @@ def test_a_play_that_chance_made_slow_is_no_law(seed):
         ]
         for number in (0, 1)
     )
-    (law,) = fit_kinds(take_lesser(first, second))
+    (law,) = fit_kinds(take_least(first, second))
     assert law.names == frozenset()
     assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.15)
-    assert [row.work_s for row in take_lesser(first, second[1:])] == [row.work_s for row in first]
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.3, 1.7])
@@ -152,30 +165,8 @@ def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
                 visible = Visible("train", {}, {"steps": steps})
                 yield MessageRow(number, visible, CONFIG, nodes, work_s)
 
-    (law,) = fit_kinds(take_lesser(list(play()), list(play())))
+    (law,) = fit_kinds(take_least(list(play()), list(play())))
     assert "steps" in law.names
-
-
-def test_slower_clocks_are_played_where_loops_read_them():
-    """A timer around all of the work reads always as often; a loop until a budget is spent not."""
-    smallest, rows = AppPlay(4, {"a": 1}, "4 nodes"), played()
-    timed = [replace(row, readings=2) for row in rows]
-    looped = [replace(row, readings=2 + place % 5) for place, row in enumerate(rows)]
-    assert further_plays(timed, fit_kinds(timed), smallest) == []
-    (further,) = further_plays(looped, fit_kinds(looped), smallest)
-    assert (further.nodes, further.overrides) == (2 * smallest.nodes, smallest.overrides)
-    assert further.clock_speed == pytest.approx(1 / 3)
-
-
-def test_the_lesser_time_of_two_plays_comes_with_what_its_reply_says():
-    """One that works until its seconds are spent does another number of steps in each play."""
-    one, twin = (
-        MessageRow(0, Visible("train", {}, {"steps": steps}), CONFIG, 4, work_s)
-        for steps, work_s in ((90, 0.21), (60, 0.20))
-    )
-    (lesser,) = take_lesser([one], [twin])
-    assert (lesser.work_s, lesser.values["steps"]) == (0.20, 60)
-    assert lesser.repeats == (0.21, 0.20)
 
 
 @pytest.mark.parametrize(("waited_s", "waits"), [(0.3, 0.3), (0.009, 0.0)])
@@ -257,6 +248,36 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
         assert read_arithmetic(laws[title].seconds)({}) == pytest.approx(expected, rel=0.1)
 
 
+def test_a_number_of_unlike_nodes_sizes_their_messages():
+    """Each node's own `rows` is a value of its messages; its play has no one value of it."""
+    rows = [
+        MessageRow(
+            play,
+            Visible("train", node_config={"rows": factor * (100 + 50 * (node % 3))}),
+            CONFIG,
+            nodes,
+            2e-4 * factor * (100 + 50 * (node % 3)),
+        )
+        for play, (nodes, factor) in enumerate([(4, 1), (4, 2), (8, 1), (16, 1)])
+        for node in range(nodes)
+        for _ in range(3)
+    ]
+    (law,) = fit_kinds(rows)
+    assert law.names == {"rows"}
+    assert read_arithmetic(law.seconds)({"rows": 1000}) == pytest.approx(0.2)
+
+
+def test_a_setting_that_moves_an_amount_is_no_size_of_its_own():
+    """Half of a test share is half of the rows that a reply counts: they size the message."""
+    rows = [
+        MessageRow(play, Visible("train", {}, {"rows": n}), {"share": share}, nodes, 1e-3 * n)
+        for play, (nodes, share) in enumerate([(4, 0.2), (4, 0.1), (4, 0.4), (8, 0.2)])
+        for n in [int(4000 * share / nodes)] * (3 * nodes)
+    ]
+    (law,) = fit_kinds(rows)
+    assert law.names == {"rows"}
+
+
 # ---- files and charges ---------------------------------------------------------------------------
 
 
@@ -267,7 +288,13 @@ def work():
         digest="0",
         kernel=KERNEL,
         imports=1.5,
-        run_config={"local-epochs": [1, 2], "model": ["small"], "num-server-rounds": [3]},
+        run_config={
+            "local-epochs": [1, 2],
+            "model": ["small"],
+            "num-server-rounds": [3],
+            "depth": [2, 4],
+        },
+        settings={"local-epochs": SIZE, "num-server-rounds": COUNT, "depth": SIZE},
         nodes=[4, 8],
         kinds=fit_kinds(played()),
     )
@@ -277,7 +304,7 @@ def prices(work, config=None, *, start="never", profile="x86-2core-vm"):
     said = []
     charged = WorkPrices(work, {**CONFIG, **(config or {})}, 6, start, said.append)
     processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
-    visible = Visible("train", {}, {"num-examples": 150.0}, {}, 5e4, 5e4)
+    visible = Visible("train", {}, {"num-examples": 150.0}, 5e4, 5e4)
     return (
         lambda client=0, **other: charged.price(other.get("visible", visible), client, processor)
     ), said
@@ -335,14 +362,15 @@ def test_starts_are_charged_as_often_as_the_fleet_says(work):
 
 
 def test_what_was_not_measured_is_said_and_not_guessed(work):
-    price, said = prices(work, {"model": "large", "local-epochs": 3, "num-server-rounds": 50})
+    settings = {"model": "large", "local-epochs": 3, "num-server-rounds": 50, "depth": 9}
+    price, said = prices(work, settings)
     price()
     assert [s for s in said if "settings" in s] == [
-        "what these settings change is not in the charges, as they did not vary when the app was "
-        "measured: model is 'large' here and was 'small' in all plays"
+        "what these settings change is not in the charges: model is 'large' here and was 'small' "
+        "in all plays; depth is 9 here and was 2 or 4 in all plays (a size that is in no law)"
     ]
     assert not [s for s in said if "outside" in s]
-    price(visible=Visible("train", {}, {"num-examples": 1000.0}, {}, 5e4, 5e4))
+    price(visible=Visible("train", {}, {"num-examples": 1000.0}, 5e4, 5e4))
     assert [s for s in said if "num_examples of train is outside of twice what was measured" in s]
     with pytest.raises(InputError, match=r"a kind of message that was measured: train"):
         price(visible=Visible("evaluate", {}, {}))

@@ -1,0 +1,147 @@
+"""What an app works and waits while it is measured, its child processes included (from /proc).
+
+Work is processor time of the whole process, as an app may compute in threads of its own, and of
+its children: `getrusage` knows those that have ended, those that live on (a loader's workers) are
+read here. Whether a stretch of time was waiting is sampled: it is not while a thread or a child
+is running or queues for a processor. What the samples take themselves comes off.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from simfed.flower.clocks import read_host_s, read_processor_s, read_thread_s
+
+__all__ = ["Usage", "UsageMeter", "list_children", "read_children_s"]
+
+_EVERY_S = 0.01
+_IDLE = 0.2
+"""Of a slice between two samples: an app that was idle for less of it was at work."""
+
+
+class Usage(NamedTuple):
+    """Seconds since some beginning."""
+
+    work_s: float = 0.0
+    """Of processors, by the process and its children."""
+    waited_s: float = 0.0
+    """In which neither the app nor a child worked, though a processor was to be had."""
+
+
+def list_children() -> list[int]:
+    """Return all living descendants of this process."""
+    found, todo = [], [os.getpid()]
+    while todo:
+        for thread in _list_threads(todo.pop()):
+            with suppress(OSError), open(f"{thread}/children", encoding="ascii") as file:
+                new = [int(word) for word in file.read().split()]
+                found += new
+                todo += new
+    return found
+
+
+def read_children_s() -> float:
+    """Return processor seconds of children: of those that ended, and of those that live."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    living_s = sum(_read_process_s(child) for child in list_children())
+    return ended.ru_utime + ended.ru_stime + living_s
+
+
+def _read_process_s(process: int) -> float:
+    """Return what a process, with its own children that have ended, has worked."""
+    ran_s = sum(_read_schedule(thread)[0] for thread in _list_threads(process))
+    ended = [int(word) for word in _read_status(f"/proc/{process}")[13:15]]
+    return ran_s + sum(ended) / os.sysconf("SC_CLK_TCK")
+
+
+def _list_threads(process: int) -> Iterator[str]:
+    with suppress(OSError):  # it has just ended, or there is no /proc
+        yield from (
+            f"/proc/{process}/task/{thread}" for thread in os.listdir(f"/proc/{process}/task")
+        )
+
+
+def _read_schedule(thread: str) -> tuple[float, float]:
+    """Return the seconds that a thread has run, and queued for a processor."""
+    with suppress(OSError, ValueError), open(f"{thread}/schedstat", encoding="ascii") as file:
+        ran_ns, queued_ns, _ = file.read().split()
+        return int(ran_ns) / 1e9, int(queued_ns) / 1e9
+    return 0.0, 0.0
+
+
+def _read_status(task: str) -> list[str]:
+    """Return the fields of `stat` behind the name, of which the first is the state."""
+    with suppress(OSError), open(f"{task}/stat", encoding="ascii") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
+
+
+class UsageMeter:
+    """Meters an app whose threads take turns, as they call `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._waited_s = 0.0
+        self._sampled_s = 0.0
+        """Processor seconds that the samples took."""
+        self._thread: str | None = None
+        self._last = 0.0, 0.0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._sample, daemon=True).start()
+
+    def begin(self) -> Usage:
+        """Return what was used; the calling thread goes on with the app."""
+        with self._lock:
+            self._thread = f"/proc/self/task/{threading.get_native_id()}"
+            self._last = self._read()
+            return self._used()
+
+    def end(self) -> Usage:
+        """Return what was used; what follows is simfed's own."""
+        with self._lock:
+            used = self._used()
+            if self._thread is not None:
+                self._step()
+            self._thread = None
+            return used._replace(waited_s=self._waited_s)
+
+    def _used(self) -> Usage:
+        return Usage(read_processor_s() - self._sampled_s + read_children_s(), self._waited_s)
+
+    def _read(self) -> tuple[float, float]:
+        """Return now, and the seconds that the app's thread has run or queued."""
+        return read_host_s(), sum(_read_schedule(str(self._thread)))
+
+    def _step(self) -> None:
+        """Judge the time since the last sample."""
+        now_s, busy_s = self._read()
+        idle_s = (now_s - self._last[0]) - (busy_s - self._last[1])
+        # a slice in which another thread or a child is at work counts as work from end to end
+        if idle_s > _IDLE * (now_s - self._last[0]) and not _is_any_ready():
+            self._waited_s += idle_s
+        self._last = now_s, busy_s
+
+    def _sample(self) -> None:
+        while True:
+            select.select([], [], [], _EVERY_S)
+            with self._lock:
+                if self._thread is not None:
+                    began_s = read_thread_s()
+                    self._step()
+                    self._sampled_s += read_thread_s() - began_s
+
+
+def _is_any_ready() -> bool:
+    """Return whether another thread, or a child, runs or queues for a processor."""
+    own = f"/proc/{os.getpid()}/task/{threading.get_native_id()}"
+    return any(
+        _read_status(thread)[:1] == ["R"]
+        for process in (os.getpid(), *list_children())
+        for thread in _list_threads(process)
+        if thread != own
+    )

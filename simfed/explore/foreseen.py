@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from simfed.compress.choice import Choice
+from simfed.explore.known import Answers
 from simfed.fleet.contract import Outcome, Task
 from simfed.fleet.tasks import Tasks
-from simfed.ground.errors import RunFailed, SimfedError
+from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.record.journal import Journal
 from simfed.replay.journaled import Answered, Journaled
@@ -19,24 +21,34 @@ class UnknownLearning(SimfedError):
 
 
 class Foreseen(Journaled):
-    """Learning as a recorded run's journal tells it, as long as the decisions are its own.
+    """Learning as journals of runs tell it, as long as the decisions are of one of them.
 
     Beyond, a merge only counts; where policies learn from it, the clock ends after it.
     """
 
-    def __init__(self, tasks: Tasks, journal: Journal, *, policies_learn: bool) -> None:
-        super().__init__(tasks, journal)
+    def __init__(
+        self,
+        tasks: Tasks,
+        answers: Answers,
+        *,
+        policies_learn: bool,
+        wait: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`wait`: waits for further answers, and says whether there may be some."""
+        super().__init__(tasks, Journal(Path(), appends=False))
         self.unknown: int | None = None
-        """The first round whose merge the journal does not have."""
+        """The first round whose merge no journal has."""
+        self._answers, self._wait = answers, wait
         self._policies_learn = policies_learn
         self._round = 1
 
     def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return the journal's answer. Raises: `UnknownLearning`."""
-        if self.unknown is None:
-            try:
-                return super().ask(key, label, ask)
-            except RunFailed:
+        """Return the journals' answer. Raises: `UnknownLearning`."""
+        while self.unknown is None:
+            answer = self._answers.find(f"{key} {label}")
+            if answer is not None:
+                return answer
+            if not self._wait():
                 self.unknown = self._round
         raise UnknownLearning(f"{label} is not known")
 

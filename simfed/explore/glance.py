@@ -20,14 +20,24 @@ from simfed.record.schema import (
 _PHASE_PLACES = [Participation._fields.index(name) for name in PHASES]
 
 
+Decision = tuple[int, int, str, int, str]
+"""Round, client, arm, K and outcome of an upload."""
+
+
 class Glance(Recorder):
     """A recorder that keeps sums per round, and drops the rows of all but some rounds."""
 
-    def __init__(self, shown: tuple[int, int], measure: str, own: OwnColumns | None = None) -> None:
-        """`shown`: first and last round whose rows are kept; `measure`: the column of
-        prototypes that is the curve."""
+    def __init__(
+        self,
+        shown: tuple[int, int] | None,
+        measure: str,
+        own: OwnColumns | None = None,
+        newest: int = 1,
+    ) -> None:
+        """`shown`: first and last round whose rows are kept, None: so many of the `newest`;
+        `measure`: the column of prototypes that is the curve."""
         super().__init__(own=own)
-        self.shown = shown
+        self._shown, self._newest = shown, newest
         self.ends_s: list[float] = []
         self.bytes = [0.0, 0.0]
         self.joules: float | None = None
@@ -35,8 +45,8 @@ class Glance(Recorder):
         self.held_up: Counter[int] = Counter()
         self.curve: dict[str, list[tuple[int, float]]] = {}
         """Prototype → (round, value), where models were evaluated."""
-        self.decisions: list[tuple[tuple[int, int, str, int, str], ...]] = []
-        """Per round (round, client, arm, K, outcome) of each upload settled there."""
+        self.decisions: list[tuple[Decision, ...]] = []
+        """Per round those of the uploads settled there."""
         self._place = PrototypeResult._fields.index(measure)
 
     def settle(self) -> None:
@@ -60,9 +70,14 @@ class Glance(Recorder):
             if row[self._place] is not None:
                 points = self.curve.setdefault(str(row[1]), [])
                 points.append((int(row[0]), float(row[self._place])))
-        keeps = self.shown[0] <= len(self.ends_s) <= self.shown[1]
+        shown, done = self._shown, len(self.ends_s)
         for name in TABLES:
-            if keeps:
+            if shown is None:
+                if not getattr(self, name):
+                    self._chunks[name].append(self.schema(name).empty_table())
+                self._pack(name)
+                del self._chunks[name][: -self._newest]
+            elif shown[0] <= done <= shown[1]:
                 self._pack(name)
             else:
                 getattr(self, name).clear()

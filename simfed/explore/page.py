@@ -25,7 +25,7 @@ def join_scripts() -> str:
 
 def build_page(world: World) -> str:
     """Return the page, which asks the server for everything else."""
-    scenario, before = world.scenario, "as recorded" if world.run else "as written"
+    scenario, before = world.scenario, "as recorded" if world.is_run else "as written"
     curve = Panel(
         "curve",
         "Learning curve" if world.learned else "When rounds end",
@@ -44,7 +44,7 @@ def build_page(world: World) -> str:
     words = [
         counted(scenario.client_count, "client"),
         counted(scenario.rounds, "round"),
-        f"recorded in {world.path}" if world.run else "a scenario, not run yet",
+        f"recorded in {world.path}" if world.is_run else "a scenario, not run yet",
     ]
     text: str = page.load_template("explore.html", _read).render(
         title=f"What if: {scenario.name}",

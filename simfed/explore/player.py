@@ -23,23 +23,32 @@ class Question:
     shown: bool = False
     """Whether a first part was sent."""
 
+    def answer(self, part: Answer) -> None:
+        """Send a part of the answer."""
+        self.shown = True
+        self.answers.put({"seq": self.number, **part})
+
     def drop(self) -> None:
         """Say that a newer question has taken its place."""
-        self.answers.put({"seq": self.number, "stale": True})
+        self.answer({"stale": True})
         self.answers.put(None)
 
 
 class Player:
     """A thread that plays; two plays at once would share settings of the interpreter.
 
-    Pages number their questions, since requests may overtake one another.
+    Pages number their questions, since requests may overtake one another. Pages that
+    follow the run share one play of it, which goes on whenever nobody asks else.
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._changed = threading.Condition()
         self._waiting: dict[str, Question] = {}
+        self._following: dict[str, Question] = {}
         self._newest: dict[str, int] = {}
+        self._followed: Answer = {}
+        """What followers were told last."""
         threading.Thread(target=self._work, daemon=True).start()
 
     def ask(self, page: str, number: int, asked: Mapping[str, Plain]) -> Iterator[Answer]:
@@ -50,42 +59,86 @@ class Player:
                 question.drop()
             else:
                 self._newest[page] = number
-                older = self._waiting.pop(page, None)
-                if older is not None:
-                    older.drop()
-                self._waiting[page] = question
+                self._drop_older(page)
+                if asked.get("follow"):
+                    self._following[page] = question
+                    if self._followed:
+                        question.answer(self._followed)
+                else:
+                    self._waiting[page] = question
                 self._changed.notify()
         yield from iter(question.answers.get, None)
 
-    def forget(self, page: str) -> None:
-        """Stop whatever a page that was closed has asked."""
+    def forget(self, page: str, number: int) -> None:
+        """Stop what a page has asked that was closed, unless it has asked else meanwhile."""
         with self._changed:
-            self._newest.pop(page, None)
-            if (question := self._waiting.pop(page, None)) is not None:
-                question.drop()
+            if self._newest.get(page) == number:
+                del self._newest[page]
+                self._drop_older(page)
+
+    def _drop_older(self, page: str) -> None:
+        for questions in (self._waiting, self._following):
+            if (older := questions.pop(page, None)) is not None:
+                older.drop()
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._waiting))
-                question = self._waiting.pop(next(iter(self._waiting)))
-            self._play(question)
-            question.answers.put(None)
+                self._changed.wait_for(lambda: bool(self._waiting or self._following))
+                question = None
+                if self._waiting:
+                    question = self._waiting.pop(next(iter(self._waiting)))
+            if question is None:
+                self._follow()
+            else:
+                self._play(question)
+                question.answers.put(None)
 
     def _play(self, question: Question) -> None:
-        def emit(part: Answer) -> None:
-            question.shown = True
-            question.answers.put({"seq": question.number, **part})
-
         def is_overtaken() -> bool:
             # each shows something first: a drag would else show nothing until it ends
             return question.shown and self._newest.get(question.page) != question.number
 
         try:
-            play(self.world, question.asked, emit, is_overtaken)
+            play(self.world, question.asked, question.answer, is_overtaken)
         except Interrupted:
-            emit({"stale": True})
-        except SimfedError as error:
-            emit({"error": str(error)})
+            question.answer({"stale": True})
         except Exception as error:  # a page must not wait for ever
-            emit({"error": f"this setting cannot be played: {type(error).__name__}: {error}"})
+            question.answer(_describe_failure(error))
+
+    def _follow(self) -> None:
+        """Play what the run has recorded, and go on with it, until somebody asks else."""
+
+        def tell(part: Answer) -> None:
+            # after an interruption the rounds that were told are played again, in silence
+            if len(part["ends_s"]) < len(self._followed.get("ends_s", ())) and not part["done"]:
+                return
+            self._followed = part
+            with self._changed:
+                for question in self._following.values():
+                    question.answer(part)
+
+        try:
+            play(
+                self.world,
+                {"follow": True},
+                tell,
+                lambda: bool(self._waiting) or not self._following,
+            )
+            last = None
+        except Interrupted:
+            return
+        except Exception as error:
+            last = _describe_failure(error)
+        with self._changed:
+            for question in self._following.values():
+                if last is not None:
+                    question.answer(last)
+                question.answers.put(None)
+            self._following.clear()
+
+
+def _describe_failure(error: Exception) -> Answer:
+    if isinstance(error, SimfedError):
+        return {"error": str(error)}
+    return {"error": f"this setting cannot be played: {type(error).__name__}: {error}"}

@@ -6,14 +6,28 @@ import multiprocessing
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from simfed.explore.settings import Setting, apply_setting
-from simfed.explore.world import Answer, World, name_setting
-from simfed.ground.errors import SimfedError
+import numpy as np
+
+from simfed.experiment.checks import check_parts
+from simfed.experiment.running import build_simulation, carry_out_run, make_method_workload
+from simfed.explore.known import Answers
+from simfed.explore.settings import LEARNED, Setting, apply_setting
+from simfed.explore.world import Answer, World
+from simfed.fleet.contract import Outcome
+from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.plain import Plain
+from simfed.record.checkpoint import CheckpointFolder
+from simfed.record.digest import digest_value
+from simfed.record.read import read_manifest
+from simfed.replay.cached import Cached
+from simfed.replay.key import learning_key
+from simfed.replay.store import Trajectory, TrajectoryStore
 
 
 class RealRun:
@@ -24,34 +38,35 @@ class RealRun:
         self._world = world
         self._folder = Path(tempfile.mkdtemp(prefix="simfed-explore-"))
         self._lock = threading.Lock()
+        self._begun = 0
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def start(self, setting: Setting) -> None:
         """Begin the run of a setting, unless one is under way. Raises: `InputErrors`."""
-        scenario = apply_setting(self._world.base, setting, self._world.source)
+        rounds = self._world.apply(setting).rounds
+        made, known = self._world.complete(setting), self._world.find_answers(setting)
         with self._lock:
             if self.state["status"] == "running":
                 return
-            rounds = scenario.rounds
-            self.state = {"status": "running", "round": 0, "rounds": rounds}
-        out = self._folder / f"run-{len(self._world.real) + 1}"
+            self.state = {"status": "running", "round": 0, "rounds": rounds, "again": None}
+        self._begun += 1
+        out = self._folder / f"run-{self._begun}"
+        folders = [] if known is None else [*known.folders]
+        job = Job(self._world.base, made, self._world.source, out, folders)
         ours, theirs = multiprocessing.Pipe(duplex=False)
         fresh = multiprocessing.get_context("spawn")
-        asked = (self._world.base, dict(setting), self._world.source, out, theirs)
-        self._process = fresh.Process(target=_run, args=asked, daemon=True)
+        self._process = fresh.Process(target=job.run, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
-        threading.Thread(
-            target=self._follow, args=(ours, name_setting(setting), out), daemon=True
-        ).start()
+        threading.Thread(target=self._follow, args=(ours, known, out), daemon=True).start()
 
-    def _follow(self, told: Connection, name: str, out: Path) -> None:
+    def _follow(self, told: Connection, known: Answers | None, out: Path) -> None:
         problem = "the run ended without a word"
         try:
             while True:
                 said = told.recv()
-                if isinstance(said, int):
-                    self.state["round"] = said
+                if isinstance(said, dict):
+                    self.state |= said
                 else:
                     problem = said
         except EOFError:
@@ -59,7 +74,8 @@ class RealRun:
         if problem:
             self.state = {"status": "failed", "words": problem}
             return
-        self._world.real[name] = out
+        if known is not None:
+            known.add(out)
         self.state = {"status": "done"}
 
     def close(self) -> None:
@@ -70,18 +86,97 @@ class RealRun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _run(
-    base: Mapping[str, Plain], setting: Setting, source: Path, out: Path, tell: Connection
-) -> None:
-    from simfed.experiment.running import run
+class Job:
+    """A setting that is run in another process."""
 
-    def progress(round: int, _at_s: float, _measure: float | None) -> None:
-        tell.send(round)
+    def __init__(
+        self,
+        base: Mapping[str, Plain],
+        setting: Setting,
+        source: Path,
+        out: Path,
+        folders: Sequence[Path],
+    ) -> None:
+        """`folders`: runs that know the beginning."""
+        self._base, self._setting, self._source = base, setting, source
+        self._out, self._folders = out, folders
 
-    report: Callable[[str], None] = tell.send
+    def run(self, tell: Connection) -> None:
+        """Run it; `tell` hears how far it is, and in the end why it failed, else nothing."""
+        try:
+            scenario = apply_setting(self._base, self._setting, self._source)
+            parts = check_parts(scenario, self._source, time_only=False)
+            kept = self._open_kept()
+            real = partial(make_method_workload, parts, 1, "cpu")
+            carry_out_run(
+                parts,
+                self._out,
+                mode="full",
+                device="cpu",
+                workers=1,
+                make_workload=lambda: Cached(parts.tasks, lambda: Told(real(), tell), kept),
+                make_simulation=build_simulation,
+                progress=lambda round, _at_s, _value: tell.send({"round": round, "again": None}),
+            )
+            tell.send("")
+        except SimfedError as error:
+            tell.send(str(error))
+
+    def _open_kept(self) -> Kept:
+        """Return what is known, and the states that real runs of this setup keep."""
+        learned = {path: v for path, v in self._setting.items() if path in LEARNED}
+        base = apply_setting(self._base, learned, self._source)
+        answers = Answers()
+        for folder in self._folders:
+            answers.add(folder)
+        answers.read_on()
+        own = self._out.parent / f"kept-{digest_value(learned)}"
+        study = TrajectoryStore().open(learning_key(base), {})
+        return Kept(own, answers, study)
+
+
+class Told:
+    """Learning that tells after each merge up to where it has come."""
+
+    def __init__(self, real: Any, tell: Connection) -> None:
+        self._real, self._tell = real, tell
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def merge(self, round: int, *more: Any) -> Outcome:
+        """See `Workload`."""
+        outcome: Outcome = self._real.merge(round, *more)
+        self._tell.send({"again": round})
+        return outcome
+
+
+class Kept(Trajectory):
+    """A trajectory that also knows what runs have recorded, and what states they kept."""
+
+    def __init__(self, folder: Path, answers: Answers, study: Trajectory) -> None:
+        """`study`: what studies keep of the same learning, whose states are good as well."""
+        super().__init__(folder, {})
+        self._answers, self._study = answers, study
+        self._states: dict[str, tuple[dict[str, Plain], dict[str, np.ndarray]]] = {}
+        for run in answers.folders:
+            for state in _list_states(run):
+                node = answers.merged_at.get((run, state.round))
+                if node is not None:
+                    self._states[node] = (dict(state.facts), dict(state.arrays))
+
+    def known(self, node: str) -> Plain:
+        """See `Trajectory`."""
+        answer = self._answers.find(node)
+        return super().known(node) if answer is None else answer
+
+    def state(self, node: str) -> tuple[dict[str, Plain], dict[str, np.ndarray]] | None:
+        """See `Trajectory`."""
+        return super().state(node) or self._states.get(node) or self._study.state(node)
+
+
+def _list_states(run: Path) -> Sequence[Any]:
     try:
-        scenario = apply_setting(base, setting, source)
-        run(scenario, out, source=source, workers=1, progress=progress)
-        report("")
-    except SimfedError as error:
-        report(str(error))
+        return CheckpointFolder(run / "checkpoint", str(read_manifest(run).get("id"))).kept()
+    except InputError:
+        return []

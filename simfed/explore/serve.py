@@ -16,6 +16,7 @@ from simfed.explore.real import RealRun
 from simfed.explore.world import World
 from simfed.ground.errors import InputError, SimfedError
 from simfed.report.page import read_plotly_script
+from simfed.scenario import dump_scenario
 
 try:
     import uvicorn
@@ -40,90 +41,111 @@ _LONGEST = 100_000
 """Bytes of a question."""
 
 
-def build_app(world: World, token: str) -> Starlette:
-    """Return the server's application for what is explored."""
-    player, real = Player(world), RealRun(world)
-    page, script, library = build_page(world), join_scripts(), read_plotly_script()
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
 
-    def text(content: str, kind: str) -> Callable[[Request], Response]:
-        headers = {
-            "content-security-policy": POLICY,
-            "referrer-policy": "no-referrer",
-            "x-content-type-options": "nosniff",
-            "cache-control": "no-store",
-        }
-        return lambda _: Response(content, media_type=kind, headers=headers)
 
-    async def read(request: Request) -> dict[str, Any]:
-        """Return what a page asks. Raises: `InputError` for what is no question."""
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > _LONGEST:
-                break
+class Pages:
+    """What the server answers to pages of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.player, self.real = world, Player(world), RealRun(world)
+
+    def list_routes(self) -> list[Route]:
+        """Return what is answered where."""
+        script, library = join_scripts(), read_plotly_script()
+        return [
+            Route("/", _make_text(build_page(self.world), "text/html")),
+            Route("/page.js", _make_text(script, "text/javascript")),
+            Route("/plotly.js", _make_text(library, "text/javascript")),
+            Route("/about", lambda _: JSONResponse(self.world.describe())),
+            Route("/ask", self.ask, methods=["POST"]),
+            Route("/take", _refusing(self.take), methods=["POST"]),
+            Route("/real", _refusing(self.start), methods=["POST"]),
+            Route("/real", lambda _: JSONResponse(self.real.state)),
+        ]
+
+    async def ask(self, request: Request) -> Response:
+        """Answer a question in parts, a line each."""
         try:
-            asked = json.loads(body[: _LONGEST + 1])
-            return {**asked, "setting": dict(asked["setting"])}
-        except (ValueError, TypeError, KeyError):
-            raise InputError("a setting as JSON", where="question", got=len(body)) from None
-
-    def refusing(answer: Callable[[dict[str, Any]], Any]) -> Any:
-        async def respond(request: Request) -> Response:
-            try:
-                return JSONResponse(answer(await read(request)))
-            except SimfedError as error:
-                return JSONResponse({"error": str(error)}, 400)
-
-        return respond
-
-    async def ask(request: Request) -> Response:
-        try:
-            asked = await read(request)
+            asked = await _read_question(request)
             name, number = str(asked["tab"])[:40], int(asked["seq"])
         except (SimfedError, KeyError, ValueError) as error:
             return JSONResponse({"error": str(error)}, 400)
-        parts = player.ask(name, number, asked)
+        parts = self.player.ask(name, number, asked)
 
         async def lines() -> AsyncIterator[str]:
             try:
                 while (part := await asyncio.to_thread(next, parts, None)) is not None:
                     yield json.dumps(part, separators=(",", ":")) + "\n"
             except asyncio.CancelledError:  # the tab was closed
-                player.forget(name)
+                self.player.forget(name, number)
                 raise
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
-    def start(asked: dict[str, Any]) -> Any:
-        real.start(asked["setting"])
-        return real.state
-
-    def take(asked: dict[str, Any]) -> Any:
-        setting = asked["setting"]
+    def take(self, asked: dict[str, Any]) -> Any:
+        """Return a setting as a scenario, a command line and, over a slider, a study."""
+        setting, over, values = asked["setting"], asked.get("over"), asked.get("values")
+        study = None
+        if over and isinstance(values, list) and values:
+            study = self.world.write_study(setting, str(over), values)
         return {
-            "scenario": world.write_scenario(setting),
-            "command": world.write_command(setting, anew=bool(asked.get("anew", True))),
+            "scenario": dump_scenario(self.world.apply(setting)),
+            "command": self.world.write_command(setting, anew=bool(asked.get("anew", True))),
+            "study": study,
         }
 
-    routes = [
-        Route("/", text(page, "text/html")),
-        Route("/page.js", text(script, "text/javascript")),
-        Route("/plotly.js", text(library, "text/javascript")),
-        Route("/about", lambda _: JSONResponse(world.describe())),
-        Route("/ask", ask, methods=["POST"]),
-        Route("/take", refusing(take), methods=["POST"]),
-        Route("/real", refusing(start), methods=["POST"]),
-        Route("/real", lambda _: JSONResponse(real.state)),
-    ]
-    guard = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+    def start(self, asked: dict[str, Any]) -> Any:
+        """Begin the real run of a setting."""
+        self.real.start(asked["setting"])
+        return self.real.state
 
     @contextlib.asynccontextmanager
-    async def ending(_: Starlette) -> AsyncIterator[None]:
+    async def until_end(self, _: Starlette) -> AsyncIterator[None]:
+        """End the real run with the server."""
         yield
-        real.close()  # before the signal that ended the server ends the process
+        self.real.close()  # before the signal that ended the server ends the process
 
-    pages = [Mount(f"/{token}", routes=routes)]
-    return Starlette(routes=pages, middleware=[guard], lifespan=ending)
+
+def _make_text(content: str, kind: str) -> Callable[[Request], Response]:
+    return lambda _: Response(content, media_type=kind, headers=_HEADERS)
+
+
+async def _read_question(request: Request) -> dict[str, Any]:
+    """Return what a page asks. Raises: `InputError` for what is no question."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _LONGEST:
+            break
+    try:
+        asked = json.loads(body[: _LONGEST + 1])
+        return {**asked, "setting": dict(asked["setting"])}
+    except (ValueError, TypeError, KeyError):
+        raise InputError("a setting as JSON", where="question", got=len(body)) from None
+
+
+def _refusing(answer: Callable[[dict[str, Any]], Any]) -> Any:
+    async def respond(request: Request) -> Response:
+        try:
+            return JSONResponse(answer(await _read_question(request)))
+        except SimfedError as error:
+            return JSONResponse({"error": str(error)}, 400)
+
+    return respond
+
+
+def build_app(world: World, token: str) -> Starlette:
+    """Return the server's application for what is explored."""
+    pages = Pages(world)
+    guard = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+    mounted = [Mount(f"/{token}", routes=pages.list_routes())]
+    return Starlette(routes=mounted, middleware=[guard], lifespan=pages.until_end)
 
 
 def serve(world: World, port: int, say: Callable[[str], None]) -> None:

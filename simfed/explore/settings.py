@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,10 @@ SCALED = "×"
 _NO_AMOUNTS = ("cv", "weights")
 _AMOUNT = re.compile(r"\s*([0-9.eE+-]+)(.*)")
 _MODES = ("synchronous", "deadline")
+K, POLICY = "compression.k", "policy"
+LEARNED = (K, POLICY)
+"""Paths that change what is learned even where everybody decides the same."""
+UPLOADS = "uploads"
 
 
 @dataclass(frozen=True)
@@ -33,16 +37,21 @@ class Knob:
     group: str
     unit: str
     value: Plain
+    """None: the length of the median round."""
     low: float = 0.0
     high: float = 0.0
     whole: bool = False
     choices: tuple[str, ...] = ()
+    known: tuple[int, ...] = ()
+    """Values that runs were recorded with."""
 
 
-def list_knobs(scenario: Scenario, round_s: float | None) -> Iterator[Knob]:
+def list_knobs(
+    scenario: Scenario, known_k: Sequence[int] = (), policies: Iterable[str] = ()
+) -> Iterator[Knob]:
     """Yield what can be turned of a scenario.
 
-    `round_s`: how long a round takes, for the deadline's slider; None: there is none.
+    `known_k`: what runs beside it were recorded with; `policies`: labels to choose from.
     """
     for i, group in enumerate(scenario.clients):
         name, at = f"{group.count} × {group.prototype}", f"clients[{i}]"
@@ -67,9 +76,10 @@ def list_knobs(scenario: Scenario, round_s: float | None) -> Iterator[Knob]:
     if mode in _MODES and scenario.aggregation.edge_servers is None:
         path = "aggregation.mode"
         yield Knob(path, "merges", "server", "", mode, choices=_MODES)
-        deadline_s = scenario.aggregation.deadline or round_s
-        if deadline_s is not None:
-            path = "aggregation.deadline"
+        path, deadline_s = "aggregation.deadline", scenario.aggregation.deadline
+        if deadline_s is None:
+            yield Knob(path, "deadline", "server", "ms", None)
+        else:
             yield _make_slider(path, "deadline", "server", 1e3 * deadline_s, 4, "ms")
     most = scenario.client_count
     cohort = scenario.participation.clients_per_round or most
@@ -77,6 +87,24 @@ def list_knobs(scenario: Scenario, round_s: float | None) -> Iterator[Knob]:
         path = "participation.clients_per_round"
         label = "clients per round"
         yield Knob(path, label, "server", "", cohort, low=1, high=most, whole=True)
+    k = scenario.compression.k
+    if isinstance(k, int) and any(group.k is None for group in scenario.clients):
+        low, high = max(1, k // 30), 30 * k
+        known = tuple(sorted({k, *known_k}))
+        yield Knob(K, "K", UPLOADS, "", k, low, high, whole=True, known=known)
+    if len(labels := tuple(policies)) > 1:
+        yield Knob(POLICY, "strategy", UPLOADS, "", labels[0], choices=labels)
+
+
+def name_policies(policies: Iterable[Mapping[str, Plain]]) -> dict[str, Plain]:
+    """Return policies by short names: the strategy of a uniform one, else the kind."""
+    named: dict[str, Plain] = {}
+    for policy in policies:
+        name = str(policy.get("strategy") if policy["kind"] == "uniform" else policy["kind"])
+        if policy not in named.values():
+            again = sum(other.partition(" #")[0] == name for other in named)
+            named[f"{name} #{again + 1}" if again else name] = policy
+    return named
 
 
 def _make_slider(path: str, label: str, group: str, value: float, times: float, unit: str) -> Knob:

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import check_parts
 from simfed.experiment.running import build_simulation, make_time_only_workload
 from simfed.explore.foreseen import Foreseen, UnknownLearning
-from simfed.explore.glance import Glance
+from simfed.explore.glance import Decision, Glance
+from simfed.explore.known import Answers, find_differences, list_runs_beside
 from simfed.explore.settings import (
+    LEARNED,
+    POLICY,
+    K,
     Setting,
     apply_setting,
     complete_setting,
     format_command,
     list_knobs,
+    name_policies,
 )
+from simfed.ground.errors import InputError, Interrupted
 from simfed.ground.plain import Plain
-from simfed.record.journal import COMPRESSED, Journal
-from simfed.record.read import Run, open_run
+from simfed.record.directory import find_status
+from simfed.record.read import Run, open_run, read_manifest
 from simfed.record.summary import explain_rounds
 from simfed.report.gantt_data import build_gantt_data, order_kinds
 from simfed.scenario import Scenario, dump_scenario
@@ -33,18 +42,29 @@ from simfed.sim.workload import Recorded
 Answer = dict[str, Any]
 _FIRST_S, _EVERY_S = 0.12, 0.25
 """When the first part of an answer is sent, and how often further ones."""
+_FOLLOW_S, _PAUSES, _POLL_S, _LOOK_S = 0.1, 30, 0.03, 0.5
+"""Of a run under way: the least pause between two parts, also as a multiple of what one
+costs; how often its journal, and its manifest, are looked at."""
 MOST_GANTT_BARS = 20_000
+_DECIDES = re.compile(
+    r"name|(checkpoint|network)\..*|aggregation\.(mode|deadline)"
+    r"|participation\.clients_per_round|clients\[\d+\]\.(link|device|availability|failure)\b.*"
+)
+"""Paths that change what is learned through decisions alone."""
 
 
 class World:
-    """A finished run, or a scenario, whose settings are turned."""
+    """A run, finished or under way, or a scenario, whose settings are turned."""
 
     def __init__(self, path: Path, *, allow_plugins: bool = False) -> None:
         """Raises: `InputError`, `InputErrors` for what cannot be explored."""
-        self.path, self.run = path, None
+        self.path = path
+        self.run: Run | None = None
+        """A finished one."""
+        mode: Plain = None
         if path.is_dir():
-            self.run = open_run(path)
-            self.base, self.source = self.run.scenario, path / "scenario.yaml"
+            mode = read_manifest(path).get("mode")
+            self.base, self.source = read_yaml(path / "scenario.yaml"), path / "scenario.yaml"
         else:
             self.base, self.source = read_yaml(path), path
         self.scenario = validate_scenario(
@@ -53,15 +73,23 @@ class World:
             folder=self.source.parent,
             allow_plugins=allow_plugins,
         )
-        groups = self.scenario.clients
-        policies = [self.scenario.policy_of_group(group) for group in groups]
-        self.policies_learn = any(policy.learns for policy in policies)
-        self.policy = ", ".join(sorted({policy.kind for policy in policies}))
-        self.learned = self.run is not None and self.run.manifest.get("mode") == "full"
-        self.recorded = Recorded(self.run) if self.run is not None and self.learned else None
-        self.real: dict[str, Path] = {}
-        """Setting (see `name_setting`) → the directory of its real run."""
+        self.learned = mode == "full"
+        self.is_run = mode is not None
+        self.policy = ", ".join(sorted({policy.kind for policy in _list_policies(self.scenario)}))
+        self._answers: dict[str, Answers] = {}
+        self._decided: list[tuple[Decision, ...]] = []
+        self.look()
         self.check(self.scenario)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run was not finished when it was looked at last."""
+        return self.learned and self.run is None
+
+    def look(self) -> None:
+        """Open the run's tables, where it is finished by now."""
+        if self.is_open and read_manifest(self.path)["status"] == "finished":
+            self.run = open_run(self.path)
 
     def check(self, scenario: Scenario) -> Parts:
         """Return the parts of a setting. Raises: `InputErrors`."""
@@ -69,42 +97,129 @@ class World:
 
     def describe(self) -> Answer:
         """Return what a page needs once."""
-        rounds = None if self.run is None else self.run.rounds
-        round_s = None if rounds is None else float(rounds["duration_s"].median())
+        self.look()
         measure = self.check(self.scenario).measure
+        ks = [int(k) for k in self.beside[0] if isinstance(k, int)]
+        knobs = list_knobs(self.scenario, ks, self.policies)
         return {
             "name": self.scenario.name,
-            "recorded": None if self.run is None else str(self.path),
+            "recorded": str(self.path) if self.is_run else None,
             "learned": self.learned,
-            "chooses": self.policy if self.learned else "",
+            "open": self.is_open,
+            "chooses": self.policy if self.run is not None and self.learned else "",
             "rounds": self.scenario.rounds,
             "clients": self.scenario.client_count,
             "measure": {"key": measure.key, "name": measure.name},
-            "knobs": [vars(knob) for knob in list_knobs(self.scenario, round_s)],
+            "knobs": [vars(knob) for knob in knobs],
         }
 
-    def write_scenario(self, setting: Setting) -> str:
-        """Return a setting as a scenario file. Raises: `InputErrors`."""
-        return dump_scenario(apply_setting(self.base, setting, self.source))
+    # --- settings ---------------------------------------------------------------------
+
+    @cached_property
+    def beside(self) -> tuple[list[Plain], list[Plain]]:
+        """K and policies that runs beside this one were recorded with."""
+        found: dict[str, list[Plain]] = {path: [] for path in LEARNED}
+        for folder in list_runs_beside(self.path) if self.learned else ():
+            try:
+                theirs = find_differences(self.base, read_yaml(folder / "scenario.yaml"))
+            except InputError:  # of another version, or being written
+                continue
+            theirs = {path: v for path, v in theirs.items() if not _DECIDES.fullmatch(path)}
+            if theirs.keys() <= {*LEARNED}:
+                for path, value in theirs.items():
+                    found[path].append(value)
+                self._find_answers(theirs).add(folder)
+        return found[K], found[POLICY]
+
+    @cached_property
+    def policies(self) -> dict[str, Plain]:
+        """The policies to choose from, by their names on the page; the first is the base's."""
+        ours, groups = self.base.get("policy"), self.scenario.clients
+        if not isinstance(ours, dict) or any(group.policy is not None for group in groups):
+            return {}
+        several = [ours, *self.beside[1]]
+        if isinstance(ours.get("strategy"), str):
+            others = self.scenario.compression.strategies
+            several += [{**ours, "strategy": other} for other in others]
+        return name_policies(several)
+
+    def complete(self, setting: Setting) -> dict[str, Plain]:
+        """Return a setting of a page as `--set` takes it."""
+        name = setting.get(POLICY)
+        if isinstance(name, str) and name in self.policies:
+            setting = {**setting, POLICY: self.policies[name]}
+        return complete_setting(self.base, setting)
+
+    def apply(self, setting: Setting) -> Scenario:
+        """Return the scenario with a setting of a page. Raises: `InputErrors`."""
+        return apply_setting(self.base, self.complete(setting), self.source)
 
     def write_command(self, setting: Setting, *, anew: bool) -> str:
         """Return the command line that plays a setting as the page does."""
-        made = complete_setting(self.base, setting)
+        made, learns = self.complete(setting), policies_learn(self.apply(setting))
         if self.learned and not anew:
             made["policy.arms_from"] = str(self.path.resolve())
-        time_only = not (self.learned and anew and self.policies_learn)
+        time_only = not (self.learned and anew and learns)
         return format_command(str(self.source), made, time_only=time_only)
 
-    def find_journal(self, setting: Setting) -> Path | None:
-        """Return the journal that knows most of a setting; None: nothing was learned."""
-        if self.run is None or not self.learned:
+    def write_study(self, setting: Setting, over: str, values: Sequence[Plain]) -> str:
+        """Return a study file over values of a slider. Raises: `InputError`, `InputErrors`."""
+        for value in values:
+            self.apply({**setting, over: value})
+        grid: Any = {str(value): self.complete({**setting, over: value})[over] for value in values}
+        if not any(isinstance(value, dict) for value in grid.values()):
+            grid = [*grid.values()]
+        others = self.complete({**setting, over: values[0]})
+        others.pop(over)
+        study = {
+            "name": f"{self.scenario.name}-what-if",
+            "base": str(self.source.resolve()),
+            "set": others,
+            "grid": {over: grid},
+        }
+        return yaml.safe_dump(study, sort_keys=False, allow_unicode=True)
+
+    # --- what is known ----------------------------------------------------------------
+
+    def find_answers(self, setting: Setting) -> Answers | None:
+        """Return what is known of a setting's learning; None: nothing was learned."""
+        if not self.learned:
             return None
-        return self.real.get(name_setting(setting), self.path) / COMPRESSED
+        _ = self.beside
+        made = self.complete(setting)
+        return self._find_answers({path: made[path] for path in LEARNED if path in made})
+
+    def _find_answers(self, learned: Setting) -> Answers:
+        name = repr(sorted(learned.items()))
+        if name not in self._answers:
+            self._answers[name] = Answers()
+            if not learned:
+                self._answers[name].add(self.path, is_needed=True)
+        return self._answers[name]
+
+    def note_decided(self, glance: Glance) -> None:
+        """Keep what the recorded run decided, while it has no tables yet."""
+        self._decided = list(glance.decisions)
+
+    def list_decided(self, number: int) -> dict[tuple[int, int], tuple[str, int, str]]:
+        """Return what the recorded run decided in a round: (round, client) → arm, K, outcome."""
+        if self.run is None:
+            rows = self._decided[number - 1] if number <= len(self._decided) else ()
+            return {row[:2]: row[2:] for row in rows}
+        table = self.run.participations
+        return {
+            (row.round, row.client): (row.arm, row.k, row.outcome)
+            for row in table[table["merge"] == number].itertuples()
+        }
 
 
-def name_setting(setting: Setting) -> str:
-    """Return a setting as one text, the same for the same setting."""
-    return repr(sorted(setting.items()))
+def _list_policies(scenario: Scenario) -> list[Any]:
+    return [scenario.policy_of_group(group) for group in scenario.clients]
+
+
+def policies_learn(scenario: Scenario) -> bool:
+    """Return whether anybody chooses by rewards."""
+    return any(policy.learns for policy in _list_policies(scenario))
 
 
 def play(
@@ -113,67 +228,114 @@ def play(
     emit: Callable[[Answer], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> Glance:
-    """Play a question's setting; `emit` gets the parts of the answer, the last one `done`.
+    """Play a question; `emit` gets the parts of its answer, the last one `done`. See `Play`."""
+    played = Play(world, question, emit, stop)
+    played.play()
+    return played.glance
 
-    `question`: `setting`, `shown` (first and last round of the Gantt) and `anew` (whether
-    policies choose anew). Raises: `InputErrors`; `Interrupted` where `stop` says so.
-    """
-    began = time.perf_counter()
-    setting, anew = question.get("setting", {}), bool(question.get("anew", True))
-    scenario = apply_setting(world.base, setting, world.source)
-    parts = world.check(scenario)
-    first, last = (int(number) for number in question.get("shown", (1, 3)))
-    glance = Glance((first, last), parts.measure.column, parts.own_columns)
-    foreseen: Foreseen | None = None
-    make_policy = None
-    if (journal := world.find_journal(setting)) is not None:
-        learns = anew and world.policies_learn
-        book = Journal(journal, None, appends=False)
-        foreseen = Foreseen(parts.tasks, book, policies_learn=learns)
-        if not anew and world.recorded is not None:
-            make_policy = partial(parts.replay, world.recorded)
-    workload = foreseen or make_time_only_workload(parts)
-    simulation = build_simulation(parts, workload, glance, make_policy)
-    due_s, drawn = began + _FIRST_S, False
 
-    def tell(*, done: bool) -> None:
-        nonlocal drawn
-        unknown = None if foreseen is None else foreseen.unknown
+class Play:
+    """A question that is played; its answer goes out in parts."""
+
+    def __init__(
+        self,
+        world: World,
+        question: Mapping[str, Plain],
+        emit: Callable[[Answer], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`question`: `setting`, `shown` (first and last round of the Gantt; None: the
+        newest ones) and `anew` (whether policies choose anew); `follow`: go on as the run
+        does. Raises: `InputErrors`."""
+        self._began = time.perf_counter()
+        self._world, self._emit, self._stop = world, emit, stop
+        setting, anew = question.get("setting", {}), bool(question.get("anew", True))
+        self._is_base = anew and not setting
+        self._follows = bool(question.get("follow"))
+        self.parts = parts = world.check(world.apply(setting))
+        shown = question.get("shown")
+        self._shown = None if shown is None else (int(shown[0]), int(shown[1]))
+        newest = 1 if parts.scenario.client_count > 30 else 3
+        self.glance = Glance(self._shown, parts.measure.column, parts.own_columns, newest)
+        self._foreseen: Foreseen | None = None
+        make_policy = None
+        self._answers = world.find_answers(setting)
+        if self._answers is not None:
+            self._answers.read_on()
+            learns = anew and policies_learn(parts.scenario)
+            self._foreseen = Foreseen(
+                parts.tasks, self._answers, policies_learn=learns, wait=self._wait
+            )
+            if not anew and world.run is not None:
+                make_policy = partial(parts.replay, Recorded(world.run))
+        workload = self._foreseen or make_time_only_workload(parts)
+        self._simulation = build_simulation(parts, workload, self.glance, make_policy)
+        self._due_s, self._told, self._drawn = self._began + _FIRST_S, 0, False
+
+    def play(self) -> None:
+        """Play it to its end. Raises: `Interrupted` where `stop` says so."""
+        with contextlib.suppress(UnknownLearning):  # the rounds up to there are the answer
+            self._simulation.run(progress=self._progress, stop_requested=self._stop)
+        self._tell(done=True)
+
+    def _progress(self, _round: int, _at_s: float, _measure: float | None) -> None:
+        if time.perf_counter() >= self._due_s:
+            self._tell(done=False)
+
+    def _wait(self) -> bool:
+        """Wait for what the run does next; False: it does no more, or nobody follows it."""
+        if not self._follows or self._answers is None:
+            return False
+        looked_s = 0.0
+        while not self._answers.read_on():
+            now = time.perf_counter()
+            if now - looked_s > _LOOK_S:
+                if find_status(self._world.path).status != "running":
+                    return bool(self._answers.read_on())
+                looked_s = now
+            if now >= self._due_s and len(self.glance.ends_s) > self._told:
+                self._tell(done=False)
+            if self._stop():
+                raise Interrupted("nobody follows the run")
+            time.sleep(_POLL_S)
+        return True
+
+    def _tell(self, *, done: bool) -> None:
+        began_s, glance = time.perf_counter(), self.glance
+        unknown = None if self._foreseen is None else self._foreseen.unknown
+        self._told = len(glance.ends_s)
+        if self._is_base:
+            self._world.note_decided(glance)
         part = {"unknown": unknown, **glance.describe()}
-        if unknown is not None and unknown <= len(glance.decisions):
-            part["why"] = explain_difference(world, unknown, glance)
-        draws = not drawn and (done or len(glance.ends_s) >= last)
-
-        def send(**more: Any) -> None:
-            emit(part | more | {"wall_ms": 1e3 * (time.perf_counter() - began)})
-
+        if unknown is not None:
+            part["why"] = explain_difference(self._world, unknown, glance)
+        last = 0 if self._shown is None else self._shown[1]
+        draws = self._follows or (not self._drawn and (done or len(glance.ends_s) >= last))
+        if draws and not self._follows:
+            self._send(part)  # sums are there before the Gantt is
         if draws:
-            drawn = True
-            send(done=False)  # sums are there before the Gantt is
-            send(done=done, gantt=_build_gantt(parts, glance, unknown))
-        else:
-            send(done=done)
+            self._drawn = True
+            part["gantt"] = _build_gantt(self.parts, glance, unknown)
+        self._send({**part, "done": done})
+        now_s = time.perf_counter()
+        pause_s = max(_FOLLOW_S, _PAUSES * (now_s - began_s)) if self._follows else _EVERY_S
+        self._due_s = now_s + pause_s
 
-    def progress(_round: int, _at_s: float, _measure: float | None) -> None:
-        nonlocal due_s
-        if time.perf_counter() >= due_s:
-            tell(done=False)
-            due_s = time.perf_counter() + _EVERY_S
-
-    with contextlib.suppress(UnknownLearning):  # the rounds up to there are the answer
-        simulation.run(progress=progress, stop_requested=stop)
-    tell(done=True)
-    return glance
+    def _send(self, part: Answer) -> None:
+        wall_ms = 1e3 * (time.perf_counter() - self._began)
+        self._emit({"done": False, **part, "wall_ms": wall_ms})
 
 
-def explain_difference(world: World, number: int, glance: Glance) -> str:
-    """Return in words what a round decided otherwise than the recorded run did."""
-    assert world.run is not None
-    table = world.run.participations
-    was = {
-        (row.round, row.client): (row.arm, row.k, row.outcome)
-        for row in table[table["merge"] == number].itertuples()
-    }
+def explain_difference(world: World, number: int, glance: Glance) -> str | None:
+    """Return in words what a round decided otherwise than the recorded run did.
+
+    None: that is not known; the run has not come so far, say.
+    """
+    if number > len(glance.decisions):
+        return None
+    was = world.list_decided(number)
+    if not was and world.is_open:
+        return None
     now = {decided[:2]: decided[2:] for decided in glance.decisions[number - 1]}
     for key in sorted(was.keys() | now.keys()):
         before, after, client = was.get(key), now.get(key), f"client {key[1]}"

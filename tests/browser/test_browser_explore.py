@@ -159,6 +159,35 @@ def test_a_link_opens_the_setting_again(opened):
     assert again.get_by_label("2 × a: downlink in Mbps").input_value() == "3"
 
 
+def test_what_is_taken_away_is_a_scenario_a_study_and_pictures(opened, tmp_path):
+    page = opened()
+    fill(page, "2 × a: uplink in Mbps", "2")
+    page.get_by_label("A study over").select_option("2 × a: downlink")
+    for button, kind in (("Save the scenario", "yaml"), ("Save the study", "yaml")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=button).click()
+        download.value.save_as(tmp_path / f"{button}.{kind}")
+    taken = simfed.load_scenario(tmp_path / "Save the scenario.yaml")
+    assert taken.clients[0].link.up == 2e6 / 8
+    study = yaml.safe_load((tmp_path / "Save the study.yaml").read_text())
+    assert study["set"] == {"clients[0].link.up": "2 Mbps"}
+    (values,) = study["grid"].values()
+    assert (len(values), values[3]) == (7, "9 Mbps")
+    for chart in page.locator(".chart").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".main-svg").first.wait_for()
+    for chart, format, begins in (
+        ("the curve", "PNG", b"\x89PNG"),
+        ("the Gantt, as asked", "SVG", b"<svg"),
+    ):
+        page.get_by_label("A picture of").select_option(chart)
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Save as {format}").click()
+        download.value.save_as(tmp_path / format)
+        assert (tmp_path / format).read_bytes().startswith(begins)
+        assert (tmp_path / format).stat().st_size > 5000
+
+
 def test_a_run_that_is_deleted_under_it_is_one_sentence(opened, tmp_path):
     page = opened()
     settled(page)

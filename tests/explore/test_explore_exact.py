@@ -57,11 +57,13 @@ CHOOSES = {
 
 def draw_setting(world: World, rng: np.random.Generator) -> dict:
     """Return a setting of some of the world's knobs."""
-    knobs = list(list_knobs(world.scenario, 1.0))
+    knobs = list(list_knobs(world.scenario, policies=world.policies))
     some = rng.choice(len(knobs), size=rng.integers(1, len(knobs)), replace=False)
     setting = {}
     for knob in (knobs[i] for i in some):
-        if knob.choices:
+        if knob.value is None:
+            setting[knob.path] = f"{rng.uniform(200, 4000):.4g} ms"
+        elif knob.choices:
             setting[knob.path] = str(rng.choice(knob.choices))
         elif knob.whole:
             setting[knob.path] = int(rng.integers(knob.low, knob.high + 1))
@@ -108,7 +110,7 @@ def hold(scenario: dict, folder, seed: int, count: int) -> None:
     world, rng = World(path), np.random.default_rng(seed)
     for _ in range(count):
         setting = draw_setting(world, rng)
-        made = apply_setting(world.base, setting, path)
+        made = world.apply(setting)
         run = simfed.run(made, time_only=True, progress=False)
         assert_same(answer(world, setting), run)
 

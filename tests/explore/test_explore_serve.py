@@ -16,9 +16,11 @@ from contextlib import contextmanager
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 from worlds import TINY
 
 import simfed
+from simfed.cli.app import app
 from simfed.explore.player import Player
 from simfed.explore.world import World
 from simfed.ground.errors import InputError, InputErrors
@@ -173,6 +175,41 @@ def test_a_real_run_makes_its_setting_known(tmp_path):
             "test_accuracy"
         ].tolist()
         assert [*(tmp_path / "temporary").glob("simfed-explore-*/run-1/journal*")]
+
+
+@pytest.mark.parametrize(
+    ("setting", "over", "values"),
+    [
+        ({"clients[0].link.down": "0.5×"}, "clients[0].link.up", ["1 Mbps", "2 Mbps", "4 Mbps"]),
+        ({"clients[0].link.up": "3 Mbps"}, "clients[0].link.down", ["0.5×", "1×", "2×"]),
+        ({"aggregation.deadline": "90 ms"}, "aggregation.deadline", ["60 ms", "1000 ms"]),
+        ({"compression.k": 9}, "compression.k", [10, 100, 1000]),
+        ({"aggregation.mode": "deadline"}, "aggregation.deadline", ["60 ms", "1000 ms"]),
+    ],
+)
+def test_a_study_over_a_slider_is_a_valid_file(tmp_path, setting, over, values):
+    drawn = {"up": "5 Mbps", "down": {"lognormal": {"median": "9 Mbps", "cv": 0.5}}}
+    group = {**SCENARIO["clients"][0], "link": drawn}
+    path = tmp_path / "scenario.yaml"
+    path.write_text(yaml.safe_dump({**SCENARIO, "clients": [group]}))
+    if over == "aggregation.deadline":
+        setting["aggregation.mode"] = "deadline"
+    world = World(path)
+    study = tmp_path / "study.yaml"
+    study.write_text(world.write_study(setting, over, values))
+    said = CliRunner().invoke(app, ["validate", str(study)])
+    assert said.exit_code == 0, said.output
+    runs = simfed.run_study(
+        study, tmp_path / "out", time_only=True, progress=False, trajectories=None
+    )
+    ends_s = runs.rounds.groupby(over, sort=False)["finished_at_s"].max().tolist()
+    expected = [
+        simfed.run(world.apply({**setting, over: value}), time_only=True, progress=False)
+        for value in values
+    ]
+    assert ends_s == [run.rounds["finished_at_s"].max() for run in expected]
+    with pytest.raises((InputError, InputErrors), match="upp"):
+        world.write_study({}, "clients[0].link.upp", ["1 Mbps"])
 
 
 def test_a_busy_port_and_what_cannot_be_explored_are_sentences(scenario, tmp_path):

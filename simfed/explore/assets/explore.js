@@ -1,17 +1,24 @@
 // The page of `simfed explore`: a setting is asked for, and its answer drawn as its parts come.
 // One question at a time: the newest setting is asked for once a first part is there.
 
-const STEPS = 200, tab = crypto.randomUUID(), setting = new Map(), plotted = []; // key path → value as `--set` has it
+const STEPS = 200, POINTS = 7, tab = crypto.randomUUID(), plotted = [];
+const setting = new Map(), studied = new Map(); // key path → value as `--set` has it; → what a study over it varies
 let about, base = null, answer = null, seq = 0, waiting = 0, again = false;
 const short = (x) => String(Number(x.toPrecision(4))), ratio = (a, b) => (b ? `${short(a / b)} × recorded` : "");
 const post = (path, body) => fetch(path, { method: "POST", body: JSON.stringify(body) });
 
-function makeKnob({ path, label, group, unit, value, low, high, whole, choices }) {
-  const box = element("div", { className: "knob" }), id = `knob-${path}`, text = (v) => (unit ? `${short(v)}${unit === "×" ? "" : " "}${unit}` : v);
+function makeKnob({ path, label, group, unit, value, low, high, whole, choices, known }) {
+  const box = element("div", { className: "knob" }), id = `knob-${path}`;
+  if (value === null) { // as long as the median round is
+    const lengths = base.ends_s.map((end_s, i) => end_s - (base.ends_s[i - 1] ?? 0)).sort((a, b) => a - b);
+    value = Number(short(1e3 * (lengths[lengths.length >> 1] ?? 1)));
+    [low, high] = [value / 4, value * 4];
+  }
+  const text = (v) => (unit ? `${short(v)}${unit === "×" ? "" : " "}${unit}` : v), clean = (v) => (choices.length ? v : unit ? text(v) : Number(short(v)));
   const turn = (v) => {
-    const isBase = choices.length ? v === value : short(v) === short(value);
+    const isBase = clean(v) === clean(value);
     if (isBase) setting.delete(path);
-    else setting.set(path, choices.length ? v : unit ? text(v) : Number(short(v)));
+    else setting.set(path, clean(v));
     box.classList.toggle("turned", !isBase);
     if (path === "aggregation.deadline" && !isBase) byId("knob-aggregation.mode").put("deadline");
     ask();
@@ -25,8 +32,9 @@ function makeKnob({ path, label, group, unit, value, low, high, whole, choices }
     box.append(list);
     return box;
   }
-  const to = (v) => (whole ? v : (STEPS * Math.log(v / low)) / Math.log(high / low)), from = (p) => (whole ? p : low * (high / low) ** (p / STEPS));
-  const slider = element("input", { type: "range", id, min: whole ? low : 0, max: whole ? high : STEPS, step: 1 });
+  const even = whole && high <= STEPS, rounded = (v) => (whole ? Math.round(v) : v);
+  const to = (v) => (even ? v : (STEPS * Math.log(v / low)) / Math.log(high / low)), from = (p) => rounded(even ? p : low * (high / low) ** (p / STEPS));
+  const slider = element("input", { type: "range", id, min: even ? low : 0, max: even ? high : STEPS, step: "any" });
   const field = element("input", { type: "number", step: "any", min: 0, ariaLabel: `${group}: ${label}${unit ? ` in ${unit}` : ""}` });
   const show = (v) => { slider.value = to(v); field.value = short(v); slider.setAttribute("aria-valuetext", String(text(v))); };
   slider.put = (v) => { show(v); turn(v); };
@@ -34,6 +42,10 @@ function makeKnob({ path, label, group, unit, value, low, high, whole, choices }
   field.addEventListener("change", () => slider.put(Number(field.value) || value));
   show(value);
   box.append(element("span", {}, field, " ", element("span", { className: "unit", textContent: unit })), slider);
+  if (known.length > 1) {
+    box.append(element("span", { className: "known" }, "recorded: ", ...known.map((v) => element("button", { type: "button", textContent: v, onclick: () => slider.put(v) }))));
+  }
+  studied.set(path, { name: `${group}: ${label}`, values: () => [...new Set(Array.from({ length: POINTS }, (_, i) => clean(from(even ? low + (i * (high - low)) / (POINTS - 1) : (i * STEPS) / (POINTS - 1)))))] });
   return box;
 }
 
@@ -49,16 +61,19 @@ function makeKnobs() {
     list.add(new Option("the choices that were recorded", "recorded"));
     groups.set("question", element("fieldset", {}, element("legend", { textContent: "question" }), element("label", { htmlFor: "question", textContent: "strategies: " }), list));
   }
-  const reset = element("button", { type: "button", textContent: "As recorded", onclick: () => { setting.clear(); history.replaceState(null, "", "#"); makeKnobs(); ask(); } });
+  const reset = element("button", { type: "button", textContent: `As ${about.recorded ? "recorded" : "written"}`, onclick: () => { setting.clear(); history.replaceState(null, "", "#"); makeKnobs(); ask(); } });
   byId("knobs").replaceChildren(...groups.values(), reset);
+  byId("over").replaceChildren(...[...studied].map(([path, { name }]) => new Option(name, path)));
   for (const [path, value] of kept) {
-    if (path === "question" && byId("question")) byId("question").value = value;
-    else byId(`knob-${path}`)?.put(byId(`knob-${path}`).type === "range" ? parseFloat(value) : value);
+    const knob = byId(path === "question" ? path : `knob-${path}`);
+    if (path === "question" && knob) knob.value = value;
+    else knob?.put(knob.type === "range" ? parseFloat(value) : value);
   }
 }
 
 const anew = () => byId("question")?.value !== "recorded";
-const asked = () => ({ tab, setting: Object.fromEntries(setting), anew: anew(), shown: [Number(at("from").value) || 1, Number(at("to").value) || 3] });
+const follows = () => about.open && byId("follow").checked && !setting.size; // what the run does next is told as it comes
+const asked = () => ({ tab, setting: Object.fromEntries(setting), anew: anew(), follow: follows(), shown: [Number(at("from").value) || 1, Number(at("to").value) || 3] });
 
 async function ask() {
   if (waiting) { again = true; return; }
@@ -88,16 +103,31 @@ function take(part, mine) {
   if (part.stale || mine < (answer?.seq ?? 0)) return; // an older answer never takes a newer one's place
   if (part.error) { byId("status").textContent = part.error; return; }
   answer = { ...part, gantt: part.gantt ?? (answer?.seq === mine ? answer.gantt : null), seq: mine };
-  if (part.done && !setting.size && anew()) base = answer;
+  if ((part.done || about.open) && !setting.size && anew()) base = answer;
   (window.answers ??= []).push({ seq: mine, done: part.done, end_s: part.ends_s.at(-1), unknown: part.unknown }); // for tests
   drawAnswer();
   if (part.done) takeAway();
 }
 
 async function takeAway() {
-  const given = await (await post("take", asked())).json();
+  const over = byId("over").value, given = await (await post("take", { ...asked(), over, values: studied.get(over)?.values() })).json();
   byId("command").textContent = given.command ?? given.error;
-  byId("save").file = given.scenario;
+  Object.assign(files, { scenario: given.scenario, study: given.study });
+  return given;
+}
+
+const files = {};
+function save(text, name) {
+  const href = URL.createObjectURL(new Blob([text ?? ""]));
+  element("a", { href, download: `${about.name.replace(/[^\p{L}\p{N}.-]+/gu, "-")}-${name}` }).click();
+  URL.revokeObjectURL(href);
+}
+
+// one picture of a chart, on the page's ground
+function savePicture(format) {
+  const chart = [...plotted, ...document.querySelectorAll(".chart.timeline")][byId("chart").selectedIndex], { data, layout } = chart;
+  const figure = { data, layout: { ...layout, paper_bgcolor: css("--paper"), title: undefined }, config: CONFIG };
+  return Plotly.downloadImage(figure, { format, width: chart.clientWidth, height: layout.height, scale: format === "png" ? 2 : 1, filename: `${about.name}-what-if` });
 }
 
 function drawAnswer() {
@@ -110,22 +140,28 @@ function drawAnswer() {
   ];
   if (answer.joules !== null) facts.push(["energy of clients", decimal(answer.joules, "J"), base?.joules ? `recorded ${decimal(base.joules, "J")}` : ""]);
   document.querySelector(".facts").replaceChildren(...facts.map(([what, value, more]) => element("div", {}, element("dt", { textContent: what }), element("dd", {}, element("strong", { textContent: value }), element("span", { textContent: more })))));
-  const ends = answer.done && played < about.rounds;
-  byId("status").textContent = `${duration(end)}${was ? `, ${ratio(end, was)}` : ""}. ${answer.done && answer.seq === seq ? `Played in ${Math.round(answer.wall_ms)} ms.` : `${played} of ${about.rounds} rounds…`}`;
+  const isLast = answer.done && answer.seq === seq, live = follows() && !answer.done;
+  const said = isLast ? `Played in ${Math.round(answer.wall_ms)} ms.` : `${live ? "The run is at round " : ""}${played} of ${about.rounds}${live ? "." : " rounds…"}`;
+  byId("status").textContent = `${duration(end)}${was && base !== answer ? `, ${ratio(end, was)}` : ""}. ${said}`;
   byId("unknown").hidden = answer.unknown === null;
+  byId("real").hidden = about.open;
   if (answer.unknown !== null) {
-    const stops = ends ? " What policies choose then depends on it, so nothing later is known." : " The clock goes on; what is learned is not known.";
-    byId("why").textContent = `From round ${answer.unknown} on something else would be learned: ${answer.why ?? "…"}.${stops}`;
+    const stops = answer.done && played < about.rounds ? "What policies choose then depends on it, so nothing later is known." : "The clock goes on; what is learned is not known.";
+    const because = answer.why === null ? `The run has learned up to round ${answer.unknown - 1}.` : `From round ${answer.unknown} on something else would be learned: ${answer.why}.`;
+    byId("why").textContent = `${because} ${stops}`;
   }
+  if (answer.done && follows()) { about.open = false; byId("following").hidden = true; } // the run is at its end
   if (plotted.length) charts.get(plotted[0])();
   drawPhases();
   if (!answer.gantt) return;
   shownRuns.splice(0, 2, { ...answer.gantt, label: "as asked" }, { ...(base?.gantt ?? answer.gantt), label: baseName() });
   const drawn = [...document.querySelectorAll(".chart.timeline")];
   if (!charts.has(drawn[0])) gantt({ runs: shownRuns, first: asked().shown, asks: askBoth });
+  if (live) [at("from").value, at("to").value] = [answer.gantt.rounds.number[0], answer.gantt.rounds.number.at(-1)];
+  drawn[1].hidden = drawn[1].previousElementSibling.hidden = live;
   for (const chart of drawn) {
     chart.zoom = null;
-    if (chart.dataset.drawn) charts.get(chart)();
+    if (chart.dataset.drawn && !chart.hidden) charts.get(chart)();
   }
 }
 
@@ -135,6 +171,7 @@ const shownRuns = [];
 // other rounds: of what was recorded, too
 async function askBoth() {
   const kept = [...setting];
+  byId("follow").checked = false;
   setting.clear();
   await ask();
   kept.forEach(([path, value]) => setting.set(path, value));
@@ -167,7 +204,8 @@ function drawPhases() {
 }
 
 async function followReal() {
-  const state = await (await fetch("real")).json(), words = { running: `round ${state.round} of ${state.rounds}`, done: "It is known now.", failed: state.words };
+  const state = await (await fetch("real")).json(), words = { done: "It is known now.", failed: state.words };
+  words.running = state.again === null ? `round ${state.round} of ${state.rounds}` : `learning round ${state.again} of ${state.rounds}`;
   byId("progress").textContent = words[state.status] ?? "";
   byId("real").disabled = state.status === "running";
   if (state.status === "running") setTimeout(followReal, 300);
@@ -184,14 +222,14 @@ async function explore() {
   await ask(); // the recorded setting first
   history.replaceState(null, "", kept || "#");
   makeKnobs();
+  byId("following").hidden = !about.open;
   byId("knobs").addEventListener("submit", (event) => event.preventDefault());
   if (kept.length > 1) ask();
   byId("copy").addEventListener("click", () => navigator.clipboard.writeText(byId("command").textContent));
   byId("link").addEventListener("click", () => navigator.clipboard.writeText(location.href));
-  byId("save").addEventListener("click", () => {
-    const href = URL.createObjectURL(new Blob([byId("save").file ?? ""]));
-    element("a", { href, download: `${about.name}-what-if.yaml` }).click();
-    URL.revokeObjectURL(href);
-  });
+  byId("save").addEventListener("click", () => save(files.scenario, "what-if.yaml"));
+  byId("study").addEventListener("click", async () => { const { error, study } = await takeAway(); if (!error) save(study, "study.yaml"); });
+  for (const format of ["png", "svg"]) byId(format).addEventListener("click", () => savePicture(format));
+  byId("follow").addEventListener("change", ask);
   byId("real").addEventListener("click", async () => { await post("real", asked()); followReal(); });
 }

@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import simfed
+from simfed.record import Run
 from simfed.scenario import Scenario, load_scenario
 from simfed.scenario.load import split_key_path
 
@@ -81,6 +84,12 @@ def change(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return made
 
 
-def world(name: str, changes: Mapping[str, Any] = {}) -> Scenario:
-    """Return the scenario of this name with what is different in it."""
-    return load_scenario(WORLDS[name], changes)
+def world(name: str, changes: Mapping[str, Any] = {}, **more: Any) -> Scenario:
+    """Return the scenario of this name with what is different in it, by key path or key."""
+    return load_scenario(WORLDS[name], {**changes, **more})
+
+
+def play(scenario: str | Scenario, out: Path | None = None, **options: Any) -> Run:
+    """Run a scenario, or the world of this name, in one process."""
+    made = world(scenario) if isinstance(scenario, str) else scenario
+    return simfed.run(made, out, **{"workers": 1, "progress": False, **options})

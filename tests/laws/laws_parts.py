@@ -9,6 +9,7 @@ import torch
 
 import simfed
 from simfed.compress import Selection
+from simfed.ground.method import SERVER
 from simfed.learn.data import Dataset
 from simfed.learn.methods.fedavg import FedAvg
 from simfed.policy import Policy, Pull
@@ -29,6 +30,19 @@ class WithKeys(FedAvg):
         yield from client.receive()
         yield from client.work()
         yield from client.send(3000.0)
+        yield from client.send()
+
+
+@dataclass(frozen=True)
+class AtServer(FedAvg):
+    """FedAvg whose server works on what each client sends before it goes on."""
+
+    def participate(self, setting, client):
+        yield from client.receive()
+        yield from client.send(2000.0)
+        work = setting.training(client.who)
+        yield from client.work(work._replace(kind="half"), at=SERVER)
+        yield from client.work()
         yield from client.send()
 
 
@@ -97,6 +111,7 @@ class LowestIds:
 
 
 simfed.register("method", "with-keys", WithKeys)
+simfed.register("method", "at-server", AtServer)
 simfed.register("model", "normed", Normed)
 simfed.register("dataset", "law-stripes", stripes)
 simfed.register("codec", "every-other", EveryOther)

@@ -36,7 +36,7 @@ from simfed.schema.options import OfKind
 T = TypeVar("T")
 
 PLUGIN_PARTS = (
-    "with-keys", "normed", "law-stripes", "every-other", "alternating", "lowest-ids",
+    "with-keys", "at-server", "normed", "law-stripes", "every-other", "alternating", "lowest-ids",
 )  # fmt: skip
 
 EXEMPT = {

@@ -25,8 +25,7 @@ def scenario(mode, rounds=8, **changes):
     """`mode`: a key of `MODES`, or what `aggregation` is to be."""
     aggregation = MODES[mode] if isinstance(mode, str) else mode
     asked = {} if "concurrency" in aggregation else {"participation": {"clients_per_round": 4}}
-    clients = [{"count": 6, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    options = {"rounds": rounds, "clients": clients, "aggregation": aggregation, **asked, **changes}
+    options = {"rounds": rounds, "clients": 6, "aggregation": aggregation, **asked, **changes}
     return sim.scenario(**options)
 
 

@@ -6,13 +6,6 @@ from simfed.device import DeviceSpec
 from simfed.net import Star
 
 STAR = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3, latency_s=0.01)
-CLIENTS = [
-    {
-        "count": 4,
-        "prototype": "small",
-        "device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "lognormal", "cv": 0.3}},
-    }
-]
 
 
 class Rewarding:
@@ -36,9 +29,7 @@ class Rewarding:
 
 
 def plain(rounds=7):
-    return sim.scenario(
-        rounds=rounds, clients=CLIENTS, policy={"kind": "ascend", "warmup": 1, "c": 1}
-    )
+    return sim.scenario(rounds=rounds, policy={"kind": "ascend", "warmup": 1, "c": 1})
 
 
 def world(recorder=None, rounds=7):

@@ -17,20 +17,27 @@ from simfed.sim import Clock, Simulation, TimeOnlyWorkload
 D = 15_738
 
 
-def scenario(**changes):
-    """Four clients of one prototype; anything can be replaced."""
+def scenario(clients=4, **changes):
+    """Clients of one prototype, by their number or their groups; anything can be replaced."""
+    if isinstance(clients, int):
+        clients = [group(clients)]
     plain = {
         "name": "tiny",
         "rounds": 3,
         "dataset": {"name": "mnist-mini", **({} if "method" in changes else {"public": 8})},
         "prototypes": {"small": {"model": "lenet5-half"}},
-        "clients": [{"count": 4, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        "clients": clients,
         "policy": {"kind": "uniform", "strategy": "random-k"},
         # 8,000 bytes: 4 of each value, and a seed of 8
         "compression": {"index_code": "seeded", "k": 1998},
         **changes,
     }
     return Scenario.model_validate(plain)
+
+
+def group(count, prototype="small", **changes):
+    """Clients whose device is calibrated."""
+    return {"count": count, "prototype": prototype, "device": "rtx3090-ryzen4800h", **changes}
 
 
 class Fixed:

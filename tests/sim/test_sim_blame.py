@@ -4,10 +4,10 @@ import math
 
 import pytest
 import sim_worlds as sim
+import worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
-import simfed
 from simfed.net import Star
 from simfed.record.summary import explain_rounds, rank_stragglers
 
@@ -15,8 +15,7 @@ SIZE = 8000.0  # bytes of one upload
 
 
 def one_round(star, devices, **options):
-    clients = [{"count": len(devices), "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    plain = sim.scenario(rounds=1, clients=clients)
+    plain = sim.scenario(rounds=1, clients=len(devices))
     return sim.build(plain, star=star, devices=devices, **options).run()
 
 
@@ -122,8 +121,7 @@ def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
 
 
 def test_the_straggler_table_counts_rounds_phases_links_and_savings():
-    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    plain = sim.scenario(rounds=5, clients=clients)
+    plain = sim.scenario(rounds=5, clients=2)
     star = Star(2, up_bytes_per_s=[SIZE, SIZE / 4])
     world = sim.build(plain, star=star, devices=[sim.Fixed(1)] * 2).run()
     assert rank_stragglers(world.recorder.table) == [
@@ -139,28 +137,15 @@ def test_the_straggler_table_counts_rounds_phases_links_and_savings():
 
 
 def test_a_round_that_waits_for_anybody_to_come_does_not_read_as_a_client_s_work():
-    device = {"training": "3 s", "compression": "0 s"}
-    away = {"markov": {"on": "20 s", "off": "10 min"}}
-    run = simfed.run(
-        {
-            "name": "empty",
-            "rounds": 2,
-            "dataset": {"name": "mnist-mini"},
-            "prototypes": {"a": {"model": "lenet5-half"}},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-            "clients": [
-                {
-                    "count": 2,
-                    "prototype": "a",
-                    "device": device,
-                    "link": {"up": "1 Mbps"},
-                    "availability": away,
-                }
-            ],
-        },
-        time_only=True,
-        progress=False,
-    )
+    keys = {
+        "prototypes.a.model": "lenet5-half",
+        "policy.strategy": "dense",
+        "training.local_steps": 1,
+        "clients[0].device": {"training": "3 s", "compression": "0 s"},
+        "clients[0].link.up": "1 Mbps",
+        "clients[0].availability": {"markov": {"on": "20 s", "off": "10 min"}},
+    }
+    run = worlds.play(worlds.world("tiny", keys), time_only=True)
     waited_s, length_s = run.participations.started_at_s[0], run.rounds.duration_s[0]
     assert waited_s > 90
     assert explain_rounds(run.table) == {

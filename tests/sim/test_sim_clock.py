@@ -12,7 +12,7 @@ K_BYTES = 4 * 1998 + 8  # values, and a seed in place of indices
 
 def test_a_round_is_download_training_compression_upload_then_waiting_for_the_slowest():
     world = sim.build(
-        sim.scenario(rounds=1, clients=two_clients()),
+        sim.scenario(rounds=1, clients=2),
         star=Star(2, up_bytes_per_s=[8000.0, 4000.0], down_bytes_per_s=1000.0, latency_s=0.25),
         devices=[sim.Fixed(3.0, 0.5), sim.Fixed(1.0, 0.25)],
         downlink_bytes=2000.0,
@@ -100,7 +100,7 @@ def test_what_a_device_lacks_is_an_input_error_with_its_place():
 
 def test_server_work_comes_after_the_last_upload_while_clients_wait():
     server = sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5)
-    plain = sim.scenario(rounds=2, clients=two_clients(), distillation={"steps": 3})
+    plain = sim.scenario(rounds=2, clients=2, distillation={"steps": 3})
     world = sim.build(plain, devices=[sim.Fixed(1.0), sim.Fixed(2.0)], server_device=server).run()
     assert world.column("rounds", "server_s") == [2 * 0.125 + 2 * 0.25 + 3 * 0.5] * 2
     assert world.column("rounds", "duration_s") == [2.5 + 2.25] * 2
@@ -119,9 +119,7 @@ def test_every_prototype_is_distilled_whoever_took_part():
     plain = sim.scenario(
         rounds=3,
         prototypes={"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-        clients=[
-            {"count": 1, "prototype": p, "device": "rtx3090-ryzen4800h"} for p in ("small", "large")
-        ],
+        clients=[sim.group(1, "small"), sim.group(1, "large")],
         participation={"clients_per_round": 1},
     )
     world = sim.build(plain, devices=[sim.Fixed()] * 2, server_device=server).run()
@@ -140,7 +138,7 @@ def test_fedavg_charges_the_server_for_decompression_only():
 def test_only_the_cohort_is_in_flight_and_ids_are_in_order():
     plain = sim.scenario(
         rounds=6,
-        clients=[{"count": 50, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        clients=50,
         participation={"clients_per_round": 3},
     )
     world = sim.build(plain, devices=[sim.Fixed()] * 50).run()
@@ -174,10 +172,6 @@ def test_wall_time_is_split_without_a_gap():
     assert all(seconds > 0 for seconds in wall.values())
 
 
-def two_clients():
-    return [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-
-
 def phases(world):
     names = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
     return [tuple(row[name] for name in names) for row in world.rows("participations")]
@@ -198,9 +192,7 @@ def test_a_run_leaves_pythons_garbage_collector_as_it_was():
     gc.set_threshold(700, 10, 10)
     before = gc.get_threshold()
     seen = []
-    plain = sim.scenario(
-        rounds=1, clients=[{"count": 500, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    )
+    plain = sim.scenario(rounds=1, clients=500)
     try:
         sim.build(plain).run(progress=lambda *_: seen.append(gc.get_threshold()[0]))
         assert seen == [25_000]

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import pytest
+from sim_worlds import group, scenario
 from test_sim_verify import at, tamper
 
 import simfed
-from simfed.cli import main
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
 from simfed.experiment.running import (
@@ -16,19 +16,12 @@ from simfed.experiment.running import (
 )
 from simfed.learn.methods import Averaging
 from simfed.record import Recorder
-from simfed.report.timeline import build_timeline
-from simfed.report.trace import list_events
-from simfed.scenario import Scenario
-from simfed.verify import invariants
-from simfed.verify import run as replayed
 
 SLOW = {"profile": "rtx3090-ryzen4800h", "speed": 0.2, "noise": {"cv": 0.3}}
 CLIENTS = [
-    {"count": 3, "prototype": "small", "device": "rtx3090-ryzen4800h",
-     "link": {"up": "5 Mbps", "down": "20 Mbps"}},
-    {"count": 3, "prototype": "small", "device": SLOW,
-     "link": {"up": "1 Mbps", "down": "9 Mbps"}},
-]  # fmt: skip
+    group(3, link={"up": "5 Mbps", "down": "20 Mbps"}),
+    group(3, device=SLOW, link={"up": "1 Mbps", "down": "9 Mbps"}),
+]
 BACKBONE = {"up": "10 Mbps", "down": "50 Mbps", "latency": "20 ms"}
 MODES = {
     "synchronous": {},
@@ -46,24 +39,12 @@ def world(edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds
     """Six clients below `count` nodes; `edges`: keys of their edge servers, None: there are
     none."""
     at_edges = {} if edges is None else {"edge_servers": {"at": "edge", **edges}}
-    plain = {
-        "name": "edges",
-        "rounds": rounds,
-        "method": method,
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"small": {"model": "lenet5-half"}},
-        "clients": CLIENTS,
-        "client_order": "round-robin",
-        "compression": {"k": 500},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "network": {
-            "topology": "tree",
-            "tiers": [{"name": "edge", "count": count, **(tier or {})}],
-        },
-        "aggregation": {**(cloud or {}), **at_edges},
-        **changes,
-    }
-    return Scenario.model_validate(plain)
+    tree = {"topology": "tree", "tiers": [{"name": "edge", "count": count, **(tier or {})}]}
+    return scenario(
+        CLIENTS, rounds=rounds, method=method, client_order="round-robin", network=tree,
+        compression={"k": 500}, policy={"kind": "uniform", "strategy": "top-k"},
+        aggregation={**(cloud or {}), **at_edges}, **changes,
+    )  # fmt: skip
 
 
 def build(scenario, *, learn=False):
@@ -73,9 +54,9 @@ def build(scenario, *, learn=False):
     return build_simulation(parts, workload, recorder), recorder, workload
 
 
-def play(scenario, *, learn=False, **options):
+def play(scenario, *, learn=False):
     simulation, recorder, workload = build(scenario, learn=learn)
-    simulation.run(**options)
+    simulation.run()
     workload.close()
     return recorder
 
@@ -172,65 +153,9 @@ def test_an_edge_server_waits_from_a_merges_start_until_its_last_upload():
         assert wait["name"] == "merge 1"
 
 
-CLOUDS = {
-    "synchronous": {},
-    "deadline": {"mode": "deadline", "deadline": "400 ms", "late": "merge"},
-    "buffered": {"mode": "buffered", "buffer": 1, "concurrency": 2},
-}
-
-
-@pytest.mark.long
-def test_a_run_with_edge_servers_is_verified_and_drawn(tmp_path):
-    scenario = world(
-        {"merges": 2}, CLOUDS["buffered"], count=3, tier=BACKBONE, rounds=3,
-        policy={"kind": "ascend"}, training={"local_steps": 1},
-    )  # fmt: skip
-    run = simfed.run(scenario, tmp_path / "run", workers=1, progress=False)
-    assert main(["verify", str(tmp_path / "run")]) == 0
-    assert {"edge-0", "edge-1", "edge-2", "server"} >= set(run.merges["node"])
-    tracks = build_timeline(run).edges()
-    assert set(tracks["track"]) == set(run.merges["node"]) - {"server"}
-    names = {event["args"]["name"] for event in list_events(run) if event["name"] == "process_name"}
-    assert names >= set(tracks["track"])
-
-
-AT_EDGES = {**MODES, "first": {"mode": "first", "over_selection": 0.5}}
-
-
-@pytest.fixture(scope="module")
-def tiered(tmp_path_factory):
-    """A function that plays a mode of the cloud over one of the edges, and writes the run."""
-
-    def write(cloud, edges):
-        path = tmp_path_factory.mktemp("edges") / "run"
-        at_cloud = {"deadline": {**MODES["deadline"], "deadline": "1.5 s"}}.get(cloud, MODES[cloud])
-        if "concurrency" in at_cloud:
-            at_cloud = {**at_cloud, "concurrency": 2}
-        drawn = {"participation": {"clients_per_round": 1}} if edges == "first" else {}
-        plan = world(
-            {"merges": 3, **AT_EDGES[edges]}, at_cloud, count=3, tier=BACKBONE, rounds=3, **drawn
-        )
-        return simfed.run(plan, path, time_only=True, progress=False)
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("cloud", "edges"), list(zip(MODES, [*list(MODES)[1:], "synchronous"], strict=True))
-)
-def test_files_of_a_run_with_edge_servers_hold_against_each_other(tiered, cloud, edges):
-    run = tiered(cloud, edges)
-    assert invariants.verify(run.path) == []
-    assert replayed.verify(run.path) == []
-
-
-def test_what_is_forged_below_edge_servers_is_found(tiered, tmp_path):
-    run = tiered("synchronous", "synchronous")
-    assert invariants.verify(run.path) == replayed.verify(run.path) == []
-
-    def last_later(instants):
-        return [*instants[:-1], instants[-1] + 1.0]
-
+def test_what_is_forged_below_edge_servers_is_found(tmp_path):
+    plan = world({"merges": 3}, count=3, tier=BACKBONE, rounds=3)
+    run = simfed.run(plan, tmp_path / "run", time_only=True, progress=False)
     a_second_more = at(4, lambda value: value + 1.0)
     for table, changes, sentence in (
         ("merges", {"finished_at_s": a_second_more}, "begin before the one before has ended"),

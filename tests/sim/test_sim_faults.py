@@ -1,13 +1,11 @@
 """Links that stall, devices that freeze, messages lost or sent twice, a server that restarts."""
 
-from pathlib import Path
-
 import mode_worlds as modes
 import pytest
 import sim_worlds as sim
 import simpy
-import yaml
-from hypothesis import HealthCheck, example, given, settings
+import worlds
+from hypothesis import given
 from hypothesis import strategies as st
 
 import simfed
@@ -16,10 +14,8 @@ from simfed.ground.distributions import Discrete
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.net import Network, Star, stall
-from simfed.scenario import Scenario
 from simfed.verify.run import verify
 
-ROOT = Path(__file__).resolve().parents[2]
 EVERY_10_S = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
 
 
@@ -38,7 +34,7 @@ def one_client(faults, rounds=1, device=None, **others):
     """6000 bytes down in 6 s, one second of training, half of compression, 8000 up in 4 s."""
     plain = sim.scenario(
         rounds=rounds,
-        clients=[{"count": 1, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        clients=1,
     )
     star = Star(1, up_bytes_per_s=2000.0, down_bytes_per_s=1000.0)
     return sim.build(
@@ -200,7 +196,7 @@ def test_what_came_since_the_last_merge_is_lost_when_the_server_restarts():
     faults = Faults(Streams(0), restarts=Rhythm(Discrete((14.0,)), Discrete((3.0,))))
     plain = sim.scenario(
         rounds=3,
-        clients=[{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        clients=2,
     )
     # rounds of 11.5 s and, for the second client, of 15.5 s
     star = Star(2, up_bytes_per_s=[2000.0, 1000.0], down_bytes_per_s=1000.0)
@@ -243,120 +239,49 @@ ALL = {
     "messages": {"lost": 0.15, "doubled": 0.1, "timeout": "0.2 s", "tries": 2},
     "restarts": {"between": "4 s", "lasts": "0.5 s"},
 }
-SEVERAL = ("synchronous", "deadline, merge", "first, drop", "buffered", "asynchronous")
 
 
 def scenario(faults, mode="synchronous", rounds=12, **changes):
-    plain = {
-        "name": "faults",
+    """Six clients whose 6 kB take a second or two."""
+    device = {"profile": "x86-2core-vm", "speed": 0.01}
+    [group] = worlds.TINY["clients"]
+    clients = {"count": 6, "device": device, "link": {"up": "0.2 Mbps", "down": "0.4 Mbps"}}
+    keys = {
         "rounds": rounds,
-        "dataset": {"name": "mnist-mini", "public": 16},
-        "prototypes": {"a": {"model": "logistic-regression"}},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "clients": [
-            {
-                "count": 6,
-                "prototype": "a",
-                "device": {"profile": "x86-2core-vm", "speed": 0.01},
-                "link": {"up": "0.2 Mbps", "down": "0.4 Mbps"},
-            }
-        ],
-        "network": {"server": {"receive": "1 Mbps", "send": "2 Mbps"}},
+        "clients": [group | clients],
+        "network.server": {"receive": "1 Mbps", "send": "2 Mbps"},
         "aggregation": modes.MODES[mode],
         "faults": faults,
-        **changes,
     }
-    if mode.startswith("first"):
-        plain["participation"] = {"clients_per_round": 3}
-    return Scenario.model_validate(plain)
+    return worlds.world("tiny", keys, **changes)
 
 
-@pytest.mark.parametrize("mode", SEVERAL)
-def test_runs_with_every_fault_keep_every_invariant(tmp_path, mode):
-    made = scenario(ALL, mode)
-    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+def test_every_fault_strikes_and_verify_has_nothing_against_it(tmp_path):
+    run = worlds.play(scenario(ALL, "buffered"), tmp_path / "run", time_only=True)
     names = set(run.spans["name"])
     assert {"lost", "doubled", "restart"} <= names
     assert {"frozen", "timeout"} <= set(run.spans["kind"])
     assert (run.links["capacity_bytes_per_s"] == 0).any()
-    assert verify(tmp_path / "run") == []
+    assert verify(run.path) == []
 
 
-def test_energy_with_every_fault_is_power_by_time(tmp_path):
-    watts = {"training": "4 W", "compression": "3 W", "uplink": "2 W", "downlink": "1 W"}
-    profile = yaml.safe_load((ROOT / "calibration" / "x86-2core-vm.yaml").read_text())
-    profile |= {"name": "powered", "power": {**watts, "idle": "0.5 W"}}
-    (tmp_path / "calibration").mkdir()
-    (tmp_path / "calibration" / "powered.yaml").write_text(yaml.safe_dump(profile))
-    device, link = {"profile": "powered", "speed": 0.01}, {"up": "0.2 Mbps", "down": "0.4 Mbps"}
-    group = {"count": 6, "prototype": "a", "device": device, "link": link}
-    made = scenario(ALL, "asynchronous", rounds=12, clients=[group])
-    run = simfed.run(
-        made, tmp_path / "run", source=tmp_path / "s.yaml", time_only=True, progress=False
-    )
-    assert (run.participations["energy_j"] > 0).any()
-    assert {"frozen", "timeout"} <= set(run.spans["kind"])
-    assert verify(tmp_path / "run") == []
-
-
-def test_what_is_learned_with_faults_keeps_every_invariant(tmp_path):
-    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
-    made = scenario(ALL, "synchronous", rounds=5, policy=policy, downlink={"compression": {"k": 9}})
-    run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
-    assert run.participations["reward_raw"].notna().any()
-    assert (run.participations["outcome"] == "dropped").any()
-    assert verify(tmp_path / "run") == []
-
-
-MIXTURES = given(
-    mode=st.sampled_from(sorted(modes.MODES)),
-    seed=st.integers(0, 1000),
-    messages=st.fixed_dictionaries(
-        {"lost": st.floats(0.01, 0.6), "doubled": st.floats(0, 1), "tries": st.integers(1, 4)}
-    ),
-    between=st.floats(0.2, 20.0),
-    lasts=st.floats(0.01, 3.0),
+@pytest.mark.parametrize(
+    ("mode", "seed", "doubled", "tries", "between_s", "lasts_s"),
+    [("deadline, bound", 253, 0.0, 1, 0.5, 1.0), ("synchronous", 184, 0.5, 2, 1.046875, 2.0)],
 )
-
-
-def check_mixture(tmp_path_factory, mode, seed, messages, between, lasts):
-    often = {"between": f"{between} s", "lasts": f"{lasts} s"}
+def test_a_stalled_link_carries_exactly_nothing(
+    tmp_path, mode, seed, doubled, tries, between_s, lasts_s
+):
+    """Once it carried −4e-12 bytes, and once +7e-12."""
+    often = {"between": f"{between_s} s", "lasts": f"{lasts_s} s"}
     faults = {
-        "messages": messages,
+        "messages": {"lost": 0.5, "doubled": doubled, "tries": tries},
         "stalls": {**often, "links": "all"},
         "freezes": often,
-        "restarts": {"between": f"{5 * between} s", "lasts": f"{lasts} s"},
+        "restarts": {"between": f"{5 * between_s} s", "lasts": f"{lasts_s} s"},
     }
-    path = tmp_path_factory.mktemp("faults") / "run"
-    simfed.run(scenario(faults, mode, rounds=5, seed=seed), path, time_only=True, progress=False)
-    assert verify(path) == []
-
-
-@MIXTURES
-@example(  # a stalled link once carried −4e-12 bytes
-    mode="deadline, bound",
-    seed=253,
-    messages={"lost": 0.5, "doubled": 0.0, "tries": 1},
-    between=0.5,
-    lasts=1.0,
-)
-@example(  # and once +7e-12
-    mode="synchronous",
-    seed=184,
-    messages={"lost": 0.5, "doubled": 0.5, "tries": 2},
-    between=1.046875,
-    lasts=2.0,
-)
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_every_mixture_of_faults_keeps_every_invariant(tmp_path_factory, **world):
-    check_mixture(tmp_path_factory, **world)
-
-
-@pytest.mark.long
-@MIXTURES
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_many_mixtures_of_faults_keep_every_invariant(tmp_path_factory, **world):
-    check_mixture(tmp_path_factory, **world)
+    made = scenario(faults, mode, rounds=5, seed=seed)
+    assert verify(worlds.play(made, tmp_path / "run", time_only=True).path) == []
 
 
 @pytest.mark.parametrize("mode", ["synchronous", "buffered"])
@@ -369,8 +294,7 @@ def test_faults_that_never_strike_change_nothing(mode):
         "restarts": never,
     }
     with_them, without = (
-        simfed.run(scenario(spec, mode, rounds=4), time_only=True, progress=False)
-        for spec in (faults, None)
+        worlds.play(scenario(spec, mode, rounds=4), time_only=True) for spec in (faults, None)
     )
     assert with_them.fingerprint == without.fingerprint
 
@@ -413,7 +337,7 @@ def test_verify_plays_every_fault_again(tmp_path, table, change):
 
 def test_a_run_in_which_no_message_arrives_ends(tmp_path):
     faults = {"messages": {"lost": 1.0, "timeout": "0.1 s", "tries": 2}}
-    run = simfed.run(scenario(faults, rounds=3), time_only=True, progress=False)
+    run = worlds.play(scenario(faults, rounds=3), time_only=True)
     assert set(run.participations["outcome"]) == {"failed"}
     assert (run.participations["downlink_bytes"] > 0).all()
 
@@ -427,53 +351,44 @@ def test_learning_without_a_clock_refuses_faults():
         _require_no_clock(scenario(ALL))
 
 
-def test_personal_models_are_evaluated_once_there_are_some(tmp_path):
+def test_personal_models_are_evaluated_once_there_are_some():
     """Nobody's upload arrives in the first round, client 2's never does."""
-    scenario = Scenario.model_validate(
-        {
-            "name": "tiny", "rounds": 4, "seed": 3, "method": "local-only",
-            "dataset": {"name": "mnist-mini"},
-            "prototypes": {"small": {"model": "logistic-regression"}},
-            "clients": [
-                {"count": 2, "prototype": "small", "device": {"training": "1 s"},
-                 "failure": {"training": 0.7}},
-                {"count": 1, "prototype": "small", "device": {"training": "1 s"},
-                 "failure": {"training": 1}},
-            ],
-            "policy": {"kind": "uniform", "strategy": "dense"},
-            "evaluation": {"every": 1},
-        }
-    )  # fmt: skip
-    made = simfed.run(scenario, tmp_path / "run", progress=False, workers=1)
+    [group] = worlds.TINY["clients"]
+    chances = {2: 0.7, 1: 1}
+    clients = [
+        group | {"count": count, "failure": {"training": chances[count]}} for count in chances
+    ]
+    keys = {"method": "local-only", "rounds": 4, "seed": 3, "clients": clients}
+    made = worlds.play(worlds.world("tiny", keys, policy={"kind": "uniform", "strategy": "dense"}))
     assert 1 < made.prototypes["round"].min() <= 4
     assert set(made.clients["client"]) <= {0, 1}
-    assert verify(tmp_path / "run") == []
 
 
 def test_a_message_that_is_cut_in_a_cell_is_one_copy_whatever_it_weighs_there(tmp_path):
     """The round without its critical client is played again with the copies that there were."""
-    (tmp_path / "online.csv").write_text("client,from_s,to_s\n0,0,5\n1,0,1000\n2,0,1000\n")
+    online = tmp_path / "online.csv"
+    online.write_text("client,from_s,to_s\n0,0,5\n1,0,1000\n2,0,1000\n")
 
     def group(up, down, training, **more):
         link = {"cell": "street", "up": up, "down": down}
         return {"prototype": "a", "device": {"training": training}, "link": link, **more}
 
-    plain = {
-        "name": "cell", "rounds": 1, "method": "fedavg", "dataset": {"name": "mnist-mini"},
-        "prototypes": {"a": {"model": "logistic-regression"}},
+    keys = {
+        "rounds": 1,
         "clients": [
-            group("20 kbps", "10 Mbps", "100 ms", availability={"trace": "online.csv"}),
+            group(
+                "20 kbps", "10 Mbps", "100 ms", availability={"trace": str(tmp_path / "online.csv")}
+            ),
             group("1 Mbps", "50 kbps", "1 s"),
             group("1 Mbps", "10 Mbps", "9 s"),
         ],
-        "training": {"local_steps": 1}, "compression": {"index_code": "fixed"},
+        "training.local_steps": 1,
         "policy": {"kind": "uniform", "strategy": "dense"},
-        "network": {"cells": {"street": {"cellular": {}}}},
-        "faults": {"messages": {"lost": 1.0e-9}},
-    }  # fmt: skip
-    path = tmp_path / "cell.yaml"
-    path.write_text(yaml.safe_dump(plain))
-    run = simfed.run(path, time_only=True, progress=False)
+        "network.cells": {"street": {"cellular": {}}},
+        "faults.messages.lost": 1.0e-9,
+    }
+    made = worlds.world("tiny", keys)
+    run = worlds.play(made, time_only=True)
     [cut] = run.participations.query("client == 0").itertuples()
     assert cut.outcome == "dropped"
     assert 0 < cut.uplink_bytes < 31_400

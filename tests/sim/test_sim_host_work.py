@@ -3,44 +3,28 @@ there."""
 
 import numpy as np
 import pytest
-
-import simfed
-from simfed.verify.run import verify
+import worlds
 
 TIMES = {"training": "10 ms", "compression": "1 ms"}
 
 
-def scenario(times=TIMES, server=None, group=None, **changes):
-    """Two clients behind links of 8 Mbps."""
-    device = {"assume": times, **changes.pop("device", {})}
-    return simfed.Scenario.model_validate(
-        {
-            "name": "tiny",
-            "rounds": 5,
-            "dataset": {"name": "mnist-mini", "public": 8},
-            "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-            "clients": [
-                {
-                    "count": 1,
-                    "prototype": prototype,
-                    "device": device,
-                    "link": {"up": "8 Mbps"},
-                    **(group or {}),
-                }
-                for prototype in ("small", "large")
-            ],
-            "client_order": "round-robin",
-            "compression": {"k": 1000},
-            "policy": {"kind": "uniform", "strategy": "top-k"},
-            "evaluation": {"every": 2},
-            **({} if server is None else {"server": {"device": {"assume": server}}}),
-            **changes,
-        }
-    )
+def scenario(times=TIMES, server=None, device=(), **changes):
+    """Return a world of two clients behind links of 8 Mbps."""
+    group = {"device": {"assume": times, **dict(device)}, "link": {"up": "8 Mbps"}}
+    keys = {
+        "rounds": 5,
+        "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+        "clients": [{"count": 1, "prototype": name, **group} for name in ("small", "large")],
+        "compression.k": 1000,
+        "evaluation.every": 2,
+    }
+    if server is not None:
+        keys["server.device.assume"] = server
+    return worlds.world("two", keys, **changes)
 
 
-def played(plan, out=None, **options):
-    return simfed.run(plan, out, time_only=True, progress=False, **options)
+def played(plan):
+    return worlds.play(plan, time_only=True)
 
 
 def seconds(run, kind):
@@ -48,9 +32,9 @@ def seconds(run, kind):
     return (spans["finished_at_s"] - spans["started_at_s"]).tolist()
 
 
-def test_handling_messages_is_local_work_between_download_and_training(tmp_path):
+def test_handling_messages_is_local_work_between_download_and_training():
     without = played(scenario())
-    run = played(scenario({**TIMES, "handling": "40 ms"}), tmp_path / "run")
+    run = played(scenario({**TIMES, "handling": "40 ms"}))
     assert seconds(without, "handling") == []
     assert seconds(run, "handling") == pytest.approx([0.04] * 10)
     longer_s = run.participations["training_s"] - without.participations["training_s"]
@@ -62,7 +46,6 @@ def test_handling_messages_is_local_work_between_download_and_training(tmp_path)
         "compression",
         "upload",
     ]
-    assert verify(tmp_path / "run") == []
 
 
 def test_the_beginning_of_training_is_in_its_span_once_however_many_its_steps():
@@ -91,21 +74,20 @@ def test_a_slow_processor_handles_slowly_and_a_scaled_one_as_scaled():
     assert seconds(run, "handling") == pytest.approx([0.08] * 10)
 
 
-def test_a_server_that_knows_them_takes_time_for_merges_and_for_evaluations_that_are_due(tmp_path):
+def test_a_server_that_knows_them_takes_time_for_merges_and_for_evaluations_that_are_due():
     nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
     said = {**nothing, "handling": "50 ms", "evaluation": "70 ms"}
     without = played(scenario(server=nothing))
-    run = played(scenario(server=said), tmp_path / "run")
+    run = played(scenario(server=said))
     assert without.rounds["server_s"].tolist() == [0.0] * 5
     # two prototypes, after rounds 2, 4 and the last
     assert run.rounds["server_s"].tolist() == pytest.approx([0.05, 0.19, 0.05, 0.19, 0.19])
     tested = run.spans[run.spans["kind"] == "evaluation"]
     assert set(tested["name"]) == {"evaluation of small", "evaluation of large"}
     assert set(tested["track"]) == {"server"}
-    assert verify(tmp_path / "run") == []
 
 
-def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learns(tmp_path):
+def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learns():
     nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
     said = {**nothing, "losses": "30 ms"}
     assert played(scenario(server=said)).rounds["server_s"].tolist() == [0.0] * 5
@@ -113,12 +95,9 @@ def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learn
         {"policy": {"kind": "ascend"}},
         {"participation": {"clients_per_round": 2, "selection": "oort"}},
     ):
-        run = simfed.run(
-            scenario(server=said, rounds=2, **learns), tmp_path / next(iter(learns)), progress=False
-        )
+        run = worlds.play(scenario(server=said, rounds=2, **learns))
         assert run.rounds["server_s"].tolist() == pytest.approx([0.03] * 2)
         assert run.spans.loc[run.spans["kind"] == "losses", "track"].tolist() == ["server"] * 2
-        assert verify(tmp_path / next(iter(learns))) == []
 
 
 def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
@@ -133,7 +112,6 @@ def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
         {"count": 1, "prototype": prototype, "device": str(tmp_path / "board.yaml")}
         for prototype in ("small", "large")
     ]
-    run = played(scenario(clients=clients), tmp_path / "run")
+    run = played(scenario(clients=clients))
     expected_j = [4 * (0.01 + 0.04) + 0.001, 4 * (0.02 + 0.05) + 0.001]
     assert run.participations["energy_j"].tolist() == pytest.approx(expected_j * 5)
-    assert verify(tmp_path / "run") == []

@@ -4,29 +4,22 @@ import gc
 import tracemalloc
 
 import pytest
-import yaml
+import worlds
 
-import simfed
 from simfed.ground import memo
+from simfed.scenario import load_scenario
 from simfed.sim.server import Simulation
 
-ALWAYS = {
-    "name": "long",
-    "rounds": 60,
-    "dataset": {"name": "mnist-mini", "public": 16},
-    "evaluation": {"every": 1000},
-    "prototypes": {"a": {"model": "logistic-regression"}},
-    "policy": {"kind": "uniform", "strategy": "top-k"},
-    "participation": {"clients_per_round": 10},
-    "clients": [
-        {
-            "count": 30,
-            "prototype": "a",
-            "device": {"training": "2 s", "compression": "0.3 ms"},
-            "link": {"up": "1 Mbps", "down": "5 Mbps"},
-        }
-    ],
-}
+DEVICE = {"training": "2 s", "compression": "0.3 ms"}
+ALWAYS = worlds.change(
+    worlds.TINY,
+    {
+        "rounds": 60,
+        "evaluation.every": 1000,
+        "participation.clients_per_round": 10,
+        "clients[0]": worlds.TINY["clients"][0] | {"count": 30, "device": DEVICE},
+    },
+)
 
 FILLED = {"participation.clients_per_round": None}
 LEARNING = ("ascend", "exp3", "ucb")
@@ -73,13 +66,6 @@ MOST_BYTES_PER_ROUND = 3_000
 """A participation that is never let go is 3,000 bytes, and a round has ten."""
 
 
-def loaded(folder, feature, **changes):
-    """The run of a feature, as a file that was read."""
-    path = folder / "long.yaml"
-    path.write_text(yaml.safe_dump(ALWAYS))
-    return simfed.load_scenario(path, {**FEATURES[feature], **changes})
-
-
 class Probe:
     """Traced bytes and events on the clock at two borders of rounds; what is recorded is on disk
     at both."""
@@ -111,13 +97,12 @@ class Probe:
 def test_a_round_leaves_nothing_behind_in_memory(tmp_path, monkeypatch, feature):
     lines = [f"{client},0,1000000" for client in range(30)]
     (tmp_path / "online.csv").write_text("client,from_s,to_s\n" + "\n".join(lines))
-    scenario = loaded(tmp_path, feature)
+    monkeypatch.chdir(tmp_path)
+    scenario = load_scenario(ALWAYS, FEATURES[feature])
     probe = Probe(monkeypatch)
     tracemalloc.start()
     try:
-        simfed.run(
-            scenario, tmp_path / "run", time_only=feature not in LEARNING, workers=1, progress=False
-        )
+        worlds.play(scenario, tmp_path / "run", time_only=feature not in LEARNING)
     finally:
         tracemalloc.stop()
     assert probe.bytes_per_round() < MOST_BYTES_PER_ROUND
@@ -133,28 +118,27 @@ def test_a_round_leaves_nothing_behind_in_memory(tmp_path, monkeypatch, feature)
         "restarts",
     ],
 )
-def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(tmp_path, monkeypatch, feature):
+def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(monkeypatch, feature):
     probe = Probe(monkeypatch)
-    scenario = loaded(tmp_path, feature, rounds=WARM_ROUNDS)
-    simfed.run(scenario, time_only=True, progress=False)
+    scenario = load_scenario(ALWAYS, {**FEATURES[feature], "rounds": WARM_ROUNDS})
+    worlds.play(scenario, time_only=True)
     assert probe.events[WARM_ROUNDS] < 64 + 2 * 30
 
 
 def test_memos_stay_short_where_k_never_comes_twice(monkeypatch):
     """`balance` sets K as it likes; forgetting changes nothing."""
-    scenario = {
-        "name": "balanced", "rounds": 60, "method": "fedavg", "dataset": {"name": "mnist-mini"},
-        "prototypes": {"a": {"model": "lenet5"}},
-        "clients": [{
-            "count": 6, "prototype": "a", "link": {"up": "2 Mbps", "down": "20 Mbps"},
-            "device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "lognormal", "cv": 0.3}},
-        }],
+    [group] = worlds.TINY["clients"]
+    device = {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "lognormal", "cv": 0.3}}
+    keys = {
+        "rounds": 60,
+        "prototypes.a.model": "lenet5",
+        "clients": [group | {"count": 6, "device": device, "link": {"up": "2 Mbps"}}],
         "compression": {"index_code": "fixed", "strategies": ["top-k"]},
         "policy": {"kind": "balance"},
-    }  # fmt: skip
+    }
 
     def play():
-        run = simfed.run(scenario, time_only=True, progress=False)
+        run = worlds.play(worlds.world("tiny", keys), time_only=True)
         assert run.participations["k"].nunique() > 50
         return run.fingerprint
 
@@ -172,13 +156,11 @@ def test_memos_stay_short_where_k_never_comes_twice(monkeypatch):
     assert max(lengths) == 16
 
 
-def test_a_run_that_is_over_is_let_go(tmp_path):
+def test_a_run_that_is_over_is_let_go():
     """Even one in which something was cancelled: environment, model and all."""
-    world = ALWAYS | {"rounds": 3, "aggregation": {"mode": "deadline", "deadline": "9 s"}}
-    path = tmp_path / "world.yaml"
-    path.write_text(yaml.safe_dump(world))
+    deadline = {"rounds": 3, "aggregation": {"mode": "deadline", "deadline": "9 s"}}
     before = {id(one) for one in find_simulations()}  # of other tests in this process
-    simfed.run(path, workers=1, progress=False)
+    worlds.play(load_scenario(ALWAYS, deadline))
     assert {id(one) for one in find_simulations()} <= before
 
 

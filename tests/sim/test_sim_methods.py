@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 import sim_worlds as sim
+import worlds
 from test_sim_clock import spans
 
-import simfed
 from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Method, Plan, Work
@@ -15,7 +15,6 @@ from simfed.ground.registry import register, registry
 from simfed.ground.seeding import Streams
 from simfed.net import Star
 from simfed.record.summary import explain_rounds
-from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
 
@@ -66,8 +65,7 @@ def device(factor=1.0):
 
 
 def world(rounds=1, clients=2, method=None, devices=None, **options):
-    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
-    plain = sim.scenario(rounds=rounds, clients=[group], method=method or made_up())
+    plain = sim.scenario(rounds=rounds, clients=clients, method=method or made_up())
     devices = devices or [device(1.0 + client) for client in range(clients)]
     return sim.build(plain, devices=devices, downlink_bytes=None, **options)
 
@@ -198,40 +196,6 @@ def test_draws_count_units_by_quantity_whatever_is_between_them():
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"up": False}, {"down": False}])
-def test_verify_finds_nothing_to_complain_about(tmp_path, options):
-    star = Star(3, up_bytes_per_s=[1e4, 2e4, 3e4], receive_bytes_per_s=2e4, down_bytes_per_s=1e5)
-    made = made_up(**options)
-    server = sim.Fixed(decompression=0.25)
-    plain = world(3, 3, method=made).scenario
-    run = sim.write(
-        tmp_path / "run",
-        lambda recorder: world(3, 3, made, star=star, recorder=recorder, server_device=server),
-        plain,
-    )
-    assert verify(run.path) == []
-
-
-def test_units_that_do_not_sum_to_the_work_are_found(tmp_path):
-    from test_sim_verify import tamper
-
-    plain = world(2).scenario
-    run = sim.write(tmp_path / "run", lambda recorder: world(2, recorder=recorder), plain)
-
-    def shorter(kinds):
-        return ["busy" if kind == "digest" else kind for kind in kinds]
-
-    renamed = tamper(run, tmp_path / "renamed", "spans", kind=shorter)
-    assert not any("do not sum" in sentence for sentence in renamed)
-    broken = tamper(
-        run,
-        tmp_path / "moved",
-        "spans",
-        kind=lambda kinds: ["waiting" if k == "digest" else k for k in kinds],
-    )
-    assert any("training spans that do not sum to training_s" in sentence for sentence in broken)
-
-
 def test_what_the_device_does_not_know_of_a_unit_is_an_input_error():
     plain = sim.scenario(rounds=1, method=made_up())
     with pytest.raises(InputError, match="rtx3090-ryzen4800h: distillation"):
@@ -258,13 +222,6 @@ def test_a_run_without_learning_of_a_method_that_sends_nothing(add_part):
             return Plan({}, (then, then), {})
 
     add_part("method", "local", Local)
-    scenario = {
-        "name": "n", "rounds": 2, "method": "local",
-        "dataset": {"name": "mnist-mini"}, "training": {"local_steps": 2},
-        "prototypes": {"small": {"model": "lenet5-half"}},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "clients": [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
-    }  # fmt: skip
-    rows = simfed.run(scenario, time_only=True, progress=False).participations
+    rows = worlds.play(worlds.world("tiny", method="local"), time_only=True).participations
     assert rows.training_s.gt(0).all()
     assert rows.uplink_bytes.eq(0).all()

@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 import sim_worlds as sim
+import worlds
 
-import simfed
 from simfed.compress import RandomK, TopK, codec_from_spec
 from simfed.compress.choice import Choice
 from simfed.compress.slices import Sliced, sliced
 from simfed.net import Star
-from simfed.verify.invariants import verify
 
 CASES = list(itertools.product((1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)))
 TOP_K = {
@@ -23,7 +22,7 @@ TOP_K = {
 
 def world(chunks, compression_s, rate, latency_s, clients=1, rounds=1, recorder=None, **changes):
     """Uploads of 240 entries and their indices, over links of their own."""
-    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h", "k": 240}
+    group = sim.group(clients, k=240)
     if chunks != 1:
         group["overlap"] = {"chunks": chunks}
     plain = sim.scenario(rounds=rounds, clients=[group], **{**TOP_K, **changes})
@@ -67,8 +66,8 @@ def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
             seen[self] = dict(phases_s)
             return 0.0
 
-    group = {"prototype": "small", "device": "rtx3090-ryzen4800h", "overlap": {"chunks": 4}}
-    plain = sim.scenario(rounds=1, clients=[{**group, "k": 240}, {**group, "k": 240}], **TOP_K)
+    group = sim.group(2, k=240, overlap={"chunks": 4})
+    plain = sim.scenario(rounds=1, clients=[group], **TOP_K)
     size_bytes = world(1, 0.0, 1.0, 0.0).run().rows("participations")[0]["uplink_bytes"]
     star = Star(2, up_bytes_per_s=size_bytes / 4.0)
     devices = [Metered(1.0, 8.0), Metered(2.0, 4.0)]
@@ -88,10 +87,8 @@ def test_slices_of_tcp_share_one_handshake():
     """Beside the whole upload on one connection: no more handshakes, no new slow start."""
     took_s = {}
     for chunks in (1, 2, 8):
-        group = {**SCENARIO["clients"][0], "overlap": {"chunks": chunks}}
-        group["link"] = {"up": "1 Mbps", "latency": "50 ms"}
-        plain = {**SCENARIO, "clients": [group], "network": {"model": "tcp"}, "rounds": 1}
-        run = simfed.run(plain, time_only=True, progress=False)
+        keys = {"network.model": "tcp", "rounds": 1, "clients[0].link.latency": "50 ms"}
+        run = play(chunks, keys, time_only=True)
         took_s[chunks] = run.rounds["duration_s"][0] - run.participations["compression_s"][0]
     assert took_s[2] == pytest.approx(took_s[1], rel=0.02)
     assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
@@ -148,42 +145,25 @@ def test_blind_slices_keep_states_of_their_own():
     assert RandomK().select(update, 3, rng=np.random.default_rng(0)).indices.size == 3
 
 
-SCENARIO = {
-    "name": "overlap", "rounds": 3, "method": "fedavg",
-    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": "lenet5-half"}},
-    "policy": {"kind": "uniform", "strategy": "top-k"}, "compression": {"k": "20%"},
-    "clients": [{"count": 4, "prototype": "small", "device": "x86-2core-vm",
-                 "link": {"up": "1 Mbps", "down": "2 Mbps"}}],
-}  # fmt: skip
+def play(chunks, changes, **options):
+    """Run four clients with this overlap, None: without."""
+    overlap = None if chunks is None else {"chunks": chunks}
+    group = {"count": 4, "device": "x86-2core-vm", "link": {"up": "1 Mbps"}, "overlap": overlap}
+    clients = [worlds.TINY["clients"][0] | group]
+    keys = {"clients": clients, "prototypes.a.model": "lenet5-half", "compression.k": "20%"}
+    return worlds.play(worlds.world("tiny", keys | changes), **options)
 
 
-def with_overlap(overlap, **changes):
-    return {
-        **SCENARIO, **changes, "clients": [{**SCENARIO["clients"][0], "overlap": overlap}],
-    }  # fmt: skip
-
-
-def test_whose_work_failed_has_its_processor_again_in_the_next_round(tmp_path):
-    scenario = with_overlap({"chunks": 4}, rounds=3, training={"local_steps": 1})
-    scenario["clients"][0]["failure"] = {"training": 1}
-    run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+def test_whose_work_failed_has_its_processor_again_in_the_next_round():
+    changes = {"rounds": 3, "clients[0].failure.training": 1}
+    run = play(4, changes, time_only=True)
     assert run.participations["outcome"].tolist() == ["failed"] * 12
     assert np.ptp(run.rounds["duration_s"]) < 1e-12
-    assert "\n".join(verify(run.path)) == ""
 
 
-def test_learning_follows_and_one_chunk_is_none(tmp_path):
-    short = {
-        "rounds": 2, "training": {"local_steps": 1}, "evaluation": {"every": 2},
-    }  # fmt: skip
-    plain, one, many = (
-        simfed.run(with_overlap(overlap, **short), out, workers=1, progress=False)
-        for overlap, out in (
-            (None, None),
-            ({"chunks": 1}, None),
-            ({"chunks": 8}, tmp_path / "run"),
-        )
-    )
+def test_learning_follows_and_one_chunk_is_none():
+    short = {"training.local_steps": 1, "evaluation.every": 2}
+    plain, one, many = (play(chunks, short) for chunks in (None, 1, 8))
     assert one.fingerprint == plain.fingerprint
     loss = [run.prototypes["test_loss"].tolist() for run in (plain, many)]
     assert loss[0] != loss[1]
@@ -191,8 +171,3 @@ def test_learning_follows_and_one_chunk_is_none(tmp_path):
         plain.participations["uplink_bytes"].tolist(), rel=1e-12
     )
     assert set(many.participations["arm"]) == {"top-k"}
-    assert "\n".join(verify(many.path)) == ""
-    eight = with_overlap({"chunks": 8}, **short)
-    timed = simfed.run(eight, time_only=True, progress=False)
-    for column in ("started_at_s", "compression_s", "uplink_s", "finished_at_s"):
-        assert timed.participations[column].tolist() == many.participations[column].tolist()

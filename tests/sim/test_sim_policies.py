@@ -106,9 +106,8 @@ def test_a_late_upload_is_paid_for_the_way_from_the_version_it_trained_on():
 
 def test_each_of_a_clients_two_uploads_in_one_merge_is_paid_by_its_own_losses():
     told = {"local_loss": {"0/1": (5.0, 1.0), "0/1.1": (3.0, 1.0), "1/1": (2.0, 1.0)}}
-    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
     aggregation = {"mode": "buffered", "buffer": 4, "concurrency": 2}
-    rows = in_flight(aggregation, {1: told}, clients=clients)
+    rows = in_flight(aggregation, {1: told}, clients=2)
     gains = [(row["client"], row["gain"]) for row in rows if row["outcome"] == "aggregated"]
     assert (0, 0.25 * 4.0) in gains
     assert (0, 0.25 * 2.0) in gains
@@ -145,8 +144,7 @@ def test_values_before_each_pull_are_recorded_for_policies_that_learn():
 
 def test_pulls_are_keyed_by_client_and_round_and_not_by_who_else_is_there():
     four = build(ascend(), {}).run().rows("participations")
-    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    two = build(ascend(clients=clients), {}).run().rows("participations")
+    two = build(ascend(clients=2), {}).run().rows("participations")
     arms_of_four = {(row["round"], row["client"]): row["arm"] for row in four}
     assert all(arms_of_four[row["round"], row["client"]] == row["arm"] for row in two)
 
@@ -226,10 +224,7 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
     plain = sim.scenario(
         rounds=2,
         prototypes={"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-        clients=[
-            {"count": 3, "prototype": "small", "device": "rtx3090-ryzen4800h"},
-            {"count": 1, "prototype": "large", "device": "rtx3090-ryzen4800h"},
-        ],
+        clients=[sim.group(3, "small"), sim.group(1, "large")],
     )
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     tested = {"small": Evaluation(0.5, 1.5), "large": Evaluation(0.9, 0.5)}
@@ -297,8 +292,7 @@ def test_a_failed_client_stays_and_waits():
 
 
 def test_a_lost_last_client_ends_the_round_when_it_is_lost():
-    one = [{"count": 1, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    plain = ascend(clients=one)
+    plain = ascend(clients=1)
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     world = sim.build(plain, workload=Scripted(sizes, {}), devices=[sim.Fixed()])
     lose_at(world, 0.25, 0, "dropped").run()

@@ -1,106 +1,49 @@
-"""Clients that come, go and fail, and selections, through the command that users type."""
+"""Clients that come, go and fail, and selections, in whole runs."""
 
 import math
 
 import numpy as np
 import pytest
 import sim_worlds as sim
+from worlds import TINY, world
 
 import simfed
-from simfed.cli import main
 from simfed.fleet.availability import Availability
 from simfed.fleet.battery import Battery
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
-from simfed.scenario import Scenario
 
 
-def scenario(**changes):
-    return Scenario.model_validate(
-        {
-            "name": "fleet",
-            "rounds": 6,
-            "dataset": {"name": "mnist-mini", "public": 16},
-            "prototypes": {"a": {"model": "logistic-regression"}},
-            "policy": {"kind": "uniform", "strategy": "top-k"},
-            "clients": [
-                {
-                    "count": 6,
-                    "prototype": "a",
-                    "device": {"profile": "x86-2core-vm", "speed": 0.01},
-                    "link": {"up": "1 Mbps", "down": "2 Mbps"},
-                    **changes.pop("group", {}),
-                }
-            ],
-            **changes,
-        }
-    )
-
-
-COMES_AND_GOES = {
-    "availability": {"markov": {"on": "2 s", "off": "1 s"}},
-    "failure": {"download": 0.05, "training": 0.1, "upload": 0.1},
-}
-
-
-MODES = [
-    {"mode": "synchronous"},
-    {"mode": "deadline", "deadline": "0.3 s", "late": "merge"},
-    {"mode": "first", "late": "drop"},
-    {"mode": "buffered", "buffer": 2, "concurrency": 4},
-    {"mode": "asynchronous", "concurrency": 3},
-]
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["mode"])
-def test_a_fleet_that_comes_and_goes_keeps_every_invariant(tmp_path, mode):
-    size = {"clients_per_round": 3} if mode["mode"] == "first" else {}
-    made = scenario(group=COMES_AND_GOES, aggregation=mode, participation=size)
-    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
-    outcomes = set(run.participations["outcome"])
-    assert outcomes & {"dropped", "failed"}
-    assert outcomes <= {"aggregated", "late", "dropped", "failed"}
-    assert main(["verify", str(tmp_path / "run")]) == 0
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode["mode"])
-def test_what_is_learned_under_every_server_keeps_every_invariant(tmp_path, mode):
-    size = {"clients_per_round": 3} if mode["mode"] == "first" else {}
-    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
-    made = scenario(group=COMES_AND_GOES, aggregation=mode, participation=size, policy=policy)
-    run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
-    assert run.participations["reward_raw"].notna().any()
-    assert run.prototypes["test_accuracy"].iloc[-1] > 0
-    assert main(["verify", str(tmp_path / "run")]) == 0
+def scenario(count=6, changes=(), **more):
+    """Return a world of clients of one group; `changes` by key path."""
+    device = {"profile": "x86-2core-vm", "speed": 0.01}
+    [group] = TINY["clients"]
+    clients = [{**group, "count": count, "device": device, "link": {"up": "1 Mbps"}}]
+    return world("tiny", {"clients": clients, "rounds": 6, **more, **dict(changes)})
 
 
 def test_who_is_never_there_again_ends_the_run_with_a_sentence(tmp_path):
     trace = tmp_path / "online.csv"
     trace.write_text("client,from_s,to_s\n0,0,1.5\n")
-    made = scenario(group={"count": 1, "availability": {"trace": str(trace)}}, rounds=100)
+    made = scenario(1, {"clients[0].availability": {"trace": str(trace)}, "rounds": 100})
     with pytest.raises(RunFailed, match="no client is ever available again"):
         simfed.run(made, time_only=True, progress=False)
 
 
 def test_a_server_whose_clients_always_fail_gives_up(monkeypatch):
     monkeypatch.setattr("simfed.sim.aggregator._HOPELESS", 50)
-    made = scenario(
-        group={"failure": {"upload": 1.0}},
-        aggregation={"mode": "asynchronous", "concurrency": 3},
-    )
+    aggregation = {"mode": "asynchronous", "concurrency": 3}
+    made = scenario(6, {"clients[0].failure.upload": 1.0}, aggregation=aggregation)
     with pytest.raises(RunFailed, match="participations in a row were lost"):
         simfed.run(made, time_only=True, progress=False)
 
 
 def test_the_fastest_are_asked_after_everybody_was_met():
-    fast = {"count": 3, "prototype": "a", "device": "x86-2core-vm", "link": {"up": "50 Mbps"}}
-    made = scenario(
-        group={"count": 3},
-        participation={"clients_per_round": 3, "selection": {"kind": "fastest", "bound": None}},
-    )
-    plain = made.model_dump(mode="json")
-    plain["clients"].append(fast)
-    run = simfed.run(Scenario.model_validate(plain), time_only=True, progress=False)
+    selection = {"clients_per_round": 3, "selection": {"kind": "fastest", "bound": None}}
+    slow = TINY["clients"][0] | {"count": 3, "link": {"up": "1 Mbps"}}
+    fast = slow | {"device": {"training": "1 ms", "compression": "0 s"}, "link": {"up": "50 Mbps"}}
+    made = world("tiny", {"clients": [slow, fast], "rounds": 6, "participation": selection})
+    run = simfed.run(made, time_only=True, progress=False)
     asked = run.participations.groupby("round")["client"].apply(list)
     assert set(asked[1] + asked[2]) == set(range(6))
     assert all(asked[number] == [3, 4, 5] for number in (3, 4, 5, 6))
@@ -115,7 +58,7 @@ def test_utility_guided_selection_is_told_losses():
 
 def test_phases_fail_independently_as_often_as_said():
     def failed_in(**chances):
-        made = scenario(group={"count": 400, "failure": chances}, rounds=2)
+        made = scenario(400, {"clients[0].failure": chances, "rounds": 2})
         rows = simfed.run(made, time_only=True, progress=False).participations
         failed = rows[rows["outcome"] == "failed"].set_index(["round", "client"])
         arrived = rows[rows["outcome"] == "aggregated"]
@@ -142,8 +85,7 @@ class Hungry(sim.Fixed):
 
 def test_waiting_for_the_others_empties_no_battery():
     """Client 0 works 1 s and waits 9 s: its row has 46 J, its battery gives 1 J."""
-    clients = [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h"}]
-    plain = sim.scenario(rounds=4, clients=clients)
+    plain = sim.scenario(rounds=4, clients=2)
     ids = np.arange(2)
     phones = Battery(100.0, 1e-6).presence(ids, Streams(0))
     presence = Availability([(ids, phones)])

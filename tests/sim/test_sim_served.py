@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 import sim_worlds as sim
+import worlds
 from test_sim_clock import spans
 from test_sim_policies import lose_at
 
-import simfed
 from simfed.ground.method import SERVER, Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.net import Star
@@ -57,9 +57,8 @@ def _registered():
 
 def world(kind, clients=1, rounds=1, recorder=None, **changes):
     """What travels up takes size / 1000 s, each on its own; client c trains c + 1 s."""
-    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
     server_device = changes.pop("server_device", None)
-    plain = sim.scenario(rounds=rounds, clients=[group], method=kind, **changes)
+    plain = sim.scenario(rounds=rounds, clients=clients, method=kind, **changes)
     star = Star(clients, up_bytes_per_s=1000.0)
     devices = [sim.Fixed(1.0 + c) for c in range(clients)]
     return sim.build(
@@ -117,39 +116,9 @@ def test_who_leaves_in_the_queue_or_at_the_server_makes_room(at_s, spans_of_it):
     assert rows[1]["uplink_bytes"] == 1000.0
 
 
-SCENARIO = {
-    "name": "served", "rounds": 6,
-    "policy": {"kind": "uniform", "strategy": "dense"}, "method": "served",
-    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": MODEL}},
-    "clients": [{"count": 4, "prototype": "small", "device": "x86-2core-vm",
-                 "link": {"up": "1 Mbps", "down": "2 Mbps"},
-                 "availability": {"markov": {"on": "2 s", "off": "1 s"}},
-                 "failure": {"upload": 0.1}}],
-    "faults": {"messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 3},
-               "freezes": {"between": "1 s", "lasts": "0.1 s"}},
-}  # fmt: skip
-
-
-def test_server_work_under_faults_and_absences_is_verified(tmp_path):
-    run = simfed.run(SCENARIO, tmp_path / "run", time_only=True, progress=False)
-    assert {"dropped", "failed"} & set(run.participations["outcome"])
-    assert "\n".join(verify(run.path)) == ""
-
-
-@pytest.mark.parametrize("mode", [{"mode": "asynchronous"}, {"mode": "buffered", "buffer": 2}])
-def test_servers_that_keep_clients_in_flight_take_server_work(mode, tmp_path):
-    made = {**SCENARIO, "method": "served", "aggregation": {**mode, "concurrency": 3}}
-    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
-    assert "\n".join(verify(run.path)) == ""
-    assert "aggregated" in set(run.participations["outcome"])
-
-
 def test_a_run_without_any_span_is_told_as_it_is(tmp_path):
     """Nothing takes time: no track has a span, which no check may stumble over."""
-    device = {"training": "0 s", "compression": "0 s"}
-    group = {"count": 2, "prototype": "small", "device": device}
-    made = {**SCENARIO, "method": "fedavg", "clients": [group]}  # links are unlimited
-    del made["faults"]
-    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
+    keys = {"clients[0].device": {"training": "0 s", "compression": "0 s"}, "clients[0].link": {}}
+    run = worlds.play(worlds.world("tiny", keys), tmp_path / "run", time_only=True)
     assert len(run.spans) == 0
     assert "\n".join(verify(run.path)) == ""

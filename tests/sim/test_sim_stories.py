@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 import sim_worlds as sim
+import worlds
 from test_sim_clock import spans
 from test_sim_policies import lose_at
 
-import simfed
 from simfed.ground.errors import InputError, InputErrors, RunFailed
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.net import Star
-from simfed.verify.invariants import verify
 
 MODEL = "lenet5-half"
 TRAINING = Work("training", MODEL, 32)
@@ -78,8 +77,7 @@ def world(
 ):
     """What travels up takes size / 1000 s, down size / 2000."""
     method = {"kind": kind, **(options or {})}
-    group = {"count": clients, "prototype": "small", "device": "rtx3090-ryzen4800h"}
-    plain = sim.scenario(rounds=rounds, clients=[group], method=method, **more)
+    plain = sim.scenario(rounds=rounds, clients=clients, method=method, **more)
     star = Star(clients, up_bytes_per_s=1000.0, down_bytes_per_s=2000.0)
     devices = [sim.Fixed(float(seconds)) for seconds in trains_s[:clients]]
     down_bytes = 4000.0 if kind == "staged" else 0.0
@@ -159,24 +157,12 @@ def test_split_learning_is_as_long_as_its_batches():
     assert first["uplink_bytes"] == 3 * 800.0 + 1000.0
 
 
-SCENARIO = {
-    "name": "steps", "rounds": 2, "method": {"kind": "staged"},
-    "dataset": {"name": "mnist-mini"}, "prototypes": {"small": {"model": MODEL}},
-    "policy": {"kind": "uniform", "strategy": "top-k"},
-    "clients": [{"count": 4, "prototype": "small", "device": "x86-2core-vm",
-                 "link": {"up": "1 Mbps", "down": "2 Mbps"}}],
-}  # fmt: skip
+FOUR = {"clients[0].count": 4, "clients[0].device": "x86-2core-vm", "prototypes.a.model": MODEL}
 
 
-def test_a_method_with_barriers_runs_from_a_file_and_is_verified(tmp_path):
-    away = {"availability": {"markov": {"on": "2 s", "off": "1 s"}}, "failure": {"upload": 0.1}}
-    messages = {"messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 2}}
-    group = {**SCENARIO["clients"][0], **away}
-    made = {**SCENARIO, "rounds": 8, "clients": [group], "faults": messages}
-    run = simfed.run(made, tmp_path / "run", time_only=True, progress=False)
-    assert {"dropped", "failed"} & set(run.participations["outcome"])
-    assert (run.spans["kind"] == "barrier").any()
-    assert "\n".join(verify(run.path)) == ""
+def play(method, out=None, changes=FOUR, time_only=True, **more):
+    made = worlds.world("tiny", changes, method=method, **more)
+    return worlds.play(made, out, time_only=time_only)
 
 
 def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
@@ -191,10 +177,7 @@ def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
 
     register("method", "talking", Talking, replace=True)
     try:
-        plain, talking = (
-            simfed.run({**SCENARIO, "method": {"kind": kind}}, workers=1, progress=False)
-            for kind in ("fedavg", "talking")
-        )
+        plain, talking = (play(kind, time_only=False) for kind in ("fedavg", "talking"))
     finally:
         registry("method").remove("talking")
     assert talking.table("prototypes").equals(plain.table("prototypes"))
@@ -202,13 +185,13 @@ def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
 
 
 def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
-    asynchronous = {**SCENARIO, "aggregation": {"mode": "asynchronous", "concurrency": 2}}
+    asynchronous = {"mode": "asynchronous", "concurrency": 2}
     with pytest.raises(InputErrors, match="a server that starts its clients together"):
-        simfed.run(asynchronous, time_only=True, progress=False)
+        play("staged", aggregation=asynchronous)
 
 
 def told(tell):
-    """A method whose clients do this."""
+    """Register a method whose clients do this, and return its name."""
 
     @dataclass(frozen=True)
     class Told(Split):
@@ -216,7 +199,7 @@ def told(tell):
             return tell(client)
 
     register("method", "told", Told, replace=True)
-    return {**SCENARIO, "rounds": 1, "method": "told"}
+    return "told"
 
 
 def never_tells(client):
@@ -278,7 +261,7 @@ def works_nowhere(client):
 )
 def test_a_story_that_cannot_be_played_is_refused_before_the_run(tell, sentence):
     with pytest.raises(InputErrors) as raised:
-        simfed.run(told(tell), time_only=True, progress=False)
+        play(told(tell), rounds=1)
     assert f"method: the story of told: {sentence}" in str(raised.value)
 
 
@@ -291,7 +274,7 @@ def crossed(client):
 
 def test_clients_that_wait_for_each_other_for_ever_are_named():
     with pytest.raises(RunFailed) as raised:
-        simfed.run(told(crossed), time_only=True, progress=False)
+        play(told(crossed), rounds=1)
     assert str(raised.value) == (
         "the story of told never ends: client 0 stands at wait('odd'), client 1 stands at "
         "wait('even'), client 2 stands at wait('odd'), client 3 stands at wait('even'), and "
@@ -308,6 +291,4 @@ def goes_astray(client):
 
 def test_a_story_that_goes_astray_later_ends_the_run_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match=r"the story of told: client 0 ends without send\(\)"):
-        simfed.run(
-            {**told(goes_astray), "rounds": 3}, tmp_path / "run", time_only=True, progress=False
-        )
+        play(told(goes_astray), tmp_path / "run", rounds=3)

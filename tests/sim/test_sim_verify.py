@@ -196,26 +196,3 @@ def test_instants_late_in_a_long_run_round_but_do_not_break_anything(tmp_path):
     phases_s = parts[names].sum(axis=1)
     assert np.abs(span_s - phases_s).max() < 1e-9
     assert parts.uplink_s.nunique() == 1
-
-
-def test_a_server_with_a_processor_and_shared_links_holds_up_too(tmp_path):
-    scenario = sim.scenario(rounds=4)
-
-    def busy(recorder):
-        return sim.build(
-            scenario,
-            recorder=recorder,
-            downlink_bytes=62_952.0,
-            star=Star(
-                4,
-                up_bytes_per_s=[1e6, 2e6, 3e6, 4e6],
-                down_bytes_per_s=5e6,
-                receive_bytes_per_s=5e6,
-                send_bytes_per_s=11e6,
-                latency_s=0.003,
-            ),
-            server_device=sim.Fixed(decompression=1e-3, inference=2e-3, distillation=5e-3),
-        )
-
-    sim.write(tmp_path / "run", busy, scenario)
-    assert verify(tmp_path / "run") == []

@@ -135,7 +135,7 @@ def test_everybody_is_drawn_equally_often():
 def test_only_clients_that_took_part_have_objects():
     made = []
     plain = sim.scenario(
-        clients=[{"count": 100_000, "prototype": "small", "device": "rtx3090-ryzen4800h"}],
+        clients=100_000,
         participation={"clients_per_round": 5},
     )
     people = Population(
@@ -157,19 +157,8 @@ def test_only_clients_that_took_part_have_objects():
 
 
 def test_groups_may_have_their_own_k_and_policy():
-    device = "rtx3090-ryzen4800h"
-    plain = sim.scenario(
-        rounds=1,
-        clients=[
-            {"count": 2, "prototype": "small", "device": device, "k": 10},
-            {
-                "count": 1,
-                "prototype": "small",
-                "device": device,
-                "policy": {"kind": "uniform", "strategy": "periodic-k"},
-            },
-        ],
-    )
+    other = {"kind": "uniform", "strategy": "periodic-k"}
+    plain = sim.scenario(rounds=1, clients=[sim.group(2, k=10), sim.group(1, policy=other)])
     world = sim.build(plain).run()
     assert world.column("participations", "k") == [10, 10, 1998]
     assert world.column("participations", "arm") == ["random-k", "random-k", "periodic-k"]

@@ -1,1 +1,0 @@
-"""A merge under way, as a checkpoint keeps it."""

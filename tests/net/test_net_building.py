@@ -9,6 +9,7 @@ from pathlib import Path
 import networkx
 import numpy as np
 import pytest
+import worlds
 import yaml
 
 from simfed.ground.errors import InputError, InputErrors
@@ -17,25 +18,18 @@ from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
 from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.load import dump_scenario, validate_scenario
 
-BASE = """
-name: x
-rounds: 1
-dataset: {name: mnist-mini}
-prototypes: {small: {model: lenet5-half}}
-clients:
-  - {count: 2, prototype: small, device: rtx3090-ryzen4800h, link: LINK}
-  - {count: 3, prototype: small, device: rtx3090-ryzen4800h, link: {up: 2 Mbps, latency: 1 ms}}
-network: NETWORK
-"""
+
+def scenario(link="{}", network="{}", folder=".", other="{up: 2 Mbps, latency: 1 ms}"):
+    """Return a world of two clients behind a link, as YAML says it, and of three others."""
+    [group] = worlds.TINY["clients"]
+    links = {2: yaml.safe_load(link), 3: yaml.safe_load(other)}
+    clients = [group | {"count": count, "link": links[count]} for count in links]
+    plain = worlds.TINY | {"clients": clients, "network": yaml.safe_load(network)}
+    return validate_scenario(plain, source="x.yaml", folder=folder)
 
 
-def scenario(link="{}", network="{}", folder="."):
-    text = BASE.replace("LINK", link).replace("NETWORK", network)
-    return validate_scenario(yaml.safe_load(text), source="x.yaml", folder=folder)
-
-
-def build_topology(link="{}", network="{}", seed=0, folder="."):
-    plain = scenario(link, network, folder)
+def build_topology(link="{}", network="{}", seed=0, folder=".", **other):
+    plain = scenario(link, network, folder, **other)
     again = validate_scenario(
         yaml.safe_load(dump_scenario(plain)), source="again", folder="elsewhere"
     )
@@ -119,11 +113,7 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     drawn.add_edge("hub", "server", capacity="1 Mbps", latency="3 ms")
     networkx.write_graphml(drawn, tmp_path / "net.graphml")
     text = "{topology: graph, file: net.graphml}"
-    data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
-    data["clients"][1]["link"]["at"] = "hub"
-    plain = validate_scenario(data, source="x.yaml", folder=tmp_path)
-    links = [group.link for group in plain.clients]
-    topology = build(plain.network, links, Streams(0), link_of_client=plain.group_of_client())
+    topology = build_topology("{at: hub}", text, folder=tmp_path, other="{at: hub, up: 2 Mbps}")
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
 
@@ -135,12 +125,7 @@ def test_a_graph_file_s_missing_capacities_are_what_the_scenario_says(tmp_path):
 
     def rates(capacity):
         text = f"{{topology: graph, file: net.graphml, capacity: {capacity}}}"
-        data = yaml.safe_load(BASE.replace("LINK", "{at: hub}").replace("NETWORK", text))
-        data["clients"][1]["link"]["at"] = "hub"
-        checked = validate_scenario(data, source="x.yaml", folder=tmp_path)
-        links = [group.link for group in checked.clients]
-        network = checked.network
-        topology = build(network, links, Streams(0), link_of_client=checked.group_of_client())
+        topology = build_topology("{at: hub}", text, folder=tmp_path, other="{at: hub}")
         return {line.name: line.capacity_bytes_per_s for line in topology.lines[:-2]}
 
     said = {"core>server": 5e5}
@@ -322,17 +307,3 @@ def test_the_examples_of_the_documentation_are_valid():
         "home",
         "street",
     ]
-
-
-def test_a_wrong_route_is_found_in_the_scenario():
-    network = {
-        "topology": "graph",
-        "edges": [{"between": ["a", "server"]}],
-        "routes": [["a", "b", "a", "server"]],
-    }
-    with pytest.raises(
-        InputError,
-        match=r"network.routes\[0\]: got \['a', 'b', 'a', "
-        r"'server'\], expected each node at most once",
-    ):
-        build(NetworkSpec.model_validate(network), [LinkSpec(at="a")], Streams(0))

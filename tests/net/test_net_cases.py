@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simfed import net
-from simfed.ground.errors import InputError
 
 
 def case(**changes):
@@ -20,10 +19,6 @@ def case(**changes):
         ],
     }
     return {**made, **changes}
-
-
-def link(**changes):
-    return {"links": [{"capacity_bytes_per_s": 4.0, "latency_s": 1.0, **changes}]}
 
 
 def flow(**changes):
@@ -47,26 +42,6 @@ def test_keys_of_the_users_own_are_left_alone():
     assert net.replay(case(packets_lost=3, **flow(client="pi-7", finish_s=None))).tolist() == [3.0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (link(latencys=2), None),  # close to latency_s, which is there: a key of the user's own
-        (
-            link(latency_s=np.float32("inf")),
-            r"links\[0\].latency_s: got .+, expected "
-            r"a number of at least 0",
-        ),
-    ],
-)
-def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):
-    if sentence is None:
-        net.replay(case(**changes))
-        return
-    with pytest.raises(InputError, match=sentence) as error:
-        net.replay(case(**changes))
-    assert "\n" not in str(error.value)
-
-
 def test_files_may_hold_many_cases_or_one(tmp_path):
     for content in ({"source": "x", "cases": [case()]}, [case()], case()):
         path = tmp_path / "cases.json"
@@ -78,34 +53,6 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
     path = tmp_path / "cases.json"
     path.write_text(json.dumps(case()), encoding="utf-8-sig")
     assert net.load_cases(path) == [case()]
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "no such file"),
-        ("{", "a whole JSON file"),
-        ("[" * 100_000, "a whole JSON file"),
-        ("3", "got 3, expected a list of cases under the key 'cases'"),
-        ("{}", "got 'a mapping', expected a list of cases under the key 'cases'"),
-        ('{"cases": []}', "a list of cases"),
-        (
-            json.dumps({"cases": [case(), case(**flow(path=[7]))]}),
-            r"cases\[1\]: flows\[0\].path: got 7, expected indices",
-        ),
-        (
-            '{"cases": [{"links": [{"capacity_bytes_per_s": NaN}], "flows": [{}]}]}',
-            r"cases\[0\]: links\[0\].capacity",
-        ),
-    ],
-)
-def test_a_wrong_file_is_refused_in_one_sentence(tmp_path, content, sentence):
-    path = tmp_path / "cases.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(InputError, match=sentence) as error:
-        net.load_cases(path)
-    assert str(error.value).startswith(str(path))
 
 
 @pytest.mark.parametrize("direction", [1, -1])
@@ -143,10 +90,8 @@ def test_cases_without_known_finishes_have_no_row():
     assert net.error_table([unknown], [[1.0]]) == []
 
 
-def test_a_finish_before_its_start_is_refused():
-    with pytest.raises(
-        InputError,
-        match=r"two: flows\[0\].finish_s: got .+, expected "
-        r"an instant after start_s",
-    ):
-        net.error_table([case(**flow(start_s=9.0, finish_s=9.0))], [[1.0]])
+@pytest.mark.parametrize("content", ["{", "[" * 100_000])
+def test_a_broken_case_file_is_named(tmp_path, content):
+    (tmp_path / "cases.json").write_text(content)
+    with pytest.raises(InputError, match=r"cases\.json: .*a whole JSON file"):
+        net.load_cases(tmp_path / "cases.json")

@@ -10,7 +10,6 @@ import simpy
 
 from simfed import net
 from simfed.ground.distributions import Discrete
-from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Rhythm, Strikes
 from simfed.net import FlowStart, LinkTrace, Network, Star, Trace, play
@@ -51,35 +50,6 @@ def star(rates, *, cells, **more) -> Star:
 )
 def test_phy_rates_are_those_of_the_standards(wifi, mcs, mbps):
     assert wifi.phy_rate(mcs) / MBPS == pytest.approx(mbps, abs=0.06)
-
-
-def refused(make) -> str:
-    with pytest.raises(InputError) as error:
-        make()
-    return str(error.value)
-
-
-def test_what_a_standard_does_not_have_is_refused_in_one_sentence():
-    assert refused(lambda: Wifi("n", 80)) == (
-        "width: got '80 MHz', expected one of 802.11n: 20 MHz or 40 MHz"
-    )
-    assert refused(lambda: Wifi("g")) == "standard: got 'g', expected n, ac or ax"
-    assert refused(lambda: Wifi("ac", 80, 1, 3200)) == (
-        "guard_interval: got '3200 ns', expected one of 802.11ac: 800 ns or 400 ns"
-    )
-    assert refused(lambda: Wifi("n", 20, 5)) == "streams: got 5, expected from 1 to 4 in 802.11n"
-    assert refused(lambda: Wifi("ax", 20).phy_rate(12)) == (
-        "mcs: got 12, expected an MCS of 802.11ax at 20 MHz, 1 stream: 0 to 11"
-    )
-    assert refused(lambda: Wifi("n", 20).phy_rate(15)).endswith("(mcs 7 with streams: 2)")
-    assert "0 to 8" in refused(lambda: Wifi("ac", 20).phy_rate(9))  # VHT has it with 3 streams
-    assert Wifi("ac", 20, 3).phy_rate(9) / MBPS == pytest.approx(260.0)
-    assert refused(lambda: Wifi("n", 20).check_rate(72.2 * MBPS)) == (
-        "rate: got '72.2 Mbps', expected at most 65 Mbps, the PHY rate of the highest MCS of "
-        "802.11n at 20 MHz, 1 stream"
-    )
-    Wifi("n", 20, 1, 400).check_rate(72.2 * MBPS)
-    assert refused(lambda: Cellular("fifo")) == "scheduler: got 'fifo', expected pf or rr"
 
 
 def test_overheads_take_more_of_a_fast_radio():
@@ -204,17 +174,6 @@ def test_the_air_itself_may_vary():
     assert play(home, [FlowStart(0, 0, 6.0)])[0] == (2.0, HOME)
 
 
-def test_nobody_is_in_two_cells_and_no_cell_is_empty():
-    for cells, sentence in (
-        (
-            [cell(), Cell("street", [1], [1.0], [1.0])],
-            "cell street: client 1 is in another, too, expected each client in one cell",
-        ),
-        ([Cell("home", [], [], [])], "cell home: nobody is in it, expected a client"),
-    ):
-        assert refused(lambda cells=cells: star([4.0, 1.0], cells=cells)) == sentence
-
-
 # ---- records -------------------------------------------------------------------------------------
 
 
@@ -290,34 +249,6 @@ def test_a_case_of_a_cell_is_replayed():
         ],
     }
     assert net.replay(cellular) - 1 == pytest.approx([2.009, 2.009, 0.509, 0.509])
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"cell": 3}, "cell: got 3, expected a mapping"),
-        ({"cell": {}}, "cell.standard: got 'None', expected n, ac or ax"),
-        ({"cell": {"standard": "n", "widht_mhz": 40}}, "did you mean 'width_mhz'"),
-        ({"cell": {"standard": "n", "width_mhz": 80}}, "cell.width: got '80 MHz'"),
-        ({"cell": {"scheduler": "x"}, "ues": [{}]}, "cell.scheduler: got 'x', expected pf or rr"),
-        ({"cell": {"scheduler": "Pf"}}, "ues: got None, expected a list that is not empty"),
-        ({"stations": []}, "stations: got [], expected a list that is not empty"),
-        ({"stations": [{"mcs": 8}]}, "stations[0].mcs: got 8, expected an MCS of 802.11n"),
-        ({"stations": [{}]}, "stations[0].phy_rate_bytes_per_s: got 'nothing'"),
-        ({"stations": [{"phy_rate_bytes_per_s": 1e9}]}, "expected at most 65 Mbps"),
-        (
-            {"flows": [{"start_s": 0, "size_bytes": 3, "station": 0}]},
-            "flows[0].direction: got None, expected up or down",
-        ),
-        (
-            {"flows": [{"start_s": 0, "size_bytes": 3, "direction": "up", "station": 1}]},
-            "flows[0].station: got 1, expected an index of stations, from 0 to 0",
-        ),
-        ({"wired": {"capacity_bytes_per_s": 0}}, "wired.capacity_bytes_per_s: got 0"),
-    ],
-)
-def test_a_wrong_case_is_refused_in_one_sentence(changes, sentence):
-    assert sentence in refused(lambda: net.replay(wifi_case(**changes)))
 
 
 def test_a_model_of_ones_own_need_not_know_of_cells():

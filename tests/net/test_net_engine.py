@@ -8,13 +8,11 @@ from math import inf
 import numpy as np
 import pytest
 
-from simfed.ground.errors import BrokenInvariant, InputError
-from simfed.net import FlowStart, Star
+from simfed.ground.errors import BrokenInvariant
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, Tally
 from simfed.net.maxmin import OWN_CAP, max_min, why_not_max_min
 from simfed.net.meter import Meter, Use
-from simfed.net.playing import play
 
 
 def ends(engine: Engine, *flows: Flow) -> list[float]:
@@ -35,49 +33,12 @@ def test_a_lone_flow_takes_latency_plus_size_over_capacity_to_the_last_digit():
     assert ends(engine, flow) == [0.1 + 1234.5 / 7.0]
 
 
-def test_two_equal_flows_each_get_half_the_link():
-    a, b = Flow(0, 10.0, (0,)), Flow(1, 10.0, (0,))
-    engine = Engine([4.0])
-    started(engine, a, b)
-    assert ends(engine, a, b) == [5.0, 5.0]
-
-
 def test_a_flow_that_ends_when_another_starts_did_not_share_with_it():
     a, b = Flow(0, 8.0, (0,)), Flow(1, 8.0, (0,))
     engine = Engine([4.0])
     engine.start(a)
     engine.start(b, at_s=2.0)
     assert ends(engine, a, b) == [2.0, 2.0]
-
-
-def test_flows_that_start_together_are_solved_together_whatever_their_order():
-    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        flows = [Flow(k, size, (0,)) for k, size in enumerate((6.0, 6.0, 12.0))]
-        engine = Engine([6.0])
-        started(engine, *[flows[k] for k in order])
-        assert ends(engine, *flows) == [3.0, 3.0, 4.0]
-
-
-def test_a_weight_of_two_gets_twice_the_rate():
-    a, b = Flow(0, 8.0, (0,), weight=2.0), Flow(1, 8.0, (0,))
-    engine = Engine([6.0])
-    started(engine, a, b)
-    assert ends(engine, a, b) == [2.0, pytest.approx(8 / 3, rel=1e-15)]
-
-
-def test_what_a_capped_flow_leaves_goes_to_the_others():
-    slow, fast = Flow(0, 4.0, (0,), cap_bytes_per_s=1.0), Flow(1, 12.0, (0,))
-    engine = Engine([4.0])
-    started(engine, slow, fast)
-    assert ends(engine, slow, fast) == [4.0, 4.0]
-
-
-def test_the_slowest_link_of_a_path_limits_and_the_rest_is_shared():
-    # 0 and 1 share link 0; 1 goes on over link 1, which gives it only 1
-    a, b = Flow(0, 9.0, (0,)), Flow(1, 3.0, (0, 1))
-    engine = Engine([4.0, 1.0])
-    started(engine, a, b)
-    assert ends(engine, a, b) == [3.0, 3.0]
 
 
 def test_a_link_shared_later_starts_to_share_and_says_who_limited_whom():
@@ -124,47 +85,6 @@ def test_capacity_zero_pauses_and_a_later_capacity_goes_on():
         engine.advance(11.0)
         engine.change_capacity(0, 4.0)
         assert ends(engine, flow, other) == [14.0, 14.0]
-
-
-def test_the_capacity_of_a_link_used_alone_can_fall_below_what_the_shared_link_gives():
-    # both get 2 of link 0; then link 1, which b has to itself, falls to 1
-    a, b = Flow(0, 100.0, (0,)), Flow(1, 100.0, (0, 1))
-    engine = Engine([4.0, 3.0])
-    started(engine, a, b)
-    engine.advance(0.0)
-    assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
-    engine.change_capacity(1, 1.0)
-    assert [engine.sharing.rate(f) for f in (a, b)] == [3.0, 1.0]
-    engine.change_capacity(1, 2.5)
-    assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
-
-
-def test_the_first_flow_of_a_link_is_not_held_to_what_the_link_was_when_it_was_alone():
-    a, b = Flow(0, 100.0, (0,)), Flow(1, 100.0, (0,))
-    engine = Engine([4.0])
-    started(engine, a, b)
-    engine.advance(0.0)
-    engine.change_capacity(0, 12.0)
-    assert [engine.sharing.rate(f) for f in (a, b)] == [6.0, 6.0]
-
-
-def test_a_cancelled_flow_leaves_its_share_and_what_it_had_not_sent():
-    a, b = Flow(0, 10.0, (0,)), Flow(1, 10.0, (0,))
-    engine = Engine([4.0])
-    started(engine, a, b)
-    engine.advance(2.0)
-    engine.cancel(a)
-    assert a.remaining_bytes == 6.0
-    assert ends(engine, b) == [2.0 + 6.0 / 4.0]
-
-
-def test_a_flow_cancelled_while_it_waits_never_joins():
-    a, b = Flow(0, 10.0, (0,), latency_s=3.0), Flow(1, 20.0, (0,))
-    engine = Engine([4.0])
-    started(engine, a, b)
-    engine.advance(1.0)
-    engine.cancel(a)
-    assert ends(engine, b) == [5.0]
 
 
 def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
@@ -295,26 +215,8 @@ def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
     assert took[0] == pytest.approx(took[1], rel=1e-9)
 
 
-def test_two_flows_that_share_a_chain_of_links_share_its_narrowest():
-    links = tuple(range(300))
-    a, b = Flow(0, 30.0, links), Flow(1, 30.0, links[:200])
-    engine = Engine([4.0 if k == 150 else 6.0 if k == 250 else 9.0 for k in links])
-    started(engine, a, b)
-    engine.advance(1.0)
-    assert [engine.sharing.rate(flow) for flow in (a, b)] == [2.0, 2.0]
-    engine.cancel(b)
-    assert engine.sharing.rate(a) == 4.0
-    assert ends(engine, a) == [1.0 + 28.0 / 4.0]
-
-
 def test_an_instant_that_is_no_number_is_an_error_and_no_endless_loop():
     with pytest.raises(BrokenInvariant, match="starts at nan s"):
         Engine([10.0]).start_all([(float("nan"), Flow(0, 60.0, (0,)))])
     with pytest.raises(BrokenInvariant, match="is at nan s"):
         Engine([10.0]).start(Flow(0, 60.0, (0,)), at_s=float("nan"))
-
-
-def test_a_transfer_that_weighs_nothing_is_refused_where_transfers_are_played_again():
-    sends = [FlowStart(0.0, 0, 60.0, weight=0.0)]
-    with pytest.raises(InputError, match="a weight from 1e-09 to 1e\\+09"):
-        play(Star(1, up_bytes_per_s=10.0), sends)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf
 
 import networkx
 import pytest
@@ -52,15 +52,6 @@ def test_latencies_add_up_and_a_round_trip_is_both_ways():
     assert up.rtt_s == down.rtt_s == pytest.approx(0.072)
 
 
-def test_losses_combine():
-    assert Star(1, loss=0.1).path(0, "up").loss == pytest.approx(0.1)
-    assert Star(1).path(0, "up").loss == 0.0
-
-
-def test_unlimited_links_are_not_on_paths():
-    assert Star(2).path(0, "up").links == ()
-
-
 @pytest.mark.parametrize(("receive", "binds"), [(9.9, True), (10.0, True), (10.1, False)])
 def test_a_server_link_faster_than_all_clients_together_cannot_bind(receive, binds):
     star = Star(2, up_bytes_per_s=[4.0, 6.0], receive_bytes_per_s=receive)
@@ -87,29 +78,6 @@ def test_a_million_clients_are_cheap():
     star = Star(1_000_000, up_bytes_per_s=1e6, receive_bytes_per_s=1e9)
     assert names(star, 999_999) == ["client-999999/up", "server/receive"]
     assert star.capacities_bytes_per_s.nbytes == 8 * (2_000_000 + 2)
-
-
-@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
-def test_a_rate_must_be_above_zero(rate):
-    with pytest.raises(InputError, match=r"client-1/down: got .+, expected a rate above 0 bytes/s"):
-        Star(2, down_bytes_per_s=[1.0, rate])
-
-
-@pytest.mark.parametrize("latency", [-1.0, inf, float("nan")])
-def test_a_latency_must_be_a_time(latency):
-    with pytest.raises(
-        InputError, match=r"client-1/up: got .+, expected a latency of at least 0 s"
-    ):
-        Star(2, latency_s=[0.0, latency])
-
-
-def test_a_loss_of_one_would_never_end():
-    with pytest.raises(
-        InputError,
-        match=r"client-0/up: got 1\.0, expected a loss "
-        "from 0 to below 1",
-    ):
-        Star(1, loss=1.0)
 
 
 def test_a_shared_link_may_be_called_like_a_client_that_is_not_there():
@@ -145,42 +113,7 @@ def test_clients_can_choose_their_node():
     assert (names(topology, 0), names(topology, 1)) == (["edge-1/up"], ["edge-0/up"])
 
 
-@pytest.mark.parametrize("count", [0, 100_001])
-def test_a_tier_has_some_nodes_but_no_more_than_can_be_built(count):
-    with pytest.raises(InputError, match=f"tier ap: got {count}, expected from 1 to 100,000 nodes"):
-        Tier("ap", count)
-
-
-def test_a_tree_needs_a_tier():
-    with pytest.raises(InputError, match="at least one tier"):
-        tree(2, Access(), [])
-
-
 # ---- graphs --------------------------------------------------------------------------------------
-
-
-def test_a_route_is_the_one_of_least_latency_each_way():
-    lines = [
-        *both("a", "server", 1.0, 0.05),
-        Line("a>b", "a", "b", 3.0, 0.01),
-        Line("b>server", "b", "server", 2.0, 0.02),
-    ]
-    topology = graph(1, Access(9.0, 9.0), lines, node_of_client=["a"])
-    assert names(topology, 0) == ["client-0/up", "a>b", "b>server"]
-    assert names(topology, 0, "down") == ["server>a", "client-0/down"]
-    assert topology.path(0, "up").rtt_s == pytest.approx(0.08)
-
-
-def test_ties_go_to_fewer_links_then_to_the_alphabet_whatever_the_order_of_edges():
-    lines = [
-        *both("a", "z", 1.0),
-        *both("z", "server", 1.0),
-        *both("a", "m", 1.0),
-        *both("m", "server", 1.0),
-    ]
-    for order in (lines, lines[::-1]):
-        topology = graph(1, Access(9.0, 9.0), order, node_of_client=["a"])
-        assert names(topology, 0) == ["client-0/up", "a>m", "m>server"]
 
 
 @st.composite
@@ -289,98 +222,6 @@ def test_a_client_can_be_a_node_of_the_graph():
     assert names(topology, 1) == ["client-1>server"]
 
 
-def test_parallel_edges_would_be_one_in_the_records():
-    with pytest.raises(InputError, match="got 'server>a', expected a name that no other link has"):
-        graph(1, Access(), [*both("a", "server"), *both("server", "a")], node_of_client=["a"])
-
-
-def test_a_disconnected_client_is_named():
-    lines = [*both("a", "server"), *both("b", "c"), Line("d>server", "d", "server")]
-    with pytest.raises(
-        InputError,
-        match="client-1: got \"none from its node 'b'\", expected a path to node 'server'",
-    ):
-        graph(2, Access(), lines, node_of_client=["a", "b"])
-    with pytest.raises(
-        InputError,
-        match=("client-0: got \"none to its node 'd'\", expected a path back from node 'server'"),
-    ):
-        graph(1, Access(), lines, node_of_client=["d"])
-
-
-def test_an_unknown_node_gets_a_hint():
-    with pytest.raises(
-        InputError,
-        match=r"client-0: got 'ap', expected a node of the network \(did "
-        r"you mean 'ap1'\?\)",
-    ):
-        graph(1, Access(), both("ap1", "server"), node_of_client=["ap"])
-
-
-@pytest.mark.parametrize(
-    ("route", "sentence"),
-    [
-        (["a", "b"], "a list of nodes that begins or ends with 'server'"),
-        (["server"], "a list of nodes that begins or ends with 'server'"),
-        (["a", "c", "server"], "got 'a to c', expected nodes that a link joins"),
-    ],
-)
-def test_a_route_over_nothing_is_refused(route, sentence):
-    with pytest.raises(InputError, match=sentence) as error:
-        graph(1, Access(), both("a", "server"), node_of_client=["a"], routes=[route])
-    assert error.value.where == "routes[0]"
-
-
-@pytest.mark.parametrize(
-    ("routes", "sentence"),
-    [
-        (
-            [["a", "b", "a", "b", "a", "server"]],
-            r"routes\[0\]: got \['a', 'b', 'a', 'b', "
-            r"'a', 'server'\], expected each node at "
-            r"most once",
-        ),
-        (
-            [["client-0", "b", "server"]],
-            r"routes\[0\]: got 'b', expected 'a' beside client-0, which is attached "
-            r"to it",
-        ),
-        (
-            [["server", "b", "client-0"]],
-            r"routes\[0\]: got .+, expected 'a' beside "
-            r"client-0",
-        ),
-        ([["client-0", "server"]], r"routes\[0\]: got .+, expected 'a' beside client-0"),
-        (
-            [["client-7", "a", "server"]],
-            r"routes\[0\]: got 'client-7', expected a client, or a node with clients",
-        ),
-        (
-            [["b", "server"]],
-            r"routes\[0\]: got 'b', expected a client, or a node with "
-            r"clients",
-        ),
-        (
-            [["a", "server"], ["a", "b", "server"]],
-            r"routes\[1\]: got \['a', 'b', 'server'\], expected one route per owner "
-            r"and direction",
-        ),
-        (
-            [
-                ["client-0", "a", "server"],
-                ["server", "a", "client-0"],
-                ["client-0", "a", "b", "server"],
-            ],
-            r"routes\[2\]: got \['client-0', 'a', 'b', 'server'\], expected one route",
-        ),
-    ],
-)
-def test_a_route_that_no_bytes_could_take_is_refused(routes, sentence):
-    lines = [*both("a", "server"), *both("a", "b"), *both("b", "server")]
-    with pytest.raises(InputError, match=sentence):
-        graph(1, Access(), lines, node_of_client=["a"], routes=routes)
-
-
 def test_a_route_from_a_client_may_begin_with_a_node_that_is_called_like_it():
     lines = [
         *both("client-0", "server", 1.0),
@@ -416,24 +257,6 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
         assert by_name["core>ap"].capacity_bytes_per_s == 2e7
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "sentence"),
-    [
-        ("net.txt", "", "a file ending in .graphml or .gml"),
-        ("net.gml", "graph [", "no graph in gml format"),
-        ("net.graphml", "<x", "no graph in graphml format"),
-        ("net.gml", 'graph [ node [ id 0 label "a" ] ]', "a graph with at least one edge"),
-        ("missing.gml", None, "no such file"),
-    ],
-)
-def test_unreadable_graphs_are_named(tmp_path, name, text, sentence):
-    if text is not None:
-        (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=sentence) as error:
-        read_graph(tmp_path / name)
-    assert name in error.value.where
-
-
 @pytest.mark.parametrize("suffix", ["graphml", "gml"])
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
@@ -455,47 +278,6 @@ def test_an_edge_of_a_file_without_a_capacity_is_refused(tmp_path, suffix, attri
     assert {line.latency_s for line in read_graph(path, 2e6)} == {0.0}
     back = attributes.get("up") and 1.25e6
     assert [line.capacity_bytes_per_s for line in read_graph(path, 2e6)] == [back or 2e6, 2e6]
-
-
-def test_a_directed_edge_of_a_file_needs_its_own_way_alone(tmp_path):
-    drawn = networkx.DiGraph()
-    drawn.add_edge("a", "server", up="8 Mbps")
-    drawn.add_edge("server", "a", down="8 Mbps")
-    networkx.write_graphml(drawn, tmp_path / "net.graphml")
-    with pytest.raises(InputError, match="edge server to a: no capacity is given"):
-        read_graph(tmp_path / "net.graphml")
-
-
-@pytest.mark.parametrize("loss", [nan, 1.0, -0.1, "some"])
-def test_a_loss_of_a_graph_is_a_share(loss):
-    drawn = networkx.Graph()
-    drawn.add_edge("a", "server", capacity="1 Mbps", loss=loss)
-    with pytest.raises(InputError, match=r"loss: got .*, expected a number from 0 to below 1"):
-        lines_of(drawn)
-
-
-def test_a_rate_without_unit_in_a_graph_is_refused():
-    drawn = networkx.Graph()
-    drawn.add_edge("a", "server", capacity=5)
-    with pytest.raises(
-        InputError, match="edge a to server: capacity: got 5, expected a rate with its unit"
-    ):
-        lines_of(drawn)
-
-
-@pytest.mark.parametrize(
-    ("attribute", "meant"),
-    [("capacty", "capacity"), ("Latency", "latency"), ("los", "loss"), ("latency_ms", "latency")],
-)
-def test_a_misspelt_attribute_of_a_graph_is_refused(attribute, meant):
-    drawn = networkx.Graph()
-    drawn.add_edge("a", "server", **{attribute: "5 Mbps"})
-    with pytest.raises(
-        InputError,
-        match=f"edge a to server: got '{attribute}', expected one of the attributes .*"
-        f"did you mean '{meant}'",
-    ):
-        lines_of(drawn)
 
 
 def test_attributes_of_the_users_own_are_left_alone():
@@ -520,3 +302,10 @@ def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
         InputError, match=r"net\.gml: got '201 bytes', expected a file of at most 20 bytes"
     ):
         read_graph(tmp_path / "net.gml")
+
+
+@pytest.mark.parametrize(("name", "text"), [("net.gml", "graph ["), ("net.graphml", "<x")])
+def test_a_broken_graph_file_is_named(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=f"{name}: no graph in {name[4:]} format"):
+        read_graph(tmp_path / name)

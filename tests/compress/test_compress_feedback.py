@@ -20,22 +20,6 @@ def gradient(d, round, seed=0):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_residual_telescopes_bit_for_bit_where_the_arithmetic_is_exact(strategy):
-    rng, state = np.random.default_rng(0), None
-    residual, total, sent = (np.zeros(300, np.float32) for _ in range(3))
-    for _ in range(50):
-        g = rng.integers(-1000, 1001, 300).astype(np.float32)  # sums stay below 2^24
-        payload, residual = with_error_feedback(strategy()).encode(
-            g, residual, 17, rng, state=state
-        )
-        state = payload.state
-        total += g
-        sent += payload.dense()
-    assert np.array_equal(total, sent + residual)
-    assert strategy is Dense or residual.any()
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @given(d=st.integers(1, 60), k=st.integers(1, 70), seed=st.integers(0, 1000))
 def test_zeros_at_the_sent_indices_and_the_rest_untouched(strategy, d, k, seed):
     e, g = gradient(d, 0, seed), gradient(d, 1, seed)
@@ -58,27 +42,6 @@ def test_a_strategy_that_chooses_fewer_than_k_is_refused():
     update = gradient(40, 0)
     with pytest.raises(InputError, match="got 5, expected 10 indices chosen by strategy few"):
         with_error_feedback(Few()).encode(update, np.zeros_like(update), 10)
-
-
-def test_equals_a_slow_version():
-    residual, slow = np.zeros(40, np.float32), [np.float32(0)] * 40
-    for round in range(20):
-        g = gradient(40, round)
-        payload, residual = with_error_feedback(TopK()).encode(g, residual, 6)
-        slow = [e + x for e, x in zip(slow, g, strict=True)]
-        chosen = sorted(sorted(range(40), key=lambda i: (-abs(slow[i]), i))[:6])
-        assert payload.indices.tolist() == chosen
-        assert payload.values.tolist() == [slow[i] for i in chosen]
-        slow = [np.float32(0) if i in chosen else x for i, x in enumerate(slow)]
-        assert residual.tolist() == slow
-
-
-def test_encode_changes_neither_argument():
-    g, e = gradient(20, 0), gradient(20, 1)
-    before = g.copy(), e.copy()
-    with_error_feedback(TopK()).encode(g, e, 5)
-    assert np.array_equal(g, before[0])
-    assert np.array_equal(e, before[1])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -116,19 +79,6 @@ def test_undo_after_later_plays_adds():
     assert residual.tolist() == [1.0, 6.0, 0.0]
 
 
-def test_an_undone_round_steps_the_period_back():
-    feedback, residual = with_error_feedback(PeriodicK()), np.zeros(30, np.float32)
-    rng = np.random.default_rng(0)
-    first = feedback.encode_in_place(gradient(30, 0), residual, 10, rng)
-    second = feedback.encode_in_place(gradient(30, 1), residual, 10, rng, state=first.state)
-    state = undo(residual, second)
-    again = feedback.encode_in_place(gradient(30, 2), residual, 10, rng, state=state)
-    assert np.array_equal(again.indices, second.indices)
-    last = feedback.encode_in_place(gradient(30, 3), residual, 10, rng, state=again.state)
-    visited = np.concatenate([first.indices, again.indices, last.indices])
-    assert np.array_equal(np.sort(visited), np.arange(30))
-
-
 def test_gradients_may_come_parameter_by_parameter():
     g = gradient(24, 0)
     parts = [g[:6].reshape(2, 3), g[6:7], g[7:24].reshape(17, 1)]
@@ -153,23 +103,6 @@ def test_tensors_in_any_memory_layout(residual_is_tensor):
     assert payload.dense().tolist() == [0.0] * 22 + [22.0, 23.0, 30.0]
     undo(residual, payload)
     assert residual.tolist() == [*map(float, range(24)), 30.0]
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_tensors_and_arrays_agree(strategy):
-    import torch
-
-    g, e = gradient(50, 0), gradient(50, 1)
-    feedback = with_error_feedback(strategy())
-    payload, residual = feedback.encode(g, e, 7, np.random.default_rng(0))
-    as_tensors, residual_tensor = feedback.encode(
-        torch.from_numpy(g), torch.from_numpy(e), 7, np.random.default_rng(0)
-    )
-    assert as_tensors.indices.tolist() == payload.indices.tolist()
-    assert as_tensors.values.tolist() == payload.values.tolist()
-    assert residual_tensor.tolist() == residual.tolist()
-    assert as_tensors.wire_bytes("rice") == payload.wire_bytes("rice")
-    assert as_tensors.encoded("rice") == payload.encoded("rice")
 
 
 @pytest.mark.parametrize("update", [np.zeros(4), [np.zeros(2), np.zeros(4)], np.zeros(6)])

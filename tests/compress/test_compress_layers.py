@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simfed.compress import codec_from_spec, undo, with_error_feedback
+from simfed.compress import codec_from_spec
 from simfed.compress.layers import PerLayer
 from simfed.ground.errors import InputError
 from simfed.ground.method import Layers
@@ -69,16 +69,6 @@ def test_what_travels_is_what_is_charged_and_read_back(plain, code):
             codec.from_bytes(data + b"x", D, 1, code, layout=SHAPES, state=state)
         state = after
     assert codec_from_spec(codec.label).label == codec.label
-
-
-def test_with_feedback_nothing_is_lost_and_a_lost_upload_comes_back():
-    feedback = with_error_feedback(PerLayer.read(PLAIN))
-    vector = update()
-    residual = vector.copy()
-    payload = feedback.encode_in_place(None, residual, 1, np.random.default_rng(0), layout=SHAPES)
-    np.testing.assert_allclose(residual + feedback.codec.decode(payload), vector, rtol=1e-6)
-    undo(residual, payload)
-    np.testing.assert_allclose(residual, vector, rtol=1e-6)
 
 
 def test_places_in_periods_are_kept_layer_by_layer_and_taken_back():

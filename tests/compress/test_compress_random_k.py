@@ -45,17 +45,6 @@ def test_all_indices_are_equally_likely_when_sparse_dense_or_nearly_all(k):
     assert 50 < statistic < 160  # chi-square with 99 degrees: 1e-4 on either side
 
 
-def test_the_generator_decides():
-    first, second = (RandomK().select(np.zeros(1000), 50, rng=_rng(7)).indices for _ in range(2))
-    other = RandomK().select(np.zeros(1000), 50, rng=_rng(8)).indices
-    assert np.array_equal(first, second)
-    assert not np.array_equal(first, other)
-
-
 def test_a_missing_generator_is_an_error():
     with pytest.raises(InputError, match="a generator `rng` for random-k"):
         RandomK().select(np.zeros(10), 2)
-
-
-def _rng(seed):
-    return np.random.default_rng(seed)

@@ -1,13 +1,10 @@
 """Every registered codec in a run: with a method of the batched engine, and with a hosted one."""
 
-from pathlib import Path
-
 import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
 
-import simfed
 from simfed.compress import codec_from_spec
 from simfed.compress.choice import Choice
 from simfed.compress.feedback import ErrorFeedback, feedback_for
@@ -119,34 +116,3 @@ def test_arms_take_turns_and_nothing_is_left_behind(workload, arm):
         )
         for client in range(CLIENTS):
             assert bool(tiny.residual(work, client).any()) == (played == "top-k")
-
-
-@pytest.mark.parametrize("arm", ["top-k+qsgd(4)", "powersgd(2)"])
-def test_a_time_only_run_takes_the_time_of_a_full_one(tmp_path, arm):
-    link = {"up": "10 Mbps", "down": "50 Mbps", "latency": "5 ms"}
-    assume = {"training": "2 ms", "compression": "0.3 ms"}
-    scenario = tiny.scenario(
-        rounds=2,
-        prototypes={"only": {"model": "lenet5-half"}},
-        clients=[
-            {
-                "count": 2,
-                "prototype": "only",
-                "link": link,
-                "device": {"profile": "x86-2core-vm", "assume": assume},
-            }
-        ],
-        policy={"kind": "uniform", "strategy": arm},
-        compression={"k": K, "index_code": "fixed"},
-        safeguard={"rollback": None},
-    )
-    source = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
-    full, time_only = (
-        simfed.run(
-            scenario, tmp_path / str(fast), source=source, progress=False, workers=1, time_only=fast
-        ).participations
-        for fast in (False, True)
-    )
-    assert set(full["arm"]) == {arm}
-    for column in ("uplink_bytes", "compression_s", "uplink_s"):
-        assert full[column].tolist() == time_only[column].tolist(), column

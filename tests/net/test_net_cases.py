@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simfed import net
+from simfed.ground.errors import InputError
 
 
 def case(**changes):

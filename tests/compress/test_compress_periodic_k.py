@@ -71,6 +71,7 @@ def test_the_order_is_a_bijection(d):
     assert np.array_equal(np.sort(order), np.arange(d))
 
 
+@pytest.mark.long
 def test_the_order_of_the_largest_model_is_a_bijection():
     d = 11_173_962
     seen = np.zeros(d, bool)

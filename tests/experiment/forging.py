@@ -26,6 +26,22 @@ from simfed.record.journal import COMPRESSED
 from simfed.record.schema import TABLES, columns
 from simfed.record.summary import summarise
 
+TINY = """
+name: tiny
+rounds: 3
+dataset: {name: mnist-mini, public: 16}
+prototypes: {small: {model: lenet5-half}}
+clients:
+  - {count: 2, prototype: small, device: rtx3090-ryzen4800h,
+     link: {up: {file: up.csv, format: csv, end: hold}}}
+training: {batch_size: 4}
+compression: {k: 50}
+policy: {kind: uniform, strategy: random-k}
+safeguard: {rollback: null}
+evaluation: {every: 3}
+checkpoint: {every: 1}
+"""
+
 
 class Draft:
     """A finished run on its way to be another one."""

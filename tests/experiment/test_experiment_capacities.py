@@ -1,6 +1,7 @@
 """How a link's capacity steps, worked out from a finished run's directory."""
 
 import numpy as np
+import worlds
 import yaml
 
 from simfed.cli import main
@@ -8,26 +9,12 @@ from simfed.experiment.capacities import capacities_of
 from simfed.record.read import open_run
 
 TRACE = "time_s,mbps\n0,40\n0.02,8\n0.05,20\n0.09,3\n0.12,30\n"
-SCENARIO = {
-    "name": "bus",
-    "rounds": 6,
-    "dataset": {"name": "mnist-mini"},
-    "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients": [
-        {
-            "count": 3,
-            "prototype": "small",
-            "device": {"profile": "rtx3090-ryzen4800h"},
-            "link": {"up": "50 Mbps", "down": "300 Mbps", "latency": "10 ms"},
-        }
-    ],
-    "policy": {"kind": "uniform", "strategy": "top-k"},
-}
+KEYS = {"rounds": 6, "prototypes.a.model": "lenet5-half", "clients[0].link.down": "300 Mbps"}
 
 
 def played(folder, name, send):
-    scenario = {**SCENARIO, "network": {"server": {"send": send}}}
     (folder / "bus.csv").write_text(TRACE)
+    scenario = worlds.change(worlds.TINY, {**KEYS, "network.server.send": send})
     (folder / f"{name}.yaml").write_text(yaml.safe_dump(scenario))
     out = folder / name
     assert main(["run", str(folder / f"{name}.yaml"), "--time-only", "--out", str(out)]) == 0

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from struck import TINY
+from forging import TINY
 
 import simfed
 from simfed.ground.errors import InputError
@@ -127,9 +127,3 @@ def a_finished_run_is_refused_or_what_it_was(run, every, tmp_path):
 
 def test_a_changed_byte_of_a_finished_run_is_said(folder, tmp_path):
     a_finished_run_is_refused_or_what_it_was(made(folder, CLOCK), 2503, tmp_path)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("mode", "every"), [(CLOCK, 200), (FULL, 998)])
-def test_every_changed_byte_of_a_finished_run_is_said(folder, tmp_path, mode, every):
-    a_finished_run_is_refused_or_what_it_was(made(folder, mode), every, tmp_path)

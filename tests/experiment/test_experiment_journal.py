@@ -8,8 +8,7 @@ import shutil
 import signal
 
 import pytest
-from forging import read_journal, write_journal
-from struck import TINY
+from forging import TINY, read_journal, write_journal
 
 import simfed
 from simfed.cli import main

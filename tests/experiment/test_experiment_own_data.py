@@ -2,24 +2,19 @@
 
 import numpy as np
 import pytest
+import worlds
 
 from simfed.experiment.checks import check
 from simfed.ground.errors import InputErrors
 from simfed.scenario.load import validate_scenario
 
+TIMES = dict.fromkeys(("training", "compression", "inference", "distillation"), "1 ms")
+
 
 def checked(folder, dataset, method="fedavg"):
-    plain = {
-        "name": "own",
-        "rounds": 1,
-        "method": method,
-        "dataset": dataset,
-        "prototypes": {"a": {"model": "logistic-regression"}},
-        "clients": [{"count": 2, "prototype": "a", "device": {"training": "1 ms"}}],
-        "policy": {"kind": "uniform", "strategy": "dense"},
-    }
-    plain["clients"][0]["device"] = dict.fromkeys(("training", "inference", "distillation"), "1 ms")
-    return check(validate_scenario(plain, source="s.yaml", folder=folder), source="s.yaml")
+    keys = {"method": method, "dataset": dataset, "clients[0].device": TIMES}
+    made = validate_scenario(worlds.change(worlds.TINY, keys), source="s.yaml", folder=folder)
+    return check(made, source="s.yaml")
 
 
 @pytest.mark.parametrize(

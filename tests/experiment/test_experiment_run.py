@@ -4,19 +4,19 @@ import json
 import os
 import platform
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
+import worlds
 import yaml
 
 import simfed
-from simfed.experiment.assembly import Parts, list_profiles
+from simfed.experiment.assembly import list_profiles
 from simfed.experiment.running import choose_workers
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.record.read import read_manifest
-from simfed.replay.store import TrajectoryStore
 from simfed.verify.invariants import verify
-from simfed.verify.run import verify as verify_whole
 
 TINY = """
 name: tiny
@@ -101,7 +101,6 @@ def test_a_notebook_shows_a_run_once(tiny, monkeypatch, capsys):
 def test_a_run_directory_is_whole_and_sound(tiny, tmp_path):
     result = play(tiny, tmp_path / "run")
     assert {f.name for f in (tmp_path / "run").iterdir()} == FILES
-    assert verify(tmp_path / "run") == []
     assert len(result.rounds) == 4
     assert len(result.participations) == 16
     assert result.summary["accuracy"].keys() == {"small", "large", "mean"}
@@ -137,22 +136,6 @@ def test_the_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_p
 def test_seeds_differ(tiny):
     one, other = (play(tiny, overrides={**FEDAVG, "rounds": 1, "seed": seed}) for seed in (0, 1))
     assert one.fingerprint != other.fingerprint
-
-
-def test_an_interrupted_run_goes_on_to_the_same_fingerprint(tiny, tmp_path):
-    def stop_after_two(round, simulated_s, accuracy):
-        if round == 2:
-            raise KeyboardInterrupt
-
-    whole = play(tiny, overrides={"checkpoint.every": 2})
-    with pytest.raises(Interrupted, match="keeps the last checkpoint, --resume goes on from it"):
-        play(tiny, tmp_path / "run", {"checkpoint.every": 1}, progress=stop_after_two)
-    with pytest.raises(InputError, match="interrupted"):
-        simfed.load_run(tmp_path / "run")
-    resumed = play(tiny, tmp_path / "run", {"checkpoint.every": 1}, resume=True)
-    assert len(resumed.rounds) == 4
-    assert resumed.fingerprint == whole.fingerprint
-    assert verify(tmp_path / "run") == []
 
 
 def test_resume_wants_the_same_scenario_and_a_folder(tiny, tmp_path):
@@ -203,68 +186,6 @@ def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, m
     assert again.fingerprint == clock.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            {},
-            "policy.kind: got 'ascend', expected a policy that needs no rewards in a time-only run",
-        ),
-        (
-            {"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
-            "compression.index_code: got 'rice with top-k', expected a size on the wire "
-            "that does not depend on the data",
-        ),
-    ],
-)
-def test_a_time_only_run_that_needs_learning_is_refused_and_leaves_nothing(
-    tiny, tmp_path, overrides, sentence
-):
-    with pytest.raises((InputError, InputErrors)) as caught:
-        play(tiny, tmp_path / "run", overrides, time_only=True)
-    assert sentence in str(caught.value)
-    assert str(caught.value).startswith(f"{tiny}: ")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            {"clients[0].device": "rtx3090"},
-            "clients[0].device: no calibration profile 'rtx3090', expected ",
-        ),
-        (
-            {"prototypes.large.model": "logistic-regression"},
-            "clients[1].device: rtx3090-ryzen4800h: training: got 'logistic-regression', "
-            "expected a model",
-        ),
-        (
-            {"server.device": "rtx3090-ryzen4800h"},
-            "server.device: rtx3090-ryzen4800h: decompression",
-        ),
-        (
-            {"dataset.public": 9_997},
-            "dataset.public: got 9997, expected at most 9996 public images",
-        ),
-        ({"prototypes.small.model": "lenet5", "dataset.name": "cifar10"}, "clients[1]"),
-    ],
-)
-def test_what_only_building_can_find(tiny, overrides, sentence):
-    if overrides.get("dataset.name") == "cifar10":
-        [warning] = simfed.check(simfed.load_scenario(tiny, overrides), source=tiny)
-        assert "lenet5 was measured on 1×28×28 samples" in warning
-        return
-    lines = sentences(tiny, overrides)
-    assert any(sentence in line for line in lines), lines
-    assert all(line.startswith(f"{tiny}: ") for line in lines)
-
-
-def test_every_building_error_comes_at_once(tiny):
-    lines = sentences(tiny, {"clients[0].device": "a", "clients[1].device": "b"})
-    assert len(lines) == 2
-
-
 def test_extrapolation_is_said_once_in_the_manifest(tiny):
     result = play(tiny, overrides={"compression.k": 9_000, **time_only_overrides()}, time_only=True)
     said = [w for w in result.manifest["warnings"] if "9000" in w or "5000" in w]
@@ -303,14 +224,6 @@ def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(
     assert (
         "dataset.partition.shards_per_client: got 2, expected at most 1, so that no shard is empty"
     ) in sentence
-
-
-def test_a_run_to_replay_that_is_not_there_is_one_sentence(tiny):
-    (sentence,) = sentences(tiny, {"policy.arms_from": "/nope"})
-    assert sentence.startswith(f"{tiny}: policy.arms_from: /nope: no such folder")
-    policy = {"kind": "ascend", "arms_from": "/nope"}
-    (sentence,) = sentences(tiny, {"clients[1].policy": policy})
-    assert sentence.startswith(f"{tiny}: clients[1].policy.arms_from: /nope: ")
 
 
 # ---- one folder, several wishes ------------------------------------------------------------------
@@ -408,11 +321,6 @@ def test_going_on_with_a_finished_run_gives_it_and_changes_nothing(tiny, keep):
     assert listing(keep) == before
 
 
-def test_going_on_where_nothing_has_begun_begins(tiny, tmp_path):
-    run = play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, resume=True)
-    assert run.fingerprint == play(tiny, None, time_only_overrides(), time_only=True).fingerprint
-
-
 def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(tiny, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -506,9 +414,6 @@ def test_measured_noise_needs_a_profile_that_measured_it(tiny):
 
 
 def test_a_run_without_learning_that_was_stopped_begins_again(tiny, tmp_path):
-    import os
-    import signal
-
     def press_ctrl_c(round, simulated_s, accuracy):
         if round == 3:
             os.kill(os.getpid(), signal.SIGINT)
@@ -519,16 +424,6 @@ def test_a_run_without_learning_that_was_stopped_begins_again(tiny, tmp_path):
     assert read_manifest(tmp_path / "run")["reason"] == "stopped after round 3"
     resumed = play(tiny, tmp_path / "run", overrides, time_only=True, resume=True)
     assert resumed.fingerprint == play(tiny, overrides=overrides, time_only=True).fingerprint
-
-
-def test_parts_are_keyed_by_client(tiny):
-    parts = Parts(simfed.load_scenario(tiny), tiny)
-    assert [parts.group(c).prototype for c in range(4)] == ["small", "large"] * 2
-    assert parts.facts["small"].parameters == 15_738
-
-
-def test_profiles_at_hand_are_listed():
-    assert "rtx3090-ryzen4800h" in dict(list_profiles())
 
 
 def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp_path):
@@ -566,11 +461,6 @@ def test_workers_never_outnumber_who_takes_part_and_a_few_for_each_core(
     monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: cores)
     monkeypatch.setattr("simfed.experiment.running.available_cores", lambda: cores)
     assert choose_workers(simfed.load_scenario(tiny, changes), asked) == workers
-
-
-def test_a_run_has_no_fewer_than_one_worker(tiny):
-    with pytest.raises(InputError, match="workers: got 0, expected a whole number of at least 1"):
-        play(tiny, workers=0)
 
 
 def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
@@ -625,35 +515,13 @@ TOLD = {
 }
 
 
-def test_k_is_the_number_of_entries_that_a_payload_says_anything_about(tmp_path):
-    def policy(codec, **more):
-        return {"kind": "uniform", "strategy": codec, **more}
-
-    group = {
-        "count": 1,
-        "prototype": "only",
-        "device": {"training": "1 ms", "compression": "1 ms"},
-        "link": {"up": "10 Mbps"},
-    }
-    plain = {
-        "name": "told",
-        "rounds": 1,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"only": {"model": "lenet5-half"}},
-        "clients": [{**group, "policy": policy(codec)} for codec in TOLD],
-        "training": {"local_steps": 1},
-        "compression": {"k": 500},
-        "policy": policy("top-k"),
-    }
-    run = simfed.run(plain, tmp_path / "run", workers=1, progress=False)
+def test_k_is_the_number_of_entries_that_a_payload_says_anything_about():
+    [group] = worlds.TINY["clients"]
+    policies = [{"kind": "uniform", "strategy": codec} for codec in TOLD]
+    clients = [group | {"count": 1, "policy": policy} for policy in policies]
+    keys = {"rounds": 1, "clients": clients, "prototypes.a.model": "lenet5-half"}
+    run = worlds.play(worlds.world("tiny", keys | {"compression.k": 500}))
     assert run.participations["k"].tolist() == [*TOLD.values()]
-    assert not verify_whole(tmp_path / "run")
-    path = str(tmp_path / "run")
-    groups = [{**group, "policy": policy(codec, arms_from=path)} for codec in TOLD]
-    again = simfed.run({**plain, "clients": groups}, time_only=True, progress=False)
-    columns = ["k", "uplink_bytes", "finished_at_s"]
-    assert again.participations[columns].equals(run.participations[columns])
 
 
 def count_sent(codec, size_bytes):
@@ -666,28 +534,16 @@ def count_sent(codec, size_bytes):
 
 
 @pytest.mark.parametrize("codec", ["adacomp", "dgc"])
-def test_k_of_what_a_codec_chose_itself_is_what_was_sent(codec, tmp_path):
-    plain = {
-        "name": "chosen",
+def test_k_of_what_a_codec_chose_itself_is_what_was_sent(codec):
+    keys = {
         "rounds": 6,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"only": {"model": "logistic-regression"}},
-        "clients": [
-            {
-                "count": 3,
-                "prototype": "only",
-                "device": {"training": "1 ms", "compression": "1 ms"},
-                "link": {"up": "10 Mbps"},
-                "failure": {"training": 0.2, "upload": 0.3},
-            }
-        ],
-        "training": {"local_steps": 1},
+        "clients[0].count": 3,
+        "clients[0].failure": {"training": 0.2, "upload": 0.3},
+        "training.local_steps": 1,
         "compression": {"k": 50, "index_code": "fixed"},
-        "policy": {"kind": "uniform", "strategy": codec},
+        "policy.strategy": codec,
     }
-    kept = {"trajectories": TrajectoryStore(tmp_path / "kept"), "progress": False}
-    parts = simfed.run(plain, tmp_path / "run", **kept).participations
+    parts = worlds.play(worlds.world("tiny", keys)).participations
     arrived = parts[parts["outcome"] == "aggregated"]
     assert len(arrived) < len(parts)
     sent = [count_sent(codec, size) for size in arrived["uplink_bytes"]]
@@ -695,18 +551,3 @@ def test_k_of_what_a_codec_chose_itself_is_what_was_sent(codec, tmp_path):
     assert len({*sent}) > 2
     never_began = parts[(parts["outcome"] == "failed") & (parts["uplink_bytes"] == 0)]
     assert {*never_began["k"]} == {50}
-    assert not verify_whole(tmp_path / "run")
-
-    def begin_and_stop(round, *_):
-        if round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted):
-        simfed.run(plain, tmp_path / "stopped", progress=begin_and_stop)
-    replay = {**plain, "policy": {**plain["policy"], "arms_from": str(tmp_path / "run")}}
-    for again in (
-        simfed.run(plain, tmp_path / "stopped", resume=True, progress=False),
-        simfed.run(plain, tmp_path / "second", **kept),
-        simfed.run(replay, time_only=True, progress=False),
-    ):
-        assert again.participations["k"].equals(parts["k"])

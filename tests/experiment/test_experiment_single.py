@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import worlds
 
 from simfed.experiment.checks import check
 from simfed.ground.errors import InputError, InputErrors
@@ -21,19 +22,13 @@ def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **tra
     if owners is not None:
         arrays["owner_train"] = np.array(owners)
     np.savez(folder / "small.npz", **arrays)
-    plain = {
-        "name": "single",
-        "rounds": 1,
-        "method": "fedavg",
-        "dataset": {
-            "file": "small.npz",
-            "partition": {"kind": "iid" if owners is None else "natural"},
-        },
-        "prototypes": {"small": {"model": model}},
-        "clients": [{"count": 2, "prototype": "small", "device": {"training": "1 ms"}}],
-        "policy": {"kind": "uniform", "strategy": "dense"},
+    partition = {"kind": "iid" if owners is None else "natural"}
+    keys = {
+        "dataset": {"file": "small.npz", "partition": partition},
+        "prototypes.a.model": model,
         "training": training,
     }
+    plain = worlds.change(worlds.TINY, keys)
     return validate_scenario(plain, source="s.yaml", folder=folder)
 
 
@@ -54,7 +49,7 @@ def test_a_batch_of_one_under_batch_norm_is_refused_with_its_client(tmp_path, ch
     sentence = str(refused.value)
     assert "training.batch_size: client" in sentence
     assert said in sentence
-    assert "the batch norm of prototype 'small' needs two at least, expected a batch" in sentence
+    assert "the batch norm of prototype 'a' needs two at least, expected a batch" in sentence
 
 
 @pytest.mark.parametrize(
@@ -73,13 +68,11 @@ def test_what_batch_norm_can_train_on_is_not_refused(tmp_path, changes):
 def test_a_batch_of_one_of_the_common_student_is_refused_as_well(tmp_path):
     made = scenario(tmp_path, samples=5, owners=[0, 0, 0, 0, 1], batch_size=32, local_steps=1)
     plain = made.model_dump(mode="json") | {
-        "method": {"kind": "fedkd-mutual", "student": "small"},
-        "prototypes": {"small": {"model": "resnet18"}, "own": {"model": "logistic-regression"}},
+        "method": {"kind": "fedkd-mutual", "student": "a"},
+        "prototypes": {"a": {"model": "resnet18"}, "own": {"model": "logistic-regression"}},
     }
     [group] = plain["clients"]
-    plain["clients"] = [
-        {**group, "count": 1, "prototype": prototype} for prototype in ("small", "own")
-    ]
+    plain["clients"] = [{**group, "count": 1, "prototype": prototype} for prototype in ("a", "own")]
     mixed = validate_scenario(plain, source="s.yaml", folder=tmp_path)
-    with pytest.raises(InputErrors, match=r"client 1 owns 1 .* of prototype 'small' needs two"):
+    with pytest.raises(InputErrors, match=r"client 1 owns 1 .* of prototype 'a' needs two"):
         check(mixed, source=tmp_path / "s.yaml", time_only=False)

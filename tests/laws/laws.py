@@ -13,8 +13,12 @@ It ends with 1 where a law is broken, and again when the same world is played ag
 from __future__ import annotations
 
 import argparse
+import builtins
 import copy
+import errno
+import io
 import json
+import os
 import random
 import re
 import shlex
@@ -255,9 +259,25 @@ def killed(world: World) -> None:
         shutil.rmtree(left, ignore_errors=True)
         shutil.copytree(out, left)
 
-    with _at_operation(world.rng.randint(1, 60), out, copy_it):
+    with _at_operation(world.rng.randint(1, 80), out, copy_it):
         whole = world.play(out="run")
     assert_same(whole, world.play(out="left", resume=True))
+
+
+def filled(world: World) -> None:
+    """On a disk that is full from one of its file operations on it ends in a sentence, and goes
+    on to what it is in one go."""
+    whole = world.play()
+
+    def refuse_space(event: str) -> None:
+        if event not in ("os.rename", "os.remove"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    at = world.rng.randint(1, 40)
+    full = _at_operation(at, world.folder / "run", refuse_space, often=True)
+    with suppress(InputError, Fails), full:
+        world.play(out="run")
+    assert_same(whole, world.play(out="run", resume=True))
 
 
 def resolved(world: World) -> None:
@@ -612,6 +632,7 @@ LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
     "verified": (verified, any_fits),
     "resumed": (resumed, any_fits),
     "killed": (killed, any_fits),
+    "filled": (filled, any_fits),
     "resolved": (resolved, any_fits),
     "in_memory": (in_memory, any_fits),
     "answered": (answered, any_fits),
@@ -662,19 +683,41 @@ _HEARD: list[Callable[[str, Any], None]] = []
 
 @cache
 def _hear() -> None:
-    """Have whoever wants to hear of operations on files; for good, as hooks cannot be taken out."""
-    names = "open", "os.rename", "os.mkdir", "os.remove"
+    """Have whoever wants to hear of what changes files; for good, as hooks cannot be taken out."""
+    opened = io.open
 
     def tell(event: str, arguments: Any) -> None:
-        if _HEARD and event in names:
+        if not _HEARD or event not in ("open", "os.rename", "os.mkdir", "os.remove", "write"):
+            return
+        if event != "open" or (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             _HEARD[0](event, arguments)
 
+    def open_heard(path: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        file = opened(path, mode, *more, **named)
+        if not set(mode) & set("wxa+"):
+            return file
+        write = file.write
+
+        def write_in_two(content: Any) -> Any:
+            half = len(content) // 2 if _HEARD else 0
+            if half:
+                write(content[:half])
+                file.flush()
+                tell("write", (path,))
+            return half + write(content[half:])
+
+        file.write = write_in_two
+        return file
+
+    io.open = builtins.open = open_heard
     sys.addaudithook(tell)
 
 
 @contextmanager
-def _at_operation(at: int, below: Path, do: Callable[[str], None]) -> Iterator[None]:
-    """Meanwhile do something at one of the operations on files below a folder."""
+def _at_operation(
+    at: int, below: Path, do: Callable[[str], None], often: bool = False
+) -> Iterator[None]:
+    """Meanwhile do something at one of the operations on files below a folder, or from it on."""
     _hear()
     left = at
 
@@ -682,8 +725,9 @@ def _at_operation(at: int, below: Path, do: Callable[[str], None]) -> Iterator[N
         nonlocal left
         if str(arguments[0]).startswith(str(below)) and below.exists():
             left -= 1
-            if left == 0:
+            if left == 0 and not often:
                 heard.clear()
+            if left == 0 or (often and left < 0):
                 do(event)
 
     heard = _HEARD

@@ -87,6 +87,19 @@ def test_capacity_zero_pauses_and_a_later_capacity_goes_on():
         assert ends(engine, flow, other) == [14.0, 14.0]
 
 
+def test_the_capacity_of_a_link_used_alone_can_fall_below_what_the_shared_link_gives():
+    # both get 2 of link 0; then link 1, which b has to itself, falls to 1
+    a, b = Flow(0, 100.0, (0,)), Flow(1, 100.0, (0, 1))
+    engine = Engine([4.0, 3.0])
+    started(engine, a, b)
+    engine.advance(0.0)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
+    engine.change_capacity(1, 1.0)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [3.0, 1.0]
+    engine.change_capacity(1, 2.5)
+    assert [engine.sharing.rate(f) for f in (a, b)] == [2.0, 2.0]
+
+
 def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
     """A long queue on one link: stale heap entries are dropped and its clock set back many
     times."""

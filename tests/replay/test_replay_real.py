@@ -1,36 +1,27 @@
 """Replay of real learning: equal fingerprints, whatever the clock says."""
 
-from pathlib import Path
-
 import pytest
+import worlds
 
 from simfed.experiment import running as experiment
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import Interrupted
 from simfed.replay import TrajectoryStore
-from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 
 
-def scenario(up="50 Mbps", device="rtx3090-ryzen4800h", **changes):
-    link = {"up": up, "down": "300 Mbps", "latency": "10 ms"}
-    data = {
-        "name": "replay",
+def scenario(up="50 Mbps", **changes):
+    keys = {
         "rounds": 8,
-        "dataset": {"name": "mnist-mini", "public": 32},
-        "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-        "clients": [
-            {"count": 2, "prototype": p, "device": device, "link": link}
-            for p in changes.get("prototypes", ("small", "large"))
-        ],
-        "compression": {"k": 500},
-        "policy": {"kind": "ascend", "warmup": 1},
-        "evaluation": {"every": 3},
-        **changes,
+        "prototypes.b.model": "perceptron",
+        "clients[*].link": {"up": up, "latency": "10 ms"},
+        "compression.k": 500,
+        "policy": {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}},
+        "evaluation.every": 3,
     }
-    return validate_scenario(data, source="test", folder=Path("."))
+    return worlds.world("two", keys, **changes)
 
 
 def play(scenario, store=None, **options):
@@ -47,27 +38,9 @@ def store(tmp_path):
     return TrajectoryStore(tmp_path / "cache")
 
 
-def test_a_replay_over_another_network_and_device_is_bit_identical(store):
-    play(scenario(policy=TOP), store)
-    slow = {"profile": "rtx3090-ryzen4800h", "speed": 0.1, "noise": {"cv": 0.5}}
-    other = scenario(policy=TOP, up="1 Mbps", charge={"downlink": False, "buffers": False})
-    other = other.model_copy(
-        update={
-            "clients": tuple(
-                g.model_copy(update={"device": type(g.device).model_validate(slow)})
-                for g in other.clients
-            )
-        }
-    )
-    replayed = play(other, store)
-    assert learned(replayed) == 0.0
-    assert replayed.fingerprint == play(other).fingerprint
-    assert len(store.kept()) == 1
-
-
 def test_an_adaptive_run_shares_its_beginning_and_goes_its_own_way(store):
-    first = play(scenario(rounds=12), store)
-    elsewhere = scenario(rounds=12, up="0.2 Mbps", policy={"kind": "ascend", "warmup": 1, "c": 0})
+    first = play(scenario(), store)
+    elsewhere = scenario(up="0.2 Mbps", **{"policy.c": 0})
     computed = play(elsewhere)
     replayed = play(elsewhere, store)
     assert replayed.fingerprint == computed.fingerprint
@@ -78,53 +51,6 @@ def test_an_adaptive_run_shares_its_beginning_and_goes_its_own_way(store):
     again = play(elsewhere, store)
     assert again.fingerprint == computed.fingerprint
     assert learned(again) == 0.0
-
-
-LOGISTIC = {
-    "dataset": {"name": "mnist-mini"},
-    "prototypes": {"small": {"model": "logistic-regression"}},
-    "method": "fedavg",
-    "policy": TOP,
-    "rounds": 4,
-}
-RICE = {"compression": {"k": 500, "index_code": "rice"}}
-TIER = {"name": "edge", "count": 2, "up": "3 Mbps", "down": "9 Mbps"}
-WORLDS = {
-    "sizes of uploads": {**RICE, "policy": TOP, "rounds": 4},
-    "sizes of changes": {**LOGISTIC, **RICE, "downlink": {"compression": {"k": 200}}},
-    "sizes of what a method sends": {
-        **LOGISTIC,
-        "method": {"kind": "fedkd-mutual", "student": "small"},
-        "rounds": 2,
-    },
-    "losses that are measured": {
-        **LOGISTIC,
-        "policy": {"kind": "ascend"},
-        "faults": {"messages": {"lost": 0.3, "tries": 1}},
-    },
-    "edge servers": {
-        **LOGISTIC,
-        **RICE,
-        "network": {"topology": "tree", "tiers": [TIER]},
-        "aggregation": {"edge_servers": {"at": "edge", "merges": 2}},
-    },
-}
-
-
-def world(name, **changes):
-    times = {"profile": "x86-2core-vm", "assume": {"auxiliary": "1 ms"}}
-    return scenario(**{"device": times, **WORLDS[name], **changes})
-
-
-@pytest.mark.parametrize("name", WORLDS)
-def test_recorded_is_replayed_in_every_table(name, store, tmp_path):
-    computed, slower = play(world(name)), play(world(name, up="15 Mbps"))
-    assert play(world(name), store).fingerprint == computed.fingerprint
-    again = play(world(name), store, out=tmp_path / "run")
-    assert (again.fingerprint, learned(again)) == (computed.fingerprint, 0.0)
-    elsewhere = play(world(name, up="15 Mbps"), store)
-    assert elsewhere.fingerprint == slower.fingerprint
-    assert verify(tmp_path / "run") == []
 
 
 @pytest.mark.parametrize("known", [0, 3, 8])
@@ -159,53 +85,24 @@ def test_ctrl_c_says_whether_anything_was_learned(store, tmp_path, known, says, 
 
 # ---- clients in flight ---------------------------------------------------------------------------
 
-FLYING = {
-    "buffered": {"mode": "buffered", "buffer": 2, "concurrency": 3},
-    "asynchronous": {"mode": "asynchronous", "concurrency": 3},
-}
+RATES = "40 kbps", "100 kbps", "250 kbps", "400 kbps"
 
 
-def flying(mode, method="fedavg", *, slower=1.0, uplinks=(0.4, 1.0, 2.5, 4.0), **changes):
-    """Four clients, each on an uplink of its own (Mbps), all together `slower` in everything."""
-    clients = [
-        {
-            "prototype": "small",
-            "device": {"profile": "x86-2core-vm", "speed": 1 / slower},
-            "link": {"up": f"{up / slower} Mbps", "down": f"{8 / slower} Mbps"},
-        }
-        for up in uplinks
-    ]
-    return scenario(
-        clients=clients,
-        prototypes={"small": {"model": "logistic-regression"}},
-        method=method,
-        dataset={"name": "mnist-mini"},
-        policy=TOP,
-        aggregation=FLYING[mode],
-        rounds=8,
-        evaluation={"every": 8},
-        **changes,
-    )
-
-
-@pytest.mark.parametrize(("mode", "method"), [("buffered", "fedprox"), ("asynchronous", "fedavg")])
-def test_a_replay_with_uploads_in_flight_is_bit_identical(store, mode, method):
-    real = play(flying(mode, method))
-    assert real.participations["staleness"].max() > 0
-    play(flying(mode, method), store)
-    again = play(flying(mode, method), store)
-    assert again.manifest["learning_wall_s"]["rebuild"] == 0.0
-    assert again.fingerprint == real.fingerprint
-    # where everything takes twice as long, everything happens in the same order
-    slow = play(flying(mode, method, slower=2.0), store)
-    assert slow.manifest["learning_wall_s"]["rebuild"] == 0.0
-    assert slow.prototypes.equals(real.prototypes)
-    assert slow.summary["simulated_s"] > 1.9 * real.summary["simulated_s"]
+def flying(uplinks):
+    """Four clients, each on an uplink of its own (Mbps), of whom three are always at work."""
+    changes = {
+        "method": "fedavg",
+        "clients": [worlds.TINY["clients"][0] | {"count": 1, "link": {"up": up}} for up in uplinks],
+        "aggregation": {"mode": "buffered", "buffer": 2, "concurrency": 3},
+        "rounds": 8,
+        "training.local_steps": 1,
+    }
+    return worlds.world("tiny", changes)
 
 
 def test_arrivals_in_another_order_are_learned_anew(store):
-    first = play(flying("buffered"), store)
-    elsewhere = flying("buffered", uplinks=(4.0, 2.5, 1.0, 0.4))
+    first = play(flying(RATES), store)
+    elsewhere = flying(RATES[::-1])
     other = play(elsewhere, store)
     assert other.manifest["learning_wall_s"]["rebuild"] > 0.0
     assert other.fingerprint == play(elsewhere).fingerprint

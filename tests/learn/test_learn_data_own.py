@@ -776,27 +776,6 @@ def scenario(folder: Path, dataset: dict, clients: int = 2, **keys) -> Path:
     return path
 
 
-def test_a_run_on_files_can_be_verified_resumed_and_moved(tmp_path):
-    home = tmp_path / "here"
-    home.mkdir()
-    write_npz(home / "mine.npz")
-    path = scenario(home, {"file": "mine.npz"})
-    result = simfed.run(path, out=tmp_path / "run", workers=1, progress=False)
-    assert result.manifest["data"] == {"mine.npz": files_digest(simfed.load_scenario(path).dataset)}
-    assert verify(tmp_path / "run") == []
-    clients = result.clients
-    assert clients.groupby("client").own_accuracy.nunique().max() >= 1
-    # own accuracy is that on the owner's own two test samples
-    assert set(clients.own_accuracy) <= {0.0, 0.5, 1.0}
-    again = simfed.run(
-        simfed.load_scenario(path), out=tmp_path / "run", resume=True, workers=1, progress=False
-    )
-    assert again.fingerprint == result.fingerprint
-    home.rename(tmp_path / "there")
-    moved = simfed.run(tmp_path / "there/own.yaml", workers=1, progress=False)
-    assert moved.fingerprint == result.fingerprint
-
-
 def test_recorded_learning_goes_by_content_and_not_by_place(tmp_path):
     from simfed.replay.key import learning_key
 

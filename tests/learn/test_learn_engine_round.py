@@ -8,12 +8,10 @@ import pytest
 import torch
 from reference_loop import ReferenceLoop, flat, load
 
-from simfed.compress import Payload, codec_from_spec
 from simfed.compress.choice import Choice
 from simfed.ground.errors import RunFailed
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
-from simfed.learn.catalogue import facts
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
@@ -163,27 +161,6 @@ def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
         residual = gradient.clone()
         residual[largest] = 0.0
         assert torch.equal(tiny.residual(work, client), residual)
-
-
-@pytest.mark.parametrize("arm", ["top-k", "random-k", "periodic-k"])
-def test_what_was_sent_and_what_stays_add_up_to_all_gradients(arm):
-    scenario = tiny.scenario(
-        rounds=6, compression={"k": 2000}, policy={"kind": "uniform", "strategy": arm}
-    )
-    work = workload(scenario, learns=False)
-    client, residual = 0, tiny.residual(work, 0)
-    gradients = torch.zeros(len(residual), dtype=torch.float64)
-    sent = torch.zeros_like(gradients)
-    for round in range(1, 7):
-        before = residual.clone()
-        upload = work.execute(work.task(round, client), Choice(arm, 2000))
-        payload, whole = tiny.sent(work, upload), tiny.dense(work, upload)
-        # one addition per entry, so the gradient is known up to that addition's rounding
-        gradients += (residual + whole).double() - before.double()
-        sent += whole.double()
-        assert not residual[payload.indices].any()
-        work.merge(round, [upload])
-    torch.testing.assert_close(gradients, sent + residual.double(), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(("method", "steps"), [("fedkd", 1), ("fedkd", 2), ("fedavg", 2)])
@@ -360,71 +337,6 @@ def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
 # ---- sizes, losses, lost uploads -----------------------------------------------------------------
 
 
-def test_sizes_on_the_wire_with_and_without_statistics():
-    d, b = 11_170_884, 9_600  # 4 classes instead of 10
-    for charge, down, extra in (
-        ({"downlink": True, "buffers": True}, 4 * (d + b), 4 * b),
-        ({"downlink": False, "buffers": False}, 0, 0),
-    ):
-        scenario = tiny.scenario(
-            prototypes={"only": {"model": "resnet18"}},
-            clients=[{"count": 1, "prototype": "only", "device": "any"}],
-            charge=charge,
-        )
-        work = workload(scenario, data=tiny.federation(scenario, side=8, channels=3), learns=False)
-        task = work.task(1, 0)
-        assert (task.parameters, task.downlink_bytes) == (d, down)
-        upload = work.execute(task, Choice("top-k", 1000))
-        assert (
-            upload.uplink_bytes() == codec_from_spec("top-k").size_bytes(d, 1000, "ideal") + extra
-        )
-        assert upload.values is None  # a size that does not depend on data costs no work
-
-
-def test_half_precision_halves_the_charged_weights_only():
-    scenario = tiny.scenario(downlink={"payload": "fp16"})
-    work = workload(scenario, learns=False)
-    assert work.task(1, 0).downlink_bytes == 2 * facts("lenet5-half", "mnist").parameters
-
-
-def test_a_size_that_depends_on_data_runs_the_work():
-    scenario = tiny.scenario(compression={"index_code": "rice"})
-    work = workload(scenario, learns=False)
-    upload = work.execute(work.task(1, 0), Choice("top-k", 300))
-    payload_bytes = upload.uplink_bytes()
-    sent = tiny.sent(work, upload)
-    indices, values = sent.indices.numpy(), sent.values.numpy()
-    d = upload.task.parameters
-    assert payload_bytes == len(Payload("top-k", d, indices, values).encoded("rice"))
-
-
-def test_k_above_d_keeps_everything():
-    scenario = tiny.scenario(compression={"k": 10**9})
-    work = workload(scenario, learns=False)
-    upload = work.execute(work.task(1, 0), Choice("top-k", 10**9))
-    assert (
-        upload.k
-        == tiny.dense(work, upload).count_nonzero() + (tiny.dense(work, upload) == 0).sum()
-        == 15_738
-    )
-
-
-def test_a_lost_upload_returns_to_the_residual_and_the_period_steps_back():
-    scenario = tiny.scenario(safeguard={"rollback": None})
-    work = workload(scenario, learns=False)
-    first = work.execute(work.task(1, 0), Choice("periodic-k", 300))
-    work.merge(1, [first])
-    memory = tiny.state_of(work).memories[0, "update", "periodic-k"]
-    lost = work.execute(work.task(2, 0), Choice("periodic-k", 300))
-    sent = tiny.dense(work, lost)
-    whole = tiny.residual(work, 0) + sent
-    work.discard(lost)
-    assert torch.equal(tiny.residual(work, 0), whole)
-    assert tiny.state_of(work).memories[0, "update", "periodic-k"] == memory
-    again = work.execute(work.task(3, 0), Choice("periodic-k", 300))
-    assert work.merge(3, [again]).model_version == 2
-
-
 def test_a_merge_of_nothing_changes_nothing():
     work = workload(tiny.scenario())
     before = weights(work)
@@ -442,20 +354,6 @@ def test_a_prototype_without_participants_is_only_distilled():
     after = weights(work)
     torch.testing.assert_close(after["large"], before["large"], rtol=0, atol=1e-9)
     assert (after["small"] - before["small"]).abs().max() > 1e-6
-
-
-def test_merging_in_another_order_and_in_parts_gives_the_same_bits():
-    results = []
-    for order, early in (([0, 1, 2, 3], False), ([3, 1, 0, 2], True)):
-        scenario = tiny.scenario()
-        work = workload(scenario)
-        uploads = [work.execute(work.task(1, c), Choice("random-k", 300)) for c in range(4)]
-        if early:
-            tiny.sent(work, uploads[2])
-        outcome = work.merge(1, [uploads[i] for i in order])
-        results.append((outcome, weights(work)))
-    assert results[0][0] == results[1][0]
-    assert all(torch.equal(results[0][1][n], w) for n, w in results[1][1].items())
 
 
 def test_who_trains_together_decides_no_bit(monkeypatch):
@@ -497,21 +395,6 @@ def test_learning_that_diverged_names_the_client(monkeypatch):
     monkeypatch.setattr(work.kit, "trained_each", with_a_loss_that_is_none)
     with pytest.raises(RunFailed, match=r"client 3's training loss is nan in round 1: .*diverged"):
         work.merge(1, uploads)
-
-
-def test_clients_of_two_rounds_train_as_each_would_alone():
-    alone, together = (workload(tiny.scenario()) for _ in range(2))
-    early, late = alone.task(1, 0), alone.task(2, 2)
-    for task in (early, late):
-        alone.execute(task, Choice("top-k", 500))
-        alone.state()  # the work is done
-    for task in (early, late):
-        together.execute(task, Choice("top-k", 500))
-    together.state()
-    for client in (0, 2):
-        residuals = [tiny.residual(work, client) for work in (alone, together)]
-        assert residuals[0].any()
-        assert torch.equal(*residuals)
 
 
 @pytest.mark.parametrize(
@@ -595,57 +478,6 @@ def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
 
 
 # ---- saving --------------------------------------------------------------------------------------
-
-
-def test_a_restored_workload_goes_on_bit_for_bit():
-    median = {"rollback": {"threshold": 0.9}, "reference": {"running-median": 2}}
-    scenario = tiny.scenario(rounds=5, safeguard=median)
-    streams = Streams(0)
-    arms = ("periodic-k", "top-k", "random-k")
-
-    def play(work, rounds):
-        outcomes = []
-        for t in rounds:
-            uploads = [
-                work.execute(work.task(t, c), Choice(arms[(c + t) % 3], 300)) for c in range(4)
-            ]
-            outcomes.append(work.merge(t, uploads))
-        return outcomes
-
-    whole = HostedWorkload(scenario, streams)
-    expected = play(whole, range(1, 6))
-    first = HostedWorkload(scenario, streams)
-    play(first, range(1, 3))
-    facts, arrays = first.state()
-    second = HostedWorkload(scenario, streams)
-    second.restore(facts, arrays)
-    assert len(tiny.state_of(second).accepted) == 2
-    assert play(second, range(3, 6)) == expected[2:]
-    assert tiny.state_of(second).accepted == tiny.state_of(whole).accepted
-    assert all(torch.equal(weights(whole)[n], w) for n, w in weights(second).items())
-
-
-def test_uploads_under_way_are_saved_and_go_on():
-    scenario = tiny.scenario()
-    first = workload(scenario)
-    uploads = [first.execute(first.task(1, c), Choice("periodic-k", 300)) for c in range(4)]
-    facts, arrays = first.state()
-    second = workload(scenario)
-    second.restore(facts, arrays)
-    resumed = [second.contribution(u.task) for u in uploads]
-    assert [u.task for u in resumed] == [u.task for u in uploads]
-    assert second.merge(1, resumed) == first.merge(1, uploads)
-    assert all(torch.equal(weights(first)[n], w) for n, w in weights(second).items())
-
-
-def test_state_is_json_and_arrays():
-    import json
-
-    work = workload(tiny.scenario())
-    work.merge(1, [work.execute(work.task(1, c), Choice("periodic-k", 300)) for c in range(4)])
-    facts, arrays = work.state()
-    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
-    assert all(isinstance(array, np.ndarray) for array in arrays.values())
 
 
 # ---- data ----------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import worlds
 import yaml
 
@@ -159,6 +160,24 @@ def ask_dataset(_: str, written: str) -> None:
     load_data(DatasetSpec.model_validate(_unpack(written), context={"folder": Path()}))
 
 
+def ask_arrays(_: str, written: str) -> None:
+    """Arrays of a file as NumPy's expressions, in the place of good ones; `null`: none."""
+    arrays = ARRAYS | _parse(written)
+    made = {name: eval(text, vars(np)) for name, text in arrays.items() if text is not None}
+    np.savez("mine.npz", **made)
+    load_data(DatasetSpec.model_validate({"file": "mine.npz"}, context={"folder": Path()}))
+
+
+ARRAYS = {
+    "x_train": "zeros((8, 4))",
+    "y_train": "arange(8) % 2",
+    "x_test": "zeros((4, 4))",
+    "y_test": "arange(4) % 2",
+    "owner_train": "arange(8) % 4",
+    "owner_test": "arange(4)",
+}
+
+
 def ask_file(_: str, written: str) -> None:
     """`OLD`, then `=> NEW`: the text of `worlds.FIRST` with NEW in the place of OLD.
 
@@ -231,6 +250,7 @@ ASKED: dict[str, Callable[[str, str], str | None]] = {
     "fleet": ask_fleet,
     "study": ask_study,
     "dataset": ask_dataset,
+    "arrays": ask_arrays,
     "file": ask_file,
     "call": ask_call,
     "text": ask_text,

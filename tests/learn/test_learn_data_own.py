@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -90,48 +89,6 @@ def test_a_fifth_of_each_owners_rows_is_the_test_set_where_there_is_none(tmp_pat
     assert np.bincount(data.train_owners).tolist() == [7, 7, 7, 7]
     again = labels_in(spec(tmp_path, file="mine.npz"))
     assert sorted([*again.train_rows, *again.test_rows]) == list(range(32))
-
-
-BAD_ARRAYS = {
-    "lengths": ({"y_train": np.zeros(31, int)}, "y_train: got 31, expected 32 rows"),
-    "class": (
-        {"y_train": np.arange(32) * 200_000},
-        "y_train, row 2: got 200000, expected a class from 0 to 99999",
-    ),
-    "half a test class": ({"y_test": np.full(8, 0.9)}, "y_test, row 1: got 0.9"),
-    "no test class": ({"y_test": np.array([0, 1.0, np.nan] * 2 + [0, 1])}, "y_test, row 3"),
-    "test text": ({"y_test": np.full(8, "one")}, "y_test: got 'texts'"),
-    "half a class": ({"y_train": np.arange(32) / 2}, "y_train, row 2: got 0.5"),
-    "half a test class among floats": (
-        {"y_train": np.arange(32) % 2.0, "y_test": np.array([1, 1.2, 0.5, 0] * 2)},
-        "y_test, row 2: got 1.2, expected whole numbers or texts",
-    ),
-    "endless class": ({"y_train": np.full(32, np.inf)}, "y_train, row 1: got inf"),
-    "text and numbers": (
-        {"y_train": np.array(["a", "b"] * 16)},
-        "y_test, row 1: got '0', expected texts as classes",
-    ),
-    "no row": ({"x_test": np.zeros((0, 1, 6, 6)), "y_test": np.zeros(0, int)}, "x_test: got"),
-    "negative": ({"y_train": np.arange(32) - 1}, "y_train, row 1: got -1"),
-    "NaN": ({"x_train": np.full((32, 5), np.nan), "x_test": np.zeros((8, 5))}, "x_train, row 1"),
-    "no test owner": ({"owner_test": np.full(8, 9)}, "an owner without training samples"),
-    "NaN owner": ({"owner_train": np.full(32, np.nan)}, "owners, row 1: got 'NaN'"),
-    "half a test": ({"y_test": None, "owner_test": None}, "there is x_test alone"),
-    "shapes": ({"x_test": np.zeros((8, 2, 6, 6), np.uint8)}, "x_test: got (2, 6, 6)"),
-    "objects": ({"y_train": np.array([None] * 32)}, "y_train: got 'objects'"),
-    "no labels": ({"y_train": None}, "there is no y_train"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_ARRAYS)
-def test_what_is_wrong_with_arrays_is_said_with_array_and_row(tmp_path, case):
-    changes, sentence = BAD_ARRAYS[case]
-    write_npz(tmp_path / "mine.npz", **changes)
-    with pytest.raises(InputError) as error:
-        load_data(spec(tmp_path, file="mine.npz"))
-    assert sentence in str(error.value)
-    assert "mine.npz" in error.value.where
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["arrays", "table"])
@@ -340,28 +297,6 @@ def test_pictures_of_two_sizes_and_damaged_ones_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "sentence"),
-    [
-        ("owner_train", np.arange(16).reshape(8, 2), "got 'shape (8, 2)', expected one owner per"),
-        ("owner_train", np.zeros(8, complex), "got 'complex128', expected an array of numbers or"),
-        ("y_train", np.zeros(8, "M8[s]"), "got 'datetime64[s]', expected an array of numbers or"),
-        ("y_train", np.zeros(8, [("a", int)]), "expected an array of numbers or texts"),
-        ("x_train", np.zeros((8, 4), complex), "got 'complex128', expected an array of numbers or"),
-    ],
-)
-def test_arrays_of_other_kinds_or_shapes_are_refused_by_their_headers(
-    tmp_path, name, values, sentence
-):
-    arrays = {"x_train": np.zeros((8, 4), np.float32), "y_train": np.arange(8) % 2, name: values}
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(InputError) as refused:
-        dataset_facts(spec(tmp_path, file="a.npz"))
-    assert f"a.npz: {name}: " in str(refused.value)
-    assert sentence in str(refused.value)
-    assert "cannot be read" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
     "header",
     ["{'descr': '<f4', 'fortran_order': False, 'shape': (2, -4), }", "((((", "[1, 2]", "word"],
 )
@@ -415,57 +350,10 @@ def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
         load_data(spec(tmp_path, leaf="."))
 
 
-@pytest.mark.parametrize(
-    ("plain", "wrong"),
-    [
-        ({"users": ["a"]}, "no key user_data"),
-        ([1], "no key users"),
-        ({"users": 3, "user_data": {}}, "users is no list"),
-        ({"users": ["a"], "user_data": {"b": {}}}, "user_data: no key a"),
-        ({"users": ["a"], "user_data": {"a": {"x": [[1]]}}}, "user_data: a: no key y"),
-        ({"users": ["a"], "user_data": {"a": {"x": {}, "y": []}}}, "user_data: a: x is no list"),
-    ],
-)
-def test_what_a_file_lacks_that_leafs_hold_is_said(plain, wrong, tmp_path):
-    (tmp_path / "all.json").write_text(json.dumps(plain))
-    sentence = f"all.json: {wrong}, expected LEAF's JSON, as in {{users: [NAME, …], user_data:"
-    with pytest.raises(InputError, match=re.escape(sentence)):
-        load_data(spec(tmp_path, leaf="."))
-
-
-@pytest.mark.parametrize("row", ["1;2;0", "1,5;2;0"])
-def test_a_table_that_semicolons_separate_is_told_what_does(row, tmp_path):
-    (tmp_path / "t.csv").write_text(f"a;b;label\n{row}\n")
+def test_a_table_that_semicolons_separate_is_told_what_does(tmp_path):
+    (tmp_path / "t.csv").write_text("a;b;label\n1,5;2;0\n")
     with pytest.raises(InputError, match=r"\(commas separate the cells of CSV, here .* ';'\)"):
         load_data(spec(tmp_path, table="t.csv", target="label"))
-
-
-@pytest.mark.parametrize(
-    ("users", "sentence"),
-    [
-        (
-            {"1": (["000001.jpg"], [0.0])},
-            "user 1, row 1: x: '000001.jpg' with the label 0.0: a name of a file as in CelebA, or "
-            "a sentence, expected numbers, or texts with the character that follows (dataset: "
-            "{folder: …} reads images",
-        ),
-        (
-            {"a": ([["146", "Mon", "hello"]], [0])},
-            "user a, row 1: x: a list of texts or lists, as in Sent140 and Reddit, expected a list "
-            "of numbers, or a text (dataset: {table: …}",
-        ),
-        ({"a": ([[["<BOS>", "w"]]], [[["w"]]])}, "as in Sent140 and Reddit"),
-        ({"a": ([5.0], [0])}, "row 1: x: neither, expected a list of numbers, or a text"),
-        ({"a": ([[1, 2]], [0]), "b": ([[1, 2], [1]], [0, 0])}, "user b, row 2: x: got 1, expected"),
-        ({"a": ([[1, 2]], [0]), "b": ([[1]], [0])}, "user b, row 1: x: got 1, expected 2 numbers"),
-        ({"a": ([[1], [1]], [0, [1]])}, "user a, row 2: y: got '[1]', expected a number"),
-    ],
-)
-def test_sets_of_leaf_that_are_no_numbers_are_refused_before_the_run(tmp_path, users, sentence):
-    write_leaf(tmp_path, users)
-    with pytest.raises(InputError) as refused:
-        dataset_facts(spec(tmp_path, leaf="."))
-    assert sentence in str(refused.value)
 
 
 def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):

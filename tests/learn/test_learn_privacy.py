@@ -29,7 +29,7 @@ from simfed.learn.objective import Classification
 from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.uploads import Received, Sparse
-from simfed.scenario.privacy import AdaptiveClip, Privacy
+from simfed.scenario.privacy import AdaptiveClip
 
 D = 4
 
@@ -293,26 +293,6 @@ def test_an_entry_that_no_noise_would_cover_ends_the_run():
     means.arrivals(Sums(), [arrival(1, [0.5, 0.0, 0.1, 0.0])], 1)
     with pytest.raises(RuntimeError, match="no noise covers"):
         means.arrivals(Sums(), [arrival(1, [0.5, 0.1, 0.0, 0.0])], 1)
-
-
-def test_a_saved_state_keeps_the_clip():
-    adaptive = {
-        "level": "client", "noise": 0.1,
-        "clip": {"quantile": 0.5, "start": 0.01, "count_noise": 1.0},
-    }  # fmt: skip
-    made = scenario(adaptive)
-    whole = run(made, 4)
-    half = run(made, 2)
-    facts, arrays = half.state()
-    resumed = HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
-    resumed.restore(facts, arrays)
-    assert resumed._noisy.clip == half._noisy.clip != 0.01
-    assert torch.equal(weights(run(made, 2, resumed)), weights(whole))
-
-
-def test_the_section_reads_both_clips():
-    assert Privacy(level="client", clip=2, noise=1).clip == 2.0
-    assert Privacy(level="client", clip={"quantile": 0.5}, noise=1).clip.start == 0.1
 
 
 # ---- samples ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # processes share the cores, threads wo
 HAS_FLOWER = find_spec("flwr") is not None
 NEED_FLOWER = (
     *("charging", "crew", "exchanges", "grid", "hooks", "legacy", "loading", "messages"),
-    *("node", "play", "strands", "work"),
+    *("node", "play", "turns", "work"),
 )
 
 if not HAS_FLOWER:

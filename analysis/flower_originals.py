@@ -282,7 +282,7 @@ def play_under_clock(job: Job) -> Replies:
 @contextlib.contextmanager
 def _same_modules() -> Iterator[None]:
     """What modules draw at random as they are imported is the same in both engines."""
-    from simfed.flower.asides import foreign_randomness
+    from simfed.flower.clocks import foreign_randomness
 
     with foreign_randomness(0):
         yield
@@ -312,7 +312,7 @@ def play_in_flower(job: Job) -> Replies:
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
-    from simfed.flower.asides import foreign_randomness
+    from simfed.flower.clocks import foreign_randomness
     from simfed.flower.loading import load
     from simfed.flower.messages import Packed
 

@@ -27,9 +27,6 @@ _MEASURED_NODES = 20
 """Of the plays that a sentence proposes, at most: what an app deals among its nodes is then not far
 from a fleet's, and plays stay short."""
 
-_KNOWN_AT_END = ("declared", "work")
-"""Kinds of computing whose seconds depend on the reply."""
-
 _PRICED = {"declared": "declared", "work": "measured"}
 
 
@@ -61,32 +58,19 @@ class Charges:
         """What declared seconds may have called the messages that were answered."""
         self._warnings: dict[str, int] = {}
         """What the user should know, and how often it happened."""
-        self.raised: str | None = None
-        """The first error of the app on a node, in a sentence."""
+        self._raised: dict[str, list[int]] = {}
+        """What the app did on nodes that it should not → the node of each time."""
         self._charged_s: dict[str, float] = {}
         """Type of message → seconds of all that were answered, with what the app slept."""
         self._work = None
         if work is not None:
             start, nodes = fleet.charged.start, fleet.client_count
             self._work = WorkPrices(work, run_config, nodes, start, self.warn)
-        self.paces = fleet.charged.kind in _KNOWN_AT_END
-        """What a node's clock shows is known when its reply is there."""
 
     # ---- nodes -----------------------------------------------------------------------------------
 
-    def price_so_far(self, mail: Mail, spent: HostSpent, device: Device) -> float:
-        """Nominal seconds of what a node has worked on a message already; what is declared is
-        known at its end alone. Raises: `InputError`."""
-        computing = self._fleet.charged
-        if self.paces:
-            return 0.0
-        return price(computing, spent, device.processor, [mail.kind], dict)
-
-    def price_answer(
-        self, mail: Mail, answer: Answer, device: Device, *, again: bool = False
-    ) -> WorkPrice:
-        """What a node's work is charged; `again`: another answer to the same message. Raises:
-        `InputError`, `RunFailed`."""
+    def price_answer(self, mail: Mail, answer: Answer, device: Device) -> WorkPrice:
+        """What a node's work is charged. Raises: `InputError`, `RunFailed`."""
         visible = Visible(
             message_type=mail.type,
             config=answer.config,
@@ -95,11 +79,11 @@ class Charges:
             uplink_bytes=answer.size_bytes,
             node_config=answer.node_config,
         )
-        if self._watch is not None and not again:
+        if self._watch is not None:
             self._watch.tell(mail, answer, visible)
         if self._work is not None and answer.error is None:
             with within(str(self._fleet.charged.file)):
-                return self._work.price(visible, mail.client, device.processor, again=again)
+                return self._work.price(visible, mail.client, device.processor)
         return WorkPrice(self._price_unmeasured(mail, answer, visible, device))
 
     def _price_unmeasured(
@@ -180,11 +164,23 @@ class Charges:
         """Count a sentence for the manifest's warnings."""
         self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
 
-    def note_raised(self, what: str) -> None:
+    def note_raised(self, client: int, what: str) -> None:
         """Warn of an error of the app on a node."""
-        sentence = f"the app on a node {what}"
-        self.raised = self.raised or sentence
-        self.warn(sentence)
+        self._raised.setdefault(what, []).append(client)
+
+    @property
+    def raised(self) -> str | None:
+        """The first error of the app on a node, in a sentence."""
+        return next((f"node {nodes[0]} {what}" for what, nodes in self._raised.items()), None)
+
+    def _describe_raised(self) -> list[str]:
+        """A sentence for each error, with its first node."""
+        sentences = []
+        for what, nodes in self._raised.items():
+            others = len(set(nodes)) - 1
+            more = f"; so did {others:,} more" if others else ""
+            sentences.append(f"node {nodes[0]} {what}{more}")
+        return sentences
 
     def warnings(self) -> list[str]:
         """What the user should know; what is wrong with all prices first."""
@@ -196,6 +192,7 @@ class Charges:
         return (
             wanting
             + self._find_unused_prices()
+            + self._describe_raised()
             + [
                 sentence if count == 1 else f"{sentence} ({count:,} times)"
                 for sentence, count in self._warnings.items()

@@ -1,15 +1,16 @@
-"""The time that foreign code is told.
+"""The time and the randomness that foreign code is given.
 
-`foreign_time` puts what foreign code takes for the time in its place. What is replaced are the
-functions of the module `time`, wherever a module has them by name, Flower's own `now`, and what an
-event loop waits with; threads that have no clock here keep the real ones. What is ignored:
-`datetime.now()` in apps, which cannot be replaced from outside, and threads that a client app
-starts itself. Logs and progress bars keep the host's time: they are read by people.
+`foreign_time` replaces what foreign code takes for the time: the functions of the module `time`,
+wherever a module has them by name, Flower's own `now`, and what the event loop of a client app
+waits with. Threads that have no clock here keep the real ones. Ignored are `datetime.now()` in
+apps, which cannot be replaced from outside, and threads that a client app starts itself. Logs and
+progress bars keep the host's time: they are read by people.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 import sys
 import threading
@@ -17,7 +18,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from types import FrameType
 from typing import Any
+
+import numpy as np
 
 EPOCH_S = 1_767_225_600.0
 """What `time.time()` says at simulated 0 s: the beginning of 2026, UTC."""
@@ -63,35 +67,34 @@ class Foreign:
     READS = 100_000
     """Readings in a row without anything else before a reading takes time."""
 
-    has_threads = False
-    """Whether threads that the code starts have this clock as well."""
-
-    @property
-    def others(self) -> bool:
-        """Whether there are such threads, which may end a wait."""
-        return False
+    def __init__(self) -> None:
+        self.spin = Spin(self.READS)
+        self.readings = 0
+        """How often the app's own code has read it."""
 
     def now_s(self) -> float:
-        """Simulated seconds since the run's start."""
+        """Return simulated seconds since the run's start."""
         raise NotImplementedError
 
     def read_s(self) -> float:
-        """`now_s`, as the code reads it."""
+        """Return `now_s`, as the code reads it: a loop that does nothing else waits for it."""
+        step_s = self.spin.step_s()
+        if step_s:
+            self.wait(step_s)
         return self.now_s()
 
     def busy_s(self) -> float:
-        """Simulated seconds of the processor's, from an unknown beginning."""
+        """Return simulated seconds of the processor's, from an unknown beginning."""
+        raise NotImplementedError
+
+    def wait(self, seconds: float) -> None:
+        """Let these simulated seconds pass for the code."""
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
-        """Block the code for these simulated seconds."""
-        raise NotImplementedError
-
-    def wait(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Block the code until a condition holds, or for so long; whether it holds."""
-        assert timeout_s is not None
-        self.sleep(timeout_s)
-        return condition()
+        """Block the code for these simulated seconds, as it asks for."""
+        self.spin.stop()
+        self.wait(seconds)
 
 
 _clocks: dict[int, Foreign] = {}
@@ -100,7 +103,7 @@ _clocks: dict[int, Foreign] = {}
 
 @contextmanager
 def thread_clock(clock: Foreign) -> Iterator[None]:
-    """Meanwhile this thread, as an aside does, has the time of `clock`."""
+    """Give this thread the time of `clock` meanwhile."""
     _clocks[threading.get_ident()] = clock
     try:
         yield
@@ -123,8 +126,11 @@ def _make_replacement(name: str) -> Callable[..., float | None]:
 
     def replacement(*arguments: float) -> float | None:
         clock = _clocks.get(threading.get_ident())
-        caller = "" if clock is None or name == "sleep" else _find_caller_package()
-        if clock is None or caller in _FOR_PEOPLE:
+        if clock is None:
+            return real(*arguments)
+        caller = sys._getframe(1)
+        package = _find_package(caller)
+        if package in _FOR_PEOPLE and name != "sleep":
             return real(*arguments)
         if name == "sleep":
             seconds = float(arguments[0])
@@ -132,29 +138,36 @@ def _make_replacement(name: str) -> Callable[..., float | None]:
                 raise ValueError("sleep length must be non-negative")
             clock.sleep(seconds)
             return None
+        clock.readings += is_of_app(caller)
         kind = name.removesuffix("_ns")
         if kind in ("process_time", "thread_time"):
             now_s = clock.busy_s()
         else:
             # an event loop looks at the clock all the time, whatever its app does
-            now_s = clock.now_s() if caller == "asyncio" else clock.read_s()
+            now_s = clock.now_s() if package == "asyncio" else clock.read_s()
             now_s += EPOCH_S if kind == "time" else 0.0
         return round(now_s * 1e9) if name.endswith("_ns") else now_s
 
     return replacement
 
 
-def _find_caller_package() -> str:
-    """The package whose code has called a replacement."""
-    return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0]
+def _find_package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def is_of_app(frame: FrameType) -> bool:
+    """Return whether the code of a frame is the app's own, not a library's."""
+    package = _find_package(frame)
+    library = package in sys.stdlib_module_names or "-packages" in frame.f_code.co_filename
+    return not library and package != "simfed"
 
 
 _REPLACEMENTS = [(real, _make_replacement(name)) for name, real in _REAL.items()]
 
 
 def read_host_s() -> float:
-    """Seconds of the host's own clock, in whatever thread: an aside that asked the module `time`
-    would be told simulated ones."""
+    """Return seconds of the host's own clock, in whatever thread: foreign code that asks the
+    module `time` is told simulated ones."""
     return _REAL["perf_counter"]()
 
 
@@ -170,7 +183,8 @@ def read_thread_s() -> float:
 
 @contextmanager
 def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
-    """Meanwhile asides have their own time; `flower_now` is Flower's function of the date."""
+    """Give threads that have a clock its time meanwhile; `flower_now` is Flower's function of the
+    date."""
 
     def now() -> datetime:
         clock = _clocks.get(threading.get_ident())
@@ -195,22 +209,21 @@ _real_run_in_executor = asyncio.BaseEventLoop.run_in_executor
 
 
 def _select(selector: Any, timeout: float | None = None) -> Any:
-    """What an event loop waits with: in foreign code for simulated seconds."""
+    """Wait as an event loop does: on a node for simulated seconds."""
     clock = _clocks.get(threading.get_ident())
-    ready = _real_select(selector, 0 if clock is not None else timeout)
-    if clock is None or ready or (timeout is not None and timeout <= 0):
-        return ready
-    if timeout is None and not clock.others:  # for a socket or a process
-        return _real_select(selector, None)
-    clock.wait(lambda: bool(_real_select(selector, 0)), timeout)
-    return _real_select(selector, 0)
+    if clock is None or timeout is None or timeout <= 0:  # or for a socket or a process
+        return _real_select(selector, timeout)
+    ready = _real_select(selector, 0)
+    if not ready:
+        clock.sleep(timeout)
+        ready = _real_select(selector, 0)
+    return ready
 
 
 def _run_in_executor(loop: Any, executor: Any, function: Any, *arguments: Any) -> Any:
-    """On a node at once: nothing there runs beside the event loop, whose waits take no host
-    time."""
-    clock = _clocks.get(threading.get_ident())
-    if clock is None or clock.has_threads:
+    """Run it at once on a node: nothing there runs beside the event loop, whose waits take no
+    host time."""
+    if threading.get_ident() not in _clocks:
         return _real_run_in_executor(loop, executor, function, *arguments)
     future = loop.create_future()
     try:
@@ -235,3 +248,22 @@ def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
         for name, value in list(names.items()):
             if id(value) in by_id:
                 names[name] = by_id[id(value)]
+
+
+@contextmanager
+def foreign_randomness(seed: int) -> Iterator[None]:
+    """Set the global generators of Python, NumPy and PyTorch (where it is in use) to their
+    beginnings by this seed; afterwards they are as they were."""
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+    if torch is not None:
+        torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(states[2])

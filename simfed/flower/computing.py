@@ -72,11 +72,6 @@ class Charge:
             self._begun = self.meter.begin()
         self._begun_s = read_host_s()
 
-    def peek(self) -> HostSpent:
-        """What was spent since the last `collect`, which goes on counting; asked after `pause`."""
-        counted = Counted() if self._flops is None else self._flops.peek()
-        return HostSpent(counted, self._host_s, **self._used._asdict())
-
     def collect(self) -> HostSpent:
         """What was spent since the last call; asked after `pause`."""
         counted = Counted() if self._flops is None else self._flops.collect()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from simfed.flower.clocks import EPOCH_S, Foreign, Spin, replaced
+from simfed.flower.clocks import EPOCH_S, Foreign
 from simfed.flower.messages import Packed, count_message_bytes
 
 Ask = Callable[[Any], Any]
@@ -61,9 +60,10 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """A thread that the app has started wants its turns."""
+    """A thread of a pool wants its turns."""
 
-    strand: Any
+    turn: Any
+    code: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,59 +75,33 @@ class Until:
     timeout_s: float | None
 
 
-class Later(Exception):
-    """These messages were to be sent and waited for."""
-
-    def __init__(self, messages: list[Message]) -> None:
-        super().__init__(messages)
-        self.messages = messages
-
-
 class ServerClock(Foreign):
     """The simulated clock as the server app's `time` module shows it."""
 
-    has_threads = True
-
     def __init__(self) -> None:
+        super().__init__()
         self.at_s = 0.0
         self.worked_s = 0.0
         """Seconds that the app's own work has taken."""
-        self.strands: Any = None
-        """The app's threads."""
-        self._spin = Spin(self.READS)
-
-    @property
-    def others(self) -> bool:
-        """Whether other threads of the app may end a wait."""
-        return bool(self.strands.several)
+        self.turns: Any = None
+        """Of the app's threads."""
 
     def ask(self, question: object) -> Any:
         """Ask the simulated clock, from whatever thread of the app."""
-        self._spin.stop()
-        return self.strands.ask(question)
+        self.spin.stop()
+        return self.turns.ask(question)
 
     def now_s(self) -> float:
-        """Simulated seconds since the run's start."""
-        return self.at_s
-
-    def read_s(self) -> float:
-        """`now_s`; an app that only reads the time, in a loop, waits for it."""
-        step_s = self._spin.step_s()
-        if step_s:
-            self.strands.ask(Sleep(step_s))
+        """Return simulated seconds since the run's start."""
         return self.at_s
 
     def busy_s(self) -> float:
-        """Simulated seconds of the app's own work."""
+        """Return seconds that the app's own work has taken."""
         return self.worked_s
 
-    def sleep(self, seconds: float) -> None:
-        """Block the app for these simulated seconds."""
-        self.ask(Sleep(seconds))
-
-    def wait(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Block this thread of the app until another one brings a condition about."""
-        return bool(self.ask(Until(condition, timeout_s)))
+    def wait(self, seconds: float) -> None:
+        """Let these simulated seconds pass for the app."""
+        self.turns.ask(Sleep(seconds))
 
 
 class SimGrid(Grid):
@@ -137,9 +111,6 @@ class SimGrid(Grid):
         self._run = run
         self._ask = ask
         self._sent = 0
-        self._collects = False
-        self._replies: list[Message] | None = None
-        """What `send_and_receive` gives in place of sending."""
 
     def set_run(self, run: Run) -> None:
         """Flower's: say which run this is. Raises: `TypeError` for no `Run`."""
@@ -205,22 +176,5 @@ class SimGrid(Grid):
 
         Replies are taken when they arrive: Flower's own grid looks for them every few seconds.
         """
-        if self._replies is not None:
-            return self._replies
-        if self._collects:
-            raise Later(list(messages))
-        return self.await_messages(self.push_messages(messages), timeout)
-
-    def await_messages(
-        self, message_ids: Iterable[str], timeout_s: float | None = None
-    ) -> list[Message]:
-        """All replies to these, or those that came before `timeout_s` seconds were over."""
-        return list(self._ask(PullReplies(tuple(message_ids), wait=True, timeout_s=timeout_s)))
-
-    def later(self) -> AbstractContextManager[None]:
-        """Meanwhile `send_and_receive` raises `Later` with what it was to send."""
-        return replaced(self, "_collects", True)
-
-    def given(self, replies: list[Message]) -> AbstractContextManager[None]:
-        """Meanwhile `send_and_receive` sends nothing and gives these."""
-        return replaced(self, "_replies", replies)
+        ids = tuple(self.push_messages(messages))
+        return list(self._ask(PullReplies(ids, wait=True, timeout_s=timeout)))

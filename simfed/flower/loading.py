@@ -15,7 +15,7 @@ from flwr.serverapp import ServerApp
 from flwr.serverapp.server_app import LoadServerAppError
 from flwr.supercore.object_ref import load_app
 
-from simfed.flower.asides import describe_error
+from simfed.flower.turns import describe_error
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.inputs import list_files_below
 from simfed.ground.plain import Plain

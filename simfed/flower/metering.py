@@ -134,12 +134,6 @@ class FlopMeter:
         """Autograd's run under way, and its step."""
         self._uncounted: dict[str, float] = {}
 
-    def peek(self) -> Counted:
-        """The FLOPs counted so far; parts of a net that are called one by one count as passes of
-        their own until `collect`."""
-        steps = tuple(step.as_pass() for step in self._steps if step.whole is step)
-        return Counted(steps, self._uncounted)
-
     def collect(self) -> Counted:
         """The FLOPs counted since the last call; counting begins anew."""
         passes: list[_ModelCall] = []

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from copy import copy
-from functools import partial
 
 import numpy as np
 import simpy
 
 from simfed.device import Device
 from simfed.flower.charging import Charges
-from simfed.flower.computing import HostSpent
 from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.messages import Mail
-from simfed.flower.work import PACED, Answer, Tell
+from simfed.flower.work import Answer
 from simfed.flower.workfile import WorkPrice
-from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
 from simfed.sim.flight import Flight
 
 __all__ = ["NodeAtWork"]
-
-_PACES, _PACE_ERROR = 6, 0.02
-"""How often an app is played for a clock that agrees with what its reply is charged, and how nearly
-it has to."""
 
 
 class NodeAtWork:
@@ -71,59 +62,19 @@ class NodeAtWork:
 
     def work_s(self, work: Work) -> float:
         """Seconds of the app's work, which is done now."""
-        begun_s = self.over.env.now
-        tell = partial(self._tell, work, begun_s)
-        answer = self._compute(tell)
+        answer = self.answer = self._crew.fetch(self._ticket)
+        if answer.error is not None:
+            exited = f"ended its process, and so is gone ({answer.error})"
+            what = exited if answer.exited else f"raised {answer.error}"
+            self._charges.note_raised(self.mail.client, what)
+        if answer.readings > 1 and not answer.spent.slept_s:
+            self._charges.warn(
+                "the app on a node read its clock more than once on a message: sleep alone moves "
+                "it, as work is charged when the reply is there, so what the app times of its own "
+                "work means nothing"
+            )
         self._price = self._charges.price_answer(self.mail, answer, self._device)
-        before = (math.nan, math.nan)
-        for _ in range(_PACES):
-            if not self._charges.paces or answer.readings < 2 or answer.error is not None:
-                return self._price.work_s
-            worked_s = self._worked_s(work, self._price.work_s, begun_s)
-            if abs(answer.paced_s - worked_s) <= _PACE_ERROR * worked_s:
-                return self._price.work_s
-            now = answer.paced_s, worked_s
-            pairs = zip(now, before, strict=True)
-            if all(abs(new - old) <= _PACE_ERROR * old for new, old in pairs):
-                break  # a budget that is spent, and a price, whatever the clock shows
-            before = now
-            pace_s = worked_s / (answer.readings - 1)
-            answer = self._compute(tell, pace_s)
-            self._price = self._charges.price_answer(self.mail, answer, self._device, again=True)
-        raise RunFailed(
-            f"the client app of node {self.mail.client} was told {answer.paced_s:g} s by its clock "
-            f"for what is charged {worked_s:g} s; {PACED}"
-        )
-
-    def _compute(self, tell: Tell, pace_s: float | None = None) -> Answer:
-        """Have the app work on the message now; `tell` says what time it is there, `pace_s` that it
-        has done so already, and how its clock is to go this time."""
-        if pace_s is None:
-            answer = self._crew.fetch(self._ticket, tell)
-        else:
-            answer = self._crew.again(self._ticket, tell, pace_s)
-        if answer.exited:
-            self._charges.note_raised(f"ended its process, and so its node ({answer.error})")
-        elif answer.error is not None:
-            self._charges.note_raised(f"raised {answer.error}")
-        self.answer = answer
-        return answer
-
-    def _worked_s(self, work: Work, nominal_s: float, begun_s: float) -> float:
-        """What the device takes for so much work, which it has not done yet."""
-        device, self._device = self._device, copy(self._device)
-        key = self._flight.task.key
-        worked_s = self._scattered_s(nominal_s, begun_s, round=key, phase=work.quantity)
-        self._device = device
-        return worked_s
-
-    def _tell(self, work: Work, begun_s: float, spent: HostSpent) -> float:
-        """The instant at which the device, which began with this work at `begun_s`, has done what
-        the app has spent."""
-        nominal_s = self._charges.price_so_far(self.mail, spent, self._device)
-        if nominal_s <= 0:
-            return begun_s
-        return begun_s + self._worked_s(work, nominal_s, begun_s)
+        return self._price.work_s
 
     def duration_s(
         self,
@@ -139,12 +90,7 @@ class NodeAtWork:
         where it has no noise; what the app slept and waited is no work, and how many steps it made
         is not known."""
         assert self.answer is not None
-        work_s = self._scattered_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
-        return work_s + self.answer.spent.slept_s + self._price.waits_s
-
-    def _scattered_s(
-        self, nominal_s: float, start_at_s: float, *, round: int | str, phase: str, nth: int = 0
-    ) -> float:
         if self._price.noise is not None and self._device.processor.noise is None:
             nominal_s *= self._price.noise.factor(self._scatter_rng())
-        return self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
+        work_s = self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
+        return work_s + self.answer.spent.slept_s + self._price.waits_s

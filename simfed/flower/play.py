@@ -25,7 +25,6 @@ import simpy
 from flwr.app import Message
 
 from simfed.experiment.assembly import Parts
-from simfed.flower.asides import ForeignDone
 from simfed.flower.charging import Charges, Watch
 from simfed.flower.clocks import Spin
 from simfed.flower.computing import Charge
@@ -43,7 +42,7 @@ from simfed.flower.grid import (
 )
 from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
-from simfed.flower.strands import Strand, Strands
+from simfed.flower.turns import Done, Turn, Turns
 from simfed.flower.work import Call
 from simfed.flower.workfile import WorkFile
 from simfed.ground.errors import RunFailed, unwrap_error
@@ -126,7 +125,7 @@ class Play:
         """Client → what it has not begun with, where it has anything."""
         self._states: dict[int, bytes | None] = {}
         """Client → the packed state of its app."""
-        self._turns: dict[int, int] = {}
+        self._begun: dict[int, int] = {}
         """Client → how many messages it has begun with."""
         self._left_at_s: dict[int, float] = {}
         self._exited: set[int] = set()
@@ -143,14 +142,16 @@ class Play:
         """Looks in a row that could not change anything."""
         self._server_device = parts.server_device()
         self._stretches = itertools.count(1)
+        self._free_at_s = 0.0
+        """When the server's processor has done what its threads have worked."""
 
     # ---- the server app's side -------------------------------------------------------------------
 
-    def play(self, app: Callable[[], object], strands: Strands, clock: ServerClock) -> None:
+    def play(self, app: Callable[[], object], turns: Turns, clock: ServerClock) -> None:
         """Run the server app in its threads to its end. Raises: `Raised`, `RunFailed`,
         `InputError`."""
-        self._server_clock = clock
-        serve = self.env.process(self._serve(app, strands.first))
+        self._turns, self._server_clock = turns, clock
+        serve = self.env.process(self._serve(app))
         try:
             self.env.run(until=serve)
         except Exception as error:
@@ -160,28 +161,29 @@ class Play:
                 ) from None
             raise unwrap_error(error) from None
 
-    def _serve(self, app: Callable[[], object], strand: Strand) -> Story:
-        yield from self._converse(strand, strand.aside.run(app))
+    def _serve(self, app: Callable[[], object]) -> Story:
+        yield from self._converse(self._turns.first, app)
         yield from self._finish()
 
-    def _begin(self, strand: Strand) -> Story:
-        """A thread that the app has started; its turn comes when the one that started it waits."""
+    def _begin(self, turn: Turn, code: Callable[[], object]) -> Story:
+        """Let a pool's thread run, whose turn comes when the one that asked for it waits."""
         yield end_of_instant(self.env)
         self._server_clock.at_s = self.env.now
-        yield from self._converse(strand, strand.aside.begin())
+        yield from self._converse(turn, code)
 
-    def _converse(self, strand: Strand, question: object) -> Story:
-        """Answer what one thread of the server app asks, to its end."""
+    def _converse(self, turn: Turn, code: Callable[[], object]) -> Story:
+        """Let one thread of the server app run this code, and answer what it asks, to its end."""
+        charge, question = self._turns.charge_of(turn), self._turns.run(turn, code)
         while True:
-            yield from self._charge_server(strand.charge)
+            yield from self._charge_server(charge)
             if self._handed_over.callbacks:
                 handed_over, self._handed_over = self._handed_over, self.env.event()
                 handed_over.succeed()
-            if isinstance(question, ForeignDone):
+            if isinstance(question, Done):
                 return
             answer = yield from self._answer(question)
             self._server_clock.at_s = self.env.now
-            question = strand.aside.answer(answer)
+            question = turn.answer(answer)
 
     def _answer(self, question: object) -> Generator[simpy.Event, Any, object]:
         """What the server app asks its grid for, at the instant at which it is answered."""
@@ -194,7 +196,7 @@ class Play:
         if isinstance(question, Push):
             return self._push(question.messages)
         if isinstance(question, Begin):
-            self.env.process(self._begin(question.strand))
+            self.env.process(self._begin(question.turn, question.code))
         elif isinstance(question, Until):
             return (yield from self._until(question))
         else:
@@ -244,13 +246,16 @@ class Play:
         return kind, device.duration_s(nominal_s, self.env.now, round=stretch, phase="auxiliary")
 
     def _spend(self, kind: str, duration_s: float) -> Story:
-        begun_s = self.env.now
-        if duration_s > 0:
-            yield self.env.timeout(duration_s)
-            yield end_of_instant(self.env)
-            if kind != "sleep":
-                self._server_clock.worked_s += duration_s
-            self._exchanges.add_work(kind, begun_s, self.env.now)
+        if duration_s <= 0:
+            return
+        begun_s, sleeps = self.env.now, kind == "sleep"
+        if not sleeps:  # one thread after another
+            begun_s = max(begun_s, self._free_at_s)
+            self._free_at_s = begun_s + duration_s
+            self._server_clock.worked_s += duration_s
+        yield at(self.env, begun_s + duration_s)
+        yield end_of_instant(self.env)
+        self._exchanges.add_work(kind, begun_s, self.env.now)
 
     def _push(self, messages: Sequence[Outgoing]) -> list[str]:
         self._polls = 0
@@ -410,8 +415,8 @@ class Play:
 
     def _participate(self, mail: Mail) -> Story:
         env, client = self.env, mail.client
-        turn = self._turns.get(client, 0)
-        self._turns[client] = turn + 1
+        turn = self._begun.get(client, 0)
+        self._begun[client] = turn + 1
         flight = mail.flight = self._exchanges.begin(mail, env.now)
         ticket = self._crew.give(self._call(mail, turn))
         node = NodeAtWork(
@@ -499,7 +504,7 @@ class Play:
             seed,
             reply_id,
             node_config,
-            self.charges.paces,
+            self.env.now,
         )
 
 

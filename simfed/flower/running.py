@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from simfed.flower.exchanges import Exchanges
     from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.play import Play
-    from simfed.flower.strands import Strands
+    from simfed.flower.turns import Turns
 
 __all__ = [
     "HOST_TIMEOUT_S",
@@ -301,7 +301,7 @@ def _play_fleet(
     from simfed.flower.crew import AppCrew, one_thread
     from simfed.flower.exchanges import Exchanges
     from simfed.flower.hooks import evaluations_told
-    from simfed.flower.legacy import without_threads
+    from simfed.flower.legacy import legacy_server
 
     server_app, client_app = apps
     exchanges = Exchanges(
@@ -321,7 +321,7 @@ def _play_fleet(
         play = _build_play(stack, fleet, parts, exchanges, crew, run_config, work, watch)
         server = _build_server(stack, fleet, parts, run_config, host_timeout_s)
         stack.enter_context(evaluations_told(exchanges.set_evaluation))
-        stack.enter_context(without_threads(server.grid))
+        stack.enter_context(legacy_server())
         _play_app(play, server_app, server, parts)
     if not exchanges.has_sent:
         raise RunFailed(
@@ -368,7 +368,7 @@ class _Server(NamedTuple):
     """Where the server app runs, and what it is given."""
 
     clock: ServerClock
-    strands: Strands
+    turns: Turns
     grid: SimGrid
     context: Context
 
@@ -387,18 +387,18 @@ def _build_server(
     from flwr.supercore.task_identity import TaskIdentity
 
     from simfed.flower.grid import ServerClock, SimGrid
-    from simfed.flower.strands import Strands
+    from simfed.flower.turns import Turns
 
     run_id = _draw_run_id(parts)
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
     TaskIdentity.node_id = SUPERLINK_NODE_ID
     clock = ServerClock()
-    clock.strands = strands = Strands(clock, fleet.server.charged, host_timeout_s)
-    stack.callback(strands.stop)
-    stack.enter_context(strands.patched())
+    clock.turns = turns = Turns(clock, fleet.server.charged, host_timeout_s)
+    stack.callback(turns.stop)
+    stack.enter_context(turns.patched())
     grid = SimGrid(FlowerRun.create_empty(run_id), clock.ask)
     context = Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
-    return _Server(clock, strands, grid, context)
+    return _Server(clock, turns, grid, context)
 
 
 def _draw_run_id(parts: Parts) -> int:
@@ -407,15 +407,15 @@ def _draw_run_id(parts: Parts) -> int:
 
 def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: Parts) -> None:
     """Play the server app to its end. Raises: `RunFailed` for what it raises."""
-    from simfed.flower.asides import Raised, describe_error, foreign_randomness
+    from simfed.flower.clocks import foreign_randomness
+    from simfed.flower.turns import Raised, describe_error
 
     def app() -> None:
-        with server.strands.first.charge.watched():
-            server_app(server.grid, server.context)
+        server_app(server.grid, server.context)
 
     with foreign_randomness(parts.streams.integer("flower-server")):
         try:
-            play.play(app, server.strands, server.clock)
+            play.play(app, server.turns, server.clock)
         except Raised as raised:
             raise RunFailed(
                 f"at {play.env.now:g} s the server app raised {describe_error(raised.error)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -18,8 +18,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
-from simfed.flower.asides import describe_error, foreign_randomness
-from simfed.flower.clocks import Foreign, Spin, read_processor_s, replaced
+from simfed.flower.clocks import Foreign, foreign_randomness, replaced
 from simfed.flower.computing import Charge, HostSpent
 from simfed.flower.messages import (
     Packed,
@@ -29,11 +28,13 @@ from simfed.flower.messages import (
     read_message_config,
     read_metrics,
 )
-from simfed.ground.errors import RunFailed, SimfedError
+from simfed.flower.metering import Counted
+from simfed.flower.turns import describe_error
+from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["PACED", "Answer", "Call", "NodeClock", "Tell", "work_on"]
+__all__ = ["Answer", "Call", "NodeClock", "make_killed_answer", "work_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,8 @@ class Call:
     reply_id: str
     node_config: Mapping[str, Plain] = field(default_factory=dict)
     """What the fleet says of the node, beside its partition and their number."""
-    paced: bool = False
-    """Only the reply tells what the work takes, and so what its clock should have shown."""
-    pace_s: float | None = None
-    """Seconds of work between two readings of the clock, where only the reply tells what the work
-    takes; None: not known yet."""
+    start_s: float = 0.0
+    """When the node begins with the message: what its clock shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,116 +72,44 @@ class Answer:
     """What the fleet says of the node."""
     error: str | None = None
     """What the app raised, in one line."""
-    readings: int = 0
-    """How often it read its clock."""
-    paced_s: float = 0.0
-    """Seconds of work that its clock showed from the first of them to the last."""
     exited: bool = False
     """The app ended its process, and with it the node: nobody will see the reply."""
-
-
-Tell = Callable[[HostSpent], float]
-"""What an app on a node has spent so far → the instant at which its device has got there."""
+    readings: int = 0
+    """How often its own code read its clock."""
 
 
 class NodeClock(Foreign):
-    """A client app's time: when its computing began, what its device has worked since, as far as it
-    is charged already, and what it slept."""
+    """A client app's time: when its node began with the message, and what it has slept since."""
 
-    COMPUTES_S = 20.0
-    """Seconds of the host's processor between readings that are all equal: so long no loop takes
-    that only looks."""
+    TICK_S = 1e-6
+    """Between two readings, however soon the second comes: apps divide by what they see pass."""
 
-    def __init__(self, tell: Tell) -> None:
-        """`tell` is asked only when the app asks for the time."""
-        self._tell = tell
-        self._spin = Spin(self.READS)
-        self.begin(Charge(None), paced=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin(0.0)
 
-    def begin(self, charge: Charge, *, paced: bool, pace_s: float | None = None) -> None:
-        """A call begins, which is watched by `charge`; `paced`: work is not charged before it is
-        over, and every reading is `pace_s` after the one before (None: some time after it)."""
-        self._charge, self._paced, self._pace_s = charge, paced, pace_s
-        self.readings, self.paced_s = 0, 0.0
-        self._last_s = -math.inf
-        self._spin.stop()
-        self.slept_s = 0.0
-        self.stood_still = False
-        """Two readings in a row were equal."""
-        self._stood_at_s = 0.0
-        self.refused: SimfedError | None = None
-        """Why the app cannot go on, which it may have swallowed."""
-
-    def busy_s(self) -> float:
-        """Simulated seconds of its work, from the run's start. Raises: `RunFailed`."""
-        self._step()
-        return self._worked_s()
-
-    def _step(self) -> None:
-        """The clock is read, which may go at a pace."""
-        self.readings += 1
-        if not self._paced:
-            return
-        if self.readings > 1:
-            guess_s = max(1e-3, 0.01 * self.paced_s)
-            self.paced_s += guess_s if self._pace_s is None else self._pace_s
-        if self.readings > self.READS:
-            self.refused = RunFailed(
-                f"the client app has read its clock more than {self.READS:,} times on one message; "
-                f"{PACED}"
-            )
-            raise self.refused
-
-    def _worked_s(self) -> float:
-        self._charge.pause()
-        try:
-            return self._tell(self._charge.peek()) + self.paced_s
-        except SimfedError as error:
-            self.refused = error
-            raise
-        finally:
-            self._charge.resume()
+    def begin(self, start_s: float) -> None:
+        """Set the clock to the beginning of a message."""
+        self._start_s, self._last_s = start_s, -math.inf
+        self.slept_s, self.readings = 0.0, 0
+        self.spin.stop()
 
     def now_s(self) -> float:
-        """Simulated seconds since the run's start."""
-        return self._worked_s() + self.slept_s
+        """Return simulated seconds since the run's start."""
+        return self._start_s + self.slept_s
 
     def read_s(self) -> float:
-        """`now_s`; an app that only reads the time, in a loop, sleeps until it comes. Raises:
-        `RunFailed`."""
-        self._step()
-        now_s = self.now_s()
-        if now_s != self._last_s:
-            self._spin.stop()
-            self._stood_at_s = read_processor_s()
-        else:
-            if read_processor_s() - self._stood_at_s > self.COMPUTES_S:
-                self.refused = RunFailed(
-                    "the client app goes by its clock, which stood still while the app computed "
-                    f"for {self.COMPUTES_S:g} s of this machine; {STANDS_STILL}"
-                )
-                raise self.refused
-            self.stood_still = True
-            step_s = self._spin.step_s()
-            self.slept_s += step_s
-            now_s += step_s
-        self._last_s = now_s
-        return now_s
+        """Return `now_s`, as the code reads it."""
+        self._last_s = max(super().read_s(), self._last_s + self.TICK_S)
+        return self._last_s
 
-    def sleep(self, seconds: float) -> None:
-        """Charge these simulated seconds to the call: the app goes on at once, its node later."""
+    def busy_s(self) -> float:
+        """Return the beginning: what its work takes is known when it is over."""
+        return self._start_s
+
+    def wait(self, seconds: float) -> None:
+        """Charge these seconds to the call: the app goes on at once, its node later."""
         self.slept_s += seconds
-
-
-STANDS_STILL = (
-    "work moves it as it is charged, and nothing was charged in between (metered computing sees "
-    "PyTorch's operators only); `computing: measured` moves it all the time"
-)
-
-PACED = (
-    "declared seconds and those of a work file are known when the reply is there, and what an app "
-    "does by its clock they cannot always tell; `computing: measured` can, `metered` for PyTorch"
-)
 
 
 def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) -> Answer:
@@ -197,7 +123,7 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
     config = read_message_config(message)
     charge, error, exited = Charge(computing), None, False
-    clock.begin(charge, paced=call.paced, pace_s=call.pace_s)
+    clock.begin(call.start_s)
     with foreign_randomness(call.seed):
         try:
             with charge.watched(), _leaving_as_exit():
@@ -207,16 +133,8 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         except SimfedError:
             raise
         except (Exception, SystemExit) as raised:  # Flower as well reports them as messages
-            if isinstance(raised, ZeroDivisionError) and clock.stood_still:
-                raise RunFailed(
-                    f"the client app of node {call.client} divides by zero, and its clock stood "
-                    f"still between two readings; {STANDS_STILL}"
-                ) from raised
             error, exited = describe_error(raised), isinstance(raised, SystemExit)
-            reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
-            reply = make_error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
-    if clock.refused is not None:
-        raise clock.refused
+            reply = _make_raised_reply(message, error)
     spent = replace(charge.collect(), slept_s=clock.slept_s)
     reply.metadata.__dict__["_message_id"] = call.reply_id
     after = call.state
@@ -231,10 +149,22 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
         config,
         call.node_config,
         error,
-        readings=clock.readings,
-        paced_s=clock.paced_s,
         exited=exited,
+        readings=clock.readings,
     )
+
+
+def make_killed_answer(call: Call) -> Answer:
+    """Return what becomes of a call whose process has died at it."""
+    error = "its process was killed"
+    reply = _make_raised_reply(call.message.message(), error)
+    spent = HostSpent(Counted(), 0.0)
+    return Answer(Packed.of(reply), 0, call.state, spent, error=error, exited=True)
+
+
+def _make_raised_reply(message: Message, error: str) -> Message:
+    reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
+    return make_error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
 
 
 @contextmanager

@@ -279,19 +279,10 @@ class WorkPrices:
         self._begun: set[tuple[int, str]] = set()
         """Nodes, and the kinds that each has had: what is started once is charged once."""
         self._started = False
-        self._last_start_s = 0.0
 
-    def price(
-        self,
-        visible: Visible,
-        client: int,
-        processor: Processor | None,
-        *,
-        again: bool = False,
-    ) -> WorkPrice:
-        """What a message to a node takes; `again`: that of the last call, which was answered anew.
-        Raises: `InputError` for a kind that was not measured, and a value that a law names and that
-        is not there."""
+    def price(self, visible: Visible, client: int, processor: Processor | None) -> WorkPrice:
+        """What a message to a node takes. Raises: `InputError` for a kind that was not measured,
+        and a value that a law names and that is not there."""
         if not self._started:
             self._compare_settings()
             self._started = True
@@ -302,9 +293,7 @@ class WorkPrices:
         }
         work_s = read_arithmetic(law.seconds)(values)
         self._check_ranges(law, values)
-        if not again:
-            self._last_start_s = self._start_s(law, client)
-        work_s += self._last_start_s
+        work_s += self._start_s(law, client)
         factor = 1.0 if processor is None else self._factor(processor)
         return WorkPrice(max(work_s, 0.0) * factor, law.waits, law.noise)
 

@@ -246,7 +246,7 @@ def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
     silent = right.replace("    assert context", "    raise OSError('no data')\n    assert context")
     code.write_text(silent)
     assert main(arguments) == 1
-    assert "messages failed: the app on a node raised OSError: no data" in capsys.readouterr().err
+    assert "messages failed: node 0 raised OSError: no data" in capsys.readouterr().err
     code.write_text(right)
     assert main(arguments) == 0
 
@@ -259,7 +259,7 @@ def test_a_run_whose_messages_all_failed_ends_with_status_1(app, capsys):
     code.write_text(missing)
     assert command(app) == 1
     said = capsys.readouterr().err
-    assert "all 4 messages failed: the app on a node raised ModuleNotFoundError: No module" in said
+    assert "all 4 messages failed: node 0 raised ModuleNotFoundError: No module" in said
     assert open_run(app.parent / "run").participations["outcome"].eq("failed").all()
 
 
@@ -268,7 +268,7 @@ def test_a_run_whose_messages_all_failed_ends_with_status_1(app, capsys):
     [
         (
             "grid.get_node_ids()",
-            "all 2 messages failed or came to nothing: the app on a node ended its process",
+            "all 2 messages failed or came to nothing: node 0 ended its process",
         ),
         (
             "_wait_for_one(grid)",

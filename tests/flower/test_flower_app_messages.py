@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -13,6 +14,7 @@ from flwr.common.constant import ErrorCode
 
 import simfed
 from simfed.cli import main as main_command
+from simfed.flower.running import check_some_worked
 from simfed.ground.errors import InputError, RunFailed
 
 
@@ -170,7 +172,7 @@ def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
     assert seen == [(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, True)] * 2
     assert run.participations["outcome"].tolist() == ["failed"] * 2
     assert run.manifest["warnings"] == [
-        "the app on a node raised ValueError: no data here (2 times)",
+        "node 0 raised ValueError: no data here; so did 1 more",
         "a message of type train was charged 0 s: nothing is declared of a reply that is an error "
         "(2 times)",
     ]
@@ -195,8 +197,7 @@ def test_the_app_is_told_simulated_time_and_the_host_keeps_its_own(tmp_path):
     began = time.monotonic()
     run = play(main, fleet({}), tmp_path, client(nap))
     assert time.monotonic() - began < 600
-    # the second that is declared passes between the node's two readings
-    assert told[-3:] == [("node", 3600.0), ("node", 3601.5), ("server", 3601.5)]
+    assert told[-3:] == [("node", 3600.0), ("node", 3600.5), ("server", 3601.5)]
     assert run.participations["training_s"].tolist() == [1.5]
     assert (time.time, time.sleep, time.monotonic) == real
 
@@ -281,7 +282,7 @@ def test_a_node_that_blocks_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match=r"client app has not come back for 1 s of host time"):
+    with pytest.raises(RunFailed, match=r"client app of node 0 has not come back for 1 s of host"):
         play(main, fleet(), tmp_path, app, host_timeout_s=1.0)
     lock.release()
 
@@ -415,7 +416,7 @@ def test_a_node_that_blocks_in_a_process_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match=r"client app has not come back for 1 s of host time"):
+    with pytest.raises(RunFailed, match=r"client app of node 0 has not come back for 1 s of host"):
         play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=1.0, workers=2)
     lock.release()
 
@@ -760,7 +761,7 @@ def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
     outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
     assert outcomes == {0: ["aggregated"] * 2, 1: ["dropped"]}
     assert (
-        "the app on a node ended its process, and so its node (SystemExit: no data here)"
+        "node 1 ended its process, and so is gone (SystemExit: no data here)"
         in run.manifest["warnings"]
     )
 
@@ -785,3 +786,66 @@ def test_an_app_that_leaves_without_clean_up_ends_its_node_and_no_more(tmp_path)
     play(main, fleet(), tmp_path, client(leave))
     assert codes == [0, ErrorCode.NODE_UNAVAILABLE]
     assert os._exit is leaves
+
+
+def test_a_killed_process_ends_its_node_alone(tmp_path):
+    """As the operating system does where memory runs out; the others' calls are made anew."""
+
+    def work(message, context):
+        node = context.node_config["partition-id"]
+        if node == 1 and message.content["metrics"]["v"] == 1.0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return payload(node)
+
+    answers = []
+
+    def main(grid, context):
+        for turn in range(3):
+            nodes = list(grid.get_node_ids())
+            replies = grid.send_and_receive([to(node, payload(float(turn))) for node in nodes])
+            answers.append(sorted(r.content["metrics"]["v"] for r in replies if r.has_content()))
+
+    run = play(main, fleet({"count": 6}), tmp_path, client(work), workers=2)
+    assert answers == [[0, 1, 2, 3, 4, 5], [0, 2, 3, 4, 5], [0, 2, 3, 4, 5]]
+    outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
+    assert outcomes.pop(1) == ["aggregated", "dropped"]
+    assert all(others == ["aggregated"] * 3 for others in outcomes.values())
+    assert run.manifest["warnings"][0] == (
+        "node 1 ended its process, and so is gone (its process was killed)"
+    )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_child_that_comes_back_from_the_app_is_ended(tmp_path, capfd, workers):
+    def work(message, context):
+        child = os.fork()
+        return message.content if child == 0 or os.waitpid(child, 0)[1] else payload(-1.0)
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    run = play(main, fleet(), tmp_path, client(work), workers=workers)
+    assert run.participations["outcome"].tolist() == ["aggregated"] * 2
+    said = capfd.readouterr().err.splitlines()
+    sentence = "the client app of node {} forked a process that did not end: it is ended"
+    assert sorted(said) == [sentence.format(node) for node in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        (FileNotFoundError(2, "No such file", "rows.csv"), r"\[Errno 2\] No such file: 'rows.csv'"),
+        (AssertionError("Torch not compiled with CUDA enabled"), "Torch not compiled with CUDA"),
+    ],
+)
+def test_what_a_node_lacks_is_said_once_with_its_node(tmp_path, raised, sentence):
+    def work(message, context):
+        raise raised
+
+    def main(grid, context):
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    run = play(main, fleet(), tmp_path, client(work))
+    name = type(raised).__name__
+    with pytest.raises(RunFailed, match=f"all 2 messages failed: node 0 raised {name}: {sentence}"):
+        check_some_worked(run)

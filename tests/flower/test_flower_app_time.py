@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-import numpy as np
 import pytest
 import torch
 from flower_worlds import DEVICE, client, fleet, payload, play, to
@@ -46,47 +45,44 @@ def net_and_optimizer():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_nodes_clock_moves_by_the_work_that_is_charged(tmp_path, workers):
+@pytest.mark.parametrize("computing", ["metered", {"kind": "declared", "seconds": "1 s"}])
+def test_a_nodes_clock_is_its_start_and_its_sleep(tmp_path, workers, computing):
+    """Its second message begins when the first one is over, of which it has seen 2 s."""
+
     def train(message, context):
         net, optimizer = net_and_optimizer()
-        began, busy = time.perf_counter(), time.process_time()
+        began, busy = time.monotonic(), time.process_time()
         for _ in range(5):
             step(net, optimizer)
         time.sleep(2.0)
-        half = time.perf_counter()
-        for _ in range(5):
-            step(net, optimizer)
-        ended = time.perf_counter()
-        assert half - began - 2.0 == pytest.approx(ended - half)
-        assert time.process_time() - busy == pytest.approx(ended - began - 2.0)
-        assert 320 / (ended - half) > 0
-        return payload(ended - began)
+        step(net, optimizer)
+        assert time.monotonic() == began + 2.0
+        assert time.process_time() - busy < 1e-5
+        return payload(began)
 
-    noise = {"kind": "lognormal", "cv": 0.2}
-    device = {"profile": DEVICE, "speed": 0.5, "noise": noise}
-    world = fleet({"device": device, "count": 2}, **METERED)
-    run = play(ask_all, world, tmp_path, client(train), workers=workers)
-    by_client = run.participations.sort_values("client")["training_s"]
-    assert sorted(told[0]) == pytest.approx(sorted(by_client), rel=1e-9)
-    assert by_client.nunique() == 2  # each with its own noise
+    def ask_twice(grid, context):
+        ask_all(grid, context)
+        time.sleep(60)
+        ask_all(grid, context)
+
+    world = fleet({"count": 2}, computing=computing)
+    run = play(ask_twice, world, tmp_path, client(train), workers=workers)
+    parts = run.participations.sort_values(["started_at_s", "client"])
+    assert [value for values in told for value in values] == parts["started_at_s"].tolist()
+    assert parts["started_at_s"].iloc[2] > 62
+    assert (parts["training_s"] > 2.0).all()
 
 
-def test_a_node_may_train_until_its_budget_of_seconds_is_spent(tmp_path):
-    """A device of half the speed gets half as far in the same time."""
-
+def test_a_node_that_works_until_its_clock_shows_a_time_is_given_up(tmp_path):
     def train(message, context):
         net, optimizer = net_and_optimizer()
-        steps, began = 0, time.monotonic()
-        while time.monotonic() - began < 0.01:
+        began = time.monotonic()
+        while time.monotonic() - began < 10:
             step(net, optimizer)
-            steps += 1
-        return payload(steps)
+        return payload()
 
-    groups = [{"device": {"profile": DEVICE, "speed": speed}} for speed in (0.5, 0.25)]
-    run = play(ask_all, fleet(*groups, **METERED), tmp_path, client(train))
-    quick, slow = sorted(told[0], reverse=True)
-    assert quick == pytest.approx(2 * slow, abs=1)
-    assert run.participations["training_s"].between(0.01, 0.02).all()
+    with pytest.raises(RunFailed, match=r"app of node 0 has not come back .* which sleep alone"):
+        play(ask_all, fleet({}, **METERED), tmp_path, client(train), host_timeout_s=1.0)
 
 
 def test_a_node_that_only_looks_at_its_clock_waits(tmp_path):
@@ -103,75 +99,16 @@ def test_a_node_that_only_looks_at_its_clock_waits(tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_division_by_a_time_that_stands_still_is_refused(tmp_path, workers):
+def test_what_an_app_times_of_its_own_work_means_nothing_and_is_said(tmp_path, workers):
     def train(message, context):
         began = time.perf_counter()
         return payload(1 / (time.perf_counter() - began))
 
-    with pytest.raises(RunFailed, match=r"node 0 divides by zero, and its clock .*measured"):
-        play(ask_all, fleet({"count": 3}, **METERED), tmp_path, client(train), workers=workers)
-
-
-def test_an_app_that_computes_by_a_clock_that_stands_still_is_given_up(tmp_path, monkeypatch):
-    """NumPy until a budget is spent: metered computing moves no clock, so it never would be."""
-    monkeypatch.setattr(NodeClock, "COMPUTES_S", 0.05)
-
-    def train(message, context):
-        began, square = time.perf_counter(), np.ones((100, 100))
-        while time.perf_counter() - began < 10:
-            square = square @ square / 100
-        return payload()
-
-    with pytest.raises(RunFailed, match=r"clock, which stood still while .*measured"):
-        play(ask_all, fleet({}, **METERED), tmp_path, client(train))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_is_declared_passes_between_the_readings_of_a_clock(tmp_path, workers):
-    """It is known when the reply is there, so the app is played once more with a clock of that
-    pace."""
-
-    def train(message, context):
-        began = time.perf_counter()
-        time.sleep(2)
-        return payload(8 / (time.perf_counter() - began))
-
-    groups = [{"device": {"profile": DEVICE, "speed": speed}} for speed in (1.0, 0.5)]
-    run = play(ask_all, fleet(*groups), tmp_path, client(train), workers=workers)
-    assert told == [[pytest.approx(8 / 3), pytest.approx(8 / 4)]]
-    assert run.participations["training_s"].tolist() == [3.0, 4.0]
-
-
-def test_a_budget_of_declared_seconds_ends_where_the_device_would(tmp_path):
-    def train(message, context):
-        steps, began = 0, time.monotonic()
-        while time.monotonic() - began < 3:
-            steps += 1
-        return payload(steps)
-
-    computing = {"kind": "declared", "seconds": "0.02 * v"}
-    groups = [{"device": {"profile": DEVICE, "speed": speed}} for speed in (1.0, 0.5)]
-    run = play(ask_all, fleet(*groups, computing=computing), tmp_path, client(train))
-    assert sorted(told[0]) == pytest.approx([75, 150], abs=1)
-    assert run.participations["training_s"].tolist() == pytest.approx([3.0, 3.0], abs=0.05)
-
-
-def test_a_budget_that_declared_seconds_contradict_is_refused(tmp_path):
-    played = []
-
-    def train(message, context):
-        played.append(1)
-        began = time.monotonic()
-        try:
-            while time.monotonic() - began < 30:
-                pass
-        except Exception:  # as an app does that reports whatever happens
-            return payload(-1)
-        return message.content
-
-    with pytest.raises(RunFailed, match=r"its clock .*; declared seconds and those"):
-        play(ask_all, fleet({}), tmp_path, client(train))
-    assert len(played) == 2  # each further one would take twice as many steps for nothing
+    run = play(ask_all, fleet({"count": 3}), tmp_path, client(train), workers=workers)
+    assert told == [[pytest.approx(1 / NodeClock.TICK_S)] * 3]
+    (warning,) = run.manifest["warnings"]
+    assert "read its clock more than once on a message: sleep alone moves it" in warning
+    assert warning.endswith("(3 times)")
 
 
 def test_an_event_loop_waits_in_simulated_time_on_a_node(tmp_path):
@@ -189,7 +126,7 @@ def test_an_event_loop_waits_in_simulated_time_on_a_node(tmp_path):
     host_s = time.monotonic()
     run = play(ask_all, fleet({}), tmp_path, client(work))
     assert time.monotonic() - host_s < 600  # of 3000
-    assert told == [[203_001.0]]  # of 1 s that is declared between the two readings
+    assert told == [[203_000.0]]
     assert run.participations["training_s"].tolist() == [3001.0]
 
 
@@ -246,8 +183,24 @@ def test_a_pool_of_threads_sends_and_waits_side_by_side(tmp_path):
     assert run.participations.set_index("client")["started_at_s"].to_dict() == {0: 0, 1: 0, 2: 1}
 
 
-def test_threads_of_an_app_wait_for_each_other_in_simulated_time(tmp_path):
-    """A producer and a consumer, an event, a join with a timeout, an exception of a thread."""
+def test_threads_of_a_pool_work_one_after_another(tmp_path):
+    def ask(grid, node):
+        list(grid.send_and_receive([to(node)]))
+        list(grid.get_node_ids())
+        return time.monotonic()
+
+    def main(grid, context):
+        with ThreadPoolExecutor(3) as pool:
+            told.extend(pool.map(ask, [grid] * 3, grid.get_node_ids()))
+
+    server = {"computing": {"kind": "declared", "seconds": "0.25 * replies"}}
+    run = play(main, fleet({"count": 3}, server=server), tmp_path)
+    assert told == [1.25, 1.5, 1.75]
+    assert run.rounds["server_s"].tolist() == [0.75]
+
+
+def test_threads_of_pools_wait_for_each_other_in_simulated_time(tmp_path):
+    """Producers and a consumer, an event, a future with a timeout, an exception of a thread."""
 
     def main(grid, context):
         replies, done = queue.Queue(), threading.Event()
@@ -266,70 +219,65 @@ def test_threads_of_an_app_wait_for_each_other_in_simulated_time(tmp_path):
                 told.append(("empty", time.monotonic()))
             raise ValueError("of a thread")
 
-        threads = [threading.Thread(target=ask, args=(node,)) for node in nodes]
-        consumer = threading.Thread(target=consume)
-        for thread in (*threads, consumer):
-            thread.start()
-        threads[0].join(timeout=0.5)
-        told.append((threads[0].is_alive(), time.monotonic()))
-        assert done.wait(100)
-        told.append(("done", time.monotonic()))
-        consumer.join()
-
-    hook, threading.excepthook = threading.excepthook, lambda arguments: told.append("raised")
-    try:
-        play(main, fleet(*SPEEDS), tmp_path)
-    finally:
-        threading.excepthook = hook
-    assert told == [
-        (True, 0.5),
-        (1, 1.0),
-        (2, 2.0),
-        (0, 4.0),
-        ("done", 4.0),
-        ("empty", 9.0),
-        "raised",
-    ]
-
-
-def test_an_event_loop_of_a_server_app_waits_in_simulated_time(tmp_path):
-    async def ask(grid, node):
-        (reply,) = await asyncio.to_thread(grid.send_and_receive, [to(node)])
-        return partition(grid, reply), time.monotonic()
-
-    async def poll(grid, node):
-        ids = list(grid.push_messages([to(node, kind="query")]))
-        while not (replies := list(grid.pull_messages(ids))):
-            await asyncio.sleep(0.3)
-        return partition(grid, replies[0]), time.monotonic()
-
-    async def ask_all_nodes(grid):
-        nodes = list(grid.get_node_ids())
-        tasks = [ask(grid, node) for node in nodes] + [poll(grid, nodes[2])]
-        for answer in asyncio.as_completed(tasks):
-            told.append(await answer)
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(ask(grid, nodes[0]), timeout=1.5)
-        told.append(time.monotonic())
-
-    def main(grid, context):
-        asyncio.run(ask_all_nodes(grid))
+        with ThreadPoolExecutor() as pool:
+            futures = [pool.submit(ask, node) for node in nodes]
+            consumer = pool.submit(consume)
+            with pytest.raises(TimeoutError):
+                futures[0].result(timeout=0.5)
+            told.append(time.monotonic())
+            assert done.wait(100)
+            told.append(("done", time.monotonic()))
+            assert str(consumer.exception()) == "of a thread"
 
     play(main, fleet(*SPEEDS), tmp_path)
-    times = [(partition, pytest.approx(at_s)) for partition, at_s in ((1, 1.0), (2, 2.1))]
-    assert told[:2] == times
-    assert sorted(told[2:4]) == [(0, 4.0), (2, 4.0)]
-    assert told[4] == 5.5
+    assert told == [0.5, (1, 1.0), (2, 2.0), (0, 4.0), ("done", 4.0), ("empty", 9.0)]
+
+
+@pytest.mark.parametrize(
+    ("start", "what"),
+    [
+        (lambda: threading.Thread(target=print).start(), "a thread of its own"),
+        (lambda: asyncio.run(asyncio.sleep(1)), r"an event loop \(asyncio\)"),
+    ],
+)
+def test_what_nobody_gives_turns_is_refused(tmp_path, start, what):
+    def main(grid, context):
+        start()
+
+    with pytest.raises(RunFailed, match=f"the server app starts {what}, which .*ThreadPool"):
+        play(main, fleet({}), tmp_path)
 
 
 def test_threads_that_wait_for_each_other_for_ever_are_said(tmp_path):
     def main(grid, context):
         never = threading.Event()
-        threading.Thread(target=never.wait).start()
+        ThreadPoolExecutor().submit(never.wait)
         never.wait()
 
     with pytest.raises(RunFailed, match=r"at 0 s all threads of the server app wait for each"):
         play(main, fleet({}), tmp_path)
+
+
+def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path):
+    """Calls that are cancelled never run, and one pool after another has the same threads."""
+    seen = []
+
+    def nap(number):
+        time.sleep(1)
+        seen.append((number, threading.current_thread().ident))
+
+    def main(grid, context):
+        for _ in range(2):
+            with ThreadPoolExecutor(2) as pool:
+                futures = [pool.submit(nap, number) for number in range(4)]
+                assert futures[3].cancel()
+            told.append(time.monotonic())
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+
+    play(main, fleet({}), tmp_path)
+    assert told == [2.0, 4.0]
+    assert [number for number, _ in seen] == [0, 1, 2] * 2
+    assert len({thread for _, thread in seen}) == 2
 
 
 def test_runs_with_threads_repeat_bit_for_bit(tmp_path):

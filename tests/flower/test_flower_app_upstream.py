@@ -13,7 +13,7 @@ from flwr.server.superlink.fleet.vce.backend import Backend, raybackend
 
 import simfed
 from simfed.cli import main as main_command
-from simfed.flower.asides import foreign_randomness
+from simfed.flower.clocks import foreign_randomness
 from simfed.flower.messages import Packed
 from simfed.ground.seeding import Streams
 

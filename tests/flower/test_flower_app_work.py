@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from flower_worlds import client, fleet, payload, play, to
@@ -199,26 +198,6 @@ def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(t
     world = fleet({"count": 1}, computing={"kind": "declared", "seconds": seconds})
     run = play(main, world, tmp_path, _with_action(), run_config={"epochs": 3})
     assert run.participations["training_s"].tolist() == pytest.approx([1.0, 1.5, 0.02, 0.1, 7.0])
-
-
-def test_a_message_that_is_played_again_for_its_clock_is_told_once(tmp_path):
-    """Measuring would take the second play, which is quicker, for another message."""
-    from simfed.flower.charging import Watch
-
-    told, readings = [], []
-
-    def work(message, context):
-        readings.append(time.perf_counter())
-        readings.append(time.perf_counter())
-        return message.content
-
-    def main(grid, context):
-        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
-
-    watch = Watch(lambda mail, answer, visible: told.append(answer))
-    play(main, fleet({"count": 1}), tmp_path, client(work), watch=watch)
-    assert len(readings) > 2
-    assert len(told) == 1
 
 
 def test_a_stage_without_a_price_is_named(tmp_path):

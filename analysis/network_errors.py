@@ -1,11 +1,10 @@
-"""How far the models of radio cells and of TCP are from ns-3 and Linux: tables in docs/network.md;
-and the table of PHY rates there.
+"""Errors of the models of radio cells against ns-3, and PHY rates: docs/radio-cells.md.
 
-    python analysis/network_errors.py    # puts them into the page
+    python analysis/network_errors.py    # puts the tables into the page
 
-The cases are in tests/golden (ns3_wifi, ns3_lte, ns3_tcp, linux_tcp). Of cells, beside the model
-stand two simpler ones, which a scenario without cells would have: each client's own link at its PHY
-rate (LTE: at what it gets alone), and one shared link of what the fastest client gets alone
+The cases are in tests/golden (ns3_wifi, ns3_lte). Beside the model stand two simpler
+ones, which a scenario without cells would have: each client's own link at its PHY rate
+(LTE: at what it gets alone), and one shared link of what the fastest client gets alone
 (saturation throughput).
 """
 
@@ -27,7 +26,7 @@ from simfed.net.cells import Wifi
 from simfed.net.playing import FlowStart, play
 from simfed.net.topology import Star
 
-PAGE = Path(__file__).parents[1] / "docs" / "network.md"
+PAGE = Path(__file__).parents[1] / "docs" / "radio-cells.md"
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 
 Case = Mapping[str, Any]
@@ -138,46 +137,9 @@ def phy_rates() -> str:
     return markdown(lines)
 
 
-def tcp_table() -> str:
-    """The model of TCP against Linux and ns-3, single transfers apart from stars."""
-    linux, ns3 = load("linux_tcp"), load("ns3_tcp")
-    lines = [["the `tcp` model held against", "mean error", "median", "worst", "makespan"]]
-    for text, cases in (
-        (
-            "Linux 6.18, CUBIC: {} single transfers, 1–50 Mbps, 5–100 ms, 10 kB–3 MB",
-            _singles(linux),
-        ),
-        ("Linux 6.18, CUBIC: {} stars of 10 or 20 clients", _stars(linux, congested=False)),
-        ("Linux 6.18, CUBIC: {} heavily congested star of 20 clients", _stars(linux, True)),
-        ("ns-3 3.44, CUBIC: {} single transfers", _singles(ns3)),
-        ("ns-3 3.44, CUBIC: {} stars of 20 clients", _stars(ns3, congested=False)),
-        ("ns-3 3.44, CUBIC: {} heavily congested star of 20 clients", _stars(ns3, True)),
-    ):
-        pooled = net.error_table(cases, [net.replay(case, "tcp") for case in cases])[-1]
-        cells = [_two_digits(error) for error in (pooled.mean, pooled.median, pooled.worst)]
-        cells.append(_two_digits(pooled.makespan) if len(cases[0]["flows"]) > 1 else "")
-        lines.append([text.format(len(cases)), *cells])
-    return markdown(lines)
-
-
-def _singles(cases: Sequence[Case]) -> list[Case]:
-    return [case for case in cases if len(case["flows"]) == 1]
-
-
-def _stars(cases: Sequence[Case], congested: bool) -> list[Case]:
-    """In `star20-4` hundreds of packets are lost where the queue overflows."""
-    several = [case for case in cases if len(case["flows"]) > 1]
-    return [case for case in several if (case["name"] == "star20-4") == congested]
-
-
-def _two_digits(share: float) -> str:
-    percent = 100 * share
-    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.1f} %"
-
-
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    return {"tcp errors": tcp_table(), "cell errors": table(), "phy rates": phy_rates()}
+    return {"cell errors": table(), "phy rates": phy_rates()}
 
 
 def _mbps(wifi: Wifi, mcs: int) -> str:

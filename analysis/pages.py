@@ -28,6 +28,7 @@ STUDIES = (
     "gpu_table",
     "cell_figure",
     "network_errors",
+    "tcp_errors",
     "edges_figure",
     "methods_page",
     "paper",

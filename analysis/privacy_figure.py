@@ -12,7 +12,7 @@ of logistic regression two; `pip install "simfed[privacy]"`.
 
 What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs
 and budgets were played; from these rows come docs/images/privacy.png and the tables of
-docs/privacy.md, with `write` alone. Per link, all codecs are read at one instant, when the
+analysis/PRIVACY.md, with `write` alone. Per link, all codecs are read at one instant, when the
 first of them has played all its rounds; whoever is slower has had fewer rounds, and so less
 accuracy and less ε.
 """
@@ -56,7 +56,7 @@ CODECS = {
 }
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("privacy_rows.csv")
-PAGE = ROOT / "docs" / "privacy.md"
+PAGE = ROOT / "analysis" / "PRIVACY.md"
 PICTURE = ROOT / "docs" / "images" / "privacy.png"
 TARGETS = {"logistic-regression": 0.75, "lenet5": 0.8}
 """Accuracies to which the seconds are counted."""

@@ -29,6 +29,7 @@ GATHERED = (
     "analysis/BALANCE.md",
     "analysis/METHODS.md",
     "analysis/NOT-WAITING.md",
+    "analysis/PRIVACY.md",
     "analysis/REAL.md",
     "analysis/RECORDED.md",
     "analysis/RESULTS.md",

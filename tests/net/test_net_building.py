@@ -287,7 +287,8 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
 
 
 def test_the_examples_of_the_documentation_are_valid():
-    page = (Path(__file__).parents[2] / "docs" / "network.md").read_text()
+    docs = Path(__file__).parents[2] / "docs"
+    page = "\n".join((docs / name).read_text() for name in ("network.md", "radio-cells.md"))
     chunks = [
         c
         for block in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)

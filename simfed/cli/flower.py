@@ -147,6 +147,7 @@ def measure(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option(help="Replace the work file that is there.")] = False,
+    figures: Annotated[bool, typer.Option(help="Draw the laws' card beside the work file.")] = True,
     quiet: Quiet = False,
 ) -> None:
     """Measure what a Flower app's messages take on this machine.
@@ -182,8 +183,15 @@ def measure(
             f"{measured.work.busy:.0%} in the median",
             file=sys.stderr,
         )
+    if figures:
+        from simfed.report.laws import draw_laws_figure
+        from simfed.report.pictures import save_picture
+
+        card = save_picture(draw_laws_figure(measured.work.card()), path.with_suffix(".png"))
     if not quiet:
         print(describe_laws(measured.work))
+        if figures:
+            print(card)
         print(f"simfed flower run {app_dir} --fleet FLEET.yaml --work {path}")
 
 

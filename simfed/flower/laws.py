@@ -27,8 +27,8 @@ import numpy as np
 from scipy import optimize
 
 from simfed.device.noise import Measured, fit_noise
-from simfed.flower.workfile import KindLaw, LawError, Visible, select_numbers
-from simfed.ground.arithmetic import read_arithmetic, spell_name
+from simfed.flower.workfile import KindLaw, LawError, LawPlay, Visible, select_numbers
+from simfed.ground.arithmetic import Arithmetic, read_arithmetic, spell_name
 from simfed.ground.arrays import Bools, Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -103,10 +103,13 @@ def _is_name(name: str) -> bool:
     return name.isidentifier() and not reserved
 
 
-def fit_kinds(rows: Sequence[MessageRow]) -> list[KindLaw]:
-    """Return the laws of all kinds among these messages, those with most work first."""
+def fit_kinds(rows: Sequence[MessageRow], names: Sequence[str] = ()) -> list[KindLaw]:
+    """Return the laws of all kinds among these messages, those with most work first.
+
+    names: the plays', by their numbers, for the lines of each law's card.
+    """
     total_s = sum(row.work_s for row in rows)
-    laws = [_fit_kind(key, group, total_s) for key, group in group_kinds(rows).items()]
+    laws = [_fit_kind(key, group, total_s, names) for key, group in group_kinds(rows).items()]
     return sorted(laws, key=lambda law: -law.share)
 
 
@@ -243,7 +246,9 @@ def _estimate_noise(rows: Sequence[MessageRow]) -> float:
 # ---- one kind ----------------------------------------------------------------------
 
 
-def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
+def _fit_kind(
+    key: _Key, rows: Sequence[MessageRow], total_s: float, names: Sequence[str]
+) -> KindLaw:
     firsts = [row for row in rows if row.first]
     later = [row for row in rows if not row.first] or firsts
     amounts = _list_amounts(later)
@@ -253,7 +258,8 @@ def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
     samples = _gather_samples(later, list(dict.fromkeys(telling)))
     fitter = _Fitter(samples, estimate_repeat_error(later))
     terms = fitter.choose(_list_tiers(effects, amounts, varied))
-    off = np.expm1(fitter.judge(terms).sums)
+    verdict = fitter.judge(terms)
+    off = np.expm1(verdict.sums)
     text = fitter.write(terms)
     law = read_arithmetic(text)
     seconds = np.array([max(row.work_s, 1e-9) for row in later])
@@ -278,6 +284,33 @@ def _fit_kind(key: _Key, rows: Sequence[MessageRow], total_s: float) -> KindLaw:
             held_out=None if alone else _round_number(float(np.median(off))),
             held_out_worst=None if alone else _round_number(float(off.max())),
         ),
+        plays=[
+            _describe_play(name, number, later, law, samples, None if alone else verdict.unseen)
+            for number, name in enumerate(names)
+            if number in fitter.plays
+        ],
+    )
+
+
+def _describe_play(
+    name: str,
+    number: int,
+    rows: Sequence[MessageRow],
+    law: Arithmetic,
+    samples: Sequence[_Sample],
+    unseen: Floats | None,
+) -> LawPlay:
+    own = [row for row in rows if row.play == number]
+    left_out = None
+    if unseen is not None:
+        mine = [(s, len(x.times)) for x, s in zip(samples, unseen, strict=True) if x.play == number]
+        left_out = _round_number(sum(s * n for s, n in mine) / len(own))
+    return LawPlay(
+        play=name,
+        messages=len(own),
+        measured=_round_number(float(np.mean([row.work_s for row in own]))),
+        fitted=_round_number(float(np.mean([law(row.values) for row in own]))),
+        unseen=left_out,
     )
 
 
@@ -350,6 +383,8 @@ def _compare_alike(samples: Sequence[_Sample], around_law: Floats) -> Floats:
 class _Verdict:
     """How far a law is off plays that were left out."""
 
+    unseen: Floats
+    """Seconds of each sample, by the law that has not seen its play."""
     rows: Floats
     """Of each message, in log."""
     sums: Floats
@@ -411,6 +446,7 @@ class _Fitter:
             sums = [math.log(predicted[m].sum() / self.seconds[m].sum()) for m in masks]
             rows = [float(np.abs(off[mask]).mean()) for mask in masks]
             self._judged[key] = _Verdict(
+                predicted,
                 np.abs(np.repeat(off, self._counts) - self._around),
                 np.abs(sums),
                 float(np.mean([*np.abs(sums), *rows])),

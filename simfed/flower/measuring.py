@@ -108,7 +108,7 @@ def measure(
         repeats=sum(plays.repeats.values()),
         busy=float(f"{estimate_repeat_error(rows):.4g}"),
         left_out=left_out,
-        kinds=fit_kinds(rows),
+        kinds=fit_kinds(rows, [spot.changes for spot in plays.spots]),
     )
     return MeasuredApp(work, rows)
 

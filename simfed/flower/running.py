@@ -140,6 +140,8 @@ def run(
             played = _play_fleet(
                 apps, fleet, parts, recorder, config, host_timeout_s, tell, workers, work, watch
             )
+            if work is not None:
+                manifest["laws"] = work.card()
             manifest |= _finish_manifest(fleet, parts, played, time.perf_counter() - began)
             manifest["warnings"] = [*notes, *manifest["warnings"]]
             summary = summarise(recorder.table, {APP: fleet.client_count})

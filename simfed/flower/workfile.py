@@ -131,6 +131,18 @@ class LawError(Section):
     held_out_worst: NonNegative | None = None
 
 
+class LawPlay(Section):
+    """What messages of one kind took in one play, in the mean."""
+
+    play: str = Field(description="what is special about it")
+    messages: PositiveInt
+    measured: NonNegative = Field(description="seconds")
+    fitted: NonNegative = Field(description="seconds by the law")
+    unseen: NonNegative | None = Field(
+        default=None, description="seconds by the law fitted to all other plays"
+    )
+
+
 class KindLaw(Section):
     """What messages of one kind take on the measured machine."""
 
@@ -146,6 +158,7 @@ class KindLaw(Section):
     messages: PositiveInt = Field(description="that the law was fitted to")
     share: NonNegative = Field(description="of all work that was measured")
     error: LawError
+    plays: list[LawPlay] = Field(default=[], description="measured and fitted, play by play")
 
     @model_validator(mode="after")
     def _check(self) -> KindLaw:
@@ -208,6 +221,20 @@ class WorkFile(Section):
     left_out: list[str] = Field(default=[], description="plays that failed, and why")
     kinds: list[KindLaw]
 
+    def card(self) -> dict[str, Plain]:
+        """Return what each law was worth, for pages and pictures."""
+        kinds = [
+            {
+                "title": law.title,
+                "seconds": law.seconds,
+                "held_out": law.error.held_out,
+                "held_out_worst": law.error.held_out_worst,
+                "plays": [play.model_dump(mode="json") for play in law.plays],
+            }
+            for law in self.kinds
+        ]
+        return {"busy": self.busy, "repeats": self.repeats, "kinds": kinds}
+
     def find(self, message_type: str, texts: Mapping[str, str]) -> KindLaw:
         """The law of a message. Raises: `InputError` for a kind that was not measured."""
         for law in self.kinds:
@@ -239,7 +266,8 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
         "# What the messages of a Flower app take, by `simfed flower measure`: seconds of work of\n"
         "# one thread of the machine below. `simfed flower run` scales them by devices.\n"
     )
-    text = yaml.safe_dump({"kind": "work", **plain}, sort_keys=False, allow_unicode=True, width=100)
+    style = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None}
+    text = yaml.safe_dump({"kind": "work", **plain}, width=100, **style)
     put_output(path, head + text)
 
 

@@ -28,7 +28,7 @@ _KEYS = {
     "flower": _EVERY | {"computing", "app", "repeatable"},
 }
 """Mode → what the manifest of a finished run says."""
-NOT_ALWAYS = {"owned", "measure", "privacy", "raised"}
+NOT_ALWAYS = {"owned", "laws", "measure", "privacy", "raised"}
 """Keys that stand in a manifest only where there is something to say."""
 
 

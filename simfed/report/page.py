@@ -31,8 +31,10 @@ from simfed.record.schema import TABLES
 from simfed.record.summary import count_classes, explain_rounds
 from simfed.report import compare, frames, panels
 from simfed.report.gantt_data import MOST_BARS, build_gantt_data, order_kinds
+from simfed.report.laws import build_laws_table, draw_laws_figure
 from simfed.report.owned import build_owned_table
 from simfed.report.panels import Panel, PanelTable
+from simfed.report.pictures import render_svg
 from simfed.report.reach import choose_thresholds, list_threshold_rows
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ SECTIONS = (
     "rewards",
     "timeline",
     "links",
+    "laws",
     "scenario",
 )
 _CLIENT_ROWS = 200
@@ -368,6 +371,14 @@ class _Content:
             "panels": [panels.build_utilisation_panel(use, clock=self.clock)],
             "tables": tables,
         }
+
+    def laws(self) -> PageSection:
+        cards = {n: run.manifest["laws"] for n, run in self.runs.items() if "laws" in run.manifest}
+        if not cards:
+            return {}
+        tables = [build_laws_table(label, card) for label, card in cards.items()]
+        pictures = [render_svg(draw_laws_figure(card)) for card in cards.values()]
+        return {"title": "What messages take", "tables": tables, "pictures": pictures}
 
     def scenario(self) -> PageSection:
         texts = [

@@ -15,12 +15,15 @@ from simfed.flower.workfile import (
     Kernel,
     KindLaw,
     LawError,
+    LawPlay,
     WorkFile,
     load_work,
     write_work,
 )
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import facts
+from simfed.record.read import open_run
+from simfed.report.page import build_page
 
 PROJECT = """
 [project]
@@ -108,7 +111,9 @@ def read(app, name):
 def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     """Half the speed, twice the work, but what is waited for takes as long."""
     path = app.parent / "my.work.yaml"
-    write_work(work_file(law("0.001 * num_examples * local_epochs", waits=0.25)), path)
+    plays = [LawPlay(play="6 nodes", messages=9, measured=0.2, fitted=0.21, unseen=0.25)]
+    seconds = "0.001 * num_examples * local_epochs"
+    write_work(work_file(law(seconds, waits=0.25, plays=plays), busy=0.02), path)
     assert command(app, "--work", str(path)) == 0
     expected = 4 * (2 * 0.001 * 3000 * 2 + 0.25)
     assert read(app, "summary.json")["simulated_s"] == pytest.approx(expected)
@@ -117,6 +122,11 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     assert f"the app's code has changed since {path} was measured" in manifest["warnings"][0]
     copied = app.parent / "run" / "calibration" / "my.work.yaml"
     assert load_work(copied) == load_work(path)
+    assert manifest["laws"] == load_work(path).card()
+    page = build_page([open_run(app.parent / "run")], sections=["laws"])
+    assert "What messages take" in page
+    cells = ("6 nodes", "200 ms", "210 ms", "250 ms", "differ by 2% in the median", "</svg>")
+    assert [cell for cell in cells if cell not in page] == []
     assert main(["verify", str(app.parent / "run")]) == 0
     assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
 

@@ -85,6 +85,17 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
     assert "train_loss" not in law.ranges
 
 
+def test_a_laws_card_has_each_play_measured_fitted_and_unseen():
+    (law,) = fit_kinds(played(scatter=0.0), [f"play {number}" for number in range(len(PLAYS))])
+    assert [line.play for line in law.plays] == [f"play {number}" for number in range(len(PLAYS))]
+    first, of_first_s = law.plays[0], [seconds(200 + 10 * node, 1, 32) for node in range(4)]
+    assert first.messages == 8  # two of each node, the first one not among them
+    assert first.measured == pytest.approx(np.mean(of_first_s), rel=1e-3)
+    for line in law.plays:
+        assert line.fitted == pytest.approx(line.measured, rel=0.02)
+        assert line.unseen == pytest.approx(line.measured, rel=0.02)
+
+
 def test_what_does_not_grow_is_a_constant_and_chance_no_term():
     (law,) = fit_kinds(played(lambda *_: 0.2, scatter=0.1))
     assert law.names == frozenset()

@@ -1,0 +1,75 @@
+"""The card of an app's laws: what was measured in each play, beside what the law says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from simfed.ground.plain import Plain
+from simfed.ground.units import format_duration
+from simfed.report.panels import PanelTable
+from simfed.report.pictures import build_empty_figure, picture_style
+from simfed.report.style import SERIES_COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
+    """Return a row per kind of message and play: mean seconds, of the measured machine."""
+    rows = []
+    for kind in card["kinds"]:
+        for play in kind["plays"]:
+            times = [play[name] for name in ("measured", "fitted", "unseen")]
+            cells = ["" if s is None else format_duration(s) for s in times]
+            rows.append((label, kind["title"], play["play"], f"{play['messages']:,}", *cells))
+    return PanelTable(
+        caption="Laws of messages, by play",
+        header=("run", "kind", "play", "messages", "measured", "by the law", "not having seen it"),
+        rows=rows,
+        numeric=frozenset({3, 4, 5, 6}),
+        note=describe_card(card),
+    )
+
+
+def describe_card(card: Mapping[str, Plain]) -> str:
+    """Return a sentence per law with its error on held-out sizes, and how busy the machine was."""
+    laws = []
+    for kind in card["kinds"]:
+        median, worst = kind["held_out"], kind["held_out_worst"]
+        off = "" if median is None else f", {median:.0%} off plays not seen ({worst:.0%} at worst)"
+        laws.append(f"{kind['title']}: {kind['seconds']} s{off}.")
+    busy = f"The two least times of a play differ by {card['busy']:.0%} in the median."
+    return " ".join([*laws, busy])
+
+
+@picture_style()
+def draw_laws_figure(card: Mapping[str, Plain]) -> Figure:
+    """Draw mean seconds of a play's messages by the law over those measured; circles: by the law
+    that had not seen the play. Grey: 15 % off."""
+    figure = build_empty_figure(figsize=(3.4, 3.0), layout="constrained")
+    ax = figure.add_subplot()
+    every = [p["measured"] for kind in card["kinds"] for p in kind["plays"] if p["fitted"] > 0]
+    if every:
+        ends = [0.7 * min(every), 1.4 * max(every)]
+        ax.plot(ends, ends, color="black", lw=0.6)
+        ax.fill_between(ends, [0.85 * s for s in ends], [1.15 * s for s in ends], color="0.9", lw=0)
+    for place, kind in enumerate(card["kinds"]):
+        plays = [play for play in kind["plays"] if play["fitted"] > 0]
+        measured = [play["measured"] for play in plays]
+        style = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "ls": ""}
+        fitted = [play["fitted"] for play in plays]
+        unseen = [play["unseen"] or float("nan") for play in plays]
+        ax.plot(measured, fitted, marker=".", ms=4, label=kind["title"], **style)
+        ax.plot(measured, unseen, marker="o", ms=4, mfc="none", mew=0.6, **style)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(FuncFormatter(lambda seconds, _: format_duration(seconds)))
+        axis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel("measured, mean of a play's messages")
+    ax.set_ylabel("by the law")
+    ax.legend(frameon=False, fontsize=6)
+    return figure

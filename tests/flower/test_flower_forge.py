@@ -89,11 +89,10 @@ def test_plays_are_forks_and_a_nodes_own_exception_is_what_is_read(app):
 
 
 def test_a_play_that_hangs_is_ended_with_its_children(app):
-    with Forge(app, limit_s=3.0) as forge:
+    with Forge(app, limit_s=6.0) as forge:
         said = forge.play(job(app, behaves="hangs"))
-        assert said.error == "it died, or took longer than 3 s"
-        assert not _is_alive(int((app / "child").read_text()))
-        assert forge.play(job(app)).error is None
+    assert said.error == "it died, or took longer than 6 s"
+    assert not _is_alive(int((app / "child").read_text()))
 
 
 def test_what_does_not_survive_a_fork_is_played_in_new_processes(app):

@@ -34,7 +34,8 @@ from simfed.record.digest import digest_scenario
 from simfed.record.manifest import versions
 
 if TYPE_CHECKING:
-    from simfed.learn.apart import ClientHalf, Fate
+    from simfed.learn.apart import RealClient
+    from simfed.learn.state import Fate
 
 _MOST = 2**31
 """Bytes of a server's longest message: a model of 500 million weights."""
@@ -84,7 +85,7 @@ class _Client:
     def __post_init__(self) -> None:
         self.life = secrets.token_hex(8)
         self._digest: str | None = None
-        self._half: ClientHalf | None = None
+        self._end: RealClient | None = None
         self._thread = ThreadPoolExecutor(1, "simfed-client")
         self._folder = contextlib.ExitStack()
 
@@ -108,8 +109,8 @@ class _Client:
                     await asyncio.sleep(0.5)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
-            if self._half is not None:
-                self._half.close()
+            if self._end is not None:
+                self._end.close()
             self._folder.close()
 
     async def _connect(self, host: str, port: int) -> Wire:
@@ -167,17 +168,17 @@ class _Client:
         return await loop.run_in_executor(self._thread, partial(work, *arguments))
 
     def build(self, text: str, files: Mapping[str, Part]) -> dict[str, Plain]:
-        """Build its half of the scenario's learning; the facts by which the server checks it."""
+        """Build its end of the scenario's learning; the facts by which the server checks it."""
         from simfed.ground.reading import parse_yaml
         from simfed.ground.seeding import Streams
-        from simfed.learn.apart import client_half
+        from simfed.learn import apart
         from simfed.replay.key import data_digest
         from simfed.scenario.load import import_plugins, validate_scenario
 
         digest = digest_scenario(text)
         if self._digest not in (None, digest):
             raise Refused("the server plays another scenario now than when this client joined")
-        if self._half is None:
+        if self._end is None:
             folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory("-simfed")))
             _write_files(folder, files)
             plain, source = parse_yaml(text, where="scenario.yaml"), "the server's scenario.yaml"
@@ -188,16 +189,16 @@ class _Client:
                 allow=self.allow_plugins,
             )
             scenario = validate_scenario(plain, source=source, folder=folder)
-            self._half = client_half(scenario, Streams(scenario.seed), self.client)
+            self._end = apart.RealClient(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
             self._dataset = scenario.dataset
         return {"digest": digest, "data": data_digest(self._dataset), "versions": versions()}
 
     @property
-    def half(self) -> ClientHalf:
-        """Its half of the learning, once it is built."""
-        assert self._half is not None
-        return self._half
+    def end(self) -> RealClient:
+        """Its end of the learning, once it is built."""
+        assert self._end is not None
+        return self._end
 
 
 class _Direct(connect):
@@ -263,13 +264,13 @@ class _Talk:
                     _read_text(message.facts, "label"),
                     _read_fate(message.facts.get("fate")),
                 )
-                await owner.do(owner.half.settle, label, fate)
+                await owner.do(owner.end.settle, label, fate)
             elif message.kind == "take up":
-                await owner.do(owner.half.take_up, Parcel(message.facts, message.body))
+                await owner.do(owner.end.take_up, Parcel(message.facts, message.body))
             elif message.kind == "anew":
-                await owner.do(owner.half.begin_anew)
+                await owner.do(owner.end.begin_anew)
             elif message.kind == "agree":
-                await owner.do(owner.half.agree, Parcel(message.facts, message.body))
+                await owner.do(owner.end.agree, Parcel(message.facts, message.body))
             elif message.kind == "ask":
                 await self._answer(message)
             elif message.kind == "go":
@@ -283,7 +284,7 @@ class _Talk:
         owner, label = self._owner, _read_text(message.facts, "label")
         idle_s = time.process_time()
         try:
-            work = await owner.do(owner.half.work, Parcel(message.facts, message.body))
+            work = await owner.do(owner.end.work, Parcel(message.facts, message.body))
         except SimfedError as error:
             await self._wire.send(Message("failed", {"label": label, "why": str(error)}))
             return
@@ -311,9 +312,9 @@ class _Talk:
         owner, facts = self._owner, dict(message.facts)
         number, what = facts.pop("number", None), facts.pop("what", None)
         if what == "keep":
-            answer = await owner.do(owner.half.keep)
+            answer = await owner.do(owner.end.keep)
         else:
-            answer = await owner.do(owner.half.answer, str(what), Parcel(facts, message.body))
+            answer = await owner.do(owner.end.answer, str(what), Parcel(facts, message.body))
         await self._wire.send(Message("answer", {**answer.facts, "number": number}, answer.body))
 
 

@@ -359,7 +359,7 @@ class Peers:
         return errands
 
     async def _greet(self, peer: _Peer, facts: dict[str, Plain]) -> None:
-        """A client that has built its half: check what it has, give it what it lacks."""
+        """A client that has built its end: check what it has, give it what it lacks."""
         wrong = self.check(peer.client, facts)
         if wrong is not None:
             raise Refused(wrong)

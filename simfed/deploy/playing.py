@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import simpy
@@ -19,7 +19,7 @@ from simfed.deploy.measured import Instants, lay_out_legs, read_busy
 from simfed.deploy.messages import Message, Refused, format_reason
 from simfed.deploy.world import RealTime
 from simfed.experiment.assembly import Parts
-from simfed.fleet.contract import Contribution, Outcome
+from simfed.fleet.contract import Outcome
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
@@ -37,6 +37,8 @@ from simfed.sim.world import Asking, Attendance, draw_failure
 
 if TYPE_CHECKING:
     from simfed.deploy.peers import ArrivedUpload, Peers
+    from simfed.learn.apart import Elsewhere
+    from simfed.learn.orders import Order
 
 _MERGING = ("server", "distillation", "logits")
 """Activities of a workload that are the method's work at a merge."""
@@ -88,7 +90,7 @@ class Remote:
         self.presence = Joined(planned)
         self._streams = streams
         self.uses = LinkUses()
-        self._workload, self._half = workload, workload.real
+        self._workload = workload
         self._rejoin_s = rejoin_s
         self._back = self.env.event()
         self._under_way: dict[int, simpy.Event] = {}
@@ -103,6 +105,11 @@ class Remote:
         self.fates: dict[int, list[Message]] = {}
         """Client → what has become since of uploads that were under way in its state there: who
         goes on from that state has to know."""
+
+    @property
+    def _clients(self) -> Elsewhere:
+        clients: Elsewhere = self._workload.real.clients
+        return clients
 
     def play_with(self, peers: Peers) -> None:
         """These are the clients; call it before anything else."""
@@ -187,7 +194,7 @@ class Remote:
     def _forget(self, client: int) -> None:
         self._asking.forget_model_of(client)
         if self._workload.live:
-            self._half.forget(client)
+            self._clients.forget(client)
 
     # ---- what every world does -------------------------------------------------------------------
 
@@ -236,8 +243,7 @@ class Remote:
                 done.succeed(arrival)
 
         if self._workload.live:
-            real = self._find_real(flight)
-            parcel = self._half.outgoing(real)
+            parcel = self._clients.outgoing(self._find_real(flight))
             self._peers.give(flight.client, flight.task.label, parcel, tell)
         leaves_at_s = self.presence.change_after(flight.client, self.env.now)
         if leaves_at_s < math.inf:
@@ -276,12 +282,11 @@ class Remote:
         self._land(flight)
 
     @staticmethod
-    def _find_real(flight: Flight) -> Contribution:
-        """Return what the server's half of the learning knows of a participation."""
+    def _find_real(flight: Flight) -> Order:
+        """Return what the server's learning knows of a participation."""
         answered = flight.contribution
         assert isinstance(answered, Answered)
-        assert answered.real is not None
-        return answered.real
+        return cast("Order", answered.real)
 
     def _receive(self, flight: Flight, arrival: ArrivedUpload) -> None:
         message = arrival.message
@@ -320,9 +325,9 @@ class Remote:
             self._lose(flight, "failed", *sizes)
             return
         real = self._find_real(flight)
-        if len(message.body) > (most := self._half.most_bytes(real)):
+        if len(message.body) > (most := self._clients.most_bytes(real)):
             raise Refused(f"{len(message.body):,} bytes, at most {most:,} are needed")
-        self._half.deliver(real, Parcel(facts, message.body))
+        self._clients.deliver(real, Parcel(facts, message.body))
         flight.told = real.told
         flight.legs = lay_out_legs(instants, flight.pull.arm.label, *sizes)
         flight.received, flight.busy = True, busy

@@ -39,7 +39,8 @@ from simfed.scenario.model import Overlap
 from simfed.sim import Simulation
 
 if TYPE_CHECKING:
-    from simfed.learn.apart import Fate, ServerHalf
+    from simfed.learn.apart import Elsewhere
+    from simfed.learn.state import Fate
 
 _MOST = 2**20
 
@@ -138,11 +139,11 @@ class _Holder:
         return self._peers
 
     def workload(self, device: str) -> Workload:
-        """The server's half of the learning."""
-        from simfed.learn.apart import server_half
+        """The learning, whose clients are those that join."""
+        from simfed.learn.apart import make_server_workload
 
         scenario, streams = self.parts.scenario, self.parts.streams
-        return server_half(
+        return make_server_workload(
             scenario,
             streams,
             lambda what, questions: self.peers.ask(what, questions),
@@ -153,7 +154,7 @@ class _Holder:
     def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
         """The server loop, which nobody is connected to yet."""
         assert isinstance(workload, Journaled)
-        self._half: ServerHalf = workload.real
+        self._clients: Elsewhere = workload.real.clients
         self._world = Remote(
             workload,
             self.listening.join_s,
@@ -253,7 +254,7 @@ class _Holder:
         return None
 
     def _tell_newcomer(self, client: int) -> list[Message]:
-        state, agreed = self._world.client_states.get(client), self._half.hand_over(client)
+        state, agreed = self._world.client_states.get(client), self._clients.hand_over(client)
         begin = Message("anew") if state is None else Message("take up", state.facts, state.body)
         fates = self._world.fates.get(client, ())
         return [begin, *fates, Message("agree", agreed.facts, agreed.body)]

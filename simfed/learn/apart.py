@@ -1,21 +1,19 @@
-"""A run's learning, cut where clients and server are different machines.
+"""A run's learning where clients and server are different machines.
 
-The server's half is the workload that a simulation has, without its clients: what they made is
-handed to it (`deliver`), what only they can measure is asked of them (`ask`). A client's half is
-the same workload with one client and no server: it is handed what was sent, and does the work. So
-what a method is, stands in one place, and with equal numbers on the wire both halves together come
-to the bits of the simulation.
+Learning is that of a simulation: at the server its clients are `Elsewhere`, whose orders go out as
+bytes and whose results come back so; at its end a client is a `Here` of itself alone
+(`RealClient`). What a method is, stands in one place, and with equal numbers on the wire both ends
+together come to the bits of the simulation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,31 +21,39 @@ from torch import Tensor
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Memory, Payload
-from simfed.fleet.contract import Contribution, Task, Workload
+from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
-from simfed.ground.method import Field, Method
+from simfed.ground.method import Method, Values, make_key
 from simfed.ground.plain import Plain
-from simfed.ground.registry import import_part
 from simfed.ground.seeding import Streams
-from simfed.learn.apart_checks import check_payload, read_measured
-from simfed.learn.parcel import Parcel, Part, pack
-from simfed.learn.tree import decode_tree, encode_tree
+from simfed.learn import apart_checks as checks
+from simfed.learn.apart_changes import ChangesHeld, ModelsDown, find_part, read_tensor
+from simfed.learn.changes import HeldModels, make_changes
+from simfed.learn.clients import Bench, Here, Pool, Units, check_fields
+from simfed.learn.hosted import HostedWorkload
+from simfed.learn.mirrors import Mirrors, decode_mirrors, is_mirrored
+from simfed.learn.orders import Order, Result
+from simfed.learn.parcel import Parcel, Part, pack, unpack
+from simfed.learn.pools import Processes
+from simfed.learn.precision import device_of, same_bits
+from simfed.learn.state import Fate, Name
+from simfed.learn.tree import Arrays
+from simfed.learn.uploads import choose_wire_code
+from simfed.learn.vectors import ArrivedValues, Change, Sparse
 from simfed.scenario import Scenario
 
 Ask = Callable[[str, Sequence[tuple[int, Parcel]]], "Sequence[Parcel | None]"]
 """(what, clients and of what each is asked) → their answers; None: it is gone. All work at the same
 time. `what`: `measure` or `test`."""
 
-Fate = Literal["merged", "lost", "undone"]
-"""What became of an upload. `lost`: what it carried returns to its client. `undone`: its round was
-rolled back, and of what it carried becomes what the scenario says."""
-
 Tell = Callable[[int, str, Fate], object]
 """(client, label of a task, what became of its upload), for that client to know."""
 
+_DOWN, _MODEL, _UP = "down/", "model/", "up/"
+
 
 class TaskAnswer(NamedTuple):
-    """What a client's half answers to a task."""
+    """What a client's end answers to a task."""
 
     parcel: Parcel
     training_s: float
@@ -59,255 +65,358 @@ class TaskAnswer(NamedTuple):
     compression_busy_s: float
 
 
-class ServerHalf(Workload, Protocol):
-    """The server's half of a run's learning: a `Workload` whose clients are elsewhere."""
-
-    def outgoing(self, contribution: Contribution) -> Parcel:
-        """What its client is sent, as it was when it was started."""
-        ...
-
-    def deliver(self, contribution: Contribution, parcel: Parcel) -> None:
-        """Its upload has arrived. Raises: `InputError` for one that no client's half makes."""
-        ...
-
-    def most_bytes(self, contribution: Contribution) -> int:
-        """No upload of this task is longer."""
-        ...
-
-    def forget(self, client: int) -> None:
-        """Which version of the model this client has, nobody knows any longer."""
-        ...
-
-    def hand_over(self, client: int) -> Parcel:
-        """What codecs have agreed on with this client so far, for another process that goes on in
-        its place. What the one before it still has under way is not built upon. Any thread may
-        call it."""
-        ...
-
-
-class ClientHalf(Protocol):
-    """A client's half of a run's learning."""
-
-    def work(self, parcel: Parcel) -> TaskAnswer:
-        """Train and compress. Raises: `RunFailed` where the learning has diverged."""
-        ...
-
-    def settle(self, label: str, fate: Fate) -> None:
-        """What became of an upload; one that this client knows nothing of is none of its own."""
-        ...
-
-    def answer(self, what: str, parcel: Parcel) -> Parcel:
-        """What the server cannot know: `measure` a loss, or `test` a model of its own."""
-        ...
-
-    def keep(self) -> Parcel:
-        """All that this client needs to go on from here, on this machine or another."""
-        ...
-
-    def take_up(self, parcel: Parcel) -> None:
-        """Go on from what `keep` gave, perhaps in another process."""
-        ...
-
-    def begin_anew(self) -> None:
-        """Forget all that was learned: the server knows nothing of it."""
-        ...
-
-    def agree(self, parcel: Parcel) -> None:
-        """Take the server's side (`hand_over`) of what codecs hold at both ends."""
-        ...
-
-    def close(self) -> None: ...
-
-
-def server_half(
+def make_server_workload(
     scenario: Scenario, streams: Streams, ask: Ask, tell: Tell, device: str = "cpu"
-) -> ServerHalf:
-    """The server's half of the workload that the scenario's method names. What it `tell`s comes
-    before what it `ask`s later."""
-    half = _find_half(scenario, "Server")
-    server: ServerHalf = half(scenario, streams, ask=ask, tell=tell, device=device)
-    return server
+) -> HostedWorkload:
+    """Return a workload whose clients are elsewhere. What it `tell`s comes before what it `ask`s
+    later. Raises: `InputError` for a method with learning of its own."""
+    _refuse_own_learning(scenario)
+    clients = partial(Elsewhere, ask=ask, tell=tell)
+    return HostedWorkload(scenario, streams, device=device, clients=clients)
 
 
-def client_half(
-    scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
-) -> ClientHalf:
-    """One client's half of it."""
-    client_side: ClientHalf = _find_half(scenario, "Client")(
-        scenario, streams, client=client, device=device
-    )
-    return client_side
-
-
-def _find_half(scenario: Scenario, side: str) -> Any:
+def _refuse_own_learning(scenario: Scenario) -> None:
     named = scenario.method.made.workload
     if named != Method.workload:
         raise InputError(
-            "a method with simfed's own workload, which can be cut in two",
+            "a method with simfed's own workload, whose clients can be elsewhere",
             where="method", got=named,
         )  # fmt: skip
-    return import_part(f"simfed.learn.apart_hosted:Hosted{side}")
 
 
-def choose_wire_code(index_code: str) -> str:
-    """How indices really travel: `ideal` is an accounting without an encoder."""
-    return "fixed" if index_code == "ideal" else index_code
+class Elsewhere:
+    """Clients that are other programs, as the server has them. A `Clients`."""
 
+    elsewhere = True
 
-@dataclass(eq=False)
-class _Moved:
-    """What an upload did to a mirror."""
+    def __init__(self, bench: Bench, pool: Pool, held: HeldModels, *, ask: Ask, tell: Tell) -> None:
+        self._bench, self._pool, self._held = bench, pool, held
+        self._ask, self._tell = ask, tell
+        self._mirrors = Mirrors(bench.tasks.index_code)
+        self._known: set[int] = set()
+        """Clients of whom an upload was merged, who so have a model of their own."""
+        prototypes = bench.tasks.scenario.prototypes
+        self._models = ModelsDown({name: held.of_prototype(name) for name in prototypes})
+        held.watcher = self._models
 
-    key: tuple[int, str, str]
-    payload: Payload
+    # ---- orders out, results in ------------------------------------------------------------------
 
-    @cached_property
-    def undone(self) -> Any:
-        """The mirror without it."""
-        return self.payload.codec.undo(self.payload)
+    def outgoing(self, order: Order) -> Parcel:
+        """Return what its client is sent."""
+        task, measured = order.task, order.measured
+        said, parts = self._models.of_task(task, order.down, _list_buffers(task))
+        parts = _add_prefix(_DOWN, parts)
+        if measured:
+            parts |= _name_parts(_MODEL, _find_unsent(measured, order.down))
+        self._mirrors.ask(task)
+        facts = {
+            "label": task.label,
+            "task": list(task.name),
+            "choice": order.choice.label,
+            "down": said,
+            "measured": measured is not None,
+        }
+        return pack(facts, parts)
 
+    def most_bytes(self, order: Order) -> int:
+        """Return what no upload of this task exceeds: raw values and 64-bit indices of all entries,
+        and room for the codec's own numbers."""
+        entries = sum(field.entries for field in order.task.plan.up.values())
+        return 24 * entries + 2**20
 
-class Mirrors:
-    """What the server keeps of its clients' codecs, to read what builds on earlier uploads.
+    def deliver(self, order: Order, parcel: Parcel) -> None:
+        """Take its result. Raises: `InputError` for one that no client's end makes."""
+        task, setting = order.task, self._bench.tasks.setting
+        facts, parts = unpack(parcel)
+        checks.check_label(facts, task)
+        if task.plan.up and not parts:  # see `_answer_nothing`
+            raise InputError(problem="its client lacks the model whose changes it was sent")
+        before = checks.read_loss(facts.get("before"))
+        coded = checks.read_coded(facts.get("coded"), task.plan.compressed, setting.classes)
+        values: dict[str, Change] = {}
+        sizes: dict[str, tuple[float, int]] = {}
+        for name, of_plan in task.plan.up.items():
+            part = find_part(parts, _UP + name)
+            if name not in coded:
+                values[name] = checks.read_values(name, part, of_plan, setting.classes)
+                continue
+            shape, state = coded[name]
+            payload = self._mirrors.read(task, name, of_plan, order.choice, part, state)
+            values[name] = _decode_payload(payload, shape)
+            sizes[name] = float(len(part)), payload.k
+        arrived = ArrivedValues(values)
+        entries = sum(of_plan.entries for of_plan in task.plan.up.values())
+        most = checks.find_largest(entries, setting.participants)
+        variances = self._bench.kit.variances(task.prototype)
+        checks.check_magnitude(task, arrived, most, variances)
+        assert order.host is not None
+        asked = order.measured is not None
+        order.host.take(order, Result(arrived, sizes, None, before if asked else None))
 
-    `ef21` sends changes of an estimate that both ends have; nothing else needs a mirror: where the
-    selection's own state is not sent as indices (`seeded`), its two numbers come along.
-
-    Another process that goes on as a client is handed that client's mirrors, so that both ends have
-    the same again, whatever the process before it had sent or saved. From then on uploads that
-    were asked of the one before move no mirror.
-    """
-
-    def __init__(self, index_code: str) -> None:
-        self._code = choose_wire_code(index_code)
-        self._of: dict[tuple[int, str, str], Memory] = {}
-        self._last: dict[tuple[str, str], _Moved] = {}
-        """(label, field) → what an upload under way did to its mirror, in the order in which they
-        came."""
-        self._asked: dict[str, int] = {}
-        """Label → client of the uploads that may move mirrors."""
-        self._alone = threading.Lock()
-        """Mirrors are handed over on the connections' thread."""
-
-    def ask(self, task: Task) -> None:
-        """A client is asked for an upload."""
-        with self._alone:
-            self._asked[task.label] = task.client
-
-    def read(
-        self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Plain
-    ) -> Payload:
-        """One compressed field of an upload. `state`: what its client said of its selection.
-        Raises: `InputError` for what no encoder wrote."""
-        if not isinstance(data, bytes):
-            raise InputError("a payload", where=name, got="an array")
-        key, codec = (task.client, name, choice.strategy), choice.codec
-        memory: Any = state
-        length, layout = field.entries, field.layout_of(task.who)
-        k = choice.entries(length)
-        with self._alone:
-            if is_mirrored(choice):
-                if task.label not in self._asked:
-                    raise InputError("an upload of the process that the client is now", where=name)
-                memory = Memory(state, self._of[key].arrays) if key in self._of else None
-            try:
-                payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
-                check_payload(name, payload, length)
-            except InputError:
-                raise
-            except Exception as error:  # whatever a codec makes of a stranger's bytes
-                allowed = f"a payload that {choice.strategy} has written"
-                raise InputError(allowed, where=name, got=type(error).__name__) from error
-            if isinstance(payload.state, Memory):
-                self._of[key] = payload.state
-                self._last[task.label, name] = _Moved(key, payload)
-        return payload
-
-    def settle(self, label: str, *, stands: bool) -> None:
-        """What became of an upload: it stands, or its client takes it back."""
-        with self._alone:
-            self._asked.pop(label, None)
-            for at in [at for at in self._last if at[0] == label]:
-                later = list(self._last.values())[list(self._last).index(at) + 1 :]
-                moved = self._last.pop(at)
-                if not stands:
-                    self._undo(moved, [one for one in later if one.key == moved.key])
-
-    def _undo(self, moved: _Moved, later: Sequence[_Moved]) -> None:
-        """Take out of a mirror what an upload did; `later` ones stay, as at the client."""
-        if not later:
-            self._of[moved.key] = moved.undone
-            return
-        undo = partial(
-            moved.payload.codec.undo_earlier, undone=moved.undone, sent=moved.payload.dense()
-        )
-        self._of[moved.key] = undo(self._of[moved.key])
-        for one in later:
-            one.undone = undo(one.undone)
+    def forget(self, client: int) -> None:
+        """Drop the record of the client's model version: nobody knows it any longer."""
+        self._models.forget(client)
 
     def hand_over(self, client: int) -> Parcel:
-        """A client's mirrors, for another process in its place."""
-        with self._alone:
-            self._asked = {label: asked for label, asked in self._asked.items() if asked != client}
-            self._last = {at: last for at, last in self._last.items() if last.key[0] != client}
-            mine = sorted((key, mirror) for key, mirror in self._of.items() if key[0] == client)
-        arrays: dict[str, np.ndarray] = {}
-        return pack({"mirrors": _encode_mirrors(mine, arrays)}, arrays)
+        """Return what codecs have agreed on with this client so far, for another process that goes
+        on in its place. What the one before it still has under way is not built upon. Any thread
+        may call it."""
+        return self._mirrors.hand_over(client)
 
-    def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
-        """Every mirror with its (client, field, arm); vectors go to `arrays`."""
-        return _encode_mirrors(sorted(self._of.items(), key=lambda item: item[0]), arrays)
+    # ---- `Clients` -------------------------------------------------------------------------------
 
-    def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """Inverse of `plain`."""
-        self._of = decode_mirrors(plain, arrays)
+    def work(self, orders: Sequence[Order]) -> list[Result]:
+        """See `Clients`: they work where they are."""
+        raise NotImplementedError
+
+    def settle(self, client: int, name: Name, fate: Fate) -> None:
+        """See `Clients`: it is told, and does what follows from it."""
+        label = f"{client}/{make_key(*name)}"
+        if fate != "lost":
+            self._known.add(client)
+        as_sent = self._bench.tasks.scenario.safeguard.residuals.kind == "as-sent"
+        stands = fate == "merged" or (fate == "undone" and as_sent)
+        self._mirrors.settle(label, stands=stands)
+        self._tell(client, label, fate)
+
+    def measure(
+        self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
+    ) -> tuple[list[float | None], list[Any]]:
+        """See `Clients`: everybody is asked at once."""
+        begun_s = time.perf_counter()
+        questions = [self._ask_for_loss(order.task, model) for order, model in asked]
+        answers = self._ask("measure", questions) if questions else []
+        self._pool.wall_s["local_losses"] += time.perf_counter() - begun_s
+        return [read_answer(answer) for answer in answers], self._pool.run(*beside)
+
+    def _ask_for_loss(self, task: Task, model: Values) -> tuple[int, Parcel]:
+        if not model:
+            return task.client, pack({"key": task.key}, {})
+        buffers = _list_buffers(task)
+        said, parts = self._models.to_measure(task, self._held.version, model, buffers)
+        return task.client, pack({"key": task.key, "down": said}, _add_prefix(_DOWN, parts))
+
+    def test(self) -> dict[int, Tensor]:
+        """See `Clients`: each tests its own, and answers over its connection."""
+        clients, data = sorted(self._known), self._bench.data
+        parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
+        rows = {}
+        for client, answer in zip(clients, parcels, strict=True):
+            if answer is None or not answer.facts.get("tested"):
+                continue
+            with contextlib.suppress(InputError):  # no test at all, as of one that is gone
+                _, parts = unpack(answer)
+                rows[client] = checks.read_rows(
+                    find_part(parts, "rows"), data.test_groups, data.groups,
+                    classified=data.task == "classification",
+                )  # fmt: skip
+        return rows
+
+    def values(self, order: Order) -> None:
+        """See `Clients`: the order has them."""
+
+    def plain(self, arrays: Arrays) -> dict[str, Plain]:
+        """See `Clients`."""
+        return {"mirrors": self._mirrors.plain(arrays), "known": sorted(self._known)}
+
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+        """See `Clients`."""
+        self._mirrors.restore(facts["mirrors"], arrays)
+        self._known = set(facts["known"])
 
 
-def is_mirrored(choice: Choice) -> bool:
-    """Whether both ends keep the codec's memory."""
-    return choice.codec.name == "ef21"
+class RealClient:
+    """One client of a deployment, at its end: its state, its residuals, its data."""
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
+    ) -> None:
+        _refuse_own_learning(scenario)
+        place = device_of(device)
+        with contextlib.ExitStack() as settings:
+            settings.enter_context(same_bits(place))
+            self._bench = Bench(scenario, streams, place)
+            self._settings = settings.pop_all()
+        self._payloads: dict[str, Payload] = {}
+        self._bench.encoder.payloads = self._payloads
+        self._pool = Processes(self._bench, 1)
+        self._here = Here(self._bench, self._pool)
+        self._who = self._bench.tasks.who(client)
+        self._has = ChangesHeld(make_changes(scenario, self._bench.tasks, self._who))
+
+    def work(self, parcel: Parcel) -> TaskAnswer:
+        """Train and compress. Raises: `RunFailed` where the learning has diverged."""
+        facts, parts = unpack(parcel)
+        round, client, version, turn = facts["task"]
+        task = self._bench.tasks.task(round, client, version, turn)
+        down = self._arrived(facts["down"], parts, to_keep=True)
+        if down is None:
+            return _answer_nothing(task.label)
+        check_fields(self._bench.kit.method, task, "down", down, task.plan.down)
+        order = Order(task, Choice.of(facts["choice"]), down)
+        if facts["measured"]:
+            personal = self._bench.method.personal
+            order.measured = {} if personal else {**down, **_read_values(_MODEL, parts)}
+        self._payloads.clear()
+        before_s = self._spent_s()
+        [result] = self._here.work([order])
+        training_s, compression_s, *busy_s = (
+            after - begun for begun, after in zip(before_s, self._spent_s(), strict=True)
+        )
+        made_s = time.perf_counter()
+        parcel = self._pack(task, result)
+        return TaskAnswer(parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s)
+
+    def _spent_s(self) -> list[float]:
+        """Return host seconds so far of training and of compression, and those on processors."""
+        spent_s = self._pool.wall_s, self._pool.busy_s
+        return [
+            seconds[activity] for seconds in spent_s for activity in ("training", "compression")
+        ]
+
+    def _pack(self, task: Task, result: Result) -> Parcel:
+        code, coded = choose_wire_code(self._bench.tasks.index_code), {}
+        parts: dict[str, Part] = {}
+        for name in result.values:
+            if name not in self._payloads:
+                parts |= _name_parts(_UP, {name: result.values[name]})
+                continue
+            payload = self._payloads[name]
+            parts[_UP + name] = payload.encoded(code)
+            coded[name] = {
+                "shape": list(result.values[name].shape),
+                "state": payload.codec.tell(payload.state_before),
+            }
+        self._payloads.clear()
+        return pack({"label": task.label, "coded": coded, "before": result.before}, parts)
+
+    def settle(self, label: str, fate: Fate) -> None:
+        """Take note of what became of an upload; one that this client knows nothing of is none of
+        its own."""
+        client = self._who.client
+        for one in self._here.state(client).open:
+            if self._label(one.name) == label:
+                self._here.settle(client, one.name, fate)
+
+    def answer(self, what: str, parcel: Parcel) -> Parcel:
+        """Return what the server cannot know: `measure` a loss, or `test` a model of its own."""
+        facts, parts = unpack(parcel)
+        who, bench = self._who, self._bench
+        if what == "measure":
+            model: Values | None
+            if bench.method.personal:
+                model = bench.model_of(who, self._here.state(who.client).own)
+            else:
+                model = self._arrived(facts["down"], parts, to_keep=False)
+            if model is None:
+                return pack({"loss": None}, {})
+            [loss] = bench.kit.own_losses(who.prototype, model, [(who.client, facts["key"])])
+            return pack({"loss": loss.item()}, {})
+        rows = self._here.test().get(who.client)
+        if rows is None:
+            return pack({"tested": False}, {})
+        return pack({"tested": True}, {"rows": rows.numpy()})
+
+    def keep(self) -> Parcel:
+        """Return all that this client needs to go on from here, on this machine or another."""
+        arrays: Arrays = {}
+        facts = self._here.plain(arrays)
+        under_way = [self._label(one.name) for one in self._here.state(self._who.client).open]
+        return pack({"kept": facts, "under_way": under_way}, arrays)
+
+    def take_up(self, parcel: Parcel) -> None:
+        """Go on from what `keep` gave, perhaps in another process."""
+        facts, parts = unpack(parcel)
+        self._here.restore(facts["kept"], _pick_arrays(parts))
+
+    def begin_anew(self) -> None:
+        """Forget all that was learned: the server knows nothing of it."""
+        self._here.states.clear()
+
+    def agree(self, parcel: Parcel) -> None:
+        """Take the server's side (`Elsewhere.hand_over`) of what codecs hold at both ends."""
+        facts, parts = unpack(parcel)
+        state = self._here.state(self._who.client)
+        memories = {
+            field: {arm: one for arm, one in of.items() if not is_mirrored(Choice.of(arm))}
+            for field, of in state.memories.items()
+        }
+        for (_, field, arm), mirror in decode_mirrors(
+            facts["mirrors"], _pick_arrays(parts)
+        ).items():
+            memory = state.memory(field, arm)  # the selection's state is the client's
+            told = memory.facts if memory else None
+            memories.setdefault(field, {})[arm] = Memory(told, mirror.arrays)
+        if memories:
+            self._here.states[self._who.client] = state._replace(memories=memories)
+
+    def close(self) -> None:
+        """Set back what was set for the learning."""
+        self._settings.close()
+
+    def _label(self, name: Name) -> str:
+        return f"{self._who.client}/{make_key(*name)}"
+
+    def _arrived(
+        self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
+    ) -> dict[str, Tensor] | None:
+        return self._has.arrived(said, _pick_parts(_DOWN, parts), to_keep=to_keep)
 
 
-def _encode_mirrors(
-    mirrors: Sequence[tuple[tuple[int, str, str], Memory]], arrays: dict[str, np.ndarray]
-) -> list[Plain]:
-    return [
-        [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
-        for key, mirror in mirrors
-    ]
+def _answer_nothing(label: str) -> TaskAnswer:
+    """Return the answer of a client who was sent changes of a model that it does not have, as it
+    took the place of another one that very moment: its participation fails, and it is sent a whole
+    model next."""
+    return TaskAnswer(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def decode_mirrors(
-    plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]
-) -> dict[tuple[int, str, str], Memory]:
-    """(client, field, strategy) → what both ends keep; from `Mirrors.plain` or `hand_over`."""
-    cpu = torch.device("cpu")
-    return {(client, name, arm): decode_tree(one, arrays, cpu) for client, name, arm, one in plain}
-
-
-def read_tensor(part: Part, where: str) -> Tensor:
-    """An array that came, in PyTorch's own memory. Raises: `InputError`."""
-    if isinstance(part, bytes):
-        raise InputError("an array", where=where, got="bytes")
-    return torch.tensor(part)
-
-
-def find_part(parts: Mapping[str, Part], name: str) -> Part:
-    """A part that must be there. Raises: `InputError`."""
-    if name not in parts:
-        raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")
-    return parts[name]
-
-
-def read_loss(answer: Parcel | None) -> float | None:
-    """What a client measured; None of one that is gone, does not know, or says no number."""
+def read_answer(answer: Parcel | None) -> float | None:
+    """Return what a client measured; None of one that is gone, does not know, or says no number."""
     with contextlib.suppress(InputError):
-        loss = None if answer is None else read_measured(answer.facts.get("loss"))
+        loss = None if answer is None else checks.read_loss(answer.facts.get("loss"))
         return loss if loss is not None and math.isfinite(loss) else None
     return None
 
 
-def answer_nothing(label: str) -> TaskAnswer:
-    """Of a client who was sent changes of a model that it does not have, as it took the place of
-    another one that very moment: its participation fails, and it is sent a whole model next."""
-    return TaskAnswer(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
+def _decode_payload(payload: Payload, shape: Sequence[int]) -> Change:
+    """Return what the server takes a field for."""
+    if payload.indices is None or payload.k == payload.length or len(shape) != 1:
+        return torch.tensor(payload.dense()).reshape(list(shape))
+    indices, values = torch.tensor(payload.indices), torch.tensor(payload.values)
+    return Sparse(indices, values, payload.length)
+
+
+def _list_buffers(task: Task) -> list[str]:
+    """Return the fields that change with the weights alone."""
+    return [name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"]
+
+
+def _name_parts(prefix: str, values: Values) -> dict[str, Part]:
+    return _add_prefix(
+        prefix, {name: value.detach().cpu().numpy() for name, value in values.items()}
+    )
+
+
+def _add_prefix(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+    return {prefix + name: part for name, part in parts.items()}
+
+
+def _pick_parts(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
+    return {n[len(prefix) :]: part for n, part in parts.items() if n.startswith(prefix)}
+
+
+def _pick_arrays(parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
+    return {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+
+
+def _read_values(prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
+    return {name: read_tensor(part, name) for name, part in _pick_parts(prefix, parts).items()}
+
+
+def _find_unsent(model: Values, down: Values) -> dict[str, Any]:
+    """Return what of a model does not travel anyway."""
+    return {
+        name: value
+        for name, value in model.items()
+        if not (name in down and torch.equal(down[name], value))
+    }

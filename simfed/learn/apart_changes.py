@@ -17,7 +17,6 @@ from torch import Tensor
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
-from simfed.learn.apart import find_part, read_tensor
 from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
 
@@ -147,3 +146,17 @@ class ChangesHeld:
         if to_keep:
             self._version, self._fields = said["version"], fields
         return fields
+
+
+def read_tensor(part: Part, where: str) -> Tensor:
+    """Return an array that came, in PyTorch's own memory. Raises: `InputError`."""
+    if isinstance(part, bytes):
+        raise InputError("an array", where=where, got="bytes")
+    return torch.tensor(part)
+
+
+def find_part(parts: Mapping[str, Part], name: str) -> Part:
+    """Return a part that must be there. Raises: `InputError`."""
+    if name not in parts:
+        raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")
+    return parts[name]

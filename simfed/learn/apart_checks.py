@@ -41,22 +41,13 @@ def check_label(facts: Mapping[str, Any], task: Task) -> None:
         raise InputError(f"that of {task.label!r}", where="label", got=_show(facts.get("label")))
 
 
-def read_losses(said: Any) -> tuple[float | None, float | None]:
-    """Return f_n before and after, each a number of at least 0 (infinite of a model that has
-    diverged) or None."""
-    if said is None:
-        return None, None
-    if not isinstance(said, list) or len(said) != 2:
-        raise InputError("the losses before and after", where="losses", got=_show(said))
-    before, after = (None if loss is None else read_measured(loss) for loss in said)
-    return before, after
-
-
-def read_measured(loss: Any) -> float:
-    """Return a loss: a number of at least 0."""
+def read_loss(loss: Any) -> float | None:
+    """Return a loss: a number of at least 0 (infinite of a model that has diverged), or None."""
+    if loss is None:
+        return None
     # compared, never converted, before it is known to be no integer of a thousand digits
     if type(loss) not in (int, float) or not (0 <= loss < 1e300 or loss == math.inf):
-        raise InputError("a loss of at least 0", where="losses", got=_show(loss))
+        raise InputError("a loss of at least 0", where="loss", got=_show(loss))
     return float(loss)
 
 

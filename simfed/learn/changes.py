@@ -10,6 +10,7 @@ error. Source: Tang et al., "DoubleSqueeze", 2019, where what clients hold is th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,9 +25,8 @@ from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, State, Values, Who
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.apart import choose_wire_code
 from simfed.learn.tree import Arrays, decode_tree, encode_tree
-from simfed.learn.uploads import make_divergence_error
+from simfed.learn.uploads import choose_wire_code, make_divergence_error
 from simfed.scenario import Scenario
 
 
@@ -100,6 +100,31 @@ class Changes:
         self.keep()
 
 
+def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Changes]:
+    """Return field of weights → its changes, for a client's prototype; none where models travel
+    whole."""
+    if scenario.downlink.compression is None:
+        return {}
+    planned = tasks.task(1, who.client, 0).plan.down
+    return {
+        name: Changes(scenario, tasks, who, field)
+        for name, field in planned.items()
+        if field.kind == "weights"
+    }
+
+
+class Watcher(Protocol):
+    """Whoever keeps the changes that travel down."""
+
+    def add(self, version: int) -> None:
+        """Take the changes made last, which lead to this version."""
+        ...
+
+    def undo(self, version: int) -> None:
+        """Drop those that lead to this version: they were never sent."""
+        ...
+
+
 _Key = tuple[str, str]
 """(prototype, field of weights)"""
 
@@ -116,21 +141,24 @@ class HeldModels:
         """What clients are to have."""
         self.held: dict[_Key, Tensor] = {}
         """What they have, up to what was left out; never changed in place."""
+        self.version = 0
+        """That they have, or had before a merge that was undone."""
+        self.watcher: Watcher | None = None
+        """Who is to know of each change."""
         self._round = 1
         """In which they are to have it: a merge that is undone is a round without a version."""
         if scenario.downlink.compression is None:
             return
         self.note(server, 1)
-        for key, weights in self._weights.items():
-            who = tasks.first_of(key[0])
-            planned = tasks.task(1, who.client, 0).plan.down[key[1]]
-            self._changes[key] = Changes(scenario, tasks, who, planned)
-            self.held[key] = weights.clone()
+        for prototype in scenario.prototypes:
+            made = make_changes(scenario, tasks, tasks.first_of(prototype))
+            self._changes |= {(prototype, name): changes for name, changes in made.items()}
+        for key in self._changes:
+            self.held[key] = self._weights[key].clone()
 
     def note(self, server: State, round: int) -> None:
-        """Clients are to have in `round` what the server in this state sends; of a client's half,
-        whose server is elsewhere, what it is sent."""
-        if self._scenario.downlink.compression is None or not server:
+        """Clients are to have in `round` what the server in this state sends."""
+        if self._scenario.downlink.compression is None:
             return
         self._round = round = min(round, self._scenario.rounds)
         for prototype in self._scenario.prototypes:
@@ -150,11 +178,16 @@ class HeldModels:
             held = self.held[key]
             sent = changes.next(self._weights[key].reshape(-1), held.reshape(-1), draws)
             self.held[key] = held + sent.view_as(held)
+        self.version = version
+        if self.watcher is not None:
+            self.watcher.add(version)
 
     def settle(self, *, stands: bool) -> None:
         """Whether the last changes were sent, or the merge was undone before."""
         for changes in self._changes.values():
             changes.keep() if stands else changes.undo()
+        if self.watcher is not None and not stands:
+            self.watcher.undo(self.version)
 
     def arrived(self, task: Task, down: Values) -> Values:
         """What a client has of `down` once changes have arrived. Raises: `RunFailed` for weights

@@ -11,11 +11,10 @@ from torch import Tensor
 from simfed.fleet.contract import Evaluation, PersonalEvaluation
 from simfed.fleet.tasks import Tasks
 from simfed.ground.method import Method, State
+from simfed.learn.clients import Unit, Units
 from simfed.learn.federation import Federation
 from simfed.learn.kit import Kit
 from simfed.learn.mixes import compute_own_mix, evaluate_in_mix
-from simfed.learn.participations import Unit
-from simfed.learn.processes import Units
 from simfed.scenario import Scenario
 from simfed.scenario.model import ATTACK_SUCCESS
 
@@ -35,22 +34,14 @@ class Evaluating:
         due = self._scenario.evaluation.due(round, self._scenario.rounds)
         return due and len(self._data.test_labels) > 0
 
-    def units(self, server: State, own: Mapping[int, State]) -> Units:
-        """What tests the models: one per prototype, in parts, or those of all clients that have a
-        state of their own."""
-        model, parts = self._method.model, 1
-        if self._method.personal:
-            whos = [self._tasks.who(client) for client in sorted(own)]
-            calls = [(w.prototype, model(server, own[w.client], w), 0, 1) for w in whos]
-        else:
-            parts = self._kit.parts
-            firsts = {name: self._tasks.first_of(name) for name in self._scenario.prototypes}
-            models = {name: model(server, {}, who) for name, who in firsts.items()}
-            calls = [
-                (name, values, part, parts)
-                for name, values in models.items()
-                for part in range(parts)
-            ]
+    def units(self, server: State) -> Units:
+        """Return what tests the models of the prototypes, in parts."""
+        parts = self._kit.parts
+        firsts = {name: self._tasks.first_of(name) for name in self._scenario.prototypes}
+        models = {name: self._method.model(server, {}, who) for name, who in firsts.items()}
+        calls = [
+            (name, values, part, parts) for name, values in models.items() for part in range(parts)
+        ]
         samples = len(self._data.test_labels) / parts
         units: list[Unit] = [("test", call) for call in calls]
         if self._scenario.backdoor is not None:

@@ -41,7 +41,7 @@ from simfed.learn.models.build import find_last_linear
 from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, choose_passes, find_stretch
 from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Trainer
-from simfed.learn.uploads import Change, Sparse, Sum, terms_of
+from simfed.learn.vectors import Change, Sparse, Sum, add_change, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
 
@@ -395,6 +395,13 @@ class Kit:
             )
         return self._probes[client]
 
+    def flops_of_loss(self, who: Who) -> float:
+        """Return roughly the FLOPs of a client's f_n."""
+        local, samples = self._local_losses[self._group_of[who.client]], who.samples
+        if local.data == "probe":
+            samples = min(local.samples, samples)
+        return float(self.flops[who.prototype] * samples)
+
     def logits(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
         """(n, classes) in evaluation mode."""
         seat = self._seats[prototype]
@@ -626,18 +633,3 @@ def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
         for name in value:
             total[name] = add_change(total.get(name), as_it_came(name), share)
     return total
-
-
-def add_change(total: Tensor | None, change: Change | Sum, share: float) -> Tensor:
-    """The sum of a vector (None: of nothing) and a change times a factor."""
-    if isinstance(change, Sum):
-        for one, part in change.terms:
-            total = add_change(total, one, part * share)
-        assert total is not None
-        return total
-    if not isinstance(change, Sparse):
-        dense: Tensor = share * change
-        return dense if total is None else total + dense
-    if total is None:
-        total = change.values.new_zeros(change.length)
-    return total.index_add_(0, change.indices, share * change.values)

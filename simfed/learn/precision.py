@@ -4,7 +4,7 @@ has set."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -44,6 +44,18 @@ def same_algorithms() -> Iterator[None]:
         yield
     finally:
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic = before
+
+
+@contextmanager
+def same_bits(place: torch.device) -> Iterator[None]:
+    """Meanwhile learning has the same bits whatever the caller has set."""
+    threads = torch.get_num_threads()
+    with exact_float32(), nullcontext() if place.type == "cpu" else same_algorithms():
+        torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 def device_of(name: str) -> torch.device:

@@ -18,7 +18,7 @@ from simfed.fleet.tasks import Tasks
 from simfed.ground.method import Arrival, Method
 from simfed.ground.plain import Plain
 from simfed.learn.kit import Kit
-from simfed.learn.uploads import Change, Sparse
+from simfed.learn.vectors import Change, Sparse
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import AdaptiveClip, Privacy
 

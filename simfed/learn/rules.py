@@ -276,7 +276,7 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     needs, which then stays as it is."""
     if isinstance(rule, Mean):
         return list(arrivals)
-    from simfed.learn.uploads import Received
+    from simfed.learn.vectors import ArrivedValues
 
     alike: dict[str, list[Arrival]] = {}
     for arrival in arrivals:
@@ -289,7 +289,7 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
         for name, table in rule.merge(fields).items():
             fields[name] = table if table.dim() > 1 else table.expand(len(mine), -1)
         for row, arrival in enumerate(mine):
-            values = Received({name: table[row] for name, table in fields.items()})
+            values = ArrivedValues({name: table[row] for name, table in fields.items()})
             merged[id(arrival)] = arrival._replace(values=values)
     return [merged[id(arrival)] for arrival in arrivals if id(arrival) in merged]
 

@@ -42,7 +42,9 @@ def encode_tree(tree: Tree, name: str, arrays: Arrays) -> Plain:
             "of": {key: encode_tree(inner, f"{name}/{key}", arrays) for key, inner in tree.items()}
         }
     if isinstance(tree, (list, tuple)):
-        return [encode_tree(inner, f"{name}/{i}", arrays) for i, inner in enumerate(tree)]
+        keys = getattr(tree, "_fields", range(len(tree)))
+        parts = zip(keys, tree, strict=True)
+        return [encode_tree(inner, f"{name}/{key}", arrays) for key, inner in parts]
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
     raise TypeError(f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}")

@@ -1,11 +1,9 @@
-"""What becomes of a client's update between its training and the server: residuals, compression,
-and what the server takes the upload for."""
+"""What becomes of a client's update between its training and the server: residuals and
+compression."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -14,103 +12,17 @@ from torch import Tensor
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, Payload
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
-from simfed.compress.sparsifiers import State, TopK
+from simfed.compress.sparsifiers import State as CodecState
+from simfed.compress.sparsifiers import TopK
+from simfed.fleet.contract import Task
 from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level
-from simfed.ground.memo import Memo
-from simfed.ground.method import Field, Who
-from simfed.ground.plain import Plain
+from simfed.ground.method import Field, Values, Who
 from simfed.ground.seeding import Streams
+from simfed.learn.state import ClientState, OpenUpload
+from simfed.learn.vectors import Change, Sparse
 from simfed.schema.distribution import Distribution
-
-__all__ = [
-    "Change",
-    "Encoder",
-    "Received",
-    "Sent",
-    "Sparse",
-    "Sum",
-    "Wire",
-    "as_received",
-    "require_finite",
-    "terms_of",
-]
-
-
-class Sparse(NamedTuple):
-    """A flat vector with zeros but at `indices`, which are distinct and sorted."""
-
-    indices: Tensor
-    values: Tensor
-    length: int
-
-
-Change: TypeAlias = Tensor | Sparse
-"""A vector as the server gets it."""
-
-
-class Sum(NamedTuple):
-    """What an edge server forwards: changes times factors, which are added one after another in
-    this order wherever the sum is, so that merging them in two steps rounds as merging in one."""
-
-    terms: Sequence[tuple[Change, float]]
-
-
-def terms_of(changes: Iterable[tuple[Change | Sum, float]]) -> Iterator[tuple[Change, float]]:
-    """Changes and factors, with sums taken apart."""
-    for change, factor in changes:
-        if isinstance(change, Sum):
-            yield from ((one, part * factor) for one, part in change.terms)
-        else:
-            yield change, factor
-
-
-Wire: TypeAlias = Tensor | list[Plain]
-"""A change as pipes and checkpoints carry it: a tensor, or what a `Sparse` is made of."""
-
-
-def _expand_sparse(value: Change) -> Tensor:
-    if isinstance(value, Sparse):
-        return value.values.new_zeros(value.length).index_copy_(0, value.indices, value.values)
-    return value
-
-
-class Received(Mapping[str, Tensor]):
-    """An upload as the server got it, by the names of its fields; what came as a few entries is
-    made dense when it is asked for."""
-
-    def __init__(self, values: Mapping[str, Change]) -> None:
-        """values: tensors, or `Sparse` ones."""
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return _expand_sparse(self._values[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def change(self, name: str) -> Change:
-        """As it came: see `Arrival.change`."""
-        return self._values[name]
-
-
-class Sent(NamedTuple):
-    """What became of one compressed field."""
-
-    value: Wire
-    """What the server takes it for: a tensor, or [indices, values, length] of a `Sparse`."""
-    memory: State
-    """What the codec remembers of this client afterwards."""
-    if_lost: State
-    """What it is to remember instead if the upload is lost."""
-    rest: Tensor | None
-    """What was left out of the field so far, shape (d,); None: nothing ever was."""
-    size: tuple[float, int] | None = None
-    """Bytes on the wire and entries told, where they depend on the data."""
 
 
 class Encoder:
@@ -120,15 +32,8 @@ class Encoder:
         self._streams = streams
         self.tasks = tasks
         self._players: dict[str, ErrorFeedback | WithoutFeedback] = {}
-        self._choices: Memo[str, Choice] = Memo()
         self.payloads: dict[str, Payload] | None = None
         """Field → the last payload, where somebody wants to see it."""
-
-    def choice(self, label: str) -> Choice:
-        """The choice of this label."""
-        if label not in self._choices:
-            self._choices[label] = Choice.of(label)
-        return self._choices[label]
 
     def player(self, choice: Choice) -> ErrorFeedback | WithoutFeedback:
         """What plays the codec of one field's choice on a client's residual."""
@@ -141,43 +46,62 @@ class Encoder:
         return field.feedback and isinstance(self.player(choice), ErrorFeedback)
 
     def encode(
-        self, who: Who, round: int, choice: Choice, name: str, field: Field, value: Tensor,
-        memory: State, rest: Tensor | None,
-    ) -> Sent:  # fmt: skip
-        """Return what travels of a compressed field; with error feedback, the rest stays.
+        self, task: Task, choice: Choice, values: Values, state: ClientState
+    ) -> tuple[dict[str, Change], dict[str, tuple[float, int]], ClientState]:
+        """Return what travels of the values of an upload, sizes, and the client's state then.
 
-        No argument is changed. rest: what was left out of the client's field before. Raises:
-        `RunFailed` where a value is not a finite number.
+        With error feedback, what does not travel stays as the field's rest. Sizes: field →
+        bytes on the wire and entries told, where they depend on the data. The state has the
+        upload among those that are under way. No argument is changed. Raises: `RunFailed`
+        where a value is not a finite number.
         """
-        player = self.player(choice)
-        codec, feedback = player.codec, self.keeps_rest(choice, field)
-        whole = value.reshape(-1)
-        # what a codec with feedback left behind is not lost when one without is played
-        rests = (rest is not None and field.feedback) or (feedback and not codec.sends_all)
-        if rests:
-            # of nothing, too: 0 + x makes -0.0 a 0.0, as it does in a rest of zeros
-            rest = whole = whole + (0.0 if rest is None else rest)
-        if codec.sends_all or not _has_finite_check(codec):
-            require_finite(whole, who.client, round, name)
-        if codec.sends_all:
-            sent_value = whole.clone().view_as(value) if rests else value
-            sent = Sent(sent_value, memory, memory, rest)
-        else:
-            sent = self._played(who, choice, name, field, value, whole, memory, round)
-            sent = sent._replace(rest=rest)
-        if rests and (codec.sends_all or not feedback):
-            whole.zero_()
-        return sent
+        who, round, player = task.who, task.round, self.player(choice)
+        codec = player.codec
+        sent: dict[str, Change] = {}
+        sizes: dict[str, tuple[float, int]] = {}
+        rests, memories, undone = dict(state.rests), dict(state.memories), {}
+        for name, value in values.items():
+            field = task.plan.up[name]
+            if not field.compressed:
+                require_finite(value, who.client, round, name)
+                sent[name] = value
+                continue
+            whole, rest, feedback = (
+                value.reshape(-1),
+                rests.get(name),
+                self.keeps_rest(choice, field),
+            )
+            memory = after = undone[name] = state.memory(name, choice.strategy)
+            # what a codec with feedback left behind is not lost when one without is played
+            rested = (rest is not None and field.feedback) or (feedback and not codec.sends_all)
+            if rested:
+                # of nothing, too: 0 + x makes -0.0 a 0.0, as it does in a rest of zeros
+                rests[name] = whole = whole + (0.0 if rest is None else rest)
+            if codec.sends_all or not _has_finite_check(codec):
+                require_finite(whole, who.client, round, name)
+            if codec.sends_all:
+                sent[name] = whole.clone().view_as(value) if rested else value
+            else:
+                payload = self._play(task, choice, name, whole, memory)
+                sent[name] = _read_payload(payload, value)
+                after, undone[name] = payload.state, codec.undo(payload)
+                if self.tasks.compressed_bytes(who, field, choice) is None:
+                    sizes[name] = payload.wire_bytes(self.tasks.index_code), payload.k
+            memories[name] = {**memories.get(name, {}), choice.strategy: after}
+            if rested and (codec.sends_all or not feedback):
+                whole.zero_()
+        one = OpenUpload((round, who.turn), choice.label, state.own, undone, sent)
+        return sent, sizes, ClientState(state.own, rests, memories, (*state.open, one))
 
-    def _played(
-        self, who: Who, choice: Choice, name: str, field: Field, value: Tensor,
-        whole: Tensor, memory: State, round: int,
-    ) -> Sent:  # fmt: skip
+    def _play(
+        self, task: Task, choice: Choice, name: str, whole: Tensor, memory: CodecState
+    ) -> Payload:
+        """Return what a codec makes of a field; with feedback, `whole` becomes what it leaves."""
+        who, round, field = task.who, task.round, task.plan.up[name]
         player = self.player(choice)
         draws = self._draws(player.codec, choice, who, name, round)
-        layout = field.layout_of(who)
+        layout, k = field.layout_of(who), choice.entries(field.entries)
         try:
-            k = choice.entries(field.entries)
             if self.keeps_rest(choice, field):
                 payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
             else:
@@ -188,11 +112,7 @@ class Encoder:
             raise _make_field_error(who.client, round, name) from None
         if self.payloads is not None:
             self.payloads[name] = payload
-        size = None
-        if self.tasks.compressed_bytes(who, field, choice) is None:
-            size = payload.wire_bytes(self.tasks.index_code), payload.k
-        undone = player.codec.undo(payload)
-        return Sent(_build_wire(payload, value), payload.state, undone, None, size)
+        return payload
 
     def _draws(
         self, codec: Codec, choice: Choice, who: Who, name: str, round: int
@@ -250,21 +170,24 @@ class Encoder:
         undo(rest, Payload(choice.strategy, field.entries, indices, values), share)
         return rest
 
-    def undo_earlier(self, choice: Choice, undone: State, sent: Tensor, state: State) -> State:
+    def undo_earlier(
+        self, choice: Choice, undone: CodecState, sent: Tensor, state: CodecState
+    ) -> CodecState:
         """See `Codec.undo_earlier`; `sent`: what the server would have got."""
         return self.player(choice).codec.undo_earlier(state, undone, sent.reshape(-1))
 
 
-def _build_wire(payload: Payload, like: Tensor) -> Wire:
+def choose_wire_code(index_code: str) -> str:
+    """Return how indices really travel: `ideal` is an accounting without an encoder."""
+    return "fixed" if index_code == "ideal" else index_code
+
+
+def _read_payload(payload: Payload, like: Tensor) -> Change:
+    """Return what the server takes it for."""
     if payload.indices is None or payload.k == payload.length or like.dim() != 1:
         dense: Tensor = payload.dense()
         return dense.view_as(like)
-    return [torch.as_tensor(payload.indices), payload.values, payload.length]
-
-
-def as_received(value: Wire) -> Change:
-    """A value of `Sent`, as the server keeps it, from how pipes and checkpoints carry it."""
-    return Sparse(*value) if isinstance(value, list) else value
+    return Sparse(torch.as_tensor(payload.indices), payload.values, payload.length)
 
 
 def _has_finite_check(codec: Codec) -> bool:

@@ -382,6 +382,9 @@ def _split_state(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str
     def named(prefix: str) -> dict[str, Any]:
         return {key: read_bits(value) for key, value in arrays.items() if key.startswith(prefix)}
 
-    states = facts.get("own", {}).get("of", {})
-    clients = {client: (each, named(f"own/{client}/")) for client, each in states.items()}
+    clients = {
+        client: (own, named(f"clients/{client}/own/"))
+        for client, (own, *_) in facts.get("clients", {}).items()
+        if own is not None
+    }
     return clients, (facts.get("server"), named("server/"))

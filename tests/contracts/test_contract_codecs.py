@@ -94,7 +94,7 @@ def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(workload, meth
     work = workload(method, arm)
     work.discard(work.execute(work.task(1, 0), Choice(arm, K)))
     residual = tiny.residual(work, 0).numpy()
-    memory = work._memories[0, "update", arm]
+    memory = tiny.state_of(work).memories[0, "update", arm]
     close = {"rtol": 1e-5, "atol": 1e-6 * np.abs(update).max()}
     if isinstance(feedback_for(codec_from_spec(arm)), ErrorFeedback):
         np.testing.assert_allclose(residual, update, **close)

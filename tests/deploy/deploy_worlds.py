@@ -51,10 +51,10 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 class Slow:
-    """A client's half that takes its time, and shares its process with others."""
+    """A client's end that takes its time, and shares its process with others."""
 
-    def __init__(self, half, until):
-        self._half, self._until = half, until
+    def __init__(self, end, until):
+        self._end, self._until = end, until
 
     def work(self, parcel):
         if isinstance(self._until, threading.Event):
@@ -62,28 +62,28 @@ class Slow:
         else:
             time.sleep(self._until)
         with ONE_AT_A_TIME:
-            return self._half.work(parcel)
+            return self._end.work(parcel)
 
     def __getattr__(self, name):
-        return getattr(self._half, name)
+        return getattr(self._end, name)
 
 
 @contextmanager
 def slowed(**seconds_of):
-    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set. Their halves."""
-    real, halves = apart.client_half, []
+    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set. Their ends."""
+    real, ends = apart.RealClient, []
 
     def made(scenario, streams, client, device="cpu"):
         with ONE_AT_A_TIME:
-            half = real(scenario, streams, client, device)
-        halves.append(half)
-        return Slow(half, seconds_of.get(f"client_{client}", 0.0))
+            end = real(scenario, streams, client, device)
+        ends.append(end)
+        return Slow(end, seconds_of.get(f"client_{client}", 0.0))
 
-    apart.client_half = made
+    apart.RealClient = made
     try:
-        yield halves
+        yield ends
     finally:
-        apart.client_half = real
+        apart.RealClient = real
 
 
 @contextmanager

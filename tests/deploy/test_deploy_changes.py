@@ -7,7 +7,7 @@ import torch
 
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
-from simfed.learn.apart import read_loss
+from simfed.learn.apart import read_answer
 from simfed.learn.apart_changes import ChangesDown, ChangesHeld
 from simfed.learn.changes import Changes
 from simfed.learn.hosted import HostedWorkload
@@ -111,7 +111,7 @@ def test_who_lacks_what_changes_build_on_fails_once_and_is_sent_the_whole(method
 
 @pytest.mark.parametrize("said", [None, "x", float("nan"), float("inf"), [1.0], {}])
 def test_a_loss_that_is_no_number_is_none(said):
-    assert read_loss(Parcel({"loss": said})) is None
-    assert read_loss(Parcel({})) is None
-    assert read_loss(None) is None
-    assert read_loss(Parcel({"loss": 1})) == 1.0
+    assert read_answer(Parcel({"loss": said})) is None
+    assert read_answer(Parcel({})) is None
+    assert read_answer(None) is None
+    assert read_answer(Parcel({"loss": 1})) == 1.0

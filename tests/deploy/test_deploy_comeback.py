@@ -26,7 +26,7 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
     """Its process dies at its second task; another one comes in its place, to which a whole model
     is sent. Client 0 is at work until that one is there, however long its coming takes."""
     plan = worlds.scenario(method="fedprox", rounds=5, downlink=downlink)
-    real_half, tasks = apart.client_half, []
+    real_client, tasks = apart.RealClient, []
     crowd, joined, there = worlds.Crowd(), Remote.joined, threading.Event()
 
     def note(world, client):
@@ -37,8 +37,8 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
     monkeypatch.setattr(Remote, "joined", note)
 
     class Dies:
-        def __init__(self, half):
-            self._half = half
+        def __init__(self, end):
+            self._end = end
 
         def work(self, parcel):
             tasks.append(parcel)
@@ -46,16 +46,16 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
                 there.clear()
                 crowd.begin_again(1)
                 raise Vanishes
-            return self._half.work(parcel)
+            return self._end.work(parcel)
 
         def __getattr__(self, name):
-            return getattr(self._half, name)
+            return getattr(self._end, name)
 
     def made(scenario, streams, client, device="cpu"):
-        half = real_half(scenario, streams, client, device)
-        return Dies(half) if client == 1 and not tasks else half
+        end = real_client(scenario, streams, client, device)
+        return Dies(end) if client == 1 and not tasks else end
 
-    monkeypatch.setattr(apart, "client_half", made)
+    monkeypatch.setattr(apart, "RealClient", made)
     real = worlds.deployed(
         plan,
         tmp_path / "real",
@@ -118,26 +118,26 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
         compression={"k": 500, "strategies": [{"ef21": {}}]},
         policy={"kind": "uniform", "strategy": "ef21(top-k)"},
     )
-    real_half, settled, crowd = apart.client_half, [], worlds.Crowd()
+    real_client, settled, crowd = apart.RealClient, [], worlds.Crowd()
     merged = threading.Event()
 
     class Dies:
-        def __init__(self, half):
-            self._half = half
+        def __init__(self, end):
+            self._end = end
 
         def settle(self, label, fate):
             settled.append(label)
             if len(settled) == 3:
                 merged.wait()
                 raise Vanishes
-            self._half.settle(label, fate)
+            self._end.settle(label, fate)
 
         def __getattr__(self, name):
-            return getattr(self._half, name)
+            return getattr(self._end, name)
 
     def made(scenario, streams, client, device="cpu"):
-        half = real_half(scenario, streams, client, device)
-        return Dies(half) if client == 0 and not settled else half
+        end = real_client(scenario, streams, client, device)
+        return Dies(end) if client == 0 and not settled else end
 
     def replace(round, time_s, accuracy):
         if round == 3:
@@ -147,7 +147,7 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
             crowd.begin_again(0)
             worlds.wait_for(lambda: 0 in peers.there)
 
-    monkeypatch.setattr(apart, "client_half", made)
+    monkeypatch.setattr(apart, "RealClient", made)
     with worlds.watched() as servers:
         real = worlds.deployed(plan, tmp_path / "real", crowd=crowd, progress=replace)
     assert [*crowd.errors] == [0]
@@ -173,7 +173,7 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(t
         if round == 4:
             raise KeyboardInterrupt
 
-    with worlds.slowed(client_2=merged) as halves:
+    with worlds.slowed(client_2=merged) as ends:
         crowd.begin("127.0.0.1", listening.port)
         with pytest.raises(Interrupted):
             worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
@@ -184,15 +184,15 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(t
     assert crowd.errors == {}
     first, *_ = real.participations.query("client == 2").itertuples()
     assert (first.outcome, first.merge) == ("dropped", 4)
-    left = [under_way(half) for half in halves]
+    left = [under_way(end) for end in ends]
     assert not any(first.round in rounds for rounds in left)  # it knows that that is lost
     assert len(real.rounds) == 8
     assert verify(tmp_path / "real") == []
 
 
-def under_way(half):
+def under_way(end):
     """Rounds of which a client believes that its upload may still be merged."""
-    return [upload.task.round for upload in half._open]
+    return [one.name[0] for state in end._here.states.values() for one in state.open]
 
 
 @pytest.mark.long

@@ -27,33 +27,33 @@ TINY = {
 
 @contextmanager
 def altered(change, client=1, task=2, kind=None):
-    """Meanwhile one client's half answers a task otherwise: `change(answer)`."""
-    real = apart.client_half
+    """Meanwhile one client's end answers a task otherwise: `change(answer)`."""
+    real = apart.RealClient
 
     def made(scenario, streams, number, device="cpu"):
-        half = real(scenario, streams, number, device)
-        return (kind or Altering)(half, change, task) if number == client else half
+        end = real(scenario, streams, number, device)
+        return (kind or Altering)(end, change, task) if number == client else end
 
-    apart.client_half = made
+    apart.RealClient = made
     try:
         yield
     finally:
-        apart.client_half = real
+        apart.RealClient = real
 
 
 class Altering:
-    """A client's half that sends something else once."""
+    """A client's end that sends something else once."""
 
-    def __init__(self, half, change, task):
-        self._half, self._change, self._left = half, change, task
+    def __init__(self, end, change, task):
+        self._end, self._change, self._left = end, change, task
 
     def work(self, parcel):
-        answer = self._half.work(parcel)
+        answer = self._end.work(parcel)
         self._left -= 1
         return self._change(answer) if self._left == 0 else answer
 
     def __getattr__(self, name):
-        return getattr(self._half, name)
+        return getattr(self._end, name)
 
 
 def facts_with(**changes):
@@ -109,9 +109,9 @@ EVIL = {
     "another shape": (coded_with(shape=[1, 3]), "update: shape: "),
     "one axis too many": (coded_with(shape=[1, 7850]), "update: shape: "),
     "a shape of texts": (coded_with(shape=["7850"]), "update: shape: "),
-    "losses that are texts": (facts_with(losses=["x", "y"]), "losses: "),
-    "a loss that is no number": (facts_with(losses=[math.nan, None]), "losses: "),
-    "a loss below 0": (facts_with(losses=[-math.inf, None]), "losses: "),
+    "losses that are texts": (facts_with(before="x"), "loss: "),
+    "a loss that is no number": (facts_with(before=math.nan), "loss: "),
+    "a loss below 0": (facts_with(before=-math.inf), "loss: "),
     "not a number": (filled_with(math.nan), "update: "),
     "infinite": (filled_with(math.inf), "update: "),
     "so large that the mean overflows": (filled_with(1e38), "update: "),
@@ -129,10 +129,10 @@ EVIL = {
 
 
 class Evil(Altering):
-    """A client's half that sends something else in one task after another."""
+    """A client's end that sends something else in one task after another."""
 
     def work(self, parcel):
-        answer = self._half.work(parcel)
+        answer = self._end.work(parcel)
         self._left -= 1
         return self._change[-self._left](answer) if self._left in self._evil else answer
 
@@ -167,12 +167,12 @@ def test_a_client_whose_training_diverges_has_failed_and_goes_on(tmp_path):
     class Diverges(Altering):
         def work(self, parcel):
             self._left -= 1
-            samples = self._half.data.samples
+            samples = self._end._bench.data.samples
             with pytest.MonkeyPatch.context() as patched:
                 if self._left == 0:
                     nothing = lambda at, *_: torch.full_like(samples(at), math.nan)  # noqa: E731
-                    patched.setattr(self._half.data, "samples", nothing)
-                return self._half.work(parcel)
+                    patched.setattr(self._end._bench.data, "samples", nothing)
+                return self._end.work(parcel)
 
     with altered(None, kind=Diverges):
         run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))

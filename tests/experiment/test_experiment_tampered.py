@@ -50,8 +50,8 @@ def run(tmp_path_factory):
 ONLY_LEARNED = {
     "journal: another accuracy, in the tables too": "clients.parquet: own_accuracy of 1 rows",
     "scenario: another learning rate": "prototypes.parquet: kd_loss of",
-    "checkpoint: weights of state.json": "checkpoint: residuals/0:update after round 5",
-    "checkpoint: weights of earlier.json": "checkpoint: residuals/0:update after round 4",
+    "checkpoint: weights of state.json": "checkpoint: clients/0/rests/update after round 5",
+    "checkpoint: weights of earlier.json": "checkpoint: clients/0/rests/update after round 4",
 }
 """What follows from nothing but learning again, and how the first sentence on it begins."""
 

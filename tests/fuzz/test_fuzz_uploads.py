@@ -13,7 +13,7 @@ from simfed.deploy.measured import Instants, read_busy
 from simfed.deploy.messages import Refused
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
-from simfed.learn.apart import client_half, read_loss, server_half
+from simfed.learn.apart import RealClient, make_server_workload, read_answer
 from simfed.learn.parcel import Parcel, pack, unpack
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "100000"))
@@ -27,18 +27,18 @@ POISON = [np.nan, np.inf, -np.inf, 1e38, -1e38, 3e19, -1.0, 0.0, 1e-45]
 
 
 def asked(method):
-    """(server's half, an upload under way, what its client honestly sends)."""
+    """(server's workload, an upload under way, what its client honestly sends)."""
     plan = worlds.scenario(
         method=method,
         prototypes={"small": METHODS[method]},
         compression={"k": 50, "strategies": ["top-k", "top-k+qsgd(4)"]},
     )
     streams = Streams(plan.seed)
-    server = server_half(plan, streams, ask=lambda *_: [], tell=lambda *_: None)
-    client = client_half(plan, streams, 0)
+    server = make_server_workload(plan, streams, ask=lambda *_: [], tell=lambda *_: None)
+    client = RealClient(plan, streams, 0)
     choice = Choice.of("top-k+qsgd(4)" if method == "scaffold" else "top-k").at(50)
     upload = server.execute(server.task(1, 0), choice)
-    return server, upload, client.work(server.outgoing(upload)).parcel
+    return server, upload, client.work(server.clients.outgoing(upload)).parcel
 
 
 def mutated(rng, honest):
@@ -71,12 +71,12 @@ def try_messages(method, count):
     server, upload, honest = asked(method)
     refused = []
     try:
-        server.deliver(upload, honest)
+        server.clients.deliver(upload, honest)
         shapes = {name: value.shape for name, value in upload.values.items()}
         for number in range(count):
             rng = rng_of(method, number)
             try:
-                server.deliver(upload, mutated(rng, honest))
+                server.clients.deliver(upload, mutated(rng, honest))
             except InputError as error:
                 refused.append(str(error))
                 continue
@@ -87,7 +87,7 @@ def try_messages(method, count):
             assert upload.loss_before is None or upload.loss_before >= 0, number
         assert len(refused) > count // 3
         assert [sentence for sentence in refused if not sentence.isprintable()] == []
-        server.deliver(upload, honest)
+        server.clients.deliver(upload, honest)
         server.merge(1, [upload])  # nothing of the server's was touched by what was refused
     finally:
         server.close()
@@ -122,5 +122,5 @@ def test_strange_times_and_losses_are_refused_or_lie_within_the_participation():
         assert 0 <= busy.training_s <= 61 * 1024
     for number in range(500):
         rng = rng_of("losses", number)
-        loss = read_loss(Parcel({"loss": rng.choice([*STRANGE, 10**400])}))
+        loss = read_answer(Parcel({"loss": rng.choice([*STRANGE, 10**400])}))
         assert loss is None or 0 <= loss < np.inf

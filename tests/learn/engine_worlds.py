@@ -16,6 +16,7 @@ from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.safeguard import Safeguard
+from simfed.learn.state import decode_state
 from simfed.learn.tree import decode_tree
 from simfed.scenario import Scenario
 
@@ -88,14 +89,20 @@ def where_no_gpu_is_seen(function, *arguments):
 def state_of(work):
     """Copies of what a workload keeps, as its checkpoints have it; pending clients train first."""
     facts, arrays = work.state()
-    trees = {
-        key: decode_tree(facts[key], arrays, work.data.device)
-        for key in ("server", "own", "residuals")
+    trees = {"server": decode_tree(facts["server"], arrays, work.data.device)}
+    states = {
+        int(client): decode_state(state, arrays, work.data.device)
+        for client, state in facts["clients"].items()
     }
-    trees["own"] = {int(client): state for client, state in trees["own"].items()}
+    trees["own"] = {c: state.own for c, state in states.items() if state.own is not None}
+    trees["residuals"] = {
+        f"{c}:{name}": rest for c, state in states.items() for name, rest in state.rests.items()
+    }
     trees["memories"] = {
-        tuple(key): decode_tree(memory, arrays, torch.device("cpu"))
-        for *key, memory in facts["memories"]
+        (c, name, arm): memory
+        for c, state in states.items()
+        for name, arms in state.memories.items()
+        for arm, memory in arms.items()
     }
     trees["held"] = {
         tuple(key): decode_tree(held, arrays, work.data.device) for *key, held in facts["held"]
@@ -130,9 +137,10 @@ def dense(work, upload):
 def trained_together(work, clients, round=1):
     """Which of these clients, started in this order, are dealt out as one training."""
     uploads = [work.execute(work.task(round, client), Choice("top-k", 10)) for client in clients]
-    groups = work._groups(uploads)
+    groups = work.clients.groups(uploads)
     for upload in uploads:
-        work._open.remove(upload)
+        del work._open[upload.task.order]
+    work._pending.clear()
     return [tuple(upload.task.client for upload in group) for group in groups]
 
 

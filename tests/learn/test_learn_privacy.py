@@ -28,7 +28,7 @@ from simfed.learn.models.build import plain
 from simfed.learn.objective import Classification
 from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.privacy import NoisyMeans
-from simfed.learn.uploads import Received, Sparse
+from simfed.learn.vectors import ArrivedValues, Sparse
 from simfed.scenario.privacy import AdaptiveClip
 
 D = 4
@@ -77,7 +77,7 @@ def means_of(clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, 
 
 def arrival(client, values, *, weight=1.0, staleness=0, **facts):
     sent = values if isinstance(values, Sparse) else torch.tensor(values)
-    return Arrival(who(client, **facts), staleness, Received({"update": sent}), weight)
+    return Arrival(who(client, **facts), staleness, ArrivedValues({"update": sent}), weight)
 
 
 def update(arrivals, name="a"):

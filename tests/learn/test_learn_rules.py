@@ -15,6 +15,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn import rules
 from simfed.learn.catalogue import model_facts
 from simfed.learn.hosted import HostedWorkload
+from simfed.learn.vectors import ArrivedValues
 
 N, F = 13, 2
 
@@ -166,7 +167,8 @@ def test_a_step_of_every_averaging_method_is_that_of_one_client_that_krum_picks(
         rows = torch.stack([values[c]["update"] for c in range(first, first + each)]).numpy()
         best = first + int(krum_order(rows, 0)[0])
         for client in range(first, first + each):
-            stand_ins[client].values = type(uploads[0].values)(values[best])
+            one = stand_ins[client]
+            one.result = one.result._replace(values=ArrivedValues(values[best]))
     before.scenario = scenario(method)
     assert workload.merge(1, uploads).losses == before.merge(1, stand_ins).losses
     ours, theirs = workload.state()[1], before.state()[1]

@@ -9,7 +9,7 @@ import torch
 
 from simfed.learn.memory import Arena
 from simfed.learn.shelf import Shelf
-from simfed.learn.uploads import Received, Sparse
+from simfed.learn.vectors import ArrivedValues, Sparse
 
 ROOM = 1 << 16
 
@@ -59,7 +59,7 @@ def test_values_of_any_kind_travel_with_their_types(ends):
     assert isinstance(unpacked["sparse"], Sparse)
     assert same(unpacked["a"][1][0], torch.ones(500))
     assert (unpacked["text"], unpacked["none"]) == ("x", None)
-    received = other.unpack(first.pack(Received({"update": sparse})))
+    received = other.unpack(first.pack(ArrivedValues({"update": sparse})))
     assert received["update"].tolist() == [0, 1, 0, 1, 0]
 
 

@@ -59,8 +59,10 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
             c = (c - 0.05 * slope).detach()
     arrays = workload.state()[1]
     assert_close(torch.tensor(arrays["server/coefficients"]), c)
-    for client in (key.split("/")[1] for key in arrays if key.startswith("own/")):
-        assert_close(torch.tensor(arrays[f"own/{client}/weights"]), flat(models[int(client)]), 2e-6)
+    for client in (key.split("/")[1] for key in arrays if "/own/" in key):
+        assert_close(
+            torch.tensor(arrays[f"clients/{client}/own/weights"]), flat(models[int(client)]), 2e-6
+        )
 
 
 def test_a_client_comes_to_listen_to_itself_where_nothing_holds_it():

@@ -1,0 +1,470 @@
+"""Clients' work, cut from the server: orders go in, results come out, each client keeps a state.
+
+`Bench.work` and `Bench.settle` are pure functions: what they give depends on their arguments and
+on the scenario, on nothing else. So they can be called in any process, and again. Where clients
+keep their states is one question (`Clients`), which process works is another (`Pool`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simfed.compress.choice import Choice
+from simfed.compress.vectors import move_positions
+from simfed.fleet.contract import Task
+from simfed.fleet.tasks import Tasks
+from simfed.ground.errors import RunFailed
+from simfed.ground.method import Field, Method, State, Values, Who
+from simfed.ground.plain import Plain
+from simfed.ground.seeding import Streams
+from simfed.learn.attacks import Attack, poison_data
+from simfed.learn.catalogue import model_facts
+from simfed.learn.federation import Federation, load_federation
+from simfed.learn.kit import Kit
+from simfed.learn.orders import Order, Result
+from simfed.learn.state import ClientState, Fate, Name, decode_state
+from simfed.learn.training import split_evenly
+from simfed.learn.tree import Arrays, encode_tree
+from simfed.learn.uploads import Encoder, make_divergence_error
+from simfed.learn.vectors import ArrivedValues
+from simfed.scenario import Scenario
+
+Unit = tuple[str, tuple[Any, ...]]
+"""`work`, or the name of a method of the kit's; its arguments."""
+
+Units = tuple[list[Unit], list[float]]
+"""Units of work, and the FLOPs of each."""
+
+_COMPRESSION_FLOPS = 100
+"""FLOPs that take as long as compression does for each parameter."""
+
+_NEW = ClientState()
+
+
+class Pool(Protocol):
+    """Processes that do units of work."""
+
+    workers: int
+    wall_s: dict[str, float]
+    """Activity → host seconds so far."""
+
+    def run(self, units: Sequence[Unit], costs: Sequence[float]) -> list[Any]:
+        """Return what the units come to, in order; `costs`: FLOPs of each."""
+        ...
+
+    def parts(self, flops: float, groups: int) -> int:
+        """Return in how many parts, at least, clients that could all step together are dealt,
+        where there are so many `groups` of such clients."""
+        ...
+
+    def close(self) -> None:
+        """End processes that were begun; safe to call twice."""
+        ...
+
+
+class Clients(Protocol):
+    """All clients of a run, wherever they are."""
+
+    elsewhere: bool
+    """They are other programs: nobody calls `work`, their results are handed over."""
+
+    def work(self, orders: Sequence[Order]) -> list[Result]:
+        """Carry out orders of different clients, whose states go on."""
+        ...
+
+    def settle(self, client: int, name: Name, fate: Fate) -> None:
+        """Take note of what became of an upload."""
+        ...
+
+    def measure(
+        self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
+    ) -> tuple[list[float | None], list[Any]]:
+        """Return f_n of the clients of some orders, each at a model (empty: its own), None where
+        nobody knows; and what units `beside` them come to."""
+        ...
+
+    def test(self) -> dict[int, Tensor]:
+        """Return client → how its own model does on the test set, of those that have one."""
+        ...
+
+    def values(self, order: Order) -> Mapping[str, Any] | None:
+        """Return what was sent of an order under way; None: it is kept elsewhere."""
+        ...
+
+    def plain(self, arrays: Arrays) -> dict[str, Plain]:
+        """Return what a checkpoint keeps of them; vectors go to `arrays`."""
+        ...
+
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+        """Take up what `plain` gave."""
+        ...
+
+
+class Bench:
+    """What a process needs for clients' work, made of a scenario alone.
+
+    Attributes: `spent_s`, activity → (host seconds, those on processors) so far, of what is told
+    apart from training.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        streams: Streams,
+        place: torch.device,
+        data: Federation | None = None,
+    ) -> None:
+        """data: in place of the scenario's data set."""
+        self.data = data if data is not None else load_federation(scenario, streams, place)
+        poison_data(self.data, scenario, streams)
+        shape, classes, owned = self.data.input_shape, self.data.classes, self.data.owned
+        self.facts = {
+            name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
+        }
+        self.tasks = Tasks(
+            scenario, self.facts, lambda client: len(owned[client]),
+            test_samples=len(self.data.test_labels),
+        )  # fmt: skip
+        self.method: Method = scenario.method.made
+        self.kit = Kit(scenario, streams, self.data, self.tasks.setting)
+        self.encoder = Encoder(streams, self.tasks)
+        self._residuals = scenario.safeguard.residuals
+        self._steps_locally = type(self.method).train is Method.train
+        self.spent_s: dict[str, list[float]] = {}
+
+    def together(self, prototype: str) -> int:
+        """Return how many clients of a prototype are trained in one pass, at most."""
+        return self.kit.together(prototype) if self._steps_locally else 1
+
+    def model_of(self, who: Who, own: State | None) -> Values:
+        """Return a client's own model."""
+        return self.method.model({}, self._own(who, own), who)
+
+    def flops(self, orders: Sequence[Order]) -> float:
+        """Return roughly the work of orders of one prototype: enough to balance processes."""
+        facts, setting = self.facts[orders[0].task.prototype], self.tasks.setting
+        steps = sum(setting.steps(order.task.who) for order in orders)
+        flops = facts.train_flops * setting.batch_size * steps
+        flops += _COMPRESSION_FLOPS * facts.parameters * len(orders)
+        asked = [order.task.who for order in orders if order.measured is not None]
+        return float(flops) + sum(map(self.kit.flops_of_loss, asked))
+
+    # ---- work ------------------------------------------------------------------------------------
+
+    def work(
+        self, orders: Sequence[Order], states: Sequence[ClientState]
+    ) -> list[tuple[Result, ClientState]]:
+        """Return what comes of orders for different clients of one prototype, and their states
+        then. Attackers who collude are all in one call."""
+        method, kit = self.method, self.kit
+        losses = self._measure_first(orders, states)
+        begins = [self._begin(*pair) for pair in zip(orders, states, strict=True)]
+        trained: list[tuple[Any, State, Tensor | None]]
+        if self._steps_locally:
+            steps = [(who, round, method.local_steps(kit, who, round, down, own))
+                     for who, round, down, own in begins]  # fmt: skip
+            trained = [
+                (*method.trained(kit, *begin, after), loss)
+                for begin, (after, loss) in zip(begins, kit.trained_each(steps), strict=True)
+            ]
+        else:
+            trained = [(*method.train(kit, *begin), None) for begin in begins]
+        sent = self._attack(orders, [values for values, *_ in trained])
+        done = []
+        for at, (order, values) in enumerate(zip(orders, sent, strict=True)):
+            _, own, loss = trained[at]
+            check_fields(kit.method, order.task, "up", values, order.task.plan.up)
+            with self._telling_apart("compression"):
+                done.append(self._send(order, values, own, states[at], loss, losses.get(at)))
+        return done
+
+    def _measure_first(
+        self, orders: Sequence[Order], states: Sequence[ClientState]
+    ) -> dict[int, Tensor]:
+        """Return place of an order → f_n before it, where that is asked for."""
+        alike: dict[int, list[int]] = {}
+        for at, order in enumerate(orders):
+            if order.measured is not None:
+                alike.setdefault(id(order.measured) if order.measured else -at, []).append(at)
+        losses: dict[int, Tensor] = {}
+        with self._telling_apart("local_losses"):
+            for mine in alike.values():
+                first = orders[mine[0]]
+                model = first.measured or self.model_of(first.task.who, states[mine[0]].own)
+                whos = [(orders[at].task.client, orders[at].task.key) for at in mine]
+                of_mine = self.kit.own_losses(first.task.prototype, model, whos)
+                losses |= zip(mine, of_mine, strict=True)
+        return losses
+
+    def _begin(self, order: Order, state: ClientState) -> tuple[Who, int, Values, State]:
+        """Return who trains, the round, what it has been sent, from where the codec wants gradients
+        to be taken, and its own state."""
+        task, down = order.task, order.down
+        if self.method.moves_point:
+            codec = self.encoder.player(order.choice).codec
+            for name, field in task.plan.compressed.items():
+                point = codec.point(state.memory(name, order.choice.strategy))
+                if point is not None and field.kind == "update":
+                    shift = np.float32(self.method.update_scale(self.kit, task.round)) * point
+                    weights = down["weights"] + move_positions(shift, self.kit.device)
+                    down = {**down, "weights": weights}
+        return task.who, task.round, down, self._own(task.who, state.own)
+
+    def _own(self, who: Who, own: State | None) -> State:
+        return self.method.begin_client(self.kit, who) if own is None else own
+
+    def _attack(self, orders: Sequence[Order], trained: Sequence[Values]) -> list[Values]:
+        """Return what clients send: what they trained, attackers something else."""
+        sent = list(trained)
+        bands: dict[tuple[int, str, Attack], list[int]] = {}
+        for at in sorted(range(len(orders)), key=lambda at: orders[at].task.order):
+            task = orders[at].task
+            attack = self.kit.attack_on(task.client, task.round)
+            if attack is None:
+                continue
+            rng = self.kit.generator("attack", task.client, task.key)
+            sent[at] = {**sent[at], "update": attack.craft(sent[at]["update"], rng)}
+            if attack.colludes:
+                bands.setdefault((task.round, task.prototype, attack), []).append(at)
+        for (_, _, attack), band in bands.items():
+            updates = torch.stack([sent[at]["update"] for at in band])
+            agreed = attack.agree(updates, orders[band[0]].cohort).expand_as(updates)
+            for at, update in zip(band, agreed, strict=True):
+                sent[at] = {**sent[at], "update": update.clone()}
+        return sent
+
+    def _send(
+        self, order: Order, values: Values, own: State, state: ClientState,
+        loss: Tensor | None, before: Tensor | None,
+    ) -> tuple[Result, ClientState]:  # fmt: skip
+        changes, sizes, after = self.encoder.encode(order.task, order.choice, values, state)
+        arrived = ArrivedValues(changes)
+        if type(self.method).sent is not Method.sent:
+            own = self.method.sent(own, arrived)
+        return Result(arrived, sizes, loss, before), after._replace(own=own)
+
+    @contextmanager
+    def _telling_apart(self, activity: str) -> Iterator[None]:
+        begun_s, busy_s = time.perf_counter(), time.process_time()
+        yield
+        spent_s = self.spent_s.setdefault(activity, [0.0, 0.0])
+        spent_s[0] += time.perf_counter() - begun_s
+        spent_s[1] += time.process_time() - busy_s
+
+    # ---- fates -----------------------------------------------------------------------------------
+
+    def settle(self, client: int, state: ClientState, name: Name, fate: Fate) -> ClientState:
+        """Return the state of a client who knows what became of its upload.
+
+        What was sent of one that is lost, or undone and to be restored, returns to the rests, or a
+        share of it; codecs forget the play, and the client's own state is as before it took part.
+        Where it has trained since, codecs and method say what becomes of what later uploads left.
+        """
+        place = [one.name for one in state.open].index(name)
+        gone, later = state.open[place], list(state.open[place + 1 :])
+        kind = self._residuals.kind
+        if fate == "merged" or (fate == "undone" and kind == "as-sent"):
+            return state._replace(open=(*state.open[:place], *later))
+        damped = fate == "undone" and kind == "damped"
+        share = self._residuals.factor if damped else 1.0
+        choice, who = Choice.of(gone.choice), self.tasks.who(client, name[1])
+        up = self.method.plan(self.tasks.setting, who, name[0]).up
+        rests, memories = dict(state.rests), dict(state.memories)
+        played = [Choice.of(one.choice).strategy == choice.strategy for one in later]
+        for field, memory in gone.memories.items():
+            rest = self.encoder.take_back(
+                choice, up[field], gone.values[field], rests.get(field), share
+            )
+            if rest is not None:
+                rests[field] = rest
+            after = memory
+            if any(played):
+                sent = ArrivedValues(gone.values)[field]
+                undo = partial(self.encoder.undo_earlier, choice, memory, sent)
+                after = undo(state.memory(field, choice.strategy))
+                for at, one in enumerate(later):
+                    if played[at]:
+                        of_one = {**one.memories, field: undo(one.memories[field])}
+                        later[at] = one._replace(memories=of_one)
+            memories[field] = {**memories[field], choice.strategy: after}
+        own = gone.own
+        if later:
+            own, left = state.own, later[0].own
+            later[0] = later[0]._replace(own=gone.own)
+            if type(self.method).without is not Method.without:
+                before = self._own(who, gone.own)
+
+                def without(state: State | None) -> State:
+                    assert state is not None
+                    assert left is not None
+                    return self.method.without(state, left, before)
+
+                later[1:] = [one._replace(own=without(one.own)) for one in later[1:]]
+                own = without(own)
+        return ClientState(own, rests, memories, (*state.open[:place], *later))
+
+
+class Here:
+    """Clients whose states lie in this process, and whose work any process can do."""
+
+    elsewhere = False
+
+    def __init__(
+        self, bench: Bench, pool: Pool, states: MutableMapping[int, ClientState] | None = None
+    ) -> None:
+        """states: where to keep them, if they are many."""
+        self._bench, self._pool = bench, pool
+        self.states: MutableMapping[int, ClientState] = {} if states is None else states
+
+    def work(self, orders: Sequence[Order]) -> list[Result]:
+        """See `Clients`."""
+        bench = self._bench
+        groups = self.groups(orders)
+        units: list[Unit] = [
+            ("work", (group, [self.state(order.task.client) for order in group]))
+            for group in groups
+        ]
+        answers = self._pool.run(units, [bench.flops(group) for group in groups])
+        done = {
+            order: pair
+            for group, answer in zip(groups, answers, strict=True)
+            for order, pair in zip(group, answer, strict=True)
+        }
+        losses = [r.loss for r, _ in done.values() if r.loss is not None]
+        losses += [torch.as_tensor(r.before) for r, _ in done.values() if r.before is not None]
+        told = iter(torch.stack(losses).tolist() if losses else [])  # waits once
+        for order, (result, _) in done.items():
+            if result.loss is not None:
+                _check_finite(order.task, next(told))
+        for order, (result, state) in done.items():
+            if result.before is not None:
+                done[order] = result._replace(before=next(told)), state
+            self.states[order.task.client] = state
+        return [done[order][0] for order in orders]
+
+    def settle(self, client: int, name: Name, fate: Fate) -> None:
+        """See `Clients`."""
+        self.states[client] = self._bench.settle(client, self.state(client), name, fate)
+
+    def measure(
+        self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
+    ) -> tuple[list[float | None], list[Any]]:
+        """See `Clients`. Those at one model are measured in one unit if there is one process."""
+        kit = self._bench.kit
+        alike: dict[int, list[int]] = {}
+        for at, (_, model) in enumerate(asked):
+            alike.setdefault(id(model) if model else -at, []).append(at)
+        in_units: list[list[int]] = []
+        for mine in alike.values():
+            in_units += split_evenly(mine, len(mine), 1 if self._pool.workers == 1 else len(mine))
+        units: list[Unit] = []
+        costs: list[float] = []
+        for mine in in_units:
+            order, model = asked[mine[0]]
+            task = order.task
+            model = model or self._bench.model_of(task.who, self.state(task.client).own)
+            whos = [(asked[at][0].task.client, asked[at][0].task.key) for at in mine]
+            units.append(("own_losses", (task.prototype, model, whos)))
+            costs.append(sum(kit.flops_of_loss(asked[at][0].task.who) for at in mine))
+        answers = self._pool.run([*units, *beside[0]], [*costs, *beside[1]])
+        losses = [loss for answer in answers[: len(units)] for loss in answer]
+        values = torch.stack(losses).tolist() if losses else []
+        loss_at = dict(zip([at for mine in in_units for at in mine], values, strict=True))
+        return [loss_at[at] for at in range(len(asked))], answers[len(units) :]
+
+    def test(self) -> dict[int, Tensor]:
+        """See `Clients`."""
+        bench = self._bench
+        own = {client: state.arrived for client, state in sorted(self.states.items())}
+        own = {client: state for client, state in own.items() if state is not None}
+        whos = [bench.tasks.who(client) for client in own]
+        units: list[Unit] = [
+            ("test", (who.prototype, bench.model_of(who, own[who.client]))) for who in whos
+        ]
+        samples = len(bench.data.test_labels)
+        costs = [float(bench.kit.flops[who.prototype] * samples) for who in whos]
+        return dict(zip(own, self._pool.run(units, costs), strict=True))
+
+    def state(self, client: int) -> ClientState:
+        """Return what a client keeps."""
+        return self.states.get(client, _NEW)
+
+    def values(self, order: Order) -> Mapping[str, Any] | None:
+        """See `Clients`."""
+        under_way = self.state(order.task.client).open
+        return next((one.values for one in under_way if one.name == order.name), None)
+
+    def plain(self, arrays: Arrays) -> dict[str, Plain]:
+        """See `Clients`."""
+        states = sorted(self.states.items())
+        return {
+            "clients": {
+                str(client): encode_tree(state, f"clients/{client}", arrays)
+                for client, state in states
+            }
+        }
+
+    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+        """See `Clients`."""
+        self.states.clear()
+        for client, plain in facts["clients"].items():
+            state = decode_state(plain, arrays, self._bench.data.device)
+            self.states[int(client)] = state
+
+    def groups(self, orders: Sequence[Order]) -> list[list[Order]]:
+        """Return who is trained with whom: clients of a prototype together as far as that is
+        faster, and attackers who collude."""
+        bench, setting = self._bench, self._bench.tasks.setting
+        alike: dict[str, list[Order]] = {}
+        bands: dict[object, list[Order]] = {}
+        for order in sorted(orders, key=lambda one: -setting.steps(one.task.who)):
+            task = order.task
+            attack = bench.kit.attack_on(task.client, task.round)
+            if attack is not None and attack.colludes:
+                bands.setdefault((task.round, task.prototype, attack), []).append(order)
+            else:
+                alike.setdefault(task.prototype, []).append(order)
+        groups = list(bands.values())
+        for name, mine in alike.items():
+            parts = self._pool.parts(bench.flops(mine), len(alike))
+            groups += split_evenly(mine, bench.together(name), parts)
+        return groups
+
+
+def _check_finite(task: Task, loss: float) -> None:
+    """Refuse training that has left the numbers: a codec would only say that it met a NaN. Raises:
+    `RunFailed`."""
+    if not math.isfinite(loss):
+        what = f"client {task.client}'s training loss is {loss} in round {task.round}"
+        raise make_divergence_error(what)
+
+
+def check_fields(
+    kind: str, task: Task, way: str, values: Values, planned: Mapping[str, Field]
+) -> None:
+    """Refuse values that are not what a plan says. Raises: `RunFailed`."""
+    where = f"method {kind}, client {task.client}, round {task.round}"
+    if values.keys() != planned.keys():
+        raise RunFailed(
+            f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, got "
+            f"{', '.join(values) or 'none'}"
+        )
+    for name, of_plan in planned.items():
+        value = values[name]
+        tensor = isinstance(value, Tensor)
+        got = value.numel() if tensor else type(value)
+        if not tensor or (got > of_plan.entries if of_plan.bounded else got != of_plan.entries):
+            most = "at most " if of_plan.bounded else ""
+            raise RunFailed(
+                f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, got "
+                f"{got}"
+            )

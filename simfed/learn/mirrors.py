@@ -1,0 +1,154 @@
+"""What a server keeps of real clients' codecs, to read what builds on earlier uploads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from simfed.compress.choice import Choice
+from simfed.compress.codec import Memory, Payload
+from simfed.fleet.contract import Task
+from simfed.ground.errors import InputError
+from simfed.ground.method import Field
+from simfed.ground.plain import Plain
+from simfed.learn.apart_checks import check_payload
+from simfed.learn.parcel import Parcel, Part, pack
+from simfed.learn.tree import decode_tree, encode_tree
+from simfed.learn.uploads import choose_wire_code
+
+
+@dataclass(eq=False)
+class _Moved:
+    """What an upload did to a mirror."""
+
+    key: tuple[int, str, str]
+    payload: Payload
+
+    @cached_property
+    def undone(self) -> Any:
+        """The mirror without it."""
+        return self.payload.codec.undo(self.payload)
+
+
+class Mirrors:
+    """What the server keeps of its clients' codecs, to read what builds on earlier uploads.
+
+    `ef21` sends changes of an estimate that both ends have; nothing else needs a mirror: where the
+    selection's own state is not sent as indices (`seeded`), its two numbers come along.
+
+    Another process that goes on as a client is handed that client's mirrors, so that both ends have
+    the same again, whatever the process before it had sent or saved. From then on uploads that
+    were asked of the one before move no mirror.
+    """
+
+    def __init__(self, index_code: str) -> None:
+        self._code = choose_wire_code(index_code)
+        self._of: dict[tuple[int, str, str], Memory] = {}
+        self._last: dict[tuple[str, str], _Moved] = {}
+        """(label, field) → what an upload under way did to its mirror, in the order in which they
+        came."""
+        self._asked: dict[str, int] = {}
+        """Label → client of the uploads that may move mirrors."""
+        self._alone = threading.Lock()
+        """Mirrors are handed over on the connections' thread."""
+
+    def ask(self, task: Task) -> None:
+        """A client is asked for an upload."""
+        with self._alone:
+            self._asked[task.label] = task.client
+
+    def read(
+        self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Plain
+    ) -> Payload:
+        """One compressed field of an upload. `state`: what its client said of its selection.
+        Raises: `InputError` for what no encoder wrote."""
+        if not isinstance(data, bytes):
+            raise InputError("a payload", where=name, got="an array")
+        key, codec = (task.client, name, choice.strategy), choice.codec
+        memory: Any = state
+        length, layout = field.entries, field.layout_of(task.who)
+        k = choice.entries(length)
+        with self._alone:
+            if is_mirrored(choice):
+                if task.label not in self._asked:
+                    raise InputError("an upload of the process that the client is now", where=name)
+                memory = Memory(state, self._of[key].arrays) if key in self._of else None
+            try:
+                payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
+                check_payload(name, payload, length)
+            except InputError:
+                raise
+            except Exception as error:  # whatever a codec makes of a stranger's bytes
+                allowed = f"a payload that {choice.strategy} has written"
+                raise InputError(allowed, where=name, got=type(error).__name__) from error
+            if isinstance(payload.state, Memory):
+                self._of[key] = payload.state
+                self._last[task.label, name] = _Moved(key, payload)
+        return payload
+
+    def settle(self, label: str, *, stands: bool) -> None:
+        """What became of an upload: it stands, or its client takes it back."""
+        with self._alone:
+            self._asked.pop(label, None)
+            for at in [at for at in self._last if at[0] == label]:
+                later = list(self._last.values())[list(self._last).index(at) + 1 :]
+                moved = self._last.pop(at)
+                if not stands:
+                    self._undo(moved, [one for one in later if one.key == moved.key])
+
+    def _undo(self, moved: _Moved, later: Sequence[_Moved]) -> None:
+        """Take out of a mirror what an upload did; `later` ones stay, as at the client."""
+        if not later:
+            self._of[moved.key] = moved.undone
+            return
+        undo = partial(
+            moved.payload.codec.undo_earlier, undone=moved.undone, sent=moved.payload.dense()
+        )
+        self._of[moved.key] = undo(self._of[moved.key])
+        for one in later:
+            one.undone = undo(one.undone)
+
+    def hand_over(self, client: int) -> Parcel:
+        """A client's mirrors, for another process in its place."""
+        with self._alone:
+            self._asked = {label: asked for label, asked in self._asked.items() if asked != client}
+            self._last = {at: last for at, last in self._last.items() if last.key[0] != client}
+            mine = sorted((key, mirror) for key, mirror in self._of.items() if key[0] == client)
+        arrays: dict[str, np.ndarray] = {}
+        return pack({"mirrors": _encode_mirrors(mine, arrays)}, arrays)
+
+    def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
+        """Every mirror with its (client, field, arm); vectors go to `arrays`."""
+        return _encode_mirrors(sorted(self._of.items(), key=lambda item: item[0]), arrays)
+
+    def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
+        """Inverse of `plain`."""
+        self._of = decode_mirrors(plain, arrays)
+
+
+def is_mirrored(choice: Choice) -> bool:
+    """Whether both ends keep the codec's memory."""
+    return choice.codec.name == "ef21"
+
+
+def _encode_mirrors(
+    mirrors: Sequence[tuple[tuple[int, str, str], Memory]], arrays: dict[str, np.ndarray]
+) -> list[Plain]:
+    return [
+        [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
+        for key, mirror in mirrors
+    ]
+
+
+def decode_mirrors(
+    plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]
+) -> dict[tuple[int, str, str], Memory]:
+    """(client, field, strategy) → what both ends keep; from `Mirrors.plain` or `hand_over`."""
+    cpu = torch.device("cpu")
+    return {(client, name, arm): decode_tree(one, arrays, cpu) for client, name, arm, one in plain}

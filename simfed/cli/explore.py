@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,17 +23,11 @@ def explore(
     """Ask what would have been with other links, speeds, deadlines.
 
     Sliders on a local page set them. Each answer is exact: the clock is played again,
-    over what the run learned. The page is served to this machine alone, until Ctrl-C.
+    over what the run learned. Of a run that is under way the page goes on as it does.
+    The page is served to this machine alone, until Ctrl-C.
     """
-    from simfed.explore.serve import serve
+    from simfed.explore.serve import announce, serve
     from simfed.explore.world import World
 
-    def say(address: str) -> None:
-        typer.echo(address)
-        if browser:
-            import webbrowser
-
-            if not webbrowser.open(address):
-                typer.echo("no browser found; open this address in one", err=True)
-
-    serve(World(what, allow_plugins=allow_plugins), port, say)
+    world = World(what, allow_plugins=allow_plugins)
+    serve(world, port, partial(announce, browser=browser))

@@ -39,6 +39,7 @@ from simfed.ground.units import counted, format_duration
 if TYPE_CHECKING:
     from simfed.experiment.progress import RunProgress
     from simfed.experiment.running import RunResult
+    from simfed.explore.watch import Watcher
     from simfed.scenario import Scenario
 
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
@@ -52,6 +53,7 @@ class RunOptions(NamedTuple):
     overwrite: bool
     figures: bool
     quiet: bool
+    watcher: Watcher | None = None
 
 
 class Player(Protocol):
@@ -82,9 +84,14 @@ def run(
     timings: Annotated[
         bool, typer.Option("--timings", help="Print where the host's time went.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Open its page, which goes on as the run does.")
+    ] = False,
 ) -> None:
     """Run a scenario and write its run directory."""
     from simfed.experiment import running as experiment
+
+    watcher = _make_watcher(allow_plugins, time_only=time_only) if watch else None
 
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
@@ -99,9 +106,24 @@ def run(
         device=device,
         time_only=time_only,
     )
-    result = make_run(loaded, RunOptions(out, resume, overwrite, figures, quiet), play)
-    if timings:
-        _print_timings(result)
+    try:
+        options = RunOptions(out, resume, overwrite, figures, quiet, watcher)
+        result = make_run(loaded, options, play)
+        if timings:
+            _print_timings(result)
+        if watcher is not None:
+            watcher.stay()
+    finally:
+        if watcher is not None:
+            watcher.close()
+
+
+def _make_watcher(allow_plugins: bool, *, time_only: bool) -> Watcher:
+    from simfed.explore.watch import Watcher
+
+    if time_only:
+        raise InputError("a run that learns", where="--watch", got="--time-only")
+    return Watcher(allow_plugins=allow_plugins)
 
 
 def make_run(
@@ -111,7 +133,7 @@ def make_run(
     word before the time in progress, `simulated` or `measured`."""
     from simfed.experiment.progress import RunProgress
 
-    out, resume, overwrite, figures, quiet = options
+    out, resume, overwrite, figures, quiet, watcher = options
     if resume and out is None:
         raise InputError(
             "--out DIR of the run to go on with", where="--resume", problem="no run is named"
@@ -123,7 +145,10 @@ def make_run(
         folder = stack.enter_context(folder_for(out, loaded.name, overwrite))
         stack.enter_context(sigterm_is_ctrl_c())
         title = f"{loaded.name}: {clients}, {length} → {folder}"
-        progress = RunProgress(loaded.rounds, quiet=quiet, title=title, seconds=seconds)
+        begins = None if watcher is None else partial(watcher.start, folder)
+        progress = RunProgress(
+            loaded.rounds, quiet=quiet, title=title, seconds=seconds, begins=begins
+        )
         result = play(folder, progress=progress, resume=resume, overwrite=overwrite)
         drawn = draw(result, folder) if figures else []
     if not quiet:

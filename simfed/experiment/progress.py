@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from simfed.ground.measure import ACCURACY
@@ -18,7 +19,7 @@ class RunProgress:
 
     Call it with each finished round. Writes to standard error, so that output can be piped; `title`
     comes first, once the run can begin. `seconds`: the word before the time, `simulated` or
-    `measured`.
+    `measured`. `begins` is called once the run's folder is there.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class RunProgress:
         quiet: bool = False,
         title: str | None = None,
         seconds: str = "simulated",
+        begins: Callable[[], None] | None = None,
     ) -> None:
         self._rounds = rounds
         self.measure = ACCURACY
@@ -38,6 +40,7 @@ class RunProgress:
         self._first: int | None = None
         self._quiet = quiet
         self._title = title
+        self._begins = begins
         self._live = sys.stderr.isatty() and not quiet
         self._value: float | None = None
         self._bar: object = None
@@ -46,6 +49,8 @@ class RunProgress:
         self._begun_at_wall_s = self._printed_at_wall_s = time.monotonic()
         if self._title is not None and not self._quiet:
             print(self._title, file=sys.stderr, flush=True)
+        if self._begins is not None:
+            self._begins()
         if self.again and not self._quiet:
             what = f"playing again up to round {self.again}, where what was learned is kept"
             print(what, file=sys.stderr, flush=True)

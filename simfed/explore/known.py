@@ -63,20 +63,28 @@ class Answers:
     def _read(self, folder: Path) -> Iterator[JournalLine]:
         whole, growing = folder / COMPRESSED, folder / NAME
         done = self._done.get(folder, 0)
+        if done < 0 and not self._needed[folder]:
+            return
+        size_bytes = _measure(growing)
+        if 0 < size_bytes == done:
+            return
         if whole.exists():
             if done >= 0:
                 yield from read_lines(whole)
                 self._done[folder] = -1
             return
+        if not size_bytes:
+            if done or not (folder / "manifest.json").exists():
+                raise InputError("the journal of this run", where=str(growing), got="none")
+            return  # it has not learned anything yet
+        if done > size_bytes:  # it went on from a checkpoint, and says the same again
+            done = 0
         try:
             with growing.open("rb") as file:
-                # one that went on from a checkpoint is shorter, and says the same again
-                file.seek(done if done <= growing.stat().st_size else 0)
+                file.seek(done)
                 text = file.read()
-        except FileNotFoundError:
-            if (folder / "manifest.json").exists() and not done:
-                return  # it has not learned anything yet
-            raise InputError("the journal of this run", where=str(growing), got="none") from None
+        except FileNotFoundError:  # it has just finished: next time the whole one is there
+            return
         *lines, rest = text.split(b"\n")
         for line in lines:
             try:
@@ -84,6 +92,13 @@ class Answers:
             except (ValueError, TypeError, RecursionError) as error:
                 raise InputError(where=str(growing), problem=f"damaged: {error}") from None
         self._done[folder] = done + len(text) - len(rest)
+
+
+def _measure(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def list_runs_beside(folder: Path) -> Iterator[Path]:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import secrets
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -146,6 +147,16 @@ def build_app(world: World, token: str) -> Starlette:
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     mounted = [Mount(f"/{token}", routes=pages.list_routes())]
     return Starlette(routes=mounted, middleware=[guard], lifespan=pages.until_end)
+
+
+def announce(address: str, *, browser: bool = True) -> None:
+    """Print the page's address, and open it in the browser."""
+    print(address, flush=True)
+    if browser:
+        import webbrowser
+
+        if not webbrowser.open(address):
+            print("no browser found; open this address in one", file=sys.stderr, flush=True)
 
 
 def serve(world: World, port: int, say: Callable[[str], None]) -> None:

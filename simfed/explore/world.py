@@ -42,9 +42,11 @@ from simfed.sim.workload import Recorded
 Answer = dict[str, Any]
 _FIRST_S, _EVERY_S = 0.12, 0.25
 """When the first part of an answer is sent, and how often further ones."""
-_FOLLOW_S, _PAUSES, _POLL_S, _LOOK_S = 0.1, 30, 0.03, 0.5
-"""Of a run under way: the least pause between two parts, also as a multiple of what one
-costs; how often its journal, and its manifest, are looked at."""
+_FOLLOW_S, _POLL_S, _LOOK_S = 0.1, 0.03, 0.5
+"""Of a run under way: the least pause between two parts; how often its journal, and its
+manifest, are looked at."""
+_PAUSES = 40
+"""Times the processor time of a Gantt that pass until the next one, while a run goes on."""
 MOST_GANTT_BARS = 20_000
 _DECIDES = re.compile(
     r"name|(checkpoint|network)\..*|aggregation\.(mode|deadline)"
@@ -77,7 +79,8 @@ class World:
         self.is_run = mode is not None
         self.policy = ", ".join(sorted({policy.kind for policy in _list_policies(self.scenario)}))
         self._answers: dict[str, Answers] = {}
-        self._decided: list[tuple[Decision, ...]] = []
+        self.decided: list[tuple[Decision, ...]] = []
+        """What the recorded run decided in each round, while it has no tables yet."""
         self.look()
         self.check(self.scenario)
 
@@ -197,14 +200,10 @@ class World:
                 self._answers[name].add(self.path, is_needed=True)
         return self._answers[name]
 
-    def note_decided(self, glance: Glance) -> None:
-        """Keep what the recorded run decided, while it has no tables yet."""
-        self._decided = list(glance.decisions)
-
     def list_decided(self, number: int) -> dict[tuple[int, int], tuple[str, int, str]]:
         """Return what the recorded run decided in a round: (round, client) → arm, K, outcome."""
         if self.run is None:
-            rows = self._decided[number - 1] if number <= len(self._decided) else ()
+            rows = self.decided[number - 1] if number <= len(self.decided) else ()
             return {row[:2]: row[2:] for row in rows}
         table = self.run.participations
         return {
@@ -270,12 +269,20 @@ class Play:
                 make_policy = partial(parts.replay, Recorded(world.run))
         workload = self._foreseen or make_time_only_workload(parts)
         self._simulation = build_simulation(parts, workload, self.glance, make_policy)
-        self._due_s, self._told, self._drawn = self._began + _FIRST_S, 0, False
+        self._due_s, self._gantt_due_s = self._began + _FIRST_S, 0.0
+        self._told, self._drawn = 0, False
 
     def play(self) -> None:
         """Play it to its end. Raises: `Interrupted` where `stop` says so."""
         with contextlib.suppress(UnknownLearning):  # the rounds up to there are the answer
             self._simulation.run(progress=self._progress, stop_requested=self._stop)
+        if self._follows:
+            self._tell(done=False)
+            while find_status(self._world.path).status == "running":  # it writes its tables
+                if self._stop():
+                    raise Interrupted("nobody follows the run")
+                time.sleep(_POLL_S)
+            self._world.look()
         self._tell(done=True)
 
     def _progress(self, _round: int, _at_s: float, _measure: float | None) -> None:
@@ -301,25 +308,28 @@ class Play:
         return True
 
     def _tell(self, *, done: bool) -> None:
-        began_s, glance = time.perf_counter(), self.glance
+        glance = self.glance
         unknown = None if self._foreseen is None else self._foreseen.unknown
         self._told = len(glance.ends_s)
+        part = {"unknown": unknown, "why": None, **glance.describe()}
         if self._is_base:
-            self._world.note_decided(glance)
-        part = {"unknown": unknown, **glance.describe()}
-        if unknown is not None:
+            self._world.decided = glance.decisions[: None if unknown is None else unknown - 1]
+        elif unknown is not None:
             part["why"] = explain_difference(self._world, unknown, glance)
-        last = 0 if self._shown is None else self._shown[1]
-        draws = self._follows or (not self._drawn and (done or len(glance.ends_s) >= last))
-        if draws and not self._follows:
-            self._send(part)  # sums are there before the Gantt is
+        if self._follows:
+            draws = done or time.perf_counter() >= self._gantt_due_s
+        else:
+            last = 0 if self._shown is None else self._shown[1]
+            draws = not self._drawn and (done or self._told >= last)
         if draws:
-            self._drawn = True
+            self._send(part)  # sums are there before the Gantt is
+            self._drawn, began_s = True, time.thread_time()
             part["gantt"] = _build_gantt(self.parts, glance, unknown)
+            pause_s = _PAUSES * (time.thread_time() - began_s)
+            self._gantt_due_s = time.perf_counter() + pause_s
         self._send({**part, "done": done})
-        now_s = time.perf_counter()
-        pause_s = max(_FOLLOW_S, _PAUSES * (now_s - began_s)) if self._follows else _EVERY_S
-        self._due_s = now_s + pause_s
+        pause_s = _FOLLOW_S if self._follows else _EVERY_S
+        self._due_s = time.perf_counter() + pause_s
 
     def _send(self, part: Answer) -> None:
         wall_ms = 1e3 * (time.perf_counter() - self._began)

@@ -32,11 +32,12 @@ def opened(browser, tmp_path):
     the browser complained of nothing and asked nobody else."""
     seen, pages, servers = [], [], []
 
-    def start(scenario=None, *, runs=True, fragment="", scheme="light", width=1280):
+    def start(scenario=None, *, runs=True, at=None, fragment="", scheme="light", width=1280):
         if not servers:
-            path = tmp_path / "scenario.yaml"
-            path.write_text(yaml.safe_dump(scenario or WORLD))
-            if runs:
+            path = at or tmp_path / "scenario.yaml"
+            if at is None:
+                path.write_text(yaml.safe_dump(scenario or WORLD))
+            if runs and at is None:
                 simfed.run(path, tmp_path / "run", progress=False, workers=1)
                 path = tmp_path / "run"
             command = [sys.executable, "-m", "simfed", "explore", str(path), "--no-browser"]
@@ -213,6 +214,32 @@ def test_names_are_text(opened):
     assert EVIL in page.locator("h1").inner_text()
     assert EVIL in page.locator("legend").first.inner_text()
     assert page.locator("img[src=x], h1 script, legend script").count() == 0
+
+
+def test_a_page_goes_on_as_the_run_does(opened, tmp_path):
+    slow = {**WORLD, "rounds": 300}
+    (tmp_path / "scenario.yaml").write_text(yaml.safe_dump(slow))
+    command = [sys.executable, "-m", "simfed", "run", str(tmp_path / "scenario.yaml")]
+    run = subprocess.Popen([*command, "--out", str(tmp_path / "run"), "--quiet"])
+    while not (tmp_path / "run/scenario.yaml").exists():
+        time.sleep(0.05)
+    page = opened(at=tmp_path / "run")
+    said = "document.querySelector('#status').textContent"
+    until(page, f"{said}.includes('The run is at round')")
+    assert page.locator(".chart.timeline:visible").count() == 1
+    before = page.evaluate("window.answers.length")
+    until(page, f"window.answers.length > {before + 3}")
+    told = fill(page, "2 × a: uplink in Mbps", "1")
+    assert told["unknown"] > 1
+    assert "The run has learned up to round" in page.locator("#why").inner_text()
+    page.get_by_role("button", name="As recorded").click()
+    assert run.wait(200) == 0
+    until(page, "window.answers.at(-1).done && document.querySelector('#following').hidden")
+    told = page.evaluate("window.answers.at(-1)")
+    rounds = simfed.load_run(tmp_path / "run").rounds
+    assert told["end_s"] == rounds["finished_at_s"].iloc[-1]
+    assert told["unknown"] is None
+    assert page.locator(".chart.timeline:visible").count() == 2
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])

@@ -24,6 +24,15 @@ def test_it_answers_in_order_what_it_was_told(tmp_path):
     assert journal.known("c", "merge 2") is None
 
 
+def test_whoever_watches_a_run_reads_its_merges_at_once(tmp_path):
+    journal = written(tmp_path)
+    assert (tmp_path / NAME).read_text().count("\n") == 2
+    journal.note("c", "up 4/1", [1.0, None])
+    assert (tmp_path / NAME).read_text().count("\n") == 2
+    journal.note("d", "merge 2", MERGED)
+    assert (tmp_path / NAME).read_text().count("\n") == 4
+
+
 def test_other_decisions_are_noticed_at_the_next_answer(tmp_path):
     end = written(tmp_path).flush().bytes
     for key, label, said in (

@@ -3,6 +3,8 @@
 
 const STEPS = 200, POINTS = 7, tab = crypto.randomUUID(), plotted = [];
 const setting = new Map(), studied = new Map(); // key path → value as `--set` has it; → what a study over it varies
+let heard;
+const first = new Promise((resolve) => { heard = resolve; }); // a part of an answer
 let about, base = null, answer = null, seq = 0, waiting = 0, again = false;
 const short = (x) => String(Number(x.toPrecision(4))), ratio = (a, b) => (b ? `${short(a / b)} × recorded` : "");
 const post = (path, body) => fetch(path, { method: "POST", body: JSON.stringify(body) });
@@ -106,6 +108,7 @@ function take(part, mine) {
   if ((part.done || about.open) && !setting.size && anew()) base = answer;
   (window.answers ??= []).push({ seq: mine, done: part.done, end_s: part.ends_s.at(-1), unknown: part.unknown }); // for tests
   drawAnswer();
+  heard();
   if (part.done) takeAway();
 }
 
@@ -131,7 +134,7 @@ function savePicture(format) {
 }
 
 function drawAnswer() {
-  const played = answer.ends_s.length, end = answer.ends_s.at(-1) ?? 0, was = base?.ends_s[played - 1];
+  const played = answer.ends_s.length, end = answer.ends_s.at(-1) ?? 0, was = base === answer ? 0 : base?.ends_s[played - 1];
   const [first, ...others] = answer.held_up, facts = [
     [played === about.rounds ? "simulated time" : `${played} of ${about.rounds} rounds`, duration(end), ratio(end, was)],
     ["waited for most", first ? `client ${first[0]}` : "nobody", first ? `${many(first[1], "round")}; ${others.map(([client, n]) => `client ${client}: ${n}`).join(", ")}` : ""],
@@ -142,7 +145,7 @@ function drawAnswer() {
   document.querySelector(".facts").replaceChildren(...facts.map(([what, value, more]) => element("div", {}, element("dt", { textContent: what }), element("dd", {}, element("strong", { textContent: value }), element("span", { textContent: more })))));
   const isLast = answer.done && answer.seq === seq, live = follows() && !answer.done;
   const said = isLast ? `Played in ${Math.round(answer.wall_ms)} ms.` : `${live ? "The run is at round " : ""}${played} of ${about.rounds}${live ? "." : " rounds…"}`;
-  byId("status").textContent = `${duration(end)}${was && base !== answer ? `, ${ratio(end, was)}` : ""}. ${said}`;
+  byId("status").textContent = `${duration(end)}${was ? `, ${ratio(end, was)}` : ""}. ${said}`;
   byId("unknown").hidden = answer.unknown === null;
   byId("real").hidden = about.open;
   if (answer.unknown !== null) {
@@ -153,12 +156,12 @@ function drawAnswer() {
   if (answer.done && follows()) { about.open = false; byId("following").hidden = true; } // the run is at its end
   if (plotted.length) charts.get(plotted[0])();
   drawPhases();
+  const drawn = [...document.querySelectorAll(".chart.timeline")];
+  drawn[1].hidden = drawn[1].previousElementSibling.hidden = live;
   if (!answer.gantt) return;
   shownRuns.splice(0, 2, { ...answer.gantt, label: "as asked" }, { ...(base?.gantt ?? answer.gantt), label: baseName() });
-  const drawn = [...document.querySelectorAll(".chart.timeline")];
   if (!charts.has(drawn[0])) gantt({ runs: shownRuns, first: asked().shown, asks: askBoth });
   if (live) [at("from").value, at("to").value] = [answer.gantt.rounds.number[0], answer.gantt.rounds.number.at(-1)];
-  drawn[1].hidden = drawn[1].previousElementSibling.hidden = live;
   for (const chart of drawn) {
     chart.zoom = null;
     if (chart.dataset.drawn && !chart.hidden) charts.get(chart)();
@@ -219,7 +222,7 @@ async function explore() {
   const kept = location.hash, chart = document.querySelector("[data-panel=curve]");
   plotted.push(chart);
   charts.set(chart, drawCurve);
-  await ask(); // the recorded setting first
+  await (about.open ? Promise.race([ask(), first]) : ask()); // the recorded setting first
   history.replaceState(null, "", kept || "#");
   makeKnobs();
   byId("following").hidden = !about.open;

@@ -1,0 +1,104 @@
+"""A run under way: its page goes on as it does, and ends with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+from worlds import TINY
+
+import simfed
+from simfed.cli.app import app
+from simfed.explore.world import World, play
+from simfed.ground.errors import Interrupted
+
+WORLD = {**TINY, "rounds": 6, "evaluation": {"every": 1}}
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """The folder of a run that was stopped in its fourth round."""
+
+    def stop(round: int, _at_s: float, _value: float | None) -> None:
+        if round == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        simfed.run(WORLD, tmp_path / "run", progress=stop, workers=1)
+    return tmp_path / "run"
+
+
+def answer(world: World, **question) -> dict:
+    parts = []
+    play(world, {"shown": (1, 2), **question}, parts.append)
+    return parts[-1]
+
+
+def test_a_run_that_was_stopped_is_known_as_far_as_it_came(stopped):
+    world = World(stopped)
+    whole = simfed.run(WORLD, progress=False, workers=1)
+    for follow in (False, True):
+        told = answer(world, follow=follow)
+        assert (told["unknown"], told["done"]) == (5, True)
+        assert told["ends_s"] == whole.rounds["finished_at_s"].tolist()
+        assert [point[0] for point in told["curve"]["a"]] == [1, 2, 3, 4]
+        assert told["why"] is None
+    told = answer(world, setting={"participation.clients_per_round": 1})
+    assert (told["unknown"], told["why"]) == (1, "client 0 takes no part")
+    assert world.describe()["open"]
+    simfed.run(WORLD, stopped, progress=False, workers=1, resume=True)
+    assert answer(world)["unknown"] is None
+    assert not world.describe()["open"]
+
+
+def test_only_the_newest_rounds_are_kept_for_the_gantt(stopped):
+    parts = []
+    glance = play(World(stopped), {"setting": {}}, parts.append)
+    assert parts[-1]["gantt"]["rounds"]["number"] == [4, 5, 6]
+    assert sorted(set(glance.table("spans")["round"].to_pylist())) == [4, 5, 6]
+
+
+def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
+    path, out = tmp_path / "scenario.yaml", tmp_path / "run"
+    path.write_text(yaml.safe_dump({**WORLD, "rounds": 60}))
+    command = [sys.executable, "-m", "simfed", "run", str(path), "--out", str(out)]
+    more = {"text": True, "env": {**os.environ, "BROWSER": "true"}}
+    with subprocess.Popen(
+        [*command, "--watch", "--no-figures"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **more,
+    ) as run:
+        address = run.stdout.readline().strip()
+        body = json.dumps({"tab": "a", "seq": 1, "setting": {}, "follow": True}).encode()
+        with urllib.request.urlopen(urllib.request.Request(f"{address}ask", body)) as told:
+            parts = [json.loads(line) for line in told]
+        with urllib.request.urlopen(f"{address}about") as about:
+            assert json.loads(about.read())["open"] is False
+        for line in run.stderr:
+            if line == "the page stays until Ctrl-C\n":
+                break
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    lengths = [len(part["ends_s"]) for part in parts]
+    assert lengths == sorted(lengths)
+    rounds = simfed.load_run(out).rounds
+    assert parts[-1]["ends_s"] == rounds["finished_at_s"].tolist()
+    assert parts[-1]["unknown"] is None
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address, timeout=5)
+
+
+def test_watch_needs_something_to_follow():
+    asked = ["run", "x.yaml", "--watch", "--time-only"]
+    said = CliRunner().invoke(app, asked).exception
+    assert str(said) == "--watch: got '--time-only', expected a run that learns"

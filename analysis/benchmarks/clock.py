@@ -35,7 +35,6 @@ from drawn_fleet import drawn_fleet
 
 import simfed
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.fleet.tasks import Tasks
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
@@ -43,6 +42,7 @@ from simfed.policy import Choice, Uniform
 from simfed.record import Recorder
 from simfed.scenario import Scenario
 from simfed.sim import Clock, Simulation, TimeOnlyWorkload
+from simfed.tasks.tasks import Tasks
 
 PROFILE = "rtx3090-ryzen4800h"
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"

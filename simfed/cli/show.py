@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from simfed.fleet.columns import FleetColumn
+    from simfed.fleet.world import World
     from simfed.net.spec import CellSpec, LinkSpec
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
@@ -50,22 +51,24 @@ def fleet(
     """Print and draw what clients have: speeds, links, K, presence."""
     import numpy as np
 
-    from simfed.experiment.checks import Checks, check_world
+    from simfed.experiment.assembly import Parts
+    from simfed.experiment.checks import Checks, check_world, warn_of_world
     from simfed.report.fleet import draw_fleet_figure
     from simfed.report.pictures import parse_width, save_picture
+    from simfed.scenario import Scenario
     from simfed.scenario.fleet_file import load_fleet
     from simfed.scenario.load import is_fleet, read_yaml
 
     of_app = is_fleet(read_yaml(scenario))
     if of_app:
         pairs = read_overrides(set_, seed=seed)
-        loaded = load_fleet(scenario, pairs).world()
+        loaded: World = load_fleet(scenario, pairs)
     else:
         loaded = load(scenario, set_, allow_plugins, seed=seed)
     parts = check_world(loaded, scenario)
     width_in = parse_width(width)
     # what an app sends has no K, nor has an update of which all travels
-    by_k = not of_app and any(
+    by_k = isinstance(loaded, Scenario) and any(
         choice.level is None and choice.codec.takes_k for choice in loaded.compression.choices
     )
     columns = [column for column in parts.columns() if by_k or column.field != "k"]
@@ -76,8 +79,9 @@ def fleet(
         + _describe_cell(group.link, loaded.network.cells)
         for i, group in enumerate(loaded.clients)
     ]
-    checks = Checks(parts)
-    times = {} if of_app else checks.list_times()  # what an app computes is not known beforehand
+    times, warnings = {}, warn_of_world(parts)  # what an app computes is not known beforehand
+    if isinstance(parts, Parts):
+        times, warnings = Checks(parts).list_times(), Checks(parts).warnings()
     for i, name in enumerate(names):
         typer.echo(name)
         _print_columns([column for column in columns if column.group == i])
@@ -96,7 +100,7 @@ def fleet(
         save_picture(draw_fleet_figure(columns, names, there, hours, width_in=width_in), path)
     )
     details = f"simfed validate --details {scenario}"
-    for warning in shorten_warnings(checks.warnings(), details):
+    for warning in shorten_warnings(warnings, details):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
 
 

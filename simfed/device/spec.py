@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -17,7 +18,7 @@ from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
-from simfed.schema.distribution import DrawnNumber
+from simfed.schema.distribution import Distribution, DrawnNumber
 from simfed.schema.fields import (
     BelowOne,
     Duration,
@@ -267,3 +268,14 @@ class DeviceSpec(Section):
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         plain: dict[str, Any] = dump(self)
         return {key: inner for key, inner in plain.items() if key not in Assumed.model_fields}
+
+
+def _refuse_drawn_speed(device: DeviceSpec) -> DeviceSpec:
+    if isinstance(device.speed, Distribution):
+        allowed = "a number: speeds are drawn for clients alone"
+        raise InputError(allowed, where="speed", problem="a distribution")
+    return device
+
+
+FixedDevice = Annotated[DeviceSpec, AfterValidator(_refuse_drawn_speed)]
+"""The device of a server."""

@@ -30,13 +30,8 @@ from simfed.device import (
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
 from simfed.fleet.edges import EdgeServer
-from simfed.fleet.faults import Exponential, Faults, Messages, Rhythm
-from simfed.fleet.privacy import (
-    Account,
-    make_account,
-)
-from simfed.fleet.tasks import Tasks, make_policy_maker
-from simfed.ground.distributions import Discrete, Law
+from simfed.fleet.faults import Faults
+from simfed.fleet.world import World
 from simfed.ground.errors import InputError, within
 from simfed.ground.measure import MEASURES, Measure
 from simfed.ground.seeding import Streams
@@ -46,7 +41,11 @@ from simfed.record.read import Run, open_run
 from simfed.record.schema import OwnColumns, measure_columns
 from simfed.scenario import Scenario
 from simfed.scenario.load import validate_scenario
-from simfed.schema.distribution import STAY, Distribution
+from simfed.tasks.privacy import (
+    Account,
+    make_account,
+)
+from simfed.tasks.tasks import Tasks, make_policy_maker
 
 if TYPE_CHECKING:
     from simfed.device.spec import DeviceSpec
@@ -55,34 +54,27 @@ if TYPE_CHECKING:
     from simfed.net import Model, Topology
     from simfed.policy import Policy
     from simfed.record.read import Run
-    from simfed.scenario.faults import MessagesSpec, Strike
     from simfed.scenario.model import ClientGroup
     from simfed.sim import Recorded
 
 
-class Parts:
-    """Everything of a scenario that is built without torch, made when it is first asked for.
+class WorldParts:
+    """Everything of a world that is built from its sections, made when it is first asked for.
 
-    `source` is the scenario's file: profiles are looked for beside it, in a folder `calibration`
+    `source` is the file: profiles are looked for beside it, in a folder `calibration`
     there or above, and among simfed's own.
     """
 
-    def __init__(self, scenario: Scenario, source: str | Path | None = None) -> None:
-        self.scenario = scenario
-        self.streams = Streams(scenario.seed)
+    def __init__(self, world: World, source: str | Path | None = None) -> None:
+        self.world = world
+        self.streams = Streams(world.seed)
         self._source = Path(source) if source is not None else None
-        self.fleet = Fleet(scenario, self.streams)
+        self.fleet = Fleet(world, self.streams)
 
     @property
     def name(self) -> str:
         """What errors call this scenario: its file, or its name."""
-        return str(self._source) if self._source is not None else self.scenario.name
-
-    @cached_property
-    def facts(self) -> dict[str, ModelFacts]:
-        """Prototype → sizes of its model."""
-        dataset = self.scenario.dataset
-        return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
+        return str(self._source) if self._source is not None else self.world.name
 
     @cached_property
     def profile_files(self) -> dict[str, Path]:
@@ -93,15 +85,7 @@ class Parts:
     @cached_property
     def profiles(self) -> dict[str, Profile]:
         """Profile name → profile, told the sizes of the models in use."""
-        profiles: dict[str, Profile] = {}
-        for name, file in self.profile_files.items():
-            profile = profiles[name] = load_profile(file)
-            for prototype, of_model in self.facts.items():
-                model = self.scenario.prototypes[prototype].model
-                profile.models[model] = ModelWork.of(of_model)
-            for work, flops in self.tasks.auxiliary().items():
-                profile.models[work] = ModelWork(0, flops, flops)
-        return profiles
+        return {name: load_profile(file) for name, file in self.profile_files.items()}
 
     @property
     def shipped_profiles(self) -> list[str]:
@@ -111,7 +95,106 @@ class Parts:
     @cached_property
     def processors(self) -> list[Processor]:
         """Group index → the processor model of its clients' devices."""
-        return [self.build_processor(group.device) for group in self.scenario.clients]
+        return [self.build_processor(group.device) for group in self.world.clients]
+
+    def columns(self) -> list[FleetColumn]:
+        """The quantities of all clients, fixed or drawn, group by group."""
+        return self.fleet.columns({})
+
+    def device(self, client: int) -> Device:
+        """A new device of this client, with its own speed and its own noise."""
+        processor = self.processors[int(self.fleet.group[client])]
+        return processor.client(self.streams, client, self.fleet.speed(client))
+
+    def server_device(self) -> Device | None:
+        """The server's device; it is nobody's client, so its draws are keyed by -1."""
+        spec = self.world.server.device
+        return None if spec is None else self.build_processor(spec).client(self.streams, -1)
+
+    def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
+        """Of the server, with where the file says it."""
+        yield "server.device", self.world.server.device
+
+    def devices(self) -> Iterator[tuple[str, DeviceSpec]]:
+        """Of clients and servers, with where the scenario says them."""
+        for i, group in enumerate(self.world.clients):
+            yield f"clients[{i}].device", group.device
+        for where, spec in self.server_devices():
+            if spec is not None:
+                yield where, spec
+
+    @cached_property
+    def topology(self) -> Topology:
+        """Links and paths of all clients."""
+        from simfed import net
+
+        topology = net.build(
+            self.world.network,
+            self.fleet.links(),
+            self.streams,
+            link_of_client=self.fleet.group,
+        )
+        spec = self.world.faults
+        if self.faults is not None and spec is not None and spec.stalls is not None:
+            which = spec.stalls.links
+            net.stall(
+                topology,
+                self.faults.stalls_of,
+                access=which in ("clients", "all"),
+                lines=which in ("network", "all"),
+            )
+        return topology
+
+    @cached_property
+    def faults(self) -> Faults | None:
+        """The faults of the simulated world; None: nothing goes wrong."""
+        spec = self.world.faults
+        return None if spec is None else spec.build(self.streams)
+
+    @cached_property
+    def network_model(self) -> Model:
+        """The model of a transfer: fluid or TCP."""
+        from simfed import net
+
+        return net.build_model(self.world.network)
+
+    def find_profile(self, name: str) -> Path:
+        return find_profile(name, profile_folders(self._source.parent if self._source else Path()))
+
+    def build_processor(self, spec: DeviceSpec) -> Processor:
+        return build_processor(spec, self._profile_of(spec), self.streams)
+
+    def _profile_of(self, spec: DeviceSpec) -> Profile:
+        """The device's profile; an empty one where the scenario states the times."""
+        if spec.profile is None:
+            return Profile("times said in the scenario", "table", {})
+        return self.profiles[spec.profile]
+
+
+class Parts(WorldParts):
+    """Everything of a scenario that is built without torch."""
+
+    def __init__(self, scenario: Scenario, source: str | Path | None = None) -> None:
+        super().__init__(scenario, source)
+        self.scenario = scenario
+
+    @cached_property
+    def facts(self) -> dict[str, ModelFacts]:
+        """Prototype → sizes of its model."""
+        dataset = self.scenario.dataset
+        return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
+
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        """Profile name → profile, told the sizes of the models in use."""
+        profiles = super().profiles
+        for profile in profiles.values():
+            for prototype, of_model in self.facts.items():
+                model = self.scenario.prototypes[prototype].model
+                profile.models[model] = ModelWork.of(of_model)
+            for work, flops in self.tasks.auxiliary().items():
+                profile.models[work] = ModelWork(0, flops, flops)
+        return profiles
 
     @cached_property
     def recorded(self) -> dict[str, Recorded]:
@@ -128,10 +211,6 @@ class Parts:
     def columns(self) -> list[FleetColumn]:
         """The quantities of all clients, fixed or drawn, group by group."""
         return self.fleet.columns({name: model.parameters for name, model in self.facts.items()})
-
-    def group(self, client: int) -> ClientGroup:
-        """The group a client belongs to."""
-        return self.scenario.clients[int(self.fleet.group[client])]
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -193,16 +272,6 @@ class Parts:
 
         return count_owned(self.scenario, self.streams)
 
-    def device(self, client: int) -> Device:
-        """A new device of this client, with its own speed and its own noise."""
-        processor = self.processors[int(self.fleet.group[client])]
-        return processor.client(self.streams, client, self.fleet.speed(client))
-
-    def server_device(self) -> Device | None:
-        """The server's device; it is nobody's client, so its draws are keyed by -1."""
-        spec = self.scenario.server.device
-        return None if spec is None else self.build_processor(spec).client(self.streams, -1)
-
     def policy(self, client: int) -> Policy:
         """A new policy for one client."""
         return self._policy_makers[int(self.fleet.group[client])](client)
@@ -232,18 +301,14 @@ class Parts:
 
     def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
         """Of the server and of edge servers, with where the scenario says them."""
-        yield "server.device", self.scenario.server.device
+        yield from super().server_devices()
         edges = self.scenario.aggregation.edge_servers
         if edges is not None:
             yield "aggregation.edge_servers.device", edges.device
 
-    def devices(self) -> Iterator[tuple[str, DeviceSpec]]:
-        """Of clients and servers, with where the scenario says them."""
-        for i, group in enumerate(self.scenario.clients):
-            yield f"clients[{i}].device", group.device
-        for where, spec in self.server_devices():
-            if spec is not None:
-                yield where, spec
+    def group(self, client: int) -> ClientGroup:
+        """The group a client belongs to."""
+        return self.scenario.clients[int(self.fleet.group[client])]
 
     @property
     def edge_servers(self) -> list[EdgeServer]:
@@ -253,7 +318,8 @@ class Parts:
             return []
         nodes, node_of_client = self.topology.end_at(self._tier(spec.at))
         processor = None if spec.device is None else self.build_processor(spec.device)
-        rhythm, streams = _make_rhythm(spec.restarts), self.streams
+        rhythm = None if spec.restarts is None else spec.restarts.build()
+        streams = self.streams
         first = self.scenario.client_count
         return [
             EdgeServer(
@@ -272,61 +338,6 @@ class Parts:
         tier = Tier(name, count)
         return [tier.node(k) for k in range(count)]
 
-    @cached_property
-    def topology(self) -> Topology:
-        """Links and paths of all clients."""
-        from simfed import net
-
-        topology = net.build(
-            self.scenario.network,
-            self.fleet.links(),
-            self.streams,
-            link_of_client=self.fleet.group,
-        )
-        spec = self.scenario.faults
-        if self.faults is not None and spec is not None and spec.stalls is not None:
-            which = spec.stalls.links
-            net.stall(
-                topology,
-                self.faults.stalls_of,
-                access=which in ("clients", "all"),
-                lines=which in ("network", "all"),
-            )
-        return topology
-
-    @cached_property
-    def faults(self) -> Faults | None:
-        """The faults of the simulated world; None: nothing goes wrong."""
-        spec = self.scenario.faults
-        if spec is None:
-            return None
-        return Faults(
-            self.streams,
-            stalls=_make_rhythm(spec.stalls),
-            freezes=_make_rhythm(spec.freezes),
-            messages=_make_messages(spec.messages),
-            restarts=_make_rhythm(spec.restarts),
-        )
-
-    @cached_property
-    def network_model(self) -> Model:
-        """The model of a transfer: fluid or TCP."""
-        from simfed import net
-
-        return net.build_model(self.scenario.network)
-
-    def find_profile(self, name: str) -> Path:
-        return find_profile(name, profile_folders(self._source.parent if self._source else Path()))
-
-    def build_processor(self, spec: DeviceSpec) -> Processor:
-        return build_processor(spec, self._profile_of(spec), self.streams)
-
-    def _profile_of(self, spec: DeviceSpec) -> Profile:
-        """The device's profile; an empty one where the scenario states the times."""
-        if spec.profile is None:
-            return Profile("times said in the scenario", "table", {})
-        return self.profiles[spec.profile]
-
     @staticmethod
     def _read_recorded(run: str, where: str) -> Recorded:
         from simfed.sim import Recorded  # brings simpy
@@ -335,28 +346,9 @@ class Parts:
             return Recorded(open_run(run))
 
 
-def _make_messages(spec: MessagesSpec | None) -> Messages | None:
-    if spec is None:
-        return None
-    return Messages(spec.lost, spec.doubled, spec.timeout or 0.0, spec.tries or 1)
-
-
-def _make_rhythm(strike: Strike | None) -> Rhythm | None:
-    """The laws of times between strikes and of their lengths."""
-    if strike is None:
-        return None
-    return Rhythm(
-        _make_law(strike.between, Exponential),
-        _make_law(strike.lasts, lambda length_s: Discrete((length_s,))),
-    )
-
-
-def _make_law(spec: float | Distribution, of_number: Callable[[float], Law]) -> Law:
-    if not isinstance(spec, Distribution):
-        return of_number(float(spec))
-    law = spec.law(STAY)
-    assert law is not None  # a column is refused where it is written
-    return law
+def make_parts(world: World, source: str | Path | None) -> WorldParts:
+    """Return the parts of a world, of a scenario all of them."""
+    return Parts(world, source) if isinstance(world, Scenario) else WorldParts(world, source)
 
 
 def check_data(scenario: Scenario) -> None:

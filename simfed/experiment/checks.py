@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING
 
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
-from simfed.experiment.assembly import Parts, check_data
+from simfed.experiment.assembly import Parts, WorldParts, check_data, make_parts
 from simfed.fleet.columns import describe_forgotten_links
 from simfed.fleet.contract import Task
-from simfed.fleet.privacy import find_unprovable, is_decided_by_time, require_accountant
-from simfed.fleet.tasks import Tasks, codec_work
+from simfed.fleet.presence import OwnPresence
+from simfed.fleet.world import World
 from simfed.ground.errors import InputError, InputErrors, listed
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
 from simfed.ground.units import format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
 from simfed.scenario import Scenario
-from simfed.scenario.presence import OwnPresence
+from simfed.tasks.privacy import find_unprovable, is_decided_by_time, require_accountant
+from simfed.tasks.tasks import Tasks, codec_work
 
 if TYPE_CHECKING:
     from simfed.device import Processor, Profile
@@ -111,14 +112,11 @@ class Checks:
     def warnings(self) -> list[str]:
         """One sentence for each omission that costs realism, and those of the profiles in use,
         which are complete after `errors` or a run."""
-        of_profiles = (w for p in self._parts.profiles.values() for w in p.warnings)
         return [
-            *describe_forgotten_links(self.scenario),
+            *warn_of_world(self._parts),
             *self._weak_privacy(),
             *self._doubled_effects(),
             *self._slow_links(),
-            *self._edges_without_latency(),
-            *dict.fromkeys(of_profiles),
             *self._not_timed(),
         ]
 
@@ -315,21 +313,6 @@ class Checks:
                     "meant, such as Mbps?"
                 )
         return sentences
-
-    def _edges_without_latency(self) -> list[str]:
-        """A sentence where a graph's file does not say how long its edges are."""
-        network = self.scenario.network
-        if network.file is None:
-            return []
-        lines = self._parts.topology.lines[:-2]  # the last two are the server's own
-        at_once = sum(not line.latency_s for line in lines)
-        if not at_once:
-            return []
-        return [
-            f"network.file: {at_once:,} of {len(lines):,} ways over edges of "
-            f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 ms, "
-            "is missing or 0"
-        ]
 
     def _not_timed(self) -> list[str]:
         """A sentence for each unpacking whose time no profile knows."""
@@ -557,6 +540,32 @@ class Checks:
             processor.work_s(piece)
 
 
+def warn_of_world(parts: WorldParts) -> list[str]:
+    """Return a sentence for each omission of a world that costs realism, and those of profiles."""
+    of_profiles = (w for p in parts.profiles.values() for w in p.warnings)
+    return [
+        *describe_forgotten_links(parts.world),
+        *_list_edges_without_latency(parts),
+        *dict.fromkeys(of_profiles),
+    ]
+
+
+def _list_edges_without_latency(parts: WorldParts) -> list[str]:
+    """Return a sentence where a graph's file does not say how long its edges are."""
+    network = parts.world.network
+    if network.file is None:
+        return []
+    lines = parts.topology.lines[:-2]  # the last two are the server's own
+    at_once = sum(not line.latency_s for line in lines)
+    if not at_once:
+        return []
+    return [
+        f"network.file: {at_once:,} of {len(lines):,} ways over edges of "
+        f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 ms, "
+        "is missing or 0"
+    ]
+
+
 def _tell_work(processor: Processor, work: Iterable[Work]) -> list[tuple[str, str, str]]:
     rows = []
     for piece in work:
@@ -603,12 +612,12 @@ def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) 
     return parts
 
 
-def check_world(world: Scenario, source: str | Path | None) -> Parts:
+def check_world(world: World, source: str | Path | None) -> WorldParts:
     """The parts of a world, whatever learns in it.
 
     Raises: `InputErrors` for profiles, tables, availability, topology.
     """
-    parts = Parts(world, source)
+    parts = make_parts(world, source)
     try:
         _ = parts.processors
         parts.columns()

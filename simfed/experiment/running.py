@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from simfed.experiment.assembly import Parts
+from simfed.experiment.assembly import Parts, WorldParts
 from simfed.experiment.checks import Checks, check_parts
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Learning, Workload
+from simfed.fleet.world import World
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.inputs import list_files_below, read_bytes
@@ -277,49 +278,51 @@ def _make_learning(
     return Cached(parts.tasks, make, kept, charged=charged)
 
 
-def make_self_contained(
-    parts: Parts, dump: Callable[[dict[str, str], dict[str, str]], str] | None = None
-) -> tuple[dict[str, bytes], str]:
+def make_self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     """(name → content of the profiles, traces, graphs and plug-ins in use, text of the scenario
-    that names these copies).
-
-    `dump(profile_names, file_names)`: writes the text in place of `dump_scenario`.
-    """
-    files: dict[str, bytes] = {}
-    taken: set[str] = set()
-
-    def add(source: str, folder: str, suffix: str | None = None) -> str:
-        """Take up a file or a package; its unique name beside the scenario."""
-        path = Path(source)
-        suffix = path.suffix if suffix is None else suffix
-        name, number = f"{folder}/{path.stem}{suffix}", 1
-        while name in taken:  # two of one name in different folders
-            number += 1
-            name = f"{folder}/{path.stem}-{number}{suffix}"
-        taken.add(name)
-        for file in list_files_below(path):
-            files[(Path(name) / file.relative_to(path)).as_posix()] = read_bytes(file)
-        return name
-
-    profiles = {
-        name: Path(add(profile.source, "calibration", ".yaml")).stem
-        for name, profile in parts.profiles.items()
-    }
+    that names these copies)."""
+    files, profiles, names = copy_files(parts, parts.scenario.model_copy(update={"plugins": ()}))
     plugins = tuple(
         plugin.model_copy(
             update={
-                "file": add(plugin.file, "plugins"),
+                "file": _take_up(files, plugin.file, "plugins"),
                 "origin": plugin.origin or plugin.file,
             }
         )
         for plugin in parts.scenario.plugins
     )
     scenario = parts.scenario.model_copy(update={"plugins": plugins})
-    sources = dict.fromkeys(list_files(parts.scenario.model_copy(update={"plugins": ()})))
-    names = {source: add(source, "network") for source in sources if Path(source).is_file()}
-    if dump is not None:
-        return files, dump(profiles, names)
     return files, dump_scenario(scenario, profiles, names)
+
+
+def copy_files(
+    parts: WorldParts, world: World
+) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
+    """Return name → content of the profiles and other files that a world names; profile → its
+    name there; file → its name there."""
+    files: dict[str, bytes] = {}
+    profiles = {
+        name: Path(_take_up(files, profile.source, "calibration", ".yaml")).stem
+        for name, profile in parts.profiles.items()
+    }
+    sources = dict.fromkeys(list_files(world))
+    found = (source for source in sources if Path(source).is_file())
+    names = {source: _take_up(files, source, "network") for source in found}
+    return files, profiles, names
+
+
+def _take_up(files: dict[str, bytes], source: str, folder: str, suffix: str | None = None) -> str:
+    """Take up a file or a package among `files`; return its unique name there."""
+    path = Path(source)
+    suffix = path.suffix if suffix is None else suffix
+    taken = {name for file in files for name in (file, *map(str, Path(file).parents))}
+    name, number = f"{folder}/{path.stem}{suffix}", 1
+    while name in taken:  # two of one name in different folders
+        number += 1
+        name = f"{folder}/{path.stem}-{number}{suffix}"
+    for file in list_files_below(path):
+        files[(Path(name) / file.relative_to(path)).as_posix()] = read_bytes(file)
+    return name
 
 
 def make_method_workload(parts: Parts, workers: int, device: str) -> Learning:

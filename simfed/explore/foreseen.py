@@ -9,11 +9,11 @@ from typing import Any
 from simfed.compress.choice import Choice
 from simfed.explore.known import Answers
 from simfed.fleet.contract import Outcome, Task
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.record.journal import Journal
 from simfed.replay.journaled import Answered, Journaled
+from simfed.tasks.tasks import Tasks
 
 
 class UnknownLearning(SimfedError):

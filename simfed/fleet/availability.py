@@ -15,9 +15,10 @@ per client but a few numbers, and no interval is made before somebody asks.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -25,9 +26,25 @@ from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError, within
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
-from simfed.scenario.presence import Failure
+
+if TYPE_CHECKING:
+    from simfed.fleet.presence import Failure
 
 _DAY_S = 86_400.0
+_TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
+
+
+def parse_time_of_day_s(text: object) -> float:
+    """Return seconds after midnight from `22:00`, up to `24:00`.
+
+    >>> parse_time_of_day_s("06:30"), parse_time_of_day_s("24:00")
+    (23400.0, 86400.0)
+    """
+    match = _TIME.match(text) if isinstance(text, str) else None
+    seconds = 3600.0 * int(match[1]) + 60.0 * int(match[2]) if match else -1.0
+    if not 0 <= seconds <= _DAY_S:
+        raise InputError('a time of day in quotes such as "22:00"', got=text)
+    return seconds
 
 
 class Presence(Protocol):

@@ -18,11 +18,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from simfed.fleet.availability import Presence
+from simfed.fleet.availability import Presence, parse_time_of_day_s
 from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError, within
 from simfed.ground.seeding import Streams
-from simfed.scenario.presence import parse_time_of_day_s
 
 _DAY_S = 86_400.0
 

@@ -20,19 +20,12 @@ import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
-from simfed.fleet.availability import (
-    Always,
-    Availability,
-    Daily,
-    Markov,
-    Presence,
-    PresenceKind,
-    PresenceTrace,
-    read_trace,
-)
+from simfed.fleet.availability import Availability, Presence
 from simfed.fleet.contract import Task
+from simfed.fleet.presence import build_presence
+from simfed.fleet.world import Group, World
 from simfed.ground.arrays import Floats, Ints
-from simfed.ground.distributions import pick_positions
+from simfed.ground.distributions import draw_uniform, pick_positions
 from simfed.ground.errors import InputError, within
 from simfed.ground.levels import Level, bound_entries
 from simfed.ground.plain import Plain
@@ -40,9 +33,6 @@ from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
 from simfed.net.spec import LinkSpec, TraceSpec
 from simfed.policy import Pull
-from simfed.scenario import Scenario
-from simfed.scenario.model import ClientGroup
-from simfed.scenario.presence import OwnPresence, PresenceSpec, parse_time_of_day_s
 from simfed.schema.distribution import (
     KEPT_ENTRIES,
     KINDS,
@@ -54,10 +44,6 @@ from simfed.schema.distribution import (
     Distribution,
 )
 from simfed.schema.quantity import Quantity
-
-_LEAST_U = 2.0**-54
-"""In place of a uniform number that is exactly 0, whose quantile may be infinite."""
-
 
 FIELDS: dict[str, Quantity] = {
     "device.speed": SPEED,
@@ -74,7 +60,7 @@ FIELDS: dict[str, Quantity] = {
 """Key of a client group whose value may be drawn per client → what it may be."""
 
 
-def _read_field(group: ClientGroup, field: str) -> Plain:
+def _read_field(group: Group, field: str) -> Plain:
     """Return the group's value: a number in base units, a distribution, a trace or None."""
     value: Plain = group
     for key in field.split("."):
@@ -128,12 +114,12 @@ class Fleet:
     or has values that the field cannot take.
     """
 
-    def __init__(self, scenario: Scenario, streams: Streams) -> None:
-        self._scenario = scenario
+    def __init__(self, world: World, streams: Streams) -> None:
+        self._world = world
         self._streams = streams
-        self.group = scenario.group_of_client().astype(np.int32)
+        self.group = world.group_of_client().astype(np.int32)
         """Client id → index of its group."""
-        self._overlaps = [group.overlap for group in scenario.clients]
+        self._overlaps = [getattr(group, "overlap", None) for group in world.clients]
 
     def __len__(self) -> int:
         return len(self.group)
@@ -149,7 +135,7 @@ class Fleet:
     def drawn(self, group: int, field: str) -> Floats | None:
         """One value for each of the group's clients, in the order of their ids; None where the
         group gives no distribution of this field."""
-        spec = _read_field(self._scenario.clients[group], field)
+        spec = _read_field(self._world.clients[group], field)
         if not isinstance(spec, Distribution):
             return None
         with within(f"clients[{group}].{field}"):
@@ -194,7 +180,7 @@ class Fleet:
     def links(self) -> list[LinkSpec]:
         """Return one link per group, with arrays in place of quantities that are drawn."""
         links = []
-        for i, group in enumerate(self._scenario.clients):
+        for i, group in enumerate(self._world.clients):
             drawn = {
                 field.removeprefix("link."): values
                 for field in FIELDS
@@ -211,22 +197,23 @@ class Fleet:
         """
         return [
             column
-            for i, group in enumerate(self._scenario.clients)
+            for i, group in enumerate(self._world.clients)
             for field in FIELDS
-            if (column := self._make_column(i, field, parameters[group.prototype])) is not None
+            if (column := self._make_column(i, field, parameters.get(group.prototype, 0)))
+            is not None
         ]
 
     def availability(self) -> Availability:
         """Which clients are there at which instants, and which phases fail, by the scenario's
         `availability` and `failure`."""
-        groups = self._scenario.clients
+        groups = self._world.clients
         there = [(self.members(i), self._make_presence(i)) for i in range(len(groups))]
         return Availability(there, [group.failure for group in groups])
 
     def presence(self) -> Availability | None:
         """`availability`; None: everybody is always there, and nothing fails."""
         made = self.availability()
-        fails = any(any(dict(group.failure).values()) for group in self._scenario.clients)
+        fails = any(any(dict(group.failure).values()) for group in self._world.clients)
         return made if fails or not made.always else None
 
     def shares_there(self, at_s: Floats) -> Floats | None:
@@ -234,7 +221,7 @@ class Fleet:
         availability = self.availability()
         if availability.always:
             return None
-        groups = len(self._scenario.clients)
+        groups = len(self._world.clients)
         counts = np.bincount(self.group, minlength=groups)
         there = [np.bincount(self.group[availability.mask(t)], minlength=groups) for t in at_s]
         return np.array(there) / counts
@@ -242,8 +229,9 @@ class Fleet:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _make_column(self, group: int, field: str, parameters: int) -> FleetColumn | None:
-        of_group = self._scenario.clients[group]
-        spec = self._k_of_group[group] if field == "k" else _read_field(of_group, field)
+        of_group = self._world.clients[group]
+        compressed = field == "k" and self._k_of_group
+        spec = self._k_of_group[group] if compressed else _read_field(of_group, field)
         if isinstance(spec, Distribution):
             values = self.drawn(group, field)
             assert values is not None
@@ -263,46 +251,12 @@ class Fleet:
         return FleetColumn(group, field, "fixed", np.array([float(spec)]), of_group.count)
 
     def _make_presence(self, group: int) -> Presence:
-        spec, members = self._scenario.clients[group].availability, self.members(group)
-        if isinstance(spec, str):
-            return Always(len(members))
-        if isinstance(spec, OwnPresence):
-            kind: PresenceKind = spec.made
-            return kind.presence(members, self._streams)
-        if spec.markov is not None:
-            on, off = (self._mean_stays(group, key) for key in ("on", "off"))
-            return Markov(self._streams, members, on, off)
-        if spec.daily is not None:
-            zones = np.array(spec.daily.zones) * 3600.0
-            lives = pick_positions(self._draw_uniform("availability.zone")[members], len(zones))
-            times = (parse_time_of_day_s(getattr(spec.daily, key)) for key in ("from", "to"))
-            return Daily(*times, zones[lives])
-        with within(f"clients[{group}].availability.trace"):
-            return self._read_presence(spec, members)
-
-    def _mean_stays(self, group: int, key: str) -> float | Floats:
-        field = f"availability.markov.{key}"
-        drawn = self.drawn(group, field)
-        return float(_read_field(self._scenario.clients[group], field)) if drawn is None else drawn
-
-    def _read_presence(self, spec: PresenceSpec, members: Ints) -> Presence:
-        assert spec.trace is not None
-        intervals = read_trace(spec.trace)
-        period_s = np.inf if spec.period is None else spec.period
-        if spec.devices == "drawn":
-            u = self._draw_uniform("availability.trace")[members]
-            return PresenceTrace(intervals, pick_positions(u, len(intervals.ids)), period_s)
-        if intervals.ids[-1] >= len(self):
-            allowed = f"clients of this scenario, 0 to {len(self) - 1}"
-            hint = "`devices: drawn` gives each client a random one of the trace's"
-            raise InputError(allowed, where=spec.trace, got=int(intervals.ids[-1]), hint=hint)
-        row = np.searchsorted(intervals.ids, members)
-        listed = intervals.ids[np.minimum(row, len(intervals.ids) - 1)] == members
-        if not listed.any():
-            raise InputError(
-                "intervals of some client of the group", where=spec.trace, problem="there are none"
-            )
-        return PresenceTrace(intervals, np.where(listed, row, -1), period_s)
+        spec, members = self._world.clients[group].availability, self.members(group)
+        drawn = {key: self.drawn(group, f"availability.markov.{key}") for key in ("on", "off")}
+        stays = {key: values for key, values in drawn.items() if values is not None}
+        key = "availability.trace" if getattr(spec, "trace", None) else "availability"
+        with within(f"clients[{group}].{key}"):
+            return build_presence(spec, members, self._streams, len(self), stays)
 
     @cached_property
     def _speeds(self) -> Floats | None:
@@ -314,12 +268,12 @@ class Fleet:
 
     @cached_property
     def _k_of_group(self) -> list[Level | Distribution]:
-        written = map(self._scenario.k_of_group, self._scenario.clients)
-        return [k if isinstance(k, Distribution) else Level.of(k) for k in written]
+        written = map(self._world.k_of_group, self._world.clients)
+        return [k if isinstance(k, Distribution) else Level.of(k) for k in written if k is not None]
 
     def _join_column(self, field: str) -> Floats | None:
         """For all clients, 1 for those whose group does not draw it; None where no group does."""
-        groups = range(len(self._scenario.clients))
+        groups = range(len(self._world.clients))
         drawn = {i: v for i in groups if (v := self.drawn(i, field)) is not None}
         if not drawn:
             return None
@@ -346,7 +300,7 @@ class Fleet:
 
     def _draw_from_table(self, group: int, field: str, spec: Distribution) -> Floats:
         assert spec.column is not None
-        devices = self._scenario.clients[group].devices
+        devices = self._world.clients[group].devices
         if spec.table is not None:
             values, weights = _read_weighted(spec.table, spec.column, spec.weights)
             picked = pick_positions(
@@ -361,16 +315,15 @@ class Fleet:
         return values[pick_positions(self._draw_uniform("devices")[members], len(values), weights)]
 
     def _draw_uniform(self, field: str) -> Floats:
-        """A number in (0, 1) for every client; client i's is the i-th of the field's stream."""
-        return np.maximum(self._streams("fleet", field).random(len(self)), _LEAST_U)
+        return draw_uniform(self._streams, field, len(self))
 
 
-def describe_forgotten_links(scenario: Scenario) -> list[str]:
+def describe_forgotten_links(world: World) -> list[str]:
     """A sentence for each group that says nothing of its link, not even that it has none."""
     return [
         f"clients[{i}].link is omitted: its {group.count:,} clients send and receive over links of "
         "their own without limit or delay (`link: {}` says that this is meant)"
-        for i, group in enumerate(scenario.clients)
+        for i, group in enumerate(world.clients)
         if "link" not in group.model_fields_set
     ]
 

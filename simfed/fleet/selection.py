@@ -47,7 +47,7 @@ class ClientSelection(Protocol):
     """Chooses among clients. One with `needs_losses = True` is told their own losses; to measure
     these costs a forward pass over every participant's samples twice a round. One with `varies =
     True` draws how many it chooses, maybe nobody. `privacy` says where it goes with privacy, see
-    `simfed.fleet.covered`: `client` and `sample` where it looks at nothing that hangs on clients'
+    `simfed.tasks.covered`: `client` and `sample` where it looks at nothing that hangs on clients'
     data, `untimed` where it does not look at durations either."""
 
     def choose(

@@ -24,7 +24,7 @@ from typing import Any
 import simpy
 from flwr.app import Message
 
-from simfed.experiment.assembly import Parts
+from simfed.experiment.assembly import WorldParts
 from simfed.flower.charging import Charges, Watch
 from simfed.flower.clocks import Spin
 from simfed.flower.computing import Charge
@@ -85,7 +85,7 @@ class Play:
     def __init__(
         self,
         fleet: FleetFile,
-        parts: Parts,
+        parts: WorldParts,
         exchanges: Exchanges,
         crew: AppCrew,
         run_config: Mapping[str, Plain],
@@ -130,7 +130,7 @@ class Play:
         self._left_at_s: dict[int, float] = {}
         self._exited: set[int] = set()
         """Clients whose app has ended its process."""
-        self._node_config = _make_node_configs(fleet, parts)
+        self._node_config = _make_node_configs(fleet)
         self._mails: dict[str, Mail] = {}
         """By id, as long as the server app has not been told what became of them."""
         self._sent = 0
@@ -508,11 +508,11 @@ class Play:
         )
 
 
-def _make_node_configs(fleet: FleetFile, parts: Parts) -> Callable[[int], Mapping[str, Plain]]:
+def _make_node_configs(fleet: FleetFile) -> Callable[[int], Mapping[str, Plain]]:
     """A node's number → what the fleet says of its settings."""
     if not any(group.node_config for group in fleet.clients):
         return lambda client: {}
-    groups = parts.scenario.group_of_client()
+    groups = fleet.group_of_client()
     seen = [0] * len(fleet.clients)
     nth = []
     for group in groups.tolist():

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simfed.experiment.assembly import Parts
-from simfed.experiment.checks import Checks, check_world
+from simfed.experiment.assembly import WorldParts
+from simfed.experiment.checks import check_world, warn_of_world
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.running import (
     RunResult,
     accept_as,
-    make_self_contained,
+    copy_files,
     run_in_memory,
     settle_error,
 )
@@ -113,7 +113,7 @@ def run(
     """
     version = flower_version()
     fleet, source = _load_fleet(fleet, source)
-    parts = check_world(fleet.world(), source)
+    parts = check_world(fleet, source)
     work = None if fleet.charged.file is None else load_work(fleet.charged.file)
     if not host_timeout_s > 0:
         raise InputError("seconds above 0", where="host_timeout_s", got=host_timeout_s)
@@ -288,7 +288,7 @@ def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, 
 def _play_fleet(
     apps: tuple[ServerApp, ClientApp],
     fleet: FleetFile,
-    parts: Parts,
+    parts: WorldParts,
     recorder: Recorder,
     run_config: dict[str, Plain],
     host_timeout_s: float,
@@ -338,7 +338,7 @@ def _play_fleet(
 def _build_play(
     stack: contextlib.ExitStack,
     fleet: FleetFile,
-    parts: Parts,
+    parts: WorldParts,
     exchanges: Exchanges,
     crew: AppCrew,
     run_config: dict[str, Plain],
@@ -378,7 +378,7 @@ class _Server(NamedTuple):
 def _build_server(
     stack: contextlib.ExitStack,
     fleet: FleetFile,
-    parts: Parts,
+    parts: WorldParts,
     run_config: dict[str, Plain],
     host_timeout_s: float,
 ) -> _Server:
@@ -403,11 +403,11 @@ def _build_server(
     return _Server(clock, turns, grid, context)
 
 
-def _draw_run_id(parts: Parts) -> int:
+def _draw_run_id(parts: WorldParts) -> int:
     return parts.streams.integer("flower-run")
 
 
-def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: Parts) -> None:
+def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: WorldParts) -> None:
     """Play the server app to its end. Raises: `RunFailed` for what it raises."""
     from simfed.flower.clocks import foreign_randomness
     from simfed.flower.turns import Raised, describe_error
@@ -459,12 +459,12 @@ def _begin_manifest(fleet: FleetFile, version: str, app: Mapping[str, Plain]) ->
 
 
 def _finish_manifest(
-    fleet: FleetFile, parts: Parts, played: Play, wall_s: float
+    fleet: FleetFile, parts: WorldParts, played: Play, wall_s: float
 ) -> dict[str, Plain]:
     warnings = played.charges.warnings()
     if _is_measured(fleet):
         warnings.append("computing was measured on this machine: another run takes another time")
-    noted = [*warnings, *Checks(parts).warnings()]
+    noted = [*warnings, *warn_of_world(parts)]
     facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
     facts["threads"] = count_threads()
     raised = played.charges.raised
@@ -475,14 +475,12 @@ def _drop_app(fleet: FleetFile) -> FleetFile:
     return fleet.model_copy(update={"app": None})  # which the manifest names
 
 
-def _make_self_contained(fleet: FleetFile, parts: Parts) -> tuple[dict[str, bytes], str]:
+def _make_self_contained(fleet: FleetFile, parts: WorldParts) -> tuple[dict[str, bytes], str]:
     bare = _drop_app(fleet)
     work: dict[str, bytes] = {}
     names: dict[str, str] = {}
     if bare.charged.file is not None:
         names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
         work[names[bare.charged.file]] = read_bytes(bare.charged.file)
-    beside, text = make_self_contained(
-        parts, lambda profiles, files: dump_fleet(bare, profiles, {**files, **names})
-    )
-    return {**beside, **work}, text
+    beside, profiles, files = copy_files(parts, bare.model_copy(update={"computing": None}))
+    return {**beside, **work}, dump_fleet(bare, profiles, {**files, **names})

@@ -20,6 +20,7 @@ import numpy as np
 
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
 
 _LEAST_MASS = 1e-6
 """Bounds that leave less of a law than this are a mistake, and its tail has too few
@@ -176,6 +177,15 @@ class Discrete:
         weights = np.array(self.weights) if self.weights else None
         values: Floats = np.array(self.values)
         return values[pick_positions(u, len(self.values), weights)]
+
+
+def draw_uniform(streams: Streams, field: str, count: int) -> Floats:
+    """Return a number in (0, 1) for every client of a fleet, the i-th of the field's stream."""
+    return np.maximum(streams("fleet", field).random(count), _LEAST_U)
+
+
+_LEAST_U = 2.0**-54
+"""In place of a uniform number that is exactly 0, whose quantile may be infinite."""
 
 
 def pick_positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:

@@ -20,7 +20,6 @@ from torch import Tensor
 from simfed.compress import Payload, with_error_feedback
 from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, State, Values, Who
 from simfed.ground.plain import Plain
@@ -28,6 +27,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.tree import Arrays, decode_tree, encode_tree
 from simfed.learn.uploads import choose_wire_code, make_divergence_error
 from simfed.scenario import Scenario
+from simfed.tasks.tasks import Tasks
 
 
 class Changes:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from simfed.fleet.contract import Evaluation, PersonalEvaluation
-from simfed.fleet.tasks import Tasks
 from simfed.ground.method import Method, State
 from simfed.learn.clients import Unit, Units
 from simfed.learn.federation import Federation
@@ -17,6 +16,7 @@ from simfed.learn.kit import Kit
 from simfed.learn.mixes import compute_own_mix, evaluate_in_mix
 from simfed.scenario import Scenario
 from simfed.scenario.model import ATTACK_SUCCESS
+from simfed.tasks.tasks import Tasks
 
 Evaluations = tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]
 """Per prototype, and per client where there is any."""

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.privacy import make_account
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Arrival, Losses, Method, State, Values, Who, Work
 from simfed.ground.plain import Plain
@@ -37,6 +36,8 @@ from simfed.learn.state import Fate
 from simfed.learn.tree import Arrays, Tree, decode_tree, encode_tree
 from simfed.learn.vectors import ArrivedValues, as_received
 from simfed.scenario import Scenario
+from simfed.tasks.privacy import make_account
+from simfed.tasks.tasks import Tasks
 
 _NOTHING: Units = ([], [])
 

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from simfed.fleet.privacy import count_epoch_steps, make_account
 from simfed.ground.errors import InputError
 from simfed.ground.method import LocalSteps, Setting, Values, Who
 from simfed.ground.registry import registry
@@ -44,6 +43,7 @@ from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Tra
 from simfed.learn.vectors import Change, Sparse, Sum, add_change, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
+from simfed.tasks.privacy import count_epoch_steps, make_account
 
 Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""

@@ -15,12 +15,12 @@ from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Outcome, Task, Workload
 from simfed.fleet.selection import Selecting
-from simfed.fleet.tasks import choose_pull, make_policy_maker
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, gain, reward
 from simfed.scenario import Scenario
 from simfed.scenario.model import Reward
+from simfed.tasks.tasks import choose_pull, make_policy_maker
 
 
 @dataclass(frozen=True)

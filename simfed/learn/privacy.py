@@ -13,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from simfed.fleet.privacy import Noise, compute_expected_cohort
-from simfed.fleet.tasks import Tasks
 from simfed.ground.method import Arrival, Method
 from simfed.ground.plain import Plain
 from simfed.learn.kit import Kit
 from simfed.learn.vectors import Change, Sparse
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import AdaptiveClip, Privacy
+from simfed.tasks.privacy import Noise, compute_expected_cohort
+from simfed.tasks.tasks import Tasks
 
 
 class NoisyMeans:

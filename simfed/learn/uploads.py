@@ -15,7 +15,6 @@ from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_fo
 from simfed.compress.sparsifiers import State as CodecState
 from simfed.compress.sparsifiers import TopK
 from simfed.fleet.contract import Task
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level
 from simfed.ground.method import Field, Values, Who
@@ -23,6 +22,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.state import ClientState, OpenUpload
 from simfed.learn.vectors import Change, Sparse
 from simfed.schema.distribution import Distribution
+from simfed.tasks.tasks import Tasks
 
 
 class Encoder:

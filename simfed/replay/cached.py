@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfed.fleet.contract import Learning, Outcome
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
 from simfed.record.journal import Journal
 from simfed.replay.journaled import Journaled
 from simfed.replay.store import Trajectory
+from simfed.tasks.tasks import Tasks
 
 
 class Step(NamedTuple):

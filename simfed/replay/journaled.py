@@ -17,11 +17,11 @@ import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.record.journal import Journal
+from simfed.tasks.tasks import Tasks
 
 
 class Answered:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
+from simfed.fleet.presence import OwnPresence
 from simfed.ground.cores import identify_processor
 from simfed.ground.plain import Plain
 from simfed.ground.registry import compute_code_digest, registry
@@ -26,7 +27,6 @@ from simfed.record.digest import digest_value
 from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
-from simfed.scenario.presence import OwnPresence
 
 _ROOT = Path(__file__).parents[1]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from simfed.device.spec import DeviceSpec
+from simfed.device.spec import FixedDevice
+from simfed.fleet.faults import Strike
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
-from simfed.scenario.faults import Strike
-from simfed.schema.distribution import Distribution
 from simfed.schema.fields import (
     Int,
     Named,
@@ -142,21 +141,12 @@ class EdgeServers(_Mode):
     merges: PositiveInt = Field(
         default=1, description="of its own that each makes before it sends the cloud anything"
     )
-    device: DeviceSpec | None = Field(
+    device: FixedDevice | None = Field(
         default=None, description="of each; null: their work takes no time"
     )
     restarts: Strike | None = Field(
         default=None, description="each loses what it got since its last merge"
     )
-
-    @field_validator("device")
-    @classmethod
-    def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
-        if value is not None and isinstance(value.speed, Distribution):
-            raise InputError(
-                "a number: edge servers are alike", where="speed", problem="a distribution"
-            )
-        return value
 
 
 class Aggregation(_Mode):

@@ -21,18 +21,14 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.device.spec import DeviceSpec
+from simfed.fleet.world import Group, ServerSpec, World
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
-from simfed.net.spec import LinkSpec, NetworkSpec
-from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.load import Overrides, apply_overrides, read_yaml
-from simfed.scenario.model import MOST_CLIENTS, ClientGroup, Scenario
-from simfed.scenario.presence import AvailabilityOf, Failure
-from simfed.schema.distribution import Devices, Distribution
-from simfed.schema.fields import FoundFile, Positive, PositiveInt, Seed, rename_texts
+from simfed.scenario.model import Scenario
+from simfed.schema.fields import FoundFile, Positive, rename_texts
 from simfed.schema.section import Section
 from simfed.schema.sentences import validate_as
 
@@ -110,16 +106,14 @@ Setting = Annotated[
 ]
 
 
-class FleetGroup(ClientGroup):
+_OF_LEARNING = ("k", "policy", "overlap", "attack")
+"""Keys of groups that say what learning sends."""
+
+
+class FleetGroup(Group):
     """`count` nodes that are alike."""
 
-    count: PositiveInt = Field(default=1, description="nodes of this kind")
     prototype: Literal["app"] = Field(default=APP, description="nodes run the app")
-    device: DeviceSpec = Field(description="processor; a name alone is its `profile`")
-    link: LinkSpec = Field(default=LinkSpec(), description="access link; omitted: unlimited")
-    devices: Devices | None = Field(default=None, description="a table whose rows are devices")
-    availability: AvailabilityOf = Field(default="always", description="when nodes are there")
-    failure: Failure = Field(default=Failure(), description="of participations, per phase")
     node_config: dict[str, Setting] = Field(
         default={},
         description="what the app finds in `context.node_config`; in texts `{node}` is the node's "
@@ -136,19 +130,21 @@ class FleetGroup(ClientGroup):
             for key, value in self.node_config.items()
         }
 
-    @model_validator(mode="after")
-    def _refuse_learning(self) -> FleetGroup:
-        for key in ("k", "policy", "overlap", "attack"):
-            if getattr(self, key) is not None:
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_learning(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        for key in _OF_LEARNING:
+            if value.get(key) is not None:
                 problem = f"no {key} in a fleet for an app, which decides what it sends"
                 raise InputError(where=key, problem=problem)
-        return self
+        return {key: value[key] for key in value if key not in _OF_LEARNING}
 
 
-class FleetServer(Section):
+class FleetServer(ServerSpec):
     """The server's processor, and how the app's work on it is charged; neither: it takes none."""
 
-    device: DeviceSpec | None = Field(default=None, description="null: of speed 1, without noise")
     computing: Computing | None = Field(
         default=None,
         description="of the server's own work, such as aggregation; null: metered with a device, "
@@ -157,9 +153,6 @@ class FleetServer(Section):
 
     @model_validator(mode="after")
     def _check_device(self) -> FleetServer:
-        if self.device is not None and isinstance(self.device.speed, Distribution):
-            allowed = "a number: there is one server"
-            raise InputError(allowed, where="device.speed", problem="a distribution")
         if self.computing is not None and self.computing.kind == "work":
             allowed = "metered, declared or measured: only nodes' messages have laws"
             raise InputError(allowed, where="computing.kind", got="work")
@@ -196,23 +189,21 @@ class App(Section):
     )
 
 
-class FleetFile(Section):
+class FleetFile(World):
     """A validated, frozen world for an app."""
 
-    name: str = Field(description="of runs/NAME, and in reports")
-    seed: Seed = Field(default=0, description="of everything random")
-    client_order: Literal["grouped", "round-robin"] = Field(
-        default="grouped", description="ids group by group, or taking turns"
+    written_in = (
+        *("name", "seed", "client_order", "clients", "computing", "network", "server", "faults"),
+        *("metrics", "app"),
     )
+
     clients: tuple[FleetGroup, ...] = Field(description="groups of equal nodes")
     computing: Computing | None = Field(
         default=None,
         description="how the time of the app's work on nodes is charged; null: by the work file in "
         "the app's folder, else metered",
     )
-    network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
     server: FleetServer = Field(default=FleetServer(), description="the server's own time")
-    faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
     metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
     app: App | None = Field(
         default=None, description="what runs in a study; null: the command says it"
@@ -231,44 +222,10 @@ class FleetFile(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> FleetFile:
-        if not self.clients:
-            raise InputError("at least one group of clients", where="clients", got=[])
-        if self.client_count > MOST_CLIENTS:
-            allowed = f"at most {MOST_CLIENTS:,} clients"
-            raise InputError(allowed, where="clients", got=self.client_count)
         if self.faults is not None and self.faults.restarts is not None:
             allowed = "no restarts: an app cannot be taken back to where it was"
             raise InputError(allowed, where="faults.restarts")
         return self
-
-    @property
-    def client_count(self) -> int:
-        """How many nodes there are."""
-        return sum(group.count for group in self.clients)
-
-    def world(self) -> Scenario:
-        """The scenario whose clients, links, devices and faults are these.
-
-        Its learning keys are placeholders (`fedavg`, one round) that are never played.
-        """
-        return Scenario.model_validate(
-            {
-                "name": self.name,
-                "seed": self.seed,
-                "method": "fedavg",
-                "rounds": 1,
-                "dataset": {"name": "mnist-mini"},
-                "prototypes": {APP: {"model": "logistic-regression"}},
-                "client_order": self.client_order,
-                "clients": self.clients,
-                "compression": {"strategies": ["dense"]},
-                "policy": {"kind": "uniform", "strategy": "dense"},
-                "network": self.network,
-                "server": {"device": self.server.device},
-                "faults": self.faults,
-            },
-            context={"of_fleet": True},  # each part was validated as what it is
-        )
 
 
 def load_fleet(
@@ -310,9 +267,6 @@ def dump_fleet(
     plain = rename_texts(fleet.model_dump(mode="json"), file_names or {})
     if plain["app"] is None:
         del plain["app"]
-    for group in plain["clients"]:
-        for key in ("k", "policy", "attack"):
-            group.pop(key, None)
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
         if device is not None and device["profile"] is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]

@@ -20,7 +20,7 @@ from simfed.ground.registry import import_file, is_consented
 from simfed.scenario.model import Scenario
 from simfed.schema.fields import rename_texts
 from simfed.schema.options import OfKind
-from simfed.schema.places import Step, enter, read_place
+from simfed.schema.places import Step, enter, list_keys, read_place
 from simfed.schema.section import Section
 from simfed.schema.sentences import suggest_longer_path, validate_as
 
@@ -300,7 +300,7 @@ def _check_path(model: type[BaseModel], steps: Sequence[Step], path: str) -> Non
             if not isinstance(step, str):
                 raise InputError("a key, not an index, here", where=where, got=step)
             if step != "*" and step not in section.model_fields:
-                keys = section.model_fields
+                keys = list_keys(section)
                 raise InputError(
                     listed(keys),
                     where=where,

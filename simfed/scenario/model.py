@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
@@ -25,23 +24,19 @@ from pydantic import (
 from simfed.compress.choice import Choice, has_all_pairs, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
-from simfed.device.spec import DeviceSpec
-from simfed.ground.arrays import Ints
+from simfed.fleet.world import Group, World
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
 from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
-from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice
 from simfed.scenario.dataset import DatasetSpec, Partition
-from simfed.scenario.faults import FaultsSpec
 from simfed.scenario.plugins import Plugins
 from simfed.scenario.policy import PolicySpec, Reward
-from simfed.scenario.presence import AvailabilityOf, Failure
 from simfed.scenario.privacy import Privacy
-from simfed.schema.distribution import Devices, Distribution, DrawnEntries, list_distributions
+from simfed.schema.distribution import Distribution, DrawnEntries
 from simfed.schema.fields import (
     BelowOne,
     Entries,
@@ -50,7 +45,6 @@ from simfed.schema.fields import (
     NonNegative,
     Positive,
     PositiveInt,
-    Seed,
     Strategy,
 )
 from simfed.schema.options import OfKind
@@ -347,21 +341,6 @@ class ParticipationSpec(Section):
     )
 
 
-class ServerSpec(Section):
-    """The server's processor; null: its work takes no simulated time."""
-
-    device: DeviceSpec | None = Field(default=None, description="null: the server takes no time")
-
-    @field_validator("device")
-    @classmethod
-    def _refuse_distribution(cls, value: DeviceSpec | None) -> DeviceSpec | None:
-        if value is not None and isinstance(value.speed, Distribution):
-            raise InputError(
-                "a number: there is one server", where="speed", problem="a distribution"
-            )
-        return value
-
-
 class ChargeSpec(Section):
     """Which transfers take simulated time."""
 
@@ -440,21 +419,15 @@ class AttackChoice(OfKind):
     ]
 
 
-class ClientGroup(Section):
+class ClientGroup(Group):
     """`count` clients that are alike."""
 
-    count: PositiveInt = Field(default=1, description="clients of this kind")
-    prototype: str = Field(description="a key of `prototypes`")
-    device: DeviceSpec = Field(description="processor; a name alone is its `profile`")
-    link: LinkSpec = Field(
-        default=LinkSpec(), description="access link; omitted: unlimited, with a warning"
+    written_in = (
+        *("count", "prototype", "device", "link", "k", "devices", "availability", "failure"),
+        *("policy", "attack", "overlap"),
     )
+
     k: DrawnEntries | None = Field(default=None, description="in place of compression.k")
-    devices: Devices | None = Field(
-        default=None, description="a table whose rows are devices: one for each client"
-    )
-    availability: AvailabilityOf = Field(default="always", description="when clients are there")
-    failure: Failure = Field(default=Failure(), description="of participations, per phase")
     policy: PolicySpec | None = Field(default=None, description="in place of the scenario's policy")
     attack: Annotated[AttackChoice | None, OnlyWith("method", "averages")] = Field(
         default=None, description="how its clients are hostile, see robustness; null: they are not"
@@ -464,36 +437,22 @@ class ClientGroup(Section):
         description="of compression and upload, in chunks; null: the one after the other",
     )
 
-    @model_validator(mode="after")
-    def _check_columns(self) -> ClientGroup:
-        drawn = {
-            path: value
-            for path, value in list_distributions(self)
-            if value.column is not None and value.table is None
-        }
-        for path, value in drawn.items():
-            if self.devices is None:
-                allowed = "the key 'table' beside column, or a table `devices` in the group"
-                raise InputError(allowed, where=path, got=value.column)
-        if self.devices is not None and not drawn:
-            allowed = "some field of the group with a `column` of this table"
-            raise InputError(allowed, where="devices")
-        return self
-
 
 ATTACK_SUCCESS = "attack_success"
 """The column of prototypes.parquet for a backdoor: of the test images of other classes, the share
 that is taken for its target once it has the mark."""
 
-MOST_CLIENTS = 10_000_000
-"""The most clients of a scenario; idle ones take some 80 bytes each."""
 
-
-class Scenario(Section):
+class Scenario(World):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
-    name: str = Field(description="of runs/NAME, and in reports")
-    seed: Seed = Field(default=0, description="of everything random")
+    written_in = (
+        *("name", "seed", "method", "rounds", "dataset", "prototypes", "client_order", "clients"),
+        *("training", "compression", "policy", "distillation", "safeguard", "network"),
+        *("aggregation", "participation", "server", "charge", "downlink", "evaluation", "faults"),
+        *("privacy", "checkpoint", "plugins"),
+    )
+
     method: MethodChoice = Field(
         default=MethodChoice.model_validate({"kind": "fedkd"}),
         description="what clients and server do, see methods",
@@ -501,9 +460,6 @@ class Scenario(Section):
     rounds: PositiveInt = Field(description="communication rounds")
     dataset: DatasetSpec = Field(description="what is learned, and who owns what")
     prototypes: dict[str, PrototypeSpec] = Field(description="name → model architecture")
-    client_order: Literal["grouped", "round-robin"] = Field(
-        default="grouped", description="ids group by group, or taking turns"
-    )
     clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
@@ -514,16 +470,13 @@ class Scenario(Section):
         default=Distillation(), description="on the server"
     )
     safeguard: SafeguardSpec = Field(default=SafeguardSpec(), description="against bad rounds")
-    network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
     aggregation: Aggregation = Field(default=Aggregation(), description="when the server merges")
     participation: ParticipationSpec = Field(
         default=ParticipationSpec(), description="who takes part"
     )
-    server: ServerSpec = Field(default=ServerSpec(), description="the server's own time")
     charge: ChargeSpec = Field(default=ChargeSpec(), description="which transfers take time")
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
     evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="on the test set")
-    faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
     privacy: Privacy | None = Field(
         default=None, description="differential privacy of what is learned; null: none"
     )
@@ -564,8 +517,8 @@ class Scenario(Section):
         return value
 
     @model_validator(mode="after")
-    def _check_together(self, info: ValidationInfo) -> Scenario:
-        problems = find_misplaced(self, info.context)
+    def _check_together(self) -> Scenario:
+        problems = find_misplaced(self)
         problems += [make_error_detail(error, (), None) for error in _find_contradictions(self)]
         if problems:
             raise ValidationError.from_exception_data("Scenario", problems)
@@ -577,7 +530,7 @@ class Scenario(Section):
         for name in ("plugins", "privacy"):  # most have none
             if not getattr(self, name):
                 plain.pop(name, None)
-        return plain
+        return self.order(plain)
 
     @property
     def own_columns(self) -> dict[str, tuple[str, ...]]:
@@ -611,30 +564,12 @@ class Scenario(Section):
         return min(whole, self.dataset.public_batch or whole)
 
     @property
-    def client_count(self) -> int:
-        """How many clients there are, all groups together."""
-        return sum(group.count for group in self.clients)
-
-    @property
     def clients_of_prototype(self) -> dict[str, int]:
         """Prototype → how many clients have it."""
         counts = dict.fromkeys(self.prototypes, 0)
         for group in self.clients:
             counts[group.prototype] += group.count
         return counts
-
-    def group_of_client(self) -> Ints:
-        """For each client id, the index of its group in `clients`.
-
-        `grouped`: the groups one after another; `round-robin`: one of each group in turn, groups
-        that are used up left out.
-        """
-        counts = np.array([group.count for group in self.clients])
-        grouped = np.repeat(np.arange(len(counts)), counts)
-        if self.client_order == "grouped":
-            return grouped
-        turn = np.concatenate([np.arange(count) for count in counts])
-        return grouped[np.lexsort((grouped, turn))]
 
     def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
         """K of a group's clients as it is written: a number, a share, or a distribution."""
@@ -702,11 +637,7 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_missing_parts(scenario: Scenario) -> Iterator[InputError]:
-    method, clients = scenario.method, scenario.client_count
-    if not scenario.clients:
-        yield InputError("at least one group of clients", where="clients", got=[])
-    elif clients > MOST_CLIENTS:
-        yield InputError(f"at most {MOST_CLIENTS:,} clients", where="clients", got=clients)
+    method = scenario.method
     if not scenario.prototypes:
         yield InputError("at least one prototype", where="prototypes", got={})
     elif not method.made.mixes_prototypes and len(scenario.prototypes) != 1:

@@ -165,7 +165,7 @@ class OfKind(Section):
         problems = [*first, *problems]
         if not problems:
             section.model_fields_set.difference_update(omitted)
-            problems = section.find_misuses(info.context)
+            problems = section.find_misuses()
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         section.check_options()
@@ -175,7 +175,7 @@ class OfKind(Section):
         return (*super().list_marks(), *self.list_options(self.kind).marks)
 
     @model_validator(mode="after")
-    def check_marks(self, info: ValidationInfo) -> OfKind:
+    def check_marks(self) -> OfKind:
         return self  # once it is known which options are given
 
 

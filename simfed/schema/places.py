@@ -74,6 +74,11 @@ def find_place(model: type[BaseModel], steps: Sequence[Step]) -> Place:
     return read_place(functools.reduce(enter, steps, model))
 
 
+def list_keys(section: type[BaseModel]) -> list[str]:
+    """Return the keys of a section in the order in which files write them."""
+    return [*(getattr(section, "written_in", ()) or section.model_fields)]
+
+
 @functools.cache
 def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     """Return all key paths of a mapping, the shortest first; `*`: whatever a list holds."""
@@ -82,9 +87,9 @@ def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     def walk(annotation: Any, path: tuple[str, ...], above: tuple[Any, ...]) -> None:
         place = read_place(annotation)
         if place.section is not None and place.section not in above:
-            for name, field in place.section.model_fields.items():
+            for name in list_keys(place.section):
                 paths.append((*path, name))
-                walk(field.annotation, (*path, name), (*above, place.section))
+                walk(enter(place.section, name), (*path, name), (*above, place.section))
         elif place.section is None and place.inner is not None:
             walk(place.inner, (*path, "*"), above)
 

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     SerializerFunctionWrapHandler,
     ValidationError,
-    ValidationInfo,
     model_serializer,
     model_validator,
 )
@@ -30,7 +29,7 @@ from pydantic_core import InitErrorDetails
 from simfed.ground.errors import InputError, listed
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, format_value, registry
-from simfed.schema.places import Step, list_sections
+from simfed.schema.places import Step, list_keys, list_sections
 
 
 @dataclass(frozen=True)
@@ -74,19 +73,15 @@ class OnlyWith:
 
 
 Mark = Only | OnlyWith
-Context: TypeAlias = Mapping[str, object] | None
-"""Of a validation: `folder`, where relative paths start, and whether it is `of_fleet`."""
 
 
 class Section(BaseModel):
-    """A mapping in a scenario file: unknown keys are errors, values never change after loading.
-
-    With `of_fleet` in the validation's context, keys that say nothing are passed over: a fleet's
-    parts have them, whatever stands beside them.
-    """
+    """A mapping in a scenario file: unknown keys are errors, values never change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
+    written_in: ClassVar[tuple[str, ...]] = ()
+    """Its keys in the order of dumps; empty: as they are declared."""
     short: ClassVar[str] = ""
     """The key for which a text alone stands; empty: none."""
 
@@ -125,18 +120,18 @@ class Section(BaseModel):
         return list_marked_keys(type(self))
 
     @model_validator(mode="after")
-    def check_marks(self, info: ValidationInfo) -> Section:
-        problems = self.find_misuses(info.context)
+    def check_marks(self) -> Section:
+        problems = self.find_misuses()
         if problems:
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
-    def find_misuses(self, context: Context) -> list[InitErrorDetails]:
+    def find_misuses(self) -> list[InitErrorDetails]:
         """Return an error for each key that has no effect beside the others, or is missing."""
         return [
             make_error_detail(error, (), None)
             for name, only in self.list_marks()
-            if not only.from_the_top and (error := _find_misuse(self, name, only, self, context))
+            if not only.from_the_top and (error := _find_misuse(self, name, only, self))
         ]
 
     @model_serializer(mode="wrap")
@@ -145,13 +140,20 @@ class Section(BaseModel):
         for name, only in self.list_marks():
             if not only.from_the_top and name in plain and not only.holds(self):
                 del plain[name]
-        return plain
+        return self.order(plain)
+
+    def order(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """Return a dump with its keys as files write them."""
+        written_in = self.written_in or tuple(plain)
+        return {key: plain[key] for key in sorted(plain, key=written_in.index)}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
         for name, only in list_marked_keys(cls):
             describe_mark(schema, name, only, cls.model_fields)
+        for key in list_keys(cls) if cls.written_in else ():
+            schema["properties"][key] = schema["properties"].pop(key)
         return schema
 
 
@@ -181,7 +183,7 @@ def list_marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
     )
 
 
-def find_misplaced(scenario: Section, context: Context) -> list[InitErrorDetails]:
+def find_misplaced(scenario: Section) -> list[InitErrorDetails]:
     """An error for each key of a scenario that has no effect with its method or its network.
 
     Keys that depend on another one of their own section are checked by that section.
@@ -189,7 +191,7 @@ def find_misplaced(scenario: Section, context: Context) -> list[InitErrorDetails
     return [
         make_error_detail(error, where, None)
         for where, name, only, section in list_scenario_marks(scenario)
-        if (error := _find_misuse(section, name, only, scenario, context))
+        if (error := _find_misuse(section, name, only, scenario))
     ]
 
 
@@ -215,9 +217,7 @@ def make_error_detail(
     return InitErrorDetails(type="value_error", loc=where, input=value, ctx={"error": error})
 
 
-def _find_misuse(
-    section: Section, name: str, only: Mark, decides: Section, context: Context
-) -> InputError | None:
+def _find_misuse(section: Section, name: str, only: Mark, decides: Section) -> InputError | None:
     """The error for a key that stands where it has no effect, or is missing where it is needed."""
     is_set = name in section.model_fields_set and getattr(section, name) is not None
     if only.holds(decides):
@@ -225,7 +225,7 @@ def _find_misuse(
             beside = f"{only.key} {format_value(only.chosen(decides))}" if only.values else only.key
             return InputError(problem=f"the key {name!r} is missing beside {beside}")
         return None
-    if not is_set or (context or {}).get("of_fleet"):
+    if not is_set:
         return None
     if isinstance(only, OnlyWith) and getattr(section, name) == only.nothing:
         return None

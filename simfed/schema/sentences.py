@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
 from simfed.ground.plain import Plain
 from simfed.schema.options import list_choices, list_takers
-from simfed.schema.places import Step, find_place, format_way, list_paths
+from simfed.schema.places import Step, find_place, format_way, list_keys, list_paths
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -82,7 +82,7 @@ def _suggest_quotes(value: object) -> str | None:
 def _refuse_key(model: type[BaseModel], above: Sequence[Step], key: str) -> InputError:
     """Return the error for a key that a section does not have."""
     section = find_place(model, above).section
-    keys = [] if section is None else list(section.model_fields)
+    keys = [] if section is None else list_keys(section)
     outer, dot, inner_key = key.partition(".")
     hint = f"write {outer}: {{{inner_key}: …}}" if dot and outer in keys else None
     glued, colon, rest = key.partition(":")

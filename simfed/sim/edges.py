@@ -21,7 +21,6 @@ from simfed.device import Device
 from simfed.fleet.contract import Contribution, Outcome, TieredWorkload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
-from simfed.fleet.tasks import SERVER
 from simfed.ground.method import Story, Work, make_key
 from simfed.ground.seeding import Streams
 from simfed.policy import Pull
@@ -38,6 +37,7 @@ from simfed.sim.population import Population
 from simfed.sim.rows import Settled
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
+from simfed.tasks.tasks import SERVER
 
 MERGES = "merges"
 """What an edge server's participation waits for is called so on its track."""

@@ -15,12 +15,12 @@ from simpy.events import Event, Process
 
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Task
-from simfed.fleet.tasks import codec_work
 from simfed.ground.method import CLIENT, Node, Work
 from simfed.ground.plain import Plain
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HOST, LANE
+from simfed.tasks.tasks import codec_work
 
 NOWHERE: Mapping[str | None, float] = {}
 

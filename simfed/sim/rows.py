@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from simfed.fleet.contract import Outcome
-from simfed.fleet.privacy import Account
-from simfed.fleet.tasks import count_told
 from simfed.ground.method import CLIENT
 from simfed.ground.plain import Plain
 from simfed.ground.records import make
@@ -26,6 +24,8 @@ from simfed.record.schema import (
 from simfed.sim.aggregator import Merging
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
+from simfed.tasks.privacy import Account
+from simfed.tasks.tasks import count_told
 
 
 class Settled(NamedTuple):

@@ -22,8 +22,6 @@ from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
-from simfed.fleet.privacy import make_account
-from simfed.fleet.tasks import choose_pull
 from simfed.ground.errors import Interrupted, RunFailed, unwrap_error
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
@@ -43,6 +41,8 @@ from simfed.sim.population import Population
 from simfed.sim.rows import UNTOLD, Settled, Verdict
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import World
+from simfed.tasks.privacy import make_account
+from simfed.tasks.tasks import choose_pull
 
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean measure where it was evaluated)`, after each round."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Contribution, Outcome, Task
-from simfed.fleet.tasks import Tasks, count_told
 from simfed.ground.errors import InputError, listed
 from simfed.ground.method import Plan, Work
 from simfed.ground.plain import Plain
@@ -19,6 +18,7 @@ from simfed.ground.registry import registry
 from simfed.record import Run
 from simfed.record.journal import JournalLine, read_finished
 from simfed.record.read import number_turns
+from simfed.tasks.tasks import Tasks, count_told
 
 __all__ = ["Recorded", "TimeOnlyWorkload"]
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from simfed.experiment.assembly import Parts
+from simfed.experiment.assembly import make_parts
+from simfed.fleet.world import World
 from simfed.ground.inputs import named_in_errors
 from simfed.record.digest import digest_file, digest_folder, digest_text, digest_value
 from simfed.record.manifest import versions
@@ -72,7 +73,7 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     if fleet.app is None:
         raise ValueError("a fleet without its app")
     plain = fleet.model_dump(mode="json", exclude={"name"})
-    digests = _digest_files(fleet.world(), source)
+    digests = _digest_files(fleet, source)
     digests[fleet.app.folder] = digest_folder(Path(fleet.app.folder))
     if fleet.charged.file is not None:
         with named_in_errors(fleet.charged.file):
@@ -87,11 +88,11 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     }
 
 
-def _digest_files(scenario: Scenario, source: str | Path) -> dict[str, str]:
-    """Profile or file that a scenario names → digest of its content, which stands for it."""
-    profiles = Parts(scenario, source).profile_files
+def _digest_files(world: World, source: str | Path) -> dict[str, str]:
+    """Profile or file that a world names → digest of its content, which stands for it."""
+    profiles = make_parts(world, source).profile_files
     digests = {name: digest_file(file) for name, file in profiles.items()}
-    files = (file for file in list_files(scenario) if Path(file).is_file())
+    files = (file for file in list_files(world) if Path(file).is_file())
     return digests | {file: digest_file(Path(file)) for file in files}
 
 

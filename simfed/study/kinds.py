@@ -141,7 +141,7 @@ class AppRuns:
             raise InputError(
                 problem="--time-only is not for apps: what an app sends is known when it has run"
             )
-        check_world(run.world(), source)
+        check_world(run, source)
 
     def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> AddressedRun:
         from simfed.study.address import collect_app_facts

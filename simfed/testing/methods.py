@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Field, Method, Who
 from simfed.ground.registry import import_part, registry
 from simfed.ground.seeding import Streams
 from simfed.ground.story import OwnStory
 from simfed.scenario import Scenario
+from simfed.tasks.tasks import Tasks
 from simfed.testing.common import no_global_randomness, put_through_json, read_bits, require
 
 

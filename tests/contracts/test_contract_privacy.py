@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
-from simfed.fleet.covered import ASKED, KEYS, Coverage, find_coverage, find_uncovered, list_uses
-from simfed.fleet.privacy import is_decided_by_time
 from simfed.ground.registry import REGISTRIES, registry
 from simfed.scenario.load import validate_scenario
+from simfed.tasks.covered import ASKED, KEYS, Coverage, find_coverage, find_uncovered, list_uses
+from simfed.tasks.privacy import is_decided_by_time
 
 PAGE = Path(__file__).parents[2] / "docs/privacy.md"
 NOT_ASKED = {"model", "dataset", "device"}

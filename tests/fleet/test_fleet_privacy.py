@@ -11,16 +11,16 @@ from forging import Forgery
 
 import simfed
 from simfed.deploy.serving import serve
-from simfed.fleet.privacy import (
+from simfed.ground.errors import InputError
+from simfed.ground.method import Size, Who
+from simfed.replay import TrajectoryStore
+from simfed.scenario.load import validate_scenario
+from simfed.tasks.privacy import (
     compute_divergences,
     compute_epsilon,
     find_unprovable,
     make_account,
 )
-from simfed.ground.errors import InputError
-from simfed.ground.method import Size, Who
-from simfed.replay import TrajectoryStore
-from simfed.scenario.load import validate_scenario
 from simfed.verify.run import verify
 
 pytestmark = pytest.mark.privacy

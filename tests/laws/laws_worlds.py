@@ -20,13 +20,14 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 from pydantic import BaseModel
 
 from simfed.device import spec as devices
-from simfed.experiment.checks import check_parts
+from simfed.experiment.checks import check_parts, check_world
+from simfed.fleet import presence
+from simfed.fleet.faults import FaultsSpec, MessagesSpec
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import Only, registry
 from simfed.net import spec as network
-from simfed.scenario import Scenario, model, presence, privacy
+from simfed.scenario import Scenario, model, privacy
 from simfed.scenario import dataset as data
-from simfed.scenario.faults import FaultsSpec, MessagesSpec
 from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
 from simfed.scenario.load import validate_scenario
 from simfed.scenario.plugins import PluginSpec
@@ -42,10 +43,6 @@ PLUGIN_PARTS = (
 EXEMPT = {
     "PolicySpec.arms_from": "a run, which the law of recorded arms makes",
     "PluginSpec.origin": "said by run directories alone",
-    **dict.fromkeys(
-        [f"FleetGroup.{key}" for key in ("k", "policy", "overlap", "attack")],
-        "an app decides what it sends",
-    ),
     "Computing.file": "laws of an app, which somebody measures",
     "Computing.start": "beside such laws",
     "Computing.speed": "of host seconds, which no two runs have alike",
@@ -803,7 +800,7 @@ def read_world(plain: dict[str, Any], files: Path, *, learns: bool = True) -> Sc
 def read_fleet(plain: dict[str, Any], files: Path) -> FleetFile:
     """The world of an app. Raises: `InputError`, `InputErrors`."""
     fleet = validate_fleet(plain, source="world", folder=files)
-    check_parts(fleet.world(), files / "world.yaml", time_only=True)
+    check_world(fleet, files / "world.yaml")
     return fleet
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from simfed.compress.choice import Choice
 from simfed.compress.codec import codec_from_spec
 from simfed.fleet.contract import Workload
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
+from simfed.tasks.tasks import Tasks
 
 
 def workload(made, **options) -> Workload:

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 
 from simfed.compress.choice import Choice
-from simfed.fleet.privacy import Noise
 from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.method import Arrival, Method

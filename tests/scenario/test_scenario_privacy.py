@@ -9,9 +9,9 @@ import pytest
 
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
-from simfed.fleet.privacy import count_epoch_steps, is_amplified
 from simfed.scenario import dump_scenario
 from simfed.scenario.load import validate_scenario
+from simfed.tasks.privacy import count_epoch_steps, is_amplified
 
 CLIENT = {"level": "client", "clip": 1.0, "noise": 1.1}
 SAMPLE = {"level": "sample", "clip": 1.0, "noise": 1.1}

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.fleet.tasks import Tasks
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
@@ -13,6 +12,7 @@ from simfed.policy import Replay
 from simfed.record import Recorder, RunDirectory, open_run, summarise
 from simfed.scenario import Scenario
 from simfed.sim import Clock, Simulation, TimeOnlyWorkload
+from simfed.tasks.tasks import Tasks
 
 D = 15_738
 

@@ -244,7 +244,8 @@ class Tasks:
 
     def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
         """Bytes down where models travel whole; 0 where that is not charged. `sent`: see
-        `as_sent`."""
+        `as_sent`.
+        """
         if not self._charge.downlink:
             return 0.0
         return sum(
@@ -315,7 +316,8 @@ class Tasks:
 
     def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
         """Bytes of a compressed field at a number of entries; None where they depend on the
-        data."""
+        data.
+        """
         k = choice.entries(field.entries)
         key = choice.strategy, k, who.model, _make_key(field)
         if key not in self._bytes:
@@ -396,7 +398,8 @@ class Tasks:
 def count_told(task: Task, choice: Choice, k: int) -> int | None:
     """Return the K of an upload as tables have it: of how many entries of its longest
     compressed field it says anything; None where that depends on the data. `k`: those that
-    its codec was to keep."""
+    its codec was to keep.
+    """
     if not task.plan.longest:
         return k
     field = task.plan.up[task.plan.longest_name]

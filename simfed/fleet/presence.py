@@ -1,11 +1,12 @@
-"""The part of a client group that says when its clients are there, and how often they fail."""
+"""The section of a client group that says when its clients are there, and how often they fail;
+and from it to a presence."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
+import numpy as np
 from pydantic import (
     BeforeValidator,
     Discriminator,
@@ -14,27 +15,25 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.fleet import availability
+from simfed.fleet.availability import (
+    Always,
+    Markov,
+    Presence,
+    PresenceKind,
+    PresenceTrace,
+    parse_time_of_day_s,
+    read_trace,
+)
+from simfed.ground.arrays import Floats, Ints
+from simfed.ground.distributions import draw_uniform, pick_positions
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
+from simfed.ground.seeding import Streams
 from simfed.schema.distribution import DrawnStay
 from simfed.schema.fields import FoundFile, Fraction, Named, Number, PositiveDuration
 from simfed.schema.options import OfKind
 from simfed.schema.section import Section
-
-_TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
-
-
-def parse_time_of_day_s(text: object) -> float:
-    """Seconds after midnight from `22:00`, up to `24:00`.
-
-    >>> parse_time_of_day_s("06:30"), parse_time_of_day_s("24:00")
-    (23400.0, 86400.0)
-    """
-    match = _TIME.match(text) if isinstance(text, str) else None
-    seconds = 3600.0 * int(match[1]) + 60.0 * int(match[2]) if match else -1.0
-    if not 0 <= seconds <= 86_400:
-        raise InputError('a time of day in quotes such as "22:00"', got=text)
-    return seconds
 
 
 def _check_time(value: Any) -> str:
@@ -107,6 +106,40 @@ class PresenceSpec(Section):
     markov: MarkovSpec | None = Field(default=None, description="mean stays on and off")
     daily: Daily | None = Field(default=None, description="by the time of day")
 
+    def build(
+        self, clients: Ints, streams: Streams, fleet_size: int, stays: Mapping[str, Floats]
+    ) -> Presence:
+        """Return the presence of the clients of one group.
+
+        clients: their ids, ascending. stays: what was drawn for each of the mean stays `on` and
+        `off`. Raises: `InputError` for a trace that cannot be read, or has none of them.
+        """
+        if self.markov is not None:
+            on, off = (stays.get(key, getattr(self.markov, key)) for key in ("on", "off"))
+            return Markov(streams, clients, on, off)
+        if self.daily is not None:
+            zones = np.array(self.daily.zones) * 3600.0
+            u = draw_uniform(streams, "availability.zone", fleet_size)[clients]
+            from_s, to_s = map(parse_time_of_day_s, (getattr(self.daily, "from"), self.daily.to))
+            return availability.Daily(from_s, to_s, zones[pick_positions(u, len(zones))])
+        assert self.trace is not None
+        intervals = read_trace(self.trace)
+        period_s = np.inf if self.period is None else self.period
+        if self.devices == "drawn":
+            u = draw_uniform(streams, "availability.trace", fleet_size)[clients]
+            return PresenceTrace(intervals, pick_positions(u, len(intervals.ids)), period_s)
+        if intervals.ids[-1] >= fleet_size:
+            allowed = f"clients of this scenario, 0 to {fleet_size - 1}"
+            hint = "`devices: drawn` gives each client a random one of the trace's"
+            raise InputError(allowed, where=self.trace, got=int(intervals.ids[-1]), hint=hint)
+        row = np.searchsorted(intervals.ids, clients)
+        listed = intervals.ids[np.minimum(row, len(intervals.ids) - 1)] == clients
+        if not listed.any():
+            raise InputError(
+                "intervals of some client of the group", where=self.trace, problem="there are none"
+            )
+        return PresenceTrace(intervals, np.where(listed, row, -1), period_s)
+
     @model_validator(mode="after")
     def _check_kind(self) -> PresenceSpec:
         kinds = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
@@ -121,6 +154,22 @@ class OwnPresence(OfKind):
     registry_kind: ClassVar[str] = "availability"
 
     kind: Named("availability") = Field(description="see `simfed list availabilities`")  # type: ignore[valid-type]
+
+
+def build_presence(
+    spec: AvailabilitySpec,
+    clients: Ints,
+    streams: Streams,
+    fleet_size: int,
+    stays: Mapping[str, Floats],
+) -> Presence:
+    """Return the presence of the clients of one group, see `PresenceSpec.build`."""
+    if isinstance(spec, str):
+        return Always(len(clients))
+    if isinstance(spec, OwnPresence):
+        kind: PresenceKind = spec.made
+        return kind.presence(clients, streams)
+    return spec.build(clients, streams, fleet_size, stays)
 
 
 def _choose_tag(value: Any) -> str:
@@ -139,6 +188,7 @@ def _check_word(value: Any) -> Any:
     return value
 
 
+AvailabilitySpec: TypeAlias = "Literal['always'] | PresenceSpec | OwnPresence"
 # The brackets keep a tag out of the key paths in error messages.
 AvailabilityOf = Annotated[
     Annotated[Literal["always"], Tag("always[]")]

@@ -25,13 +25,13 @@ from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from simfed.fleet.covered import find_coverage, find_uncovered, list_uses
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.method import Who
 from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 from simfed.scenario.privacy import MOST_NOISE, AdaptiveClip, Privacy
+from simfed.tasks.covered import find_coverage, find_uncovered, list_uses
 
 
 class Noise(NamedTuple):
@@ -70,7 +70,8 @@ def _quiet() -> Iterator[None]:
 @lru_cache(maxsize=4096)
 def compute_divergences(rate: float, noise: float) -> tuple[Floats, Floats]:
     """The library's orders, and the Rényi divergence at each of one such mechanism; as many of them
-    add up."""
+    add up.
+    """
     require_accountant()
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
@@ -137,14 +138,16 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
 
 def is_amplified(scenario: Scenario) -> bool:
     """Whether sampling hides who takes part: clients toss independent coins of one rate, are always
-    there, and are waited for, so that nobody's coming decides who else is merged."""
+    there, and are waited for, so that nobody's coming decides who else is merged.
+    """
     selection = scenario.participation.selection.kind
     return "coins" in find_coverage("selection", selection) and not is_decided_by_time(scenario)
 
 
 def is_decided_by_time(scenario: Scenario) -> bool:
     """Whether it hangs on the clock who is merged: by the server's mode or its restarts, by when
-    clients are there, or by a selection that looks at how long they took."""
+    clients are there, or by a selection that looks at how long they took.
+    """
     return any(
         use.kind in ("", "selection", "availability") and "untimed" not in use.coverage
         for use in list_uses(scenario)
@@ -163,7 +166,8 @@ def count_epoch_steps(samples: int, batch_size: int) -> int:
 
 def make_account(scenario: Scenario, samples_of: Callable[[int], int]) -> Account | None:
     """The account of a run; None: it has no privacy. `samples_of`: client → samples that it owns,
-    asked only where these count."""
+    asked only where these count.
+    """
     if scenario.privacy is None:
         return None
     kind = _SampleAccount if scenario.privacy.level == "sample" else _ClientAccount
@@ -191,7 +195,8 @@ class Account:
 
     def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
         """ε after a merge at whose end these participations were settled, of which those in
-        `merged` arrived."""
+        `merged` arrived.
+        """
         raise NotImplementedError
 
     def by_client(self) -> Mapping[int, float] | None:
@@ -200,7 +205,8 @@ class Account:
 
     def of_client(self, client: int, times: int) -> float:
         """ε of a client's samples, or of a client, after so many of its participations, or
-        merges."""
+        merges.
+        """
         raise NotImplementedError
 
     @cached_property
@@ -233,7 +239,8 @@ class Account:
 
     def _worst(self) -> Iterable[tuple[float, float, int]]:
         """(rate, what the noise is divided by, times) of all that may be spent in all rounds; the
-        largest ε of them counts."""
+        largest ε of them counts.
+        """
         raise NotImplementedError
 
     def _solve(self, most: float) -> float:
@@ -299,7 +306,8 @@ class _ClientAccount(Account):
 
 class _SampleAccount(Account):
     """Of samples, by client: what it did counts whether or not its upload arrived, as what was lost
-    goes with its next one."""
+    goes with its next one.
+    """
 
     adjacency = "add or remove a sample of a client"
     amplified = True

@@ -1,0 +1,105 @@
+"""The world of a run, whatever learns in it: groups of clients, what links share, what goes
+wrong."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from simfed.device.spec import DeviceSpec, FixedDevice
+from simfed.fleet.faults import FaultsSpec
+from simfed.fleet.presence import AvailabilityOf, Failure
+from simfed.ground.arrays import Ints
+from simfed.ground.errors import InputError
+from simfed.net.spec import LinkSpec, NetworkSpec
+from simfed.schema.distribution import Devices, Distribution, list_distributions
+from simfed.schema.fields import PositiveInt, Seed
+from simfed.schema.section import Section
+
+MOST_CLIENTS = 10_000_000
+"""The most clients of a scenario; idle ones take some 80 bytes each."""
+
+
+class Group(Section):
+    """`count` clients that are alike."""
+
+    count: PositiveInt = Field(default=1, description="clients of this kind")
+    prototype: str = Field(description="a key of `prototypes`")
+    device: DeviceSpec = Field(description="processor; a name alone is its `profile`")
+    link: LinkSpec = Field(
+        default=LinkSpec(), description="access link; omitted: unlimited, with a warning"
+    )
+    devices: Devices | None = Field(
+        default=None, description="a table whose rows are devices: one for each client"
+    )
+    availability: AvailabilityOf = Field(default="always", description="when clients are there")
+    failure: Failure = Field(default=Failure(), description="of participations, per phase")
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Group:
+        drawn = {
+            path: value
+            for path, value in list_distributions(self)
+            if value.column is not None and value.table is None
+        }
+        for path, value in drawn.items():
+            if self.devices is None:
+                allowed = "the key 'table' beside column, or a table `devices` in the group"
+                raise InputError(allowed, where=path, got=value.column)
+        if self.devices is not None and not drawn:
+            allowed = "some field of the group with a `column` of this table"
+            raise InputError(allowed, where="devices")
+        return self
+
+
+class ServerSpec(Section):
+    """The server's processor; null: its work takes no simulated time."""
+
+    device: FixedDevice | None = Field(default=None, description="null: the server takes no time")
+
+
+class World(Section):
+    """What a scenario and the world of an app have in common."""
+
+    name: str = Field(description="of runs/NAME, and in reports")
+    seed: Seed = Field(default=0, description="of everything random")
+    client_order: Literal["grouped", "round-robin"] = Field(
+        default="grouped", description="ids group by group, or taking turns"
+    )
+    clients: tuple[Group, ...] = Field(description="groups of equal clients")
+    network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
+    server: ServerSpec = Field(default=ServerSpec(), description="the server's own time")
+    faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
+
+    @model_validator(mode="after")
+    def _check_count(self) -> World:
+        if not self.clients:
+            raise InputError("at least one group of clients", where="clients", got=[])
+        if self.client_count > MOST_CLIENTS:
+            allowed = f"at most {MOST_CLIENTS:,} clients"
+            raise InputError(allowed, where="clients", got=self.client_count)
+        return self
+
+    @property
+    def client_count(self) -> int:
+        """How many clients there are, all groups together."""
+        return sum(group.count for group in self.clients)
+
+    def group_of_client(self) -> Ints:
+        """Return for each client id the index of its group in `clients`.
+
+        `grouped`: the groups one after another; `round-robin`: one of each group in turn, groups
+        that are used up left out.
+        """
+        counts = np.array([group.count for group in self.clients])
+        grouped = np.repeat(np.arange(len(counts)), counts)
+        if self.client_order == "grouped":
+            return grouped
+        turn = np.concatenate([np.arange(count) for count in counts])
+        return grouped[np.lexsort((grouped, turn))]
+
+    def k_of_group(self, group: Any) -> int | str | Distribution | None:
+        """Return K of a group's clients as it is written; None: nothing is compressed."""
+        return None

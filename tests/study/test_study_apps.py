@@ -106,7 +106,7 @@ def test_an_app_needs_learning(study):
     plan = plan_study(study(), allow_plugins=True)
     with pytest.raises(
         InputError,
-        match=r"no --time-only|Flower: got 'none', "
+        match=r"--time-only is not for apps|Flower: got 'none', "
         r"expected flwr 1\.38 to 1\.42",
     ):
         plan.kind.check(plan.runs[0].scenario, source="fleet.yaml", time_only=True)

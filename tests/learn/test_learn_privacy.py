@@ -29,6 +29,7 @@ from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.vectors import ArrivedValues, Sparse
 from simfed.scenario.privacy import AdaptiveClip
+from simfed.tasks.privacy import Noise
 
 D = 4
 

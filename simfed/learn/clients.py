@@ -21,7 +21,6 @@ from torch import Tensor
 from simfed.compress.choice import Choice
 from simfed.compress.vectors import move_positions
 from simfed.fleet.contract import Task
-from simfed.fleet.tasks import Tasks
 from simfed.ground.errors import RunFailed
 from simfed.ground.method import Field, Method, State, Values, Who
 from simfed.ground.plain import Plain
@@ -37,6 +36,7 @@ from simfed.learn.tree import Arrays, encode_tree
 from simfed.learn.uploads import Encoder, make_divergence_error
 from simfed.learn.vectors import ArrivedValues
 from simfed.scenario import Scenario
+from simfed.tasks.tasks import Tasks
 
 Unit = tuple[str, tuple[Any, ...]]
 """`work`, or the name of a method of the kit's; its arguments."""

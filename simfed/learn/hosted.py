@@ -37,7 +37,6 @@ from simfed.learn.tree import Arrays, Tree, decode_tree, encode_tree
 from simfed.learn.vectors import ArrivedValues, as_received
 from simfed.scenario import Scenario
 from simfed.tasks.privacy import make_account
-from simfed.tasks.tasks import Tasks
 
 _NOTHING: Units = ([], [])
 

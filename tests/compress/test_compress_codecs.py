@@ -143,6 +143,31 @@ def test_a_wrong_layout_is_one_sentence():
 # ---- the error -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("label", EVERY_KIND)
+def test_ideal_has_no_encoder(label):
+    payload, _ = codec_from_spec(label).encode(gradient(0), None, rng_of(0), 20, layout=LAYOUT)
+    with pytest.raises(InputError, match="got 'ideal', expected an index code with an encoder"):
+        payload.encoded("ideal")
+    with pytest.raises(InputError, match="an index code: ideal, "):
+        payload.wire_bytes("bitmpa")
+
+
+@pytest.mark.parametrize("label", RESIDUAL)
+def test_an_undone_play_gives_residual_and_state_back(label):
+    feedback = with_error_feedback(codec_from_spec(label))
+    residual = gradient(5)
+    first = feedback.encode_in_place(None, residual, 40, rng_of(0), layout=LAYOUT)
+    residual += gradient(6)
+    u = residual.copy()
+    second = feedback.encode_in_place(
+        None, residual, 40, rng_of(1), state=first.state, layout=LAYOUT
+    )
+    state = undo(residual, second)
+    assert np.abs(residual - u).max() <= 1e-6 * np.abs(u).max()
+    again = feedback.encode_in_place(None, u, 40, rng_of(1), state=state, layout=LAYOUT)
+    assert again.dense().tobytes() == second.dense().tobytes()
+
+
 def test_levels_too_few_to_contract_are_shrunk_under_feedback_and_would_run_away_without():
     """√512/4 > 1: the rounding errors of unbiased QSGD exceed what it rounds."""
 

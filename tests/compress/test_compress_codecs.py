@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from simfed import InputError
 from simfed.compress import (
     TopK,
     WithoutFeedback,
@@ -15,7 +16,6 @@ from simfed.compress import (
     undo,
     with_error_feedback,
 )
-from simfed.ground.errors import InputError
 
 LAYOUT = ((6, 1, 5, 5), (6,), (30, 12), (10, 30), (10,))
 D = sum(math.prod(shape) for shape in LAYOUT)

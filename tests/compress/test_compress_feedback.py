@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed import InputError
 from simfed.compress import Dense, PeriodicK, RandomK, TopK, undo, with_error_feedback
-from simfed.ground.errors import InputError
 
 STRATEGIES = [TopK, RandomK, PeriodicK, Dense]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import simfed
-from simfed.compress.choice import Choice
+from simfed.policy import Choice
 
 ROOT = Path(simfed.__file__).parent
 READERS = {

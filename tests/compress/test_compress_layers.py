@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from simfed.compress import codec_from_spec
-from simfed.compress.layers import PerLayer
-from simfed.ground.errors import InputError
+from simfed import InputError
+from simfed.compress import PerLayer, codec_from_spec
 from simfed.ground.method import Layers
 
 NAMES = ("conv1.weight", "conv1.bias", "fc1.weight", "fc1.bias")

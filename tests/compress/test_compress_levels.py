@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed import InputError
 from simfed.compress.choice import Choice, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
-from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.registry import registry
 

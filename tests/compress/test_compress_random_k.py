@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from simfed import InputError
 from simfed.compress import RandomK, random_k_indices
-from simfed.ground.errors import InputError
 
 
 @given(d=st.integers(1, 400), k=st.integers(1, 420), seed=st.integers(0, 2**32))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed import InputError
 from simfed.compress import (
     BF16,
     DGC,
@@ -26,7 +27,6 @@ from simfed.compress import (
     top_k_indices,
 )
 from simfed.compress.codec import wrap_as_codec
-from simfed.ground.errors import InputError
 
 F = np.float32
 

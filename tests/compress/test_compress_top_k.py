@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from simfed import InputError
 from simfed.compress import selection, top_k_indices
-from simfed.ground.errors import InputError
 
 
 def stable_sort_top_k(values, k):

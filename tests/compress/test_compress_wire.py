@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed import InputError
 from simfed.compress import (
     Dense,
     Payload,
@@ -16,7 +17,6 @@ from simfed.compress import (
     codec_from_spec,
     with_error_feedback,
 )
-from simfed.ground.errors import InputError
 from simfed.ground.vocabulary import INDEX_CODES
 
 CODES = [code for code in INDEX_CODES if code != "ideal"]

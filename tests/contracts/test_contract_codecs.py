@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from simfed.compress import codec_from_spec
-from simfed.compress.choice import Choice
 from simfed.compress.feedback import ErrorFeedback, feedback_for
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
+from simfed.policy import Choice
 from simfed.sim import TimeOnlyWorkload
 
 K, CLIENTS = 60, 2

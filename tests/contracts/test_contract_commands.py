@@ -16,10 +16,10 @@ import typer.main
 import uvicorn
 
 import simfed
+from simfed import Interrupted
 from simfed.cli import main
 from simfed.cli.app import app
-from simfed.ground.errors import Interrupted
-from simfed.replay.store import TrajectoryStore
+from simfed.replay import TrajectoryStore
 
 TIMES = {"training": "5 ms", "private": "9 ms", "compression": "1 ms", "decompression": "1 ms"}
 CLIENTS = [

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import simfed
+from simfed import InputError
 from simfed.device import load_profile, profile_names
 from simfed.experiment.assembly import list_profiles
-from simfed.ground.errors import InputError
 from simfed.ground.registry import REGISTRIES, Registry
 from simfed.testing import check_device
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.method import Field, Work
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams

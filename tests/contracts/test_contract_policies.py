@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from simfed.compress.choice import Choice
 from simfed.ground.registry import registry
-from simfed.policy import Ascend, Pull, Replay, Uniform
+from simfed.policy import Ascend, Choice, Pull, Replay, Uniform
 from simfed.testing import check_policy
 
 OPTIONS = {"uniform": {"strategy": "random-k"}}

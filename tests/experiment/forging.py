@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from simfed.record import fingerprint, open_run
+from simfed.record import fingerprint, open_run, summarise
 from simfed.record.digest import (
     digest_file,
     digest_manifest,
@@ -24,7 +24,6 @@ from simfed.record.digest import (
 )
 from simfed.record.journal import COMPRESSED
 from simfed.record.schema import TABLES, columns
-from simfed.record.summary import summarise
 
 TINY = """
 name: tiny

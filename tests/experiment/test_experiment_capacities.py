@@ -6,7 +6,7 @@ import yaml
 
 from simfed.cli import main
 from simfed.experiment.capacities import capacities_of
-from simfed.record.read import open_run
+from simfed.record import open_run
 
 TRACE = "time_s,mbps\n0,40\n0.02,8\n0.05,20\n0.09,3\n0.12,30\n"
 KEYS = {"rounds": 6, "prototypes.a.model": "lenet5-half", "clients[0].link.down": "300 Mbps"}

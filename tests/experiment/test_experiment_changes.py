@@ -7,7 +7,7 @@ import pytest
 from changes_worlds import MODES, D
 
 from simfed.experiment.running import run
-from simfed.replay.store import TrajectoryStore
+from simfed.replay import TrajectoryStore
 
 CHANGE = worlds.TOP_K_BYTES[200]
 TIMES = [

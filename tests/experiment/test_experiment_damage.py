@@ -6,7 +6,7 @@ import pytest
 from forging import TINY
 
 import simfed
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.record import open_run
 from simfed.verify.invariants import verify
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import worlds
 
+from simfed import InputErrors
 from simfed.experiment.checks import check
-from simfed.ground.errors import InputErrors
 from simfed.scenario.load import validate_scenario
 
 TIMES = dict.fromkeys(("training", "compression", "inference", "distillation"), "1 ms")

@@ -12,10 +12,10 @@ import worlds
 import yaml
 
 import simfed
+from simfed import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment.assembly import list_profiles
 from simfed.experiment.running import choose_workers
-from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.record.read import read_manifest
+from simfed.record import read_manifest
 from simfed.verify.invariants import verify
 
 TINY = """

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import worlds
 
+from simfed import InputError, InputErrors
 from simfed.experiment.checks import check
-from simfed.ground.errors import InputError, InputErrors
 from simfed.scenario.load import validate_scenario
 
 

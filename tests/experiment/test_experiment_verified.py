@@ -8,8 +8,8 @@ import torch
 from forging import Forgery
 
 import simfed
+from simfed import InputError, RunFailed
 from simfed.cli import main
-from simfed.ground.errors import InputError, RunFailed
 from simfed.learn.objective import Classification, NextToken
 from simfed.verify.run import verify
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import readers
 
-from simfed.ground.errors import InputErrors, SimfedError
+from simfed import InputErrors, SimfedError
 from simfed.verify.run import verify
 
 SPARSE_BYTES = 1 << 42

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import readers
 
-from simfed.ground.errors import InputErrors, SimfedError
+from simfed import InputErrors, SimfedError
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_INPUTS", "12000"))
 """Inputs in one process, and one in 160 of them through the command line."""

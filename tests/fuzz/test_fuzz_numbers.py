@@ -9,8 +9,7 @@ import pytest
 import readers
 import yaml
 
-from simfed import InputError
-from simfed.ground.errors import InputErrors
+from simfed import InputError, InputErrors
 from simfed.ground.reading import parse_yaml
 
 ODD = [10**400, 1e308, math.nan, True]

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "deploy"))
 import deploy_talks as talks
 from deploy_talks import LIFE, MOST, TOKEN
 
+from simfed import RunFailed, SimfedError
 from simfed.deploy import joining
 from simfed.deploy.access import Seat
 from simfed.deploy.messages import Message
 from simfed.deploy.wire import ServerEnd, Wire
-from simfed.ground.errors import RunFailed, SimfedError
 from simfed.learn.parcel import Parcel
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "30000"))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from mutations import STRANGE, mutated_bytes, mutated_tree, rng_of
 
-from simfed.compress.choice import Choice
+from simfed import InputError
 from simfed.deploy.measured import Instants, read_busy
 from simfed.deploy.messages import Refused
-from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import RealClient, make_server_workload, read_answer
 from simfed.learn.parcel import Parcel, pack, unpack
+from simfed.policy import Choice
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "100000"))
 METHODS = {

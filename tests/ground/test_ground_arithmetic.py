@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed import InputError
 from simfed.ground.arithmetic import read_arithmetic
-from simfed.ground.errors import InputError
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed import InputError
 from simfed.ground.distributions import (
     Discrete,
     Lognormal,
@@ -16,7 +17,6 @@ from simfed.ground.distributions import (
     UniformLaw,
     pick_positions,
 )
-from simfed.ground.errors import InputError
 
 GRID = (np.arange(1_000_000) + 0.5) / 1_000_000
 """Equally likely quantiles: means over it are integrals over the law."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.inputs import read_bytes, read_json, read_text
 from simfed.ground.tables import open_parquet, read_columns
 

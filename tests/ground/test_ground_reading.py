@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from simfed import InputError
 from simfed.ground import reading
-from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_text
 from simfed.ground.reading import parse_yaml
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import simfed.ground.registry
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.registry import IMPORTS, REGISTRIES, Registry, blame_part, import_file, registry
 
 

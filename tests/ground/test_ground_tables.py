@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.tables import read_columns, read_records
 
 

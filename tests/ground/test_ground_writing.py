@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.writing import put_output
 
 

@@ -44,8 +44,8 @@ import yaml
 from laws_files import write_files
 
 import simfed
+from simfed import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment.checks import check_parts
-from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.record.schema import TABLES
 from simfed.replay import TrajectoryStore

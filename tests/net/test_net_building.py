@@ -12,7 +12,7 @@ import pytest
 import worlds
 import yaml
 
-from simfed.ground.errors import InputError, InputErrors
+from simfed import InputError, InputErrors
 from simfed.ground.seeding import Streams
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
 from simfed.net.spec import LinkSpec, NetworkSpec

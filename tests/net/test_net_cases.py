@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from simfed import net
-from simfed.ground.errors import InputError
+from simfed import InputError, net
 
 
 def case(**changes):

@@ -12,9 +12,8 @@ from simfed import net
 from simfed.ground.distributions import Discrete
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Rhythm, Strikes
-from simfed.net import FlowStart, LinkTrace, Network, Star, Trace, play
+from simfed.net import FlowStart, LinkTrace, Network, Star, Trace, play, stall
 from simfed.net.cells import Cellular, Wifi
-from simfed.net.stalls import stall
 from simfed.net.topology import Cell
 
 MBPS = 1e6 / 8

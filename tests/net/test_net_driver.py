@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import simpy
 
-from simfed.ground.errors import RunFailed
+from simfed import RunFailed
 from simfed.net import FlowStart, LinkTrace, LinkUse, Network, Star, Tcp, Trace, play
 from simfed.net.driver import Pace
 from simfed.net.topology import Cell

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from simfed.ground.errors import BrokenInvariant
+from simfed import BrokenInvariant
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, Tally
 from simfed.net.maxmin import OWN_CAP, max_min, why_not_max_min

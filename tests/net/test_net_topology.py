@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from net_oracle import least_ways
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.net import (
     Access,
     Line,

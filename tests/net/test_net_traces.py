@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.net import (
     LinkTrace,
     Trace,

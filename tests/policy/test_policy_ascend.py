@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.seeding import Streams
 from simfed.policy import Ascend, Pull
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.policy import Exp3, build_policy
 
 

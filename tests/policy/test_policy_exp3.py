@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.policy import Exp3, Pull
 
 ARMS = ("top-k", "random-k", "periodic-k")

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
-from simfed.policy import Policy, Pull, Replay, Uniform, serves_all
+from simfed import InputError
+from simfed.policy import Choice, Policy, Pull, Replay, Uniform, serves_all
 
 ARMS = Choice("top-k"), Choice("random-k")
 RNG = np.random.default_rng(0)

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from simfed import InputError
 from simfed.compress.choice import Choice, list_choices
-from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.policy import AdaptiveK, Ascend, Factored, Pull, build_policy
 

@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from simfed.ground.errors import InputError, RunFailed
-from simfed.record import Recorder, RunDirectory, open_run, read_manifest
-from simfed.record.digest import fingerprint
+from simfed import InputError, RunFailed
+from simfed.record import Recorder, RunDirectory, fingerprint, open_run, read_manifest
 from simfed.record.directory import reserve
 from simfed.record.lock import lock_folder
 from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simfed.ground.errors import InputError, RunFailed
+from simfed import InputError, RunFailed
 from simfed.record.journal import COMPRESSED, NAME, Journal, check_prefix, read_finished
 
 MERGED = [1, False, None, {"p": {"kd_loss": float("inf")}}, {}, {}, {}, {"p": [0.5, 1.2, None]}, []]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simfed.compress.choice import Choice
+from simfed import InputError, RunFailed
 from simfed.fleet.contract import Evaluation, Outcome, Task
-from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import Field, Plan, Size, Who
+from simfed.policy import Choice
 from simfed.replay import Cached, TrajectoryStore
 
 CLIENTS = 3

@@ -3,9 +3,9 @@
 import pytest
 import worlds
 
+from simfed import Interrupted
 from simfed.experiment import running as experiment
 from simfed.experiment.interrupt import CtrlC
-from simfed.ground.errors import Interrupted
 from simfed.replay import TrajectoryStore
 from simfed.verify.run import verify
 

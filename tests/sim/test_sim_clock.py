@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sim_worlds as sim
 
-from simfed.ground.errors import RunFailed
+from simfed import RunFailed
 from simfed.net import Star
 
 K_BYTES = 4 * 1998 + 8  # values, and a seed in place of indices

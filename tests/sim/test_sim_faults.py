@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simfed
+from simfed import RunFailed
 from simfed.fleet.faults import Fate, Faults, Messages, Rhythm
 from simfed.ground.distributions import Discrete
-from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.net import Network, Star, stall
 from simfed.verify.run import verify

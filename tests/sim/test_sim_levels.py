@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import worlds
 
-from simfed.compress.choice import Choice
+from simfed import InputError, RunFailed
 from simfed.experiment.assembly import Parts
-from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.seeding import Streams
 from simfed.learn.kit import Kit
 from simfed.learn.plain import plain_rounds
+from simfed.policy import Choice
 
 D = {"small": 15_738, "wide": 61_706}
 LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}

@@ -8,8 +8,8 @@ import sim_worlds as sim
 import worlds
 from test_sim_clock import spans
 
+from simfed import InputError
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.ground.seeding import Streams

@@ -9,9 +9,9 @@ import sim_worlds as sim
 import worlds
 
 from simfed.compress import RandomK, TopK, codec_from_spec
-from simfed.compress.choice import Choice
 from simfed.compress.slices import Sliced, sliced
 from simfed.net import Star
+from simfed.policy import Choice
 
 CASES = list(itertools.product((1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)))
 TOP_K = {

@@ -6,8 +6,8 @@ import math
 import pytest
 import sim_worlds as sim
 
+from simfed import RunFailed
 from simfed.fleet.contract import Evaluation, Outcome
-from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 from simfed.net import Star
 from simfed.policy import Ascend

@@ -8,9 +8,9 @@ import sim_worlds as sim
 from worlds import TINY, world
 
 import simfed
+from simfed import RunFailed
 from simfed.fleet.availability import Availability
 from simfed.fleet.battery import Battery
-from simfed.ground.errors import RunFailed
 from simfed.ground.seeding import Streams
 
 

@@ -9,7 +9,7 @@ import worlds
 from test_sim_clock import spans
 from test_sim_policies import lose_at
 
-from simfed.ground.errors import InputError, InputErrors, RunFailed
+from simfed import InputError, InputErrors, RunFailed
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.net import Star

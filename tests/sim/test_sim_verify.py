@@ -9,7 +9,7 @@ import pytest
 import sim_worlds as sim
 from paid_worlds import plain, world
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.net import Star
 from simfed.record import fingerprint, open_run
 from simfed.verify.invariants import verify

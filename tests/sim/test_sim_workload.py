@@ -6,13 +6,12 @@ import sim_worlds as sim
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.compress.choice import Choice
+from simfed import InputError
 from simfed.fleet.contract import Task
 from simfed.fleet.selection import cohort
-from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Plan, Size, Who
 from simfed.ground.seeding import Streams
-from simfed.policy import Pull
+from simfed.policy import Choice, Pull
 from simfed.record.journal import NAME, Journal
 from simfed.sim import Recorded, TimeOnlyWorkload
 from simfed.sim.population import Population

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import simfed
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds

@@ -3,11 +3,11 @@ send."""
 
 import numpy as np
 
-from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.net import Network, Star
+from simfed.policy import Choice
 from simfed.record import Recorder
 from simfed.scenario import Scenario
 from simfed.sim import Clock, Simulation

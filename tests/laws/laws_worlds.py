@@ -19,11 +19,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel
 
+from simfed import InputError, InputErrors
 from simfed.device import spec as devices
 from simfed.experiment.checks import check_parts, check_world
 from simfed.fleet import presence
 from simfed.fleet.faults import FaultsSpec, MessagesSpec
-from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import Only, registry
 from simfed.net import spec as network
 from simfed.scenario import Scenario, model, privacy

@@ -10,7 +10,7 @@ from simfed.device import Device, Processor
 from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
 from simfed.flower.work import Answer
-from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices
+from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, find_start
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
@@ -63,6 +63,7 @@ class Charges:
         self._charged_s: dict[str, float] = {}
         """Type of message → seconds of all that were answered, with what the app slept."""
         self._work = None
+        self.start = find_start(work, fleet.charged.start)
         if work is not None:
             start, nodes = fleet.charged.start, fleet.client_count
             self._work = WorkPrices(work, run_config, nodes, start, self.warn)

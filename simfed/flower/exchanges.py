@@ -20,10 +20,11 @@ from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Outcome, Task
 from simfed.flower.messages import Mail, read_metrics
 from simfed.ground.method import Field, Plan, Size, Who, Work
+from simfed.ground.plain import Plain
 from simfed.net import LinkUses, Network
 from simfed.policy import Pull
 from simfed.record.recorder import Recorder
-from simfed.record.schema import PrototypeResult, Span
+from simfed.record.schema import START, Participation, PrototypeResult, Span
 from simfed.scenario.fleet_file import APP, AppMetrics
 from simfed.sim import rows
 from simfed.sim.aggregator import Merging
@@ -74,6 +75,8 @@ class Exchanges:
         self._progress = progress
         self._size = Size(APP, 0, 0, 0, clients)
         self.network: Network | None = None
+        self._starts = bool(recorder.own)
+        """Nodes' starts are charged, as a phase of their own."""
         self.may_resend = False
         """Whether messages may be lost and sent again."""
         self.number = 1
@@ -126,7 +129,8 @@ class Exchanges:
         name = mail.message.metadata.message_type
         work = Work(_QUANTITY.get(kind, "training"), APP, 1, kind=_KIND.get(kind, kind), name=name)
         who = Who(client, APP, self._size, 1, turn)
-        plan, size_bytes = Plan({}, (work,), _UP), float(mail.size_bytes)
+        start = (Work("auxiliary", APP, 1, kind=START),) if self._starts else ()
+        plan, size_bytes = Plan({}, (*start, work), _UP), float(mail.size_bytes)
         task = Task(self.number, client, who, plan, self._version, size_bytes)
         flight = Flight(task, _Sent(task), Pull(NO_COMPRESSION, "fixed"), now_s)
         before = self._latest.get(client)
@@ -283,9 +287,8 @@ class Exchanges:
             end = self._end_of(flight, merging)
             powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
             energy_j = self._energy_j(flight.client, powered_s)
-            recorder.participations.append(
-                rows.make_participation_row(flight, end, merging, UNTOLD, energy_j)
-            )
+            row = rows.make_participation_row(flight, end, merging, UNTOLD, energy_j)
+            recorder.participations.append(_split_start(row, flight) if self._starts else row)
             recorder.spans.extend(rows.list_client_spans(flight, end))
             self._next_s.pop(flight, None)
             if self._latest.get(flight.client) is flight:
@@ -325,6 +328,17 @@ class Exchanges:
             self.warnings.add(f"an accuracy of {value:g}, which is not from 0 to 1, is not shown")
             return None
         return float(value)
+
+
+def _split_start(row: Participation, flight: Flight) -> tuple[Plain, ...]:
+    """Return a row whose last column is what the node's start took of its local work."""
+    start_s, work_s = 0.0, 0.0
+    for leg in flight.legs:
+        if leg.phase == START:
+            start_s += leg.duration_s
+        elif leg.quantity:
+            work_s += leg.duration_s
+    return (*row._replace(training_s=work_s), start_s)
 
 
 def _find_key(name: str | None, part: str, metrics: dict[str, float]) -> str:

@@ -14,6 +14,7 @@ from simfed.flower.messages import Mail
 from simfed.flower.work import Answer
 from simfed.flower.workfile import WorkPrice
 from simfed.ground.method import Work
+from simfed.record.schema import START
 from simfed.sim.flight import Flight
 
 __all__ = ["NodeAtWork"]
@@ -61,7 +62,13 @@ class NodeAtWork:
         return work.times * self.work_s(work)
 
     def work_s(self, work: Work) -> float:
-        """Seconds of the app's work, which is done now."""
+        """Seconds of a unit: the start of the node's process, or the app's work."""
+        if self.answer is None:
+            self._work()
+        return self._price.start_s if work.kind == START else self._price.work_s
+
+    def _work(self) -> None:
+        """Have the app work on the message."""
         answer = self.answer = self._crew.fetch(self._ticket)
         if answer.error is not None:
             exited = f"ended its process, and so is gone ({answer.error})"
@@ -74,7 +81,6 @@ class NodeAtWork:
                 "work means nothing"
             )
         self._price = self._charges.price_answer(self.mail, answer, self._device)
-        return self._price.work_s
 
     def duration_s(
         self,
@@ -90,6 +96,8 @@ class NodeAtWork:
         where it has no noise; what the app slept and waited is no work, and how many steps it made
         is not known."""
         assert self.answer is not None
+        if phase == "auxiliary":  # the start of its process
+            return self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
         if self._price.noise is not None and self._device.processor.noise is None:
             nominal_s *= self._price.noise.factor(self._scatter_rng())
         work_s = self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)

@@ -22,7 +22,7 @@ from simfed.experiment.running import (
     settle_error,
 )
 from simfed.flower.versions import flower_version
-from simfed.flower.workfile import SUFFIX, WorkFile, load_work
+from simfed.flower.workfile import SUFFIX, WorkFile, find_start, load_work
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.inputs import read_bytes
@@ -33,6 +33,7 @@ from simfed.record.directory import RunDirectory, reserve
 from simfed.record.manifest import count_threads, versions
 from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
+from simfed.record.schema import START
 from simfed.record.summary import summarise
 from simfed.scenario.fleet_file import APP, App, FleetFile, dump_fleet, load_fleet, validate_fleet
 
@@ -134,7 +135,9 @@ def run(
                 directory = RunDirectory.create(
                     out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
                 )
-            recorder = Recorder() if directory is None else directory.recorder()
+            starts = find_start(work, fleet.charged.start) in ("once", "per message")
+            own = {"participations": (f"{START}_s",)} if starts else None
+            recorder = Recorder(own=own) if directory is None else directory.recorder(own=own)
             tell = _make_progress_printer() if progress is True else progress or None
             apps, config = (server_app, client_app), dict(run_config or {})
             played = _play_fleet(
@@ -467,6 +470,7 @@ def _finish_manifest(
     noted = [*warnings, *warn_of_world(parts)]
     facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
     facts["threads"] = count_threads()
+    facts["start"] = played.charges.start
     raised = played.charges.raised
     return facts if raised is None else {**facts, "raised": raised}
 

@@ -250,6 +250,11 @@ class WorkFile(Section):
         )
 
 
+def find_start(work: WorkFile | None, start: Start) -> Start | None:
+    """Return when a run that asks for `start` charges a node's; None: none was measured."""
+    return None if work is None or not work.imports else start
+
+
 def load_work(path: str | os.PathLike[str]) -> WorkFile:
     """Read and validate a work file. Raises: `InputError`, `InputErrors`."""
     data = parse_yaml(read_text(path), where=str(path))
@@ -280,6 +285,8 @@ class WorkPrice:
 
     work_s: float
     """On a device of speed 1."""
+    start_s: float = 0.0
+    """Until the node's process works on it, likewise."""
     waits_s: float = 0.0
     """Whatever the device."""
     noise: Measured | None = None
@@ -321,9 +328,13 @@ class WorkPrices:
         }
         work_s = read_arithmetic(law.seconds)(values)
         self._check_ranges(law, values)
-        work_s += self._start_s(law, client)
         factor = 1.0 if processor is None else self._factor(processor)
-        return WorkPrice(max(work_s, 0.0) * factor, law.waits, law.noise)
+        return WorkPrice(
+            max(work_s, 0.0) * factor,
+            self._start_s(law, client) * factor,
+            waits_s=law.waits,
+            noise=law.noise,
+        )
 
     def _factor(self, processor: Processor) -> float:
         if id(processor) not in self._factors:

@@ -25,7 +25,7 @@ _KEYS = {
     "full": _OF_SCENARIO | {"journal"},
     "time-only": _OF_SCENARIO,
     "deployed": _OF_SCENARIO | {"journal", "clocks"},
-    "flower": _EVERY | {"computing", "app", "repeatable"},
+    "flower": _EVERY | {"computing", "app", "repeatable", "start"},
 }
 """Mode → what the manifest of a finished run says."""
 NOT_ALWAYS = {"owned", "laws", "measure", "privacy", "raised"}

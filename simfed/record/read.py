@@ -26,6 +26,7 @@ from simfed.record.schema import (
     OPTIONAL_TABLES,
     OUTCOMES,
     OWN_LOSSES,
+    START,
     TABLES,
     arrow_schema,
     columns,
@@ -277,7 +278,11 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         missing = [field.name for field in schema if field.name not in names]
         if missing:
             raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
-        more = tuple(column for column in names if column not in schema.names)
-        if name in _MAY_HAVE_MORE or EPSILON in more:
-            schema = arrow_schema(name, more if name in _MAY_HAVE_MORE else (EPSILON,))
+        more = tuple(
+            column
+            for column in names
+            if column not in schema.names
+            and (name in _MAY_HAVE_MORE or column in (EPSILON, f"{START}_s"))
+        )
+        schema = arrow_schema(name, more)
         return file.read(columns=schema.names).select(schema.names).cast(schema)

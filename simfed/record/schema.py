@@ -18,7 +18,7 @@ True
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_type_hints
 
@@ -45,6 +45,7 @@ __all__ = [
     "OUTCOMES",
     "OWN_LOSSES",
     "PHASES",
+    "START",
     "TABLES",
     "ClientResult",
     "Column",
@@ -62,6 +63,7 @@ __all__ = [
     "declare",
     "describe_table",
     "forget",
+    "list_phases",
     "measure_columns",
 ]
 
@@ -77,6 +79,10 @@ a unit of the method's local work, which counts as `training_s`. On the server's
 kinds are those of its work (`decompression`, and whatever the method says), on a link's
 the kind is `busy`."""
 
+
+START = "start"
+"""`spans.kind` on a client's track of a Flower app's run that charges what a node's process takes
+until it works on a message. Its seconds are a further column of `participations`, `start_s`."""
 
 HANDLING = "handling"
 """`spans.kind` in a simulated run whose device profiles know what handling messages
@@ -349,6 +355,20 @@ OWN_LOSSES = "prototypes"
 
 OwnColumns: TypeAlias = Mapping[str, tuple[str, ...]]
 """Table → further columns that a run has, float64 and nullable."""
+
+
+def list_phases(names: Iterable[str]) -> dict[str, str]:
+    """Return the duration columns of a participations table, each with the kind of its spans.
+
+    Their sum is a participation's whole span. `names`: those of all its columns.
+
+    >>> list(list_phases(["start_s"]))[:3]
+    ['downlink_s', 'start_s', 'training_s']
+    """
+    phases = list(zip(PHASES, CLIENT_KINDS, strict=True))
+    if f"{START}_s" in names:
+        phases.insert(1, (f"{START}_s", START))
+    return dict(phases)
 
 
 def measure_columns(measure: Measure) -> OwnColumns:

@@ -12,7 +12,7 @@ import numpy as np
 
 from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.plain import Plain
-from simfed.record.schema import EPSILON, OUTCOMES, PHASES
+from simfed.record.schema import EPSILON, OUTCOMES, START, list_phases
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,12 +60,37 @@ def summarise(
         "strategies": _count_by_prototype(parts, "arm"),
         "choices": _count_by_prototype(parts, "choice"),
         "rewards": count_clipped(parts),
-        "phases_s": {name: float(parts.column(name).to_numpy().sum()) for name in PHASES},
+        "phases_s": {
+            name: float(parts.column(name).to_numpy().sum())
+            for name in list_phases(parts.column_names)
+        },
+        **_leave_out_starts(parts, rounds),
         "server_s": float(rounds["server_s"].sum()),
         "energy_j": float(energy_j.sum()) if len(energy_j) else None,
         **({"epsilon": float(rounds[EPSILON][-1])} if len(rounds.get(EPSILON, ())) else {}),
         "stragglers": rank_stragglers(table),
     }
+
+
+def _leave_out_starts(parts: pa.Table, rounds: Columns) -> dict[str, Plain]:
+    """Return how long the run would be if no node's process had to start.
+
+    Each round is shorter by what its last upload would have come earlier. Nothing is returned where
+    starts are not charged. Ignored is what transfers at other instants would do to each other.
+    """
+    if f"{START}_s" not in parts.column_names or not len(rounds["round"]):
+        return {}
+    columns = _read_columns(parts)
+    came = ~np.isin(columns["outcome"], ("dropped", "failed"))
+    until_upload = [*list_phases(columns)][:-2]
+    arrived_s = columns["started_at_s"] + sum(columns[name] for name in until_upload)
+    place = columns["merge"][came] - 1
+    last_s, without_s = np.full((2, len(rounds["round"])), -np.inf)
+    np.maximum.at(last_s, place, arrived_s[came])
+    np.maximum.at(without_s, place, (arrived_s - columns[f"{START}_s"])[came])
+    some = last_s > -np.inf
+    saved_s = float((last_s[some] - without_s[some]).sum())
+    return {"without_starts_s": float(rounds["finished_at_s"][-1]) - saved_s}
 
 
 def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:

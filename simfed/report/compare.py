@@ -11,6 +11,7 @@ import pandas as pd
 
 from simfed.ground.measure import Measure
 from simfed.ground.units import format_bytes, format_duration, format_rate
+from simfed.record.schema import list_phases
 from simfed.record.summary import count_classes
 from simfed.report import frames
 from simfed.report.comparison import (
@@ -51,9 +52,10 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         facts.append(("sent by clients", format_bytes(up), f"and {format_bytes(down)} to them"))
     if len(run.participations):
-        seconds = run.participations[list(frames.PHASE_OF_COLUMN)].sum()
+        phases = list_phases(run.participations.columns)
+        seconds = run.participations[list(phases)].sum()
         total = float(seconds.sum())
-        top = frames.PHASE_OF_COLUMN[str(seconds.idxmax())]
+        top = phases[str(seconds.idxmax())]
         share = 100 * seconds.max() / total if total else 0.0
         facts.append(
             ("most time went to", frames.label_phase(top), f"{share:.0f} % of the clients' time")
@@ -236,8 +238,9 @@ def _list_results(run: Run) -> dict[str, _Result]:
     undone = rounds["rolled_back"].sum()
     add("rounds rolled back", undone, f"{undone:,}")
     if len(run.participations):
-        spent = run.participations[list(frames.PHASE_OF_COLUMN)].sum()
-        for column, kind in frames.PHASE_OF_COLUMN.items():
+        phases = list_phases(run.participations.columns)
+        spent = run.participations[list(phases)].sum()
+        for column, kind in phases.items():
             part = spent[column] / spent.sum() if spent.sum() else 0.0
             add_share(f"clients' time in {kind}", part, 1)
         counts = run.participations["arm"].value_counts(normalize=True)

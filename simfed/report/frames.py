@@ -15,7 +15,7 @@ import pandas as pd
 
 from simfed.compress.choice import list_recorded_labels
 from simfed.ground.arrays import Floats
-from simfed.record.schema import CLIENT_KINDS, PHASES
+from simfed.record.schema import list_phases
 from simfed.record.summary import rank_stragglers
 from simfed.report.style import phase as look_of
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 MEAN = "mean of clients"
 """The `prototype` of rows that average the prototypes over the clients that hold them."""
-
-PHASE_OF_COLUMN = dict(zip(PHASES, CLIENT_KINDS, strict=True))
 
 
 def order_prototypes(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
@@ -137,8 +135,9 @@ def select_headlines(tidy: pd.DataFrame) -> pd.DataFrame:
 
 def sum_phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Seconds in each phase: `*by, participations, download, training, …`, one row per group."""
-    sums = participations.groupby(list(by), sort=True)[list(PHASES)].sum()
-    sums = sums.rename(columns=PHASE_OF_COLUMN)
+    phases = list_phases(participations.columns)
+    sums = participations.groupby(list(by), sort=True)[list(phases)].sum()
+    sums = sums.rename(columns=phases)
     sums.insert(0, "participations", participations.groupby(list(by), sort=True).size())
     return sums.reset_index()
 

@@ -28,6 +28,7 @@ from simfed.report.style import (
     PHASES,
     SERIES_COLOURS,
     SERIES_DASHES,
+    WORK,
     choose_arm_colours,
     phase,
 )
@@ -333,7 +334,7 @@ def build_time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED
     """
     figures: Figures = {}
     rows, notes = [], []
-    kinds_of = {name: [k for k in PHASES if k in f] for name, f in seconds.items()}
+    kinds_of = {name: [k for k in (*PHASES, *WORK) if k in f] for name, f in seconds.items()}
     most_s = max(float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items())
     for label, frame in seconds.items():
         shown = frame
@@ -348,7 +349,7 @@ def build_time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED
             lengths = (format_duration(row[kind]) for kind in kinds_of[label])
             cells = (f"{row['client']}", str(row["prototype"]))
             rows.append((label, *cells, f"{row['participations']:,}", *lengths))
-    kinds = [PHASES[kind].label for kind in next(iter(kinds_of.values()))]
+    kinds = [look.label for look in map(phase, next(iter(kinds_of.values())))]
     header = ("run", "client", "prototype", "participations", *kinds)
     numeric = frozenset(range(3, len(header)))
     return Panel(
@@ -366,7 +367,7 @@ def _draw_time_bars(
     frame: pd.DataFrame, kinds: Sequence[str], most_s: float, clock: str
 ) -> go.Figure:
     """Return a bar per client; `most_s` ends the axis, the same for every run of a page."""
-    used = [PHASES[kind] for kind in kinds if frame[kind].sum() > 0]
+    used = [phase(kind) for kind in kinds if frame[kind].sum() > 0]
     scale, unit = time_unit(most_s)
     across = f"{clock} ({unit})"
     rows = frame.assign(

@@ -64,6 +64,7 @@ WORK = {
         Phase("logits", "logits", "#4D4D4D"),
         Phase("frozen", "frozen", "#A8C7DC", hatch="////", pattern="/"),
         Phase("timeout", "waits to send again", "#B9A9C9", hatch="....", pattern="."),
+        Phase("start", "start of a process", "#5E5E47", hatch="\\\\\\\\", pattern="\\"),
         Phase("handling", "handling messages", "#5E5E47", hatch="----", pattern="-"),
         Phase("evaluation", "evaluation", "#B15928"),
         Phase("losses", "losses measured by clients", "#A6761D", hatch="....", pattern="."),

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from simfed.ground.measure import Measure
 from simfed.ground.units import counted, format_bytes, format_duration
-from simfed.record.schema import CLIENT_KINDS
+from simfed.record.schema import list_phases
 from simfed.record.summary import describe_clipping, explain_rounds
 from simfed.report import frames
 from simfed.report.reach import choose_thresholds, list_threshold_rows
-from simfed.report.style import PHASES
+from simfed.report.style import phase as look_of
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -72,6 +72,13 @@ def _build_facts_table(run: Run) -> Table:
             f"{format_duration(rounds['finished_at_s'].max())},"
             f" {format_duration(rounds['duration_s'].median())} a round (median)",
         )
+        if (without_s := run.summary.get("without_starts_s")) is not None:
+            what = "if nodes' processes were there when messages come"
+            table.add_row("without starts", f"{format_duration(without_s)}, {what}")
+        elif run.manifest.get("mode") == "flower":
+            measured = run.manifest.get("start") is not None
+            why = "" if measured else ": none was measured (simfed flower measure)"
+            table.add_row("nodes' starts", f"not charged{why}")
         number = int(longest["round"])
         words = explain_rounds(run.table, {number}).get(number, f"round {number}")
         table.add_row("longest round", Text(f"{format_duration(longest['duration_s'])}, {words}"))
@@ -119,18 +126,19 @@ def _build_measure_table(tidy: pd.DataFrame, measure: Measure) -> Table:
 def _build_time_table(run: Run) -> Table:
     participations = run.participations
     seconds = frames.sum_phase_seconds(participations.assign(all=0), ["all"]).iloc[0]
-    total_s = sum(seconds[kind] for kind in CLIENT_KINDS)
+    kinds = list(list_phases(participations.columns).values())
+    total_s = sum(seconds[kind] for kind in kinds)
     table = _build_table("Where the clients' time went", "", "share", "per round", "in all")
     table.columns[0].ratio = None  # the bars take what is left
     table.columns[1].justify = "left"
     table.columns[1].ratio = 1
-    for kind in CLIENT_KINDS:
+    for kind in kinds:
         if not seconds[kind] and kind == "offline":
             continue
         share = seconds[kind] / total_s if total_s else 0.0
         table.add_row(
-            PHASES[kind].label,
-            _draw_bar(share, PHASES[kind].colour),
+            look_of(kind).label,
+            _draw_bar(share, look_of(kind).colour),
             f"{100 * share:.1f} %",
             format_duration(seconds[kind] / len(participations)),
             format_duration(seconds[kind]),

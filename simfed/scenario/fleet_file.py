@@ -81,9 +81,9 @@ class Computing(Section):
         default=None, description="that `simfed flower measure` wrote"
     )
     start: Annotated[Literal["never", "once", "per message"], Only("kind", "work")] = Field(
-        default="never",
-        description="when imports and the extra of first messages are charged; a SuperNode that "
-        "starts a process for each message spends them per message",
+        default="per message",
+        description="when a node's start is charged (imports, the extra of a first message): a "
+        "SuperNode starts a process for each message",
     )
     seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = Field(
         default=None,
@@ -216,8 +216,9 @@ class FleetFile(World):
 
     def charged_by(self, work_file: Path) -> FleetFile:
         """This fleet, its nodes' work charged by a file that `simfed flower measure` wrote."""
-        start = "never" if self.computing is None else self.computing.start
-        computing = Computing(kind="work", file=str(work_file.resolve()), start=start)
+        computing = Computing(kind="work", file=str(work_file.resolve()))
+        if self.computing is not None:
+            computing = computing.model_copy(update={"start": self.computing.start})
         return self.model_copy(update={"computing": computing})
 
     @model_validator(mode="after")

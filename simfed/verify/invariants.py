@@ -43,6 +43,7 @@ from simfed.record.schema import (
     PHASES,
     TABLES,
     columns,
+    list_phases,
 )
 from simfed.record.summary import summarise
 
@@ -160,7 +161,7 @@ class Columns:
     def elapsed_s(self) -> Array:
         """The seconds of each participation until its upload arrived."""
         parts = self["participations"]
-        total: Array = sum(parts[name] for name in PHASES[:4]) + self.barrier_s
+        total: Array = sum(parts[name] for name in [*list_phases(parts)][:-2]) + self.barrier_s
         return total
 
     @cached_property
@@ -562,10 +563,10 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
-    is_phase = np.isin(kinds, CLIENT_KINDS)
-    # units of a method's own are local work
-    counted = np.where(is_phase, kinds, "training")
-    spent = [(kind, parts[phase], phase) for kind, phase in zip(CLIENT_KINDS, PHASES, strict=True)]
+    phases = list_phases(parts)
+    is_phase = np.isin(kinds, [*phases.values()])
+    counted = np.where(is_phase, kinds, "training")  # units of a method's own are local work
+    spent = [(kind, parts[phase], phase) for phase, kind in phases.items()]
     for kind, seconds, phase in spent:
         mine = on_client & (counted == kind)
         keys = _make_keys(spans["round"][mine], spans["client"][mine])

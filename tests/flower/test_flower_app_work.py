@@ -98,10 +98,13 @@ def app(tmp_path, request):
     return folder
 
 
+def command_of(app):
+    fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
+    return ["flower", "run", str(app), "--fleet", fleet, "--quiet", "--out", out, "--no-figures"]
+
+
 def command(app, *more):
-    out = str(app.parent / "run")
-    arguments = ["flower", "run", str(app), "--fleet", str(app.parent / "fleet.yaml"), "--quiet"]
-    return main([*arguments, "--out", out, "--no-figures", *more])
+    return main([*command_of(app), *more])
 
 
 def read(app, name):
@@ -129,6 +132,61 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     assert [cell for cell in cells if cell not in page] == []
     assert main(["verify", str(app.parent / "run")]) == 0
     assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
+
+
+def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
+    """What the app measured of imports and of a first message, on a device of half the speed."""
+    path = app.parent / "my.work.yaml"
+    plays = [LawPlay(play="2 nodes", messages=9, measured=0.5, fitted=0.5)]
+    write_work(work_file(law("0.5", first=0.5, plays=plays), imports=1.0), path)
+    arguments = [argument for argument in command_of(app) if argument != "--quiet"]
+    assert main([*arguments, "--work", str(path)]) == 0
+    said = capsys.readouterr().out
+    run = open_run(app.parent / "run")
+    assert run.manifest["start"] == "per message"
+    assert run.participations["start_s"].tolist() == pytest.approx([3.0] * 8)
+    assert run.participations["training_s"].tolist() == pytest.approx([1.0] * 8)
+    starts = run.spans[run.spans["kind"] == "start"]
+    lengths = starts["finished_at_s"] - starts["started_at_s"]
+    assert lengths.tolist() == pytest.approx([3.0] * 8)
+    assert set(starts["track"]) == {"client 0", "client 1"}
+    assert run.rounds["critical_phase"].tolist() == ["start"] * 4
+    assert run.summary["simulated_s"] == pytest.approx(16.0)
+    assert run.summary["without_starts_s"] == pytest.approx(4.0)
+    assert run.summary["phases_s"]["start_s"] == pytest.approx(24.0)
+    (with_line,) = [line for line in said.splitlines() if line.startswith("simulated time")]
+    (without_line,) = [line for line in said.splitlines() if line.startswith("without starts")]
+    assert "16 s" in with_line
+    assert "4 s" in without_line
+    assert main(["verify", str(run.path)]) == 0
+    assert main(["report", str(run.path), "--out", str(app.parent / "page.html")]) == 0
+
+    fleet = app.parent / "fleet.yaml"
+    for start, seconds in (("once", [3.0, 3.0] + [0.0] * 6), ("never", None)):
+        computing = f"computing: {{kind: work, file: {path}, start: {start}}}\n"
+        fleet.write_text(FLEET + computing)
+        assert command(app, "--overwrite") == 0
+        run = open_run(app.parent / "run")
+        assert run.manifest["start"] == start
+        if seconds is None:
+            assert "start_s" not in run.participations
+            assert any("imports" in warning for warning in run.manifest["warnings"])
+        else:
+            assert run.participations["start_s"].tolist() == pytest.approx(seconds)
+        assert main(["verify", str(run.path)]) == 0
+
+
+def test_a_start_that_nobody_measured_is_said_not_to_be_charged(app, capsys):
+    path = app.parent / "my.work.yaml"
+    write_work(work_file(law("0.5")), path)
+    arguments = [argument for argument in command_of(app) if argument != "--quiet"]
+    assert main([*arguments, "--work", str(path)]) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("nodes' starts")]
+    assert "not charged: none was measured" in line
+    run = open_run(app.parent / "run")
+    assert run.manifest["start"] is None
+    assert "start_s" not in run.participations
+    assert "without_starts_s" not in run.summary
 
 
 def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, capsys):

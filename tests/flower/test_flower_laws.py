@@ -360,16 +360,17 @@ def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
 def test_starts_are_charged_as_often_as_the_fleet_says(work):
     def charged(start):
         price, _ = prices(work, start=start)
-        return [price(client).work_s for client in (0, 0, 1)]
+        return [price(client).start_s for client in (0, 0, 1)]
 
     never, once, always = map(charged, ("never", "once", "per message"))
-    extra = always[0] - never[0]
+    extra = always[0]
     assert extra == pytest.approx(
         2.0 * KERNEL.factor(build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))),
         rel=0.05,
     )
-    assert always == [never[0] + extra] * 3
-    assert once == [never[0] + extra, never[0], never[0] + extra]
+    assert always == [extra] * 3
+    assert once == [extra, 0.0, extra]
+    assert never == [0.0] * 3
 
 
 def test_what_was_not_measured_is_said_and_not_guessed(work):

@@ -3,8 +3,8 @@
 The data are medians: one per size and session (one process that measured). What is minimised is the
 deviation of the *relative* error, so that microseconds count as much as seconds:
 
-- with enough points, a smooth absolute value (soft-L1) of the log-residuals, whose scale is taken
-  from the residuals themselves, so that a few wild points do not pull;
+- with enough points, least squares in which wild points count less, by residuals whose scale is
+  taken from the residuals themselves;
 - with at most one point more than parameters, the largest relative error (Chebyshev): so few points
   cannot tell an outlier from a law that does not fit, and the worst error is then the fair summary.
 """
@@ -12,7 +12,7 @@ deviation of the *relative* error, so that microseconds count as much as seconds
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,8 @@ from simfed.device.laws import LAWS, CostLaw
 from simfed.ground.arrays import Bools, Floats, Ints
 
 _FLOOR = 0.01  # residuals below 1 % are not outliers, whatever the others are
+_PASSES = 3
+"""Fits, each with the rows' trust by the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     if law.features is not None:
         design = np.column_stack([f(sample.size) * np.ones(len(sample)) for f in law.features])
         relative = design / sample.seconds[:, None]
-        values: Floats = _fit_chebyshev_linear(relative) if few else _fit_robust_linear(relative)
+        values: Floats = _fit_chebyshev_linear(relative) if few else fit_relative(relative)
     elif law.name.startswith("power-"):
         values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
     else:
@@ -145,31 +147,22 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     return {name: float(value) for name, value in zip(law.parameters, values, strict=True)}
 
 
-def _fit_robust_linear(relative: Floats) -> Floats:
-    """θ ≥ 0 for which the rows of `relative`·θ are near 1 in log (rows: points over their
-    times)."""
+def fit_relative(relative: Floats, weights: Floats | float = 1.0) -> Floats:
+    """Return the θ ≥ 0 for which the rows of `relative`·θ are nearest to 1, wild ones counting
+    less (rows: features of points over their times). `weights`: of each row's square root."""
     scale = _find_largest(relative)
-    scaled = relative / scale
-    start, _ = optimize.nnls(scaled, np.ones(len(scaled)))
-    values = _fit_soft_l1(lambda x: _log(scaled @ x), start, len(start))
-    values[scaled.max(axis=0) * values < 1e-7] = 0.0  # a term that never shows is not there
-    return np.asarray(values / scale)
+    scaled, trust = relative / scale, np.ones(len(relative))
+    for _ in range(_PASSES):
+        root = weights * np.sqrt(trust)
+        solved, _ = optimize.nnls(scaled * root[:, None], root)
+        trust = _trust(scaled @ solved - 1)
+    return np.asarray(solved / scale)
 
 
-def _fit_soft_l1(residuals: Callable[[Floats], Floats], start: Floats, parameters: int) -> Floats:
-    """Robust least squares over x ≥ 0: with a wide scale first, then twice with that of the
-    residuals."""
-    x, scale = np.maximum(start, 1e-6), 0.1
-    tolerances = dict.fromkeys(("xtol", "ftol", "gtol"), 1e-12)
-    options = {"bounds": (0, np.inf), "loss": "soft_l1", **tolerances}
-    for _ in range(3):
-        begin, scales = np.maximum(x, 1e-9), np.maximum(x, 1e-3)
-        x = optimize.least_squares(residuals, begin, f_scale=scale, x_scale=scales, **options).x
-        left = np.abs(residuals(x))
-        # the median of n absolute residuals after fitting p parameters is too small by (n − p)/n
-        spread = 1.4826 * float(np.median(left)) * len(left) / max(1, len(left) - parameters)
-        scale = max(_FLOOR, 1.345 * spread)
-    return np.asarray(x)
+def _trust(residuals: Floats) -> Floats:
+    """Return how much each row counts: half as much at some twice the usual residual."""
+    usual = max(_FLOOR, 1.4826 * float(np.median(np.abs(residuals))))
+    return np.asarray(1 / np.sqrt(1 + (residuals / usual) ** 2))
 
 
 def _fit_chebyshev_linear(relative: Floats) -> Floats:
@@ -206,38 +199,31 @@ def _fit_power(x: Floats, seconds: Floats, few: bool) -> Floats:
     """The parameters a and p of a·x^p."""
     log_x, log_t = np.log(x), np.log(seconds)
     middle = float(log_x.mean())
-
-    def residuals(v: Floats) -> Floats:
-        return np.asarray(math.log(max(v[0], 1e-300)) + v[1] * (log_x - middle) - log_t + base)
-
-    base = float(np.median(log_t))
+    design, trust = np.column_stack([np.ones(len(x)), log_x - middle]), np.ones(len(x))
     if few:  # the largest log-error
-        design = np.column_stack([np.ones(len(x)), log_x - middle])
-        log_a, p = map(float, _fit_chebyshev(design, log_t, (None, None), (0, None)))
+        values = _fit_chebyshev(design, log_t, (None, None), (0, None))
     else:
-        slope = max(0.0, float(np.polyfit(log_x - middle, log_t, 1)[0]))
-        a, p = _fit_soft_l1(residuals, np.array([1.0, slope]), 2)
-        log_a = math.log(a) + base
-    return np.array([math.exp(log_a - p * middle), p])
+        for _ in range(_PASSES):
+            root = np.sqrt(trust)
+            values = np.linalg.lstsq(design * root[:, None], log_t * root, rcond=None)[0]
+            if values[1] < 0:
+                values = np.array([np.average(log_t, weights=trust), 0.0])
+            trust = _trust(design @ values - log_t)
+    return np.array([math.exp(values[0] - values[1] * middle), values[1]])
 
 
 def _fit_roofline(law: CostLaw, sample: FitSample) -> Floats:
-    """From two starts: everything bound by compute, everything by memory."""
-    flops, traffic, t = sample.size["flops"], sample.size["bytes"], sample.seconds
-    scale = np.array([1.0, 1 / flops.max(), 1 / traffic.max()]) * float(np.median(t))
-
-    def residuals(v: Floats) -> Floats:
-        values = dict(zip(law.parameters, v * scale, strict=True))
-        return _log(law.seconds(values, sample.size) / t)
-
-    best: Floats | None = None
-    for feature, place in ((flops, 1), (traffic, 2)):
-        design = np.column_stack([np.ones(len(t)), feature]) * scale[[0, place]] / t[:, None]
-        overhead, slope = optimize.nnls(design, np.ones(len(t)))[0]
-        start = np.array([overhead, 0.0, 0.0])
-        start[place], start[3 - place] = slope, slope / 2
-        values = _fit_soft_l1(residuals, start, 3)
-        if best is None or np.abs(residuals(values)).sum() < np.abs(residuals(best)).sum():
-            best = values
-    assert best is not None
-    return np.asarray(best * scale)
+    """The best of all ways to say which points memory binds: those with most bytes a FLOP."""
+    features = np.column_stack([sample.size["flops"], sample.size["bytes"]])
+    intensity = features[:, 1] / features[:, 0]
+    best, least = np.zeros(3), math.inf
+    for bound in (*np.unique(intensity), math.inf):
+        memory = intensity >= bound
+        taken = np.where(np.column_stack([~memory, memory]), features, 0.0)
+        design = np.column_stack([np.ones(len(sample)), taken])
+        values = fit_relative(design / sample.seconds[:, None])
+        named = dict(zip(law.parameters, map(float, values), strict=True))
+        error = float(np.abs(_compute_log_errors(law, named, sample)).sum())
+        if error < least:
+            best, least = values, error
+    return best

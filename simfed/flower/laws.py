@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 
 import numpy as np
-from scipy import optimize
 
+from simfed.calibrate.fit import fit_relative
 from simfed.device.noise import Measured, fit_noise
 from simfed.flower.workfile import KindLaw, LawError, LawPlay, Visible, select_numbers
 from simfed.ground.arithmetic import Arithmetic, read_arithmetic, spell_name
@@ -471,15 +471,7 @@ class _Fitter:
         """Return coefficients ≥ 0 of the smallest relative errors, wild rows counting
         less."""
         relative = self._build_design(terms)[keep] / self.seconds[keep][:, None]
-        scale = np.maximum(relative.max(axis=0), 1e-300)
-        scaled, weights = relative / scale, np.ones(len(relative))
-        for _ in range(3):
-            root = self._weights[keep] * np.sqrt(weights)
-            solved, _ = optimize.nnls(scaled * root[:, None], root)
-            errors = np.abs(scaled @ solved - 1)
-            usual = max(0.01, 1.4826 * float(np.median(errors)))
-            weights = 1 / np.sqrt(1 + (errors / usual) ** 2)
-        return np.asarray(solved / scale)
+        return fit_relative(relative, self._weights[keep])
 
     def _find_support(self, pool: Sequence[str]) -> list[str]:
         """Return the terms that a fit of all of them to all plays gives any weight."""

@@ -34,7 +34,7 @@ from simfed.cli.notes import shorten_warnings
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import BrokenInvariant, InputError
-from simfed.ground.units import counted, format_duration
+from simfed.ground.units import counted, format_duration, parse_size
 
 if TYPE_CHECKING:
     from simfed.experiment.progress import RunProgress
@@ -75,6 +75,14 @@ def run(
     ] = False,
     device: Device = "cpu",
     workers: Workers = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Of what clients keep, such as 4GB; what is more lies in files. No result depends "
+            "on it.",
+        ),
+    ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     allow_plugins: AllowPlugins = False,
@@ -104,6 +112,7 @@ def run(
         source=scenario,
         workers=workers,
         device=device,
+        memory=None if memory is None else parse_size(memory, where="--memory"),
         time_only=time_only,
     )
     try:

@@ -23,8 +23,10 @@ from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.inputs import list_files_below, read_bytes
 from simfed.ground.measure import ACCURACY
+from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
+from simfed.ground.units import parse_size
 from simfed.ground.writing import find_disk_refusal
 from simfed.record.digest import digest_value, fingerprint
 from simfed.record.directory import RunDirectory, reserve
@@ -70,6 +72,7 @@ def run(
     source: str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
+    memory: float | str | None = None,
     time_only: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -85,6 +88,9 @@ def run(
         workers: learning processes; None picks one per core. There are never more than
             `count_useful_workers`, and the results do not depend on it.
         device: where to learn, `cpu` or `cuda`.
+        memory: bytes, or a size such as `4 GB`, of what clients keep (residuals, own models,
+            control variates); what is more lies in files beside the checkpoints. None: all of it is
+            in memory. The results do not depend on it.
         time_only: the clock without learning; torch is never imported.
         resume: go on with the run in `out` from its last whole checkpoint; begin it where none has
             begun, give its result where it is finished.
@@ -106,12 +112,14 @@ def run(
     parts = check_parts(scenario, source, time_only)
     device = "cpu" if time_only else device
     workers = choose_workers(scenario, workers)
+    if isinstance(memory, str):
+        memory = parse_size(memory, where="memory")
 
     def workload() -> Workload:
         return (
             make_time_only_workload(parts)
             if time_only
-            else _make_learning(parts, workers, device, trajectories)
+            else _make_learning(parts, workers, device, trajectories, memory, out)
         )
 
     return carry_out_run(
@@ -262,10 +270,20 @@ def make_time_only_workload(parts: Parts) -> Workload:
 
 
 def _make_learning(
-    parts: Parts, workers: int, device: str, store: TrajectoryStore | None
+    parts: Parts,
+    workers: int,
+    device: str,
+    store: TrajectoryStore | None,
+    memory: float | None,
+    out: str | Path | None,
 ) -> Workload:
     """Return the learning side; with a store, it learns what is not known there."""
     make = partial(make_method_workload, parts, workers, device)
+    if memory is not None:
+        if parts.scenario.method.made.workload != Method.workload:
+            raise InputError("a method with simfed's own workload", where="memory")
+        run = None if out is None else Path(out)
+        make = partial(make, lambda: import_part("simfed.learn.store:Store")(memory, run))
     if store is None:
         return make()
     from simfed.replay.key import learning_key, learning_setup
@@ -325,10 +343,13 @@ def _take_up(files: dict[str, bytes], source: str, folder: str, suffix: str | No
     return name
 
 
-def make_method_workload(parts: Parts, workers: int, device: str) -> Learning:
-    """The learning side that the method names."""
-    workload: type[Learning] = import_part(parts.scenario.method.made.workload)
-    return workload(parts.scenario, parts.streams, workers=workers, device=device)  # type: ignore[call-arg]
+def make_method_workload(
+    parts: Parts, workers: int, device: str, make_store: Callable[[], object] | None = None
+) -> Learning:
+    """The learning side that the method names; with a store it keeps clients' states there."""
+    workload: Callable[..., Learning] = import_part(parts.scenario.method.made.workload)
+    more = {} if make_store is None else {"store": make_store()}
+    return workload(parts.scenario, parts.streams, workers=workers, device=device, **more)
 
 
 def _make_journaled(

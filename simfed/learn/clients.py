@@ -31,10 +31,12 @@ from simfed.learn.federation import Federation, load_federation
 from simfed.learn.kit import Kit
 from simfed.learn.orders import Order, Result
 from simfed.learn.state import ClientState, Fate, Name, decode_state
+from simfed.learn.store import Store
 from simfed.learn.training import split_evenly
 from simfed.learn.tree import Arrays, encode_tree
 from simfed.learn.uploads import Encoder, make_divergence_error
 from simfed.learn.vectors import ArrivedValues
+from simfed.record.checkpoint import FiledArrays
 from simfed.scenario import Scenario
 from simfed.tasks.tasks import Tasks
 
@@ -318,12 +320,13 @@ class Here:
 
     elsewhere = False
 
-    def __init__(
-        self, bench: Bench, pool: Pool, states: MutableMapping[int, ClientState] | None = None
-    ) -> None:
-        """states: where to keep them, if they are many."""
-        self._bench, self._pool = bench, pool
-        self.states: MutableMapping[int, ClientState] = {} if states is None else states
+    def __init__(self, bench: Bench, pool: Pool, store: Store | None = None) -> None:
+        """store: of states in bounded memory."""
+        self._bench, self._pool, self._store = bench, pool, store
+        self.states: MutableMapping[int, ClientState] = {}
+        if store is not None:
+            store.device = bench.data.device
+            self.states = store
 
     def work(self, orders: Sequence[Order]) -> list[Result]:
         """See `Clients`."""
@@ -384,7 +387,7 @@ class Here:
     def test(self) -> dict[int, Tensor]:
         """See `Clients`."""
         bench = self._bench
-        own = {client: state.arrived for client, state in sorted(self.states.items())}
+        own = {client: self.states[client].arrived for client in sorted(self.states)}
         own = {client: state for client, state in own.items() if state is not None}
         whos = [bench.tasks.who(client) for client in own]
         units: list[Unit] = [
@@ -405,18 +408,23 @@ class Here:
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
         """See `Clients`."""
-        states = sorted(self.states.items())
-        return {
-            "clients": {
-                str(client): encode_tree(state, f"clients/{client}", arrays)
-                for client, state in states
-            }
-        }
+        clients = {}
+        for client in sorted(self.states):
+            name = f"clients/{client}"
+            if self._store is None:
+                clients[str(client)] = encode_tree(self.states[client], name, arrays)
+            else:
+                clients[str(client)] = self._store.encode(client, name, arrays)
+        return {"clients": clients}
 
     def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """See `Clients`."""
         self.states.clear()
+        files = arrays.files if isinstance(arrays, FiledArrays) else {}
         for client, plain in facts["clients"].items():
+            if self._store is not None and (file := files.get(f"clients/{client}")):
+                self._store.adopt(int(client), plain, file)
+                continue
             state = decode_state(plain, arrays, self._bench.data.device)
             self.states[int(client)] = state
 

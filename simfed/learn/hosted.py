@@ -33,6 +33,7 @@ from simfed.learn.privacy import NoisyMeans
 from simfed.learn.rules import apply_rule
 from simfed.learn.safeguard import Safeguard
 from simfed.learn.state import Fate
+from simfed.learn.store import Store
 from simfed.learn.tree import Arrays, Tree, decode_tree, encode_tree
 from simfed.learn.vectors import ArrivedValues, as_received
 from simfed.scenario import Scenario
@@ -70,9 +71,11 @@ class HostedWorkload:
         device: str = "cpu",
         learns: bool = True,
         data: Federation | None = None,
+        store: Store | None = None,
         clients: Callable[[Bench, Pool, HeldModels], Clients] | None = None,
     ) -> None:
-        """clients: makes those that are elsewhere, in place of clients in this process."""
+        """store: of clients' states in bounded memory; it is closed in the end. clients: makes
+        those that are elsewhere, in place of clients in this process."""
         place = device_of(device)
         if data is not None and data.device.type != place.type:
             raise ValueError(
@@ -84,6 +87,8 @@ class HostedWorkload:
         self._settings = ExitStack()
         with ExitStack() as settings:  # of a refused run nothing stays set
             settings.enter_context(same_bits(place))
+            if store is not None:
+                settings.callback(store.close)
             bench = Bench(scenario, streams, place, data)
             self.data, self.tasks, self.kit = bench.data, bench.tasks, bench.kit
             self._encoder = bench.encoder
@@ -107,7 +112,7 @@ class HostedWorkload:
             """Merges of edge servers so far."""
             self._server: State = self.method.begin(self.kit)
             self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
-            make_clients = clients or (lambda bench, pool, held: Here(bench, pool))
+            make_clients = clients or (lambda bench, pool, held: Here(bench, pool, store))
             self.clients: Clients = make_clients(bench, self._pool, self.held_models)
             self._settings = settings.pop_all()
 

@@ -3,6 +3,7 @@
     checkpoint/state.json                 round, facts, the journal's part
     checkpoint/earlier.json               the same of the checkpoint before
     checkpoint/arrays-000050.safetensors  the arrays that a state names
+    checkpoint/links/                     files of further arrays, which are never changed
 
 A state carries the run's id, a digest of itself, one of its arrays and one of the part
 of the journal that it goes with. So a byte that has changed, files that changed places
@@ -16,10 +17,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,14 +33,70 @@ from simfed.record import files
 from simfed.record.digest import digest_file, digest_value
 from simfed.record.journal import NAME, NOTHING, DamagedJournal, Prefix, check_prefix
 
-FORMAT = 3
+FORMAT = 4
 """Version of the checkpoint's layout."""
 
 _NEWEST, _EARLIER = "state.json", "earlier.json"
 _NAMES = _NEWEST, _EARLIER
 """The files that may hold a state, the newest first."""
+_LINKS = "links"
+UNDER_WAY = "clients"
+"""The folder of files that the run has for itself; checkpoints have links of those that they need,
+so a file goes when nobody needs it any longer."""
 
-Arrays = Mapping[str, np.ndarray]
+
+class FileOfArrays(NamedTuple):
+    """A file of arrays that is never changed."""
+
+    path: Path
+    digest: str
+
+    def load(self) -> dict[str, np.ndarray]:
+        """Return its arrays. Raises: `InputError` where they are not as they were written."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            self.check()
+            return load_file(self.path)
+        except (OSError, SafetensorError) as error:
+            raise _make_damage_error(self.path, str(error)) from error
+
+    def check(self) -> None:
+        """Raises: `InputError` for a content that is not what its digest says."""
+        if not self.path.exists():
+            raise _make_damage_error(self.path, "it is missing")
+        if digest_file(self.path) != self.digest:
+            raise _make_damage_error(self.path, "its content is not what its digest says")
+
+
+Arrays = Mapping[str, Any]
+"""By name; a `FileOfArrays` by that with which those of its arrays begin, once it is loaded each of
+them by its own."""
+
+
+class FiledArrays(Mapping[str, np.ndarray]):
+    """Arrays of which some are read from files when they are asked for."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], files: Mapping[str, FileOfArrays]) -> None:
+        self._arrays, self.files = arrays, files
+        self._last: tuple[str, Mapping[str, np.ndarray]] = "", {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self._arrays:
+            return self._arrays[name]
+        first = "/".join(name.split("/")[:2])
+        if self._last[0] != first:
+            self._last = first, self.files[first].load()
+        return self._last[1][name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._arrays
+        for file in self.files.values():
+            yield from file.load()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True)
@@ -50,6 +108,7 @@ class Checkpoint:
     facts: Mapping[str, Plain]
     """JSON-able."""
     arrays: Arrays
+    """Of one that was loaded, those of files are read when they are asked for."""
     journal: Prefix
     """The part of the journal that it goes with."""
     warning: str | None = None
@@ -82,12 +141,21 @@ class CheckpointFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         arrays = self.path / _name_arrays_file(checkpoint.round)
-        digest = _put_arrays(arrays, checkpoint.arrays)
+        files_of = {
+            name: array
+            for name, array in checkpoint.arrays.items()
+            if isinstance(array, FileOfArrays)
+        }
+        whole = {n: array for n, array in checkpoint.arrays.items() if n not in files_of}
+        digest = put_arrays(arrays, whole).digest
+        for file in files_of.values():
+            self._link(file.path)
         state = {
             "format": FORMAT,
             "run": self._run,
             "round": checkpoint.round,
             "arrays": {"file": arrays.name, "digest": digest},
+            "files": {name: [file.path.name, file.digest] for name, file in files_of.items()},
             "journal": checkpoint.journal,
             "facts": checkpoint.facts,
         }
@@ -142,6 +210,7 @@ class CheckpointFolder:
         # as safetensors calls a file that is not whole yet
         for left in self.path.glob(".tmp*"):
             left.unlink(missing_ok=True)
+        shutil.rmtree(self.path / UNDER_WAY, ignore_errors=True)
 
     def damages(self) -> list[InputError]:
         """Return the damages of a finished run's states and arrays."""
@@ -160,9 +229,6 @@ class CheckpointFolder:
                 yield error
 
     def _read(self, name: str) -> Checkpoint:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         path = self.path / name
         try:
             state: Any = read_json(path)
@@ -172,22 +238,33 @@ class CheckpointFolder:
             if digest_value(state) != digest:
                 raise _make_damage_error(path, ("its content is not what its digest says"))
             if state["run"] != self._run:
-                raise _make_damage_error(path, (f"it is of run {state['run']}, not {self._run}"))
-            arrays = self.path / state["arrays"]["file"]
-            if not arrays.exists():
-                raise _make_damage_error(arrays, "it is missing")
-            if digest_file(arrays) != state["arrays"]["digest"]:
-                raise _make_damage_error(arrays, ("its content is not what its digest says"))
+                raise _make_damage_error(path, f"it is of run {state['run']}, not {self._run}")
+            arrays = FileOfArrays(self.path / state["arrays"]["file"], state["arrays"]["digest"])
+            filed = {
+                name: FileOfArrays(self.path / _LINKS / file, digest)
+                for name, (file, digest) in state["files"].items()
+            }
+            for file in filed.values():
+                file.check()
+            whole: Mapping[str, np.ndarray] = arrays.load()
+            whole = FiledArrays(whole, filed) if filed else whole
             prefix = Prefix(*state["journal"])
             if not isinstance(prefix.bytes, int) or prefix.bytes < 0:
                 raise _make_damage_error(path, f"its journal has {prefix.bytes} bytes")
-            return Checkpoint(int(state["round"]), state["facts"], load_file(arrays), prefix)
+            return Checkpoint(int(state["round"]), state["facts"], whole, prefix)
         except InputError:
             raise
-        except (*_MALFORMED, SafetensorError) as error:
-            raise _make_damage_error(path, (f"{type(error).__name__}: {error}")) from error
+        except _MALFORMED as error:
+            raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
         except OSError as error:
             raise _make_damage_error(path, error.strerror or str(error)) from error
+
+    def _link(self, path: Path) -> None:
+        """Have a file that is never changed in the checkpoint as well."""
+        link = self.path / _LINKS / path.name
+        if not link.exists():
+            link.parent.mkdir(exist_ok=True)
+            os.link(path, link)
 
     def _delete_unnamed_arrays(self) -> None:
         """Delete arrays that neither state names."""
@@ -196,7 +273,9 @@ class CheckpointFolder:
             if (self.path / name).exists():
                 state: Any = read_json(self.path / name)
                 named.add(state["arrays"]["file"])
-        for path in self.path.glob("arrays-*.safetensors"):
+                named.update(file for file, _ in state["files"].values())
+        links = (self.path / _LINKS).glob("*")
+        for path in (*self.path.glob("arrays-*.safetensors"), *links):
             if path.name not in named:
                 path.unlink()
 
@@ -206,7 +285,8 @@ def _name_arrays_file(round: int) -> str:
     return f"arrays-{round:06d}.safetensors"
 
 
-def _put_arrays(path: Path, arrays: Arrays) -> str:
+def put_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> FileOfArrays:
+    """Write a file of arrays. Raises: `OSError`."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -221,7 +301,7 @@ def _put_arrays(path: Path, arrays: Arrays) -> str:
             raise OSError(str(error)) from error
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
-    return digest
+    return FileOfArrays(path, digest)
 
 
 def _seal_state(state: Mapping[str, Plain]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -36,11 +35,11 @@ def parse_yaml(text: str, *, where: str) -> Plain:
     try:
         if _can_be_parsed_fast(text):
             try:
-                return _construct(_FastLoader(text))
+                return _construct(_FastLoader(text), text, where)
             except Exception as error:  # syntax, which the other one explains
                 if isinstance(error, _RefusedValue) or len(text) > _MOST_EXPLAINED:
                     raise
-        return _construct(_Loader(text))
+        return _construct(_Loader(text), text, where)
     except yaml.reader.ReaderError as error:
         problem = f"a character that YAML does not allow, U+{int(error.character):04X}"
         where = f"{where}: line {text.count(chr(10), 0, error.position) + 1}"
@@ -59,26 +58,29 @@ def parse_yaml(text: str, *, where: str) -> Plain:
     raise InputError(where=where, problem=f"not valid YAML: {problem}")
 
 
-def compose_yaml(text: str) -> yaml.Node | None:
-    """Return the nodes of a YAML text, which know their lines.
+_MOST_KEPT = 1_000_000
+"""Characters of texts whose nodes are kept: these take some 60 times the space."""
 
-    Raises: `yaml.YAMLError`.
-    """
-    node: yaml.Node | None
-    if _can_be_parsed_fast(text):
-        with suppress(yaml.YAMLError):
-            node = _FastLoader(text).get_single_node()
-            return node
-    node = _Loader(text).get_single_node()
-    return node
+_kept: dict[str, tuple[int, yaml.Node]] = {}
+"""What was read last → its length and its nodes, which know their lines."""
 
 
-def _construct(loader: _AnyLoader) -> Plain:
-    """Return the value that a loader's text stands for."""
+def find_nodes(where: str) -> yaml.Node | None:
+    """Return the nodes of the text that `parse_yaml` read from there; None: not kept."""
+    return _kept[where][1] if where in _kept else None
+
+
+def _construct(loader: _AnyLoader, text: str, where: str) -> Plain:
+    """Return the value that a loader's text stands for, and keep its nodes."""
+    _kept.pop(where, None)
     node = loader.get_single_node()
     if node is None:
         return None
     _check_nodes(node)
+    if where.endswith((".yaml", ".yml")) and len(text) <= _MOST_KEPT:
+        _kept[where] = len(text), node
+        while sum(length for length, _ in _kept.values()) > _MOST_KEPT:
+            del _kept[next(iter(_kept))]
     return loader.construct_document(node)
 
 

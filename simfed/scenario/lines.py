@@ -1,20 +1,15 @@
-"""In which line of a YAML file a key stands: looked for once an error names the key."""
+"""In which line of a YAML file a key stands, by the nodes that were kept as it was read."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from simfed.ground.errors import InputError
-from simfed.ground.inputs import read_text
-from simfed.ground.reading import compose_yaml
-
-_MOST_BYTES = 1_000_000
-"""Of a file that is read a second time for the sake of an error."""
+from simfed.ground.reading import find_nodes
 
 
 def add_line(error: InputError, *, overridden: bool = False) -> InputError:
@@ -40,23 +35,11 @@ def add_line(error: InputError, *, overridden: bool = False) -> InputError:
 _MOST_EXTENDED = 10
 
 
-@lru_cache(maxsize=4)
-def _compose_once(file: Path, changed_at_ns: int) -> yaml.Node | None:
-    """Return the nodes of a file, which many errors may name."""
-    return compose_yaml(read_text(file))
-
-
 def _find_place(
     file: Path, path: str, error: InputError, overridden: bool, above: int = 0
 ) -> str | None:
     """`line 3`, or `base.yaml: line 3` where the key stands in a file that this one extends."""
-    try:
-        status = file.stat()
-        if status.st_size > _MOST_BYTES:
-            return None
-        root = _compose_once(file, status.st_mtime_ns)
-    except (OSError, ValueError, InputError, yaml.YAMLError, RecursionError):
-        return None
+    root = find_nodes(str(file))
     place_of_key = _walk_path(root, path)
     if place_of_key is None:
         base = _walk_path(root, "extends")

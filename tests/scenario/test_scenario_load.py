@@ -14,6 +14,7 @@ import simfed
 from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
+from simfed.scenario.lines import add_line
 from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validate_scenario
 from simfed.scenario.study import load_study_file
 
@@ -388,14 +389,11 @@ def test_errors_are_counted_after_the_first_twenty(tiny, capsys):
     assert f"line {lines.index('k19: 1') + 1}: there is no key 'k19'" in said[19]
 
 
-def test_a_file_is_composed_once_for_all_its_errors(tiny, capsys, monkeypatch):
-    from simfed.cli import main
-    from simfed.scenario import lines
-
-    asked = []
-    compose = lines.compose_yaml
-    monkeypatch.setattr(lines, "compose_yaml", lambda text: asked.append(1) or compose(text))
+def test_lines_are_those_of_the_text_that_was_read(tiny):
+    number = len(tiny.read_text().splitlines()) + 1
     with tiny.open("a") as file:
-        file.writelines(f"key{i}: 1\n" for i in range(50))
-    assert main(["validate", str(tiny)]) == 2
-    assert len(asked) == 1
+        file.write("kay: 1\n")
+    with pytest.raises(InputErrors) as refused:
+        load_scenario(tiny)
+    tiny.unlink()
+    assert f"{tiny}: line {number}: there is no key 'kay'" in str(add_line(*refused.value.errors))

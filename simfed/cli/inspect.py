@@ -180,12 +180,13 @@ def _validate_study(
 
 def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> None:
     from simfed.experiment.checks import check_world, warn_of_world
-    from simfed.scenario.fleet_file import dump_fleet, load_fleet
+    from simfed.scenario import dump_scenario
+    from simfed.scenario.fleet_file import load_fleet
 
     fleet = load_fleet(path, read_overrides(set_))
     parts = check_world(fleet, path)
     if resolved:
-        typer.echo(dump_fleet(fleet), nl=False)
+        typer.echo(dump_scenario(fleet), nl=False)
     else:
         typer.echo(f"{path}: valid (a fleet of {counted(fleet.client_count, 'node')} for an app)")
     for warning in warn_of_world(parts):

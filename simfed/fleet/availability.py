@@ -18,17 +18,17 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from pydantic import Field
 
 from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError, within
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
-
-if TYPE_CHECKING:
-    from simfed.fleet.presence import Failure
+from simfed.schema.fields import Fraction
+from simfed.schema.section import Section
 
 _DAY_S = 86_400.0
 _TIME = re.compile(r"^([01]?\d|2[0-4]):([0-5]\d)$")
@@ -422,6 +422,14 @@ class PresenceTrace:
             return float(turn_s + starts[k])
         again = len(starts) and self._period_s < math.inf
         return float(next_s + starts[0]) if again else math.inf
+
+
+class Failure(Section):
+    """With which probability a participation fails at the end of each of its phases."""
+
+    download: Fraction = Field(default=0.0, description="of those that began it")
+    training: Fraction = Field(default=0.0, description="of those that began it")
+    upload: Fraction = Field(default=0.0, description="of those that began it")
 
 
 class Availability:

@@ -35,7 +35,6 @@ from simfed.net.spec import LinkSpec, TraceSpec
 from simfed.policy import Pull
 from simfed.schema.distribution import (
     KEPT_ENTRIES,
-    KINDS,
     LATENCY,
     LOSS,
     RATE,
@@ -237,8 +236,7 @@ class Fleet:
             assert values is not None
             if field == "k":
                 values = np.minimum(values, parameters)
-            how = next(kind for kind in KINDS if getattr(spec, kind) is not None)
-            how = f"column {spec.column}" if spec.column is not None else how
+            how = spec.given if spec.column is None else f"column {spec.column}"
             return FleetColumn(group, field, how, values, of_group.count)
         if isinstance(spec, TraceSpec):
             return FleetColumn(group, field, "trace", np.empty(0), of_group.count)

@@ -31,7 +31,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.ground.seeding import Streams
 from simfed.schema.distribution import DrawnStay
-from simfed.schema.fields import FoundFile, Fraction, Named, Number, PositiveDuration
+from simfed.schema.fields import FoundFile, Named, Number, PositiveDuration
 from simfed.schema.options import OfKind
 from simfed.schema.section import Section
 
@@ -92,6 +92,8 @@ class PresenceSpec(Section):
     in any order; a client that stands in no row is never there.
     """
 
+    one_of = "trace", "markov", "daily"
+
     trace: FoundFile | None = Field(default=None, description="table of client, from_s, to_s")
     period: Annotated[PositiveDuration | None, Only("trace")] = Field(
         default=None, description="repeats after so long; omitted: once"
@@ -139,13 +141,6 @@ class PresenceSpec(Section):
                 "intervals of some client of the group", where=self.trace, problem="there are none"
             )
         return PresenceTrace(intervals, np.where(listed, row, -1), period_s)
-
-    @model_validator(mode="after")
-    def _check_kind(self) -> PresenceSpec:
-        kinds = [key for key in ("trace", "markov", "daily") if getattr(self, key) is not None]
-        if len(kinds) != 1:
-            raise InputError("one of trace, markov or daily", got=kinds)
-        return self
 
 
 class OwnPresence(OfKind):
@@ -197,11 +192,3 @@ AvailabilityOf = Annotated[
     Discriminator(_choose_tag),
     BeforeValidator(_check_word),
 ]
-
-
-class Failure(Section):
-    """With which probability a participation fails at the end of each of its phases."""
-
-    download: Fraction = Field(default=0.0, description="of those that began it")
-    training: Fraction = Field(default=0.0, description="of those that began it")
-    upload: Fraction = Field(default=0.0, description="of those that began it")

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from simfed.device.spec import DeviceSpec, FixedDevice
+from simfed.fleet.availability import Failure
 from simfed.fleet.faults import FaultsSpec
-from simfed.fleet.presence import AvailabilityOf, Failure
+from simfed.fleet.presence import AvailabilityOf
 from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError
 from simfed.net.spec import LinkSpec, NetworkSpec

@@ -35,7 +35,8 @@ from simfed.record.read import open_run
 from simfed.record.recorder import Recorder
 from simfed.record.schema import START
 from simfed.record.summary import summarise
-from simfed.scenario.fleet_file import APP, App, FleetFile, dump_fleet, load_fleet, validate_fleet
+from simfed.scenario import dump_scenario
+from simfed.scenario.fleet_file import APP, App, FleetFile, load_fleet, validate_fleet
 
 if TYPE_CHECKING:
     from flwr.app import Context
@@ -151,7 +152,7 @@ def run(
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
                 return open_run(directory.path)
-            return run_in_memory(recorder, manifest, summary, dump_fleet(_drop_app(fleet)))
+            return run_in_memory(recorder, manifest, summary, dump_scenario(_drop_app(fleet)))
         except BaseException as error:
             begun = not isinstance(error, InputError)
             raise settle_error(error, parts.name, directory, begun=begun, resumable=False) from None
@@ -487,4 +488,4 @@ def _make_self_contained(fleet: FleetFile, parts: WorldParts) -> tuple[dict[str,
         names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
         work[names[bare.charged.file]] = read_bytes(bare.charged.file)
     beside, profiles, files = copy_files(parts, bare.model_copy(update={"computing": None}))
-    return {**beside, **work}, dump_fleet(bare, profiles, {**files, **names})
+    return {**beside, **work}, dump_scenario(bare, profiles, {**files, **names})

@@ -95,6 +95,8 @@ _CSV = Only("format", "csv")
 class _Varying(Section):
     """A trace in a file or a generator's, whatever its numbers are."""
 
+    one_of = "file", "generate"
+
     file: FoundFile | None = Field(default=None, description="of what was measured")
     format: Annotated[Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)] = (
         Field(default=None, description="of the file")
@@ -124,8 +126,6 @@ class _Varying(Section):
 
     @model_validator(mode="after")
     def _check_source(self) -> _Varying:
-        if (self.file is None) == (self.generate is None):
-            raise InputError("one of them", problem="neither or both of file and generate")
         if self.format == "csv" and self.time_column == self.rate_column:
             allowed = "another column than time_column"
             raise InputError(allowed, where="rate_column", got=self.rate_column)
@@ -310,6 +310,8 @@ AirShare = Annotated[
 class CellSpec(Section):
     """A radio cell: `wifi` or `cellular`. Its clients name it in `link.cell`."""
 
+    one_of = "wifi", "cellular"
+
     wifi: WifiSpec | None = Field(default=None, description="an access point")
     cellular: CellularSpec | None = Field(default=None, description="a base station")
     at: Annotated[str | None, Only("network.topology", "tree", "graph")] = Field(
@@ -318,12 +320,6 @@ class CellSpec(Section):
     share: AirShare = Field(
         default=1.0, description="of the time in which the air is the cell's: others use the rest"
     )
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> CellSpec:
-        if (self.wifi is None) == (self.cellular is None):
-            raise InputError("one of them", problem="neither or both of wifi and cellular")
-        return self
 
 
 _GRAPH = Only("topology", "graph")

@@ -98,6 +98,8 @@ class DatasetSpec(Section):
     Without test data a fifth of each owner's rows, the same for every seed, is the test set.
     """
 
+    one_of = SOURCES
+
     name: Named("dataset") | None = Field(  # type: ignore[valid-type]
         default=None, description="see `simfed list datasets`"
     )
@@ -174,12 +176,6 @@ class DatasetSpec(Section):
 
     @model_validator(mode="after")
     def _check_source(self) -> DatasetSpec:
-        sources = [key for key in SOURCES if getattr(self, key) is not None]
-        if not sources:
-            allowed = "one of name, file, table, folder, leaf, torchvision or huggingface"
-            raise InputError(allowed, where="name", problem="no data set is named")
-        if len(sources) > 1:
-            raise InputError("one of them", got=f"{' and '.join(sources)}")
         if self.table is not None and self.target is None:
             raise InputError(where="target", problem="the key 'target' is missing beside table")
         for key in ("target", "owner", "features", "missing"):
@@ -212,7 +208,7 @@ class DatasetSpec(Section):
     @property
     def kind(self) -> str:
         """The one of `SOURCES` that is given."""
-        return next(key for key in SOURCES if getattr(self, key) is not None)
+        return self.given
 
     @property
     def label(self) -> str:

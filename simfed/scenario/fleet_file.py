@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BeforeValidator,
     Discriminator,
@@ -28,7 +27,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.scenario.load import Overrides, apply_overrides, read_yaml
 from simfed.scenario.model import Scenario
-from simfed.schema.fields import FoundFile, Positive, rename_texts
+from simfed.schema.fields import FoundFile, Positive
 from simfed.schema.section import Section
 from simfed.schema.sentences import validate_as
 
@@ -257,21 +256,6 @@ def validate_fleet(data: Mapping[str, Plain], *, source: str, folder: Path) -> F
             raise InputError(where=f"{source}: {key}", problem=problem)
         data = _drop_learning(data)
     return validate_as(FleetFile, data, source=source, folder=folder)
-
-
-def dump_fleet(
-    fleet: FleetFile,
-    profile_names: Mapping[str, str] | None = None,
-    file_names: Mapping[str, str] | None = None,
-) -> str:
-    """The resolved fleet as YAML; see `simfed.scenario.dump_scenario`."""
-    plain = rename_texts(fleet.model_dump(mode="json"), file_names or {})
-    if plain["app"] is None:
-        del plain["app"]
-    for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
-        if device is not None and device["profile"] is not None and profile_names:
-            device["profile"] = profile_names[device["profile"]]
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _has_learning(data: Mapping[str, Plain]) -> bool:

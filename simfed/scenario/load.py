@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic import BaseModel
 
+from simfed.fleet.world import World
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.inputs import check_file, read_text
 from simfed.ground.plain import Plain
@@ -120,16 +121,19 @@ def import_plugins(data: Mapping[str, Plain], *, source: str, folder: Path, allo
 
 
 def dump_scenario(
-    scenario: Scenario,
+    world: World,
     profile_names: Mapping[str, str] | None = None,
     file_names: Mapping[str, str] | None = None,
 ) -> str:
-    """The resolved scenario as YAML: every default spelled out; loads to an equal scenario.
+    """Return a resolved scenario, or an app's world, as YAML: every default spelled out; it loads
+    to an equal one.
 
     `profile_names` and `file_names` rename calibration profiles and other files that it names, for
     a copy that stands beside copies of them.
     """
-    plain = rename_texts(scenario.model_dump(mode="json"), file_names or {})
+    plain = rename_texts(world.model_dump(mode="json"), file_names or {})
+    if plain.get("app", 0) is None:  # the command says it
+        del plain["app"]
     for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
         if device is not None and device["profile"] is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]

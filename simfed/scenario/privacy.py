@@ -64,6 +64,8 @@ class Privacy(Section):
     clients add the noise.
     """
 
+    one_of = "noise", "target"
+
     level: Literal["client", "sample"] = Field(description="what one neighbour more or less is")
     clip: AnyClip = Field(
         description="S, the longest norm; `{quantile: 0.5}`: one that follows the norms (level "
@@ -80,9 +82,6 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Privacy:
-        if (self.noise is None) == (self.target is None):
-            got = "neither" if self.noise is None else "both"
-            raise InputError("either noise or target", got=got)
         if self.level == "sample" and isinstance(self.clip, AdaptiveClip):
             raise InputError("a number with level sample", where="clip", got="a quantile")
         if self.target is not None and self.delta is not None:

@@ -18,12 +18,11 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     Tag,
     model_serializer,
-    model_validator,
 )
 
 from simfed.ground import distributions as laws
 from simfed.ground.distributions import Law
-from simfed.ground.errors import InputError, listed
+from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.schema.fields import (
     BelowOne,
@@ -79,19 +78,13 @@ class _Brief(Section):
 class LognormalSpec(_Brief):
     """Log-normal; `low` and `high` truncate it."""
 
+    one_of = "median", "mean"
+
     median: Amount | None = Field(default=None, description="half of the values are below")
     mean: Amount | None = Field(default=None, description="in place of the median")
     cv: Positive = Field(description="coefficient of variation: sd over mean")
     low: Amount | None = Field(default=None, description=_LOW)
     high: Amount | None = Field(default=None, description=_HIGH)
-
-    @model_validator(mode="after")
-    def _check_place(self) -> LognormalSpec:
-        if (self.median is None) == (self.mean is None):
-            raise InputError(
-                "one of them", problem="none or both of median and mean stand beside cv"
-            )
-        return self
 
 
 class UniformBetween(_Brief):
@@ -130,6 +123,8 @@ class Distribution(_Brief):
     the row of the group's table `devices` that was drawn for it. See fleets.
     """
 
+    one_of = "lognormal", "uniform", "normal", "choice", "column"
+
     lognormal: LognormalSpec | None = Field(default=None, description="median or mean, and cv")
     uniform: UniformBetween | None = Field(default=None, description="low and high")
     normal: NormalSpec | None = Field(default=None, description="mean and sd, truncated at 0")
@@ -145,13 +140,6 @@ class Distribution(_Brief):
         default=None, description="a column of `table`: how likely a row is, up to a factor"
     )
 
-    @model_validator(mode="after")
-    def _check_kind(self) -> Distribution:
-        kinds = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(kinds) != 1:
-            raise InputError(f"one of {listed(KINDS)}", got=kinds)
-        return self
-
     def law(self, quantity: Quantity) -> Law | None:
         """The law in base units; None for a column.
 
@@ -160,7 +148,7 @@ class Distribution(_Brief):
         if self.column is not None:
             quantity.read_unit(self.unit)
             return None
-        kind = next(kind for kind in KINDS if getattr(self, kind) is not None)
+        kind = self.given
         try:
             law = _LAWS[kind](getattr(self, kind), quantity)
             quantity.check_law(law)
@@ -168,9 +156,6 @@ class Distribution(_Brief):
             where = ".".join(filter(None, (kind, error.where)))
             raise error.changed(where=where) from None
         return law
-
-
-KINDS = ("lognormal", "uniform", "normal", "choice", "column")
 
 
 def _lognormal(part: LognormalSpec, quantity: Quantity) -> Law:

@@ -80,6 +80,8 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
+    one_of: ClassVar[tuple[str, ...]] = ()
+    """Keys of which a file gives one."""
     written_in: ClassVar[tuple[str, ...]] = ()
     """Its keys in the order of dumps; empty: as they are declared."""
     short: ClassVar[str] = ""
@@ -115,6 +117,11 @@ class Section(BaseModel):
         ]
         return {key: value[key] for key in value if key not in nulls} if nulls else value
 
+    @property
+    def given(self) -> str:
+        """The one of `one_of` that the file gives."""
+        return next(name for name in self.one_of if getattr(self, name) is not None)
+
     def list_marks(self) -> Iterable[tuple[str, Mark]]:
         """Return the keys that say something only sometimes."""
         return list_marked_keys(type(self))
@@ -128,11 +135,17 @@ class Section(BaseModel):
 
     def find_misuses(self) -> list[InitErrorDetails]:
         """Return an error for each key that has no effect beside the others, or is missing."""
-        return [
-            make_error_detail(error, (), None)
+        errors: list[InputError | None] = []
+        given = [name for name in self.one_of if getattr(self, name) is not None]
+        if self.one_of and len(given) != 1:
+            stands = f"{' and '.join(given)} stand together" if given else "none of them is there"
+            errors.append(InputError(f"one of {listed(self.one_of)}", problem=stands))
+        errors += [
+            _find_misuse(self, name, only, self)
             for name, only in self.list_marks()
-            if not only.from_the_top and (error := _find_misuse(self, name, only, self))
+            if not only.from_the_top
         ]
+        return [make_error_detail(error, (), None) for error in errors if error]
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:

@@ -13,8 +13,8 @@ from simfed.ground.errors import InputError
 from simfed.ground.measure import ACCURACY, MEASURES, Measure
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
-from simfed.scenario import Scenario
-from simfed.scenario.fleet_file import FleetFile, dump_fleet, validate_fleet
+from simfed.scenario import Scenario, dump_scenario
+from simfed.scenario.fleet_file import FleetFile, validate_fleet
 from simfed.scenario.load import is_fleet, validate_scenario
 from simfed.schema.section import Section
 
@@ -152,7 +152,7 @@ class AppRuns:
         return [run.app.folder] if run.app is not None else []
 
     def dump(self, run: FleetFile) -> dict[str, Plain]:
-        plain: dict[str, Plain] = yaml.safe_load(dump_fleet(run))
+        plain: dict[str, Plain] = yaml.safe_load(dump_scenario(run))
         return plain
 
     def play(self, job: Job, out: Path) -> None:

@@ -50,7 +50,7 @@ from simfed.ground.seeding import Streams
 from simfed.record.schema import TABLES
 from simfed.replay import TrajectoryStore
 from simfed.scenario import Scenario, dump_scenario, load_scenario
-from simfed.scenario.fleet_file import APP, FleetFile, dump_fleet, load_fleet
+from simfed.scenario.fleet_file import APP, FleetFile, load_fleet
 from simfed.scenario.load import validate_scenario
 from simfed.schema.section import drop_unused
 from simfed.verify.run import verify
@@ -130,7 +130,7 @@ class AppWorld(World):
         return load_fleet(path)
 
     def resolved(self) -> dict[str, Any]:
-        return yaml.safe_load(dump_fleet(self.scenario))
+        return yaml.safe_load(dump_scenario(self.scenario))
 
     def read(self, plain: dict[str, Any]) -> Any:
         try:
@@ -605,7 +605,7 @@ def plain_loop(world: World) -> None:
 
 def with_placeholders(fleet: FleetFile) -> Scenario:
     """The scenario whose clients, links, devices and faults are a fleet's."""
-    plain = drop_unused(fleet, yaml.safe_load(dump_fleet(fleet)))
+    plain = drop_unused(fleet, yaml.safe_load(dump_scenario(fleet)))
     for group in plain["clients"]:
         del group["node_config"]
     learning = {
@@ -624,7 +624,7 @@ def with_placeholders(fleet: FleetFile) -> Scenario:
 def app_clock(world: World) -> None:
     """The world of an app is written as it was read, and its clock runs without Flower."""
     again = world.read(world.resolved())
-    assert dump_fleet(again) == dump_fleet(world.scenario)
+    assert dump_scenario(again) == dump_scenario(world.scenario)
     options = {"progress": False, "time_only": True, "source": files() / "world.yaml"}
     try:
         run = simfed.run(with_placeholders(world.scenario), world.folder / "run", **options)

@@ -383,7 +383,7 @@ ONE_OF = {
     network.ShareTrace: ("file", "generate"),
     presence.PresenceSpec: ("trace", "markov", "daily"),
     privacy.Privacy: ("noise", "target"),
-    laws.Distribution: laws.KINDS,
+    laws.Distribution: laws.Distribution.one_of,
     laws.LognormalSpec: ("median", "mean"),
     network.CellSpec: ("wifi", "cellular"),
     model.Training: ("local_steps", "local_epochs"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from simfed.ground.reading import parse_yaml
-from simfed.scenario.fleet_file import dump_fleet, load_fleet, validate_fleet
+from simfed.scenario import dump_scenario
+from simfed.scenario.fleet_file import load_fleet, validate_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"name": "small", "clients": [{"count": 3, "device": "x86-2core-vm"}]}
@@ -21,22 +22,22 @@ def test_a_resolved_fleet_loads_to_an_equal_one():
         server={"computing": {"kind": "measured", "speed": 2}},
         metrics={"accuracy": "top1"},
     )
-    plain = parse_yaml(dump_fleet(fleet), where="resolved")
+    plain = parse_yaml(dump_scenario(fleet), where="resolved")
     assert validate_fleet(plain, source="resolved", folder=Path()) == fleet
 
 
 def test_a_resolved_fleet_is_a_world_again():
     fleet = load_fleet(ROOT / "scenarios" / "flower" / "phones.yaml")
-    plain = parse_yaml(dump_fleet(fleet), where="resolved")
+    plain = parse_yaml(dump_scenario(fleet), where="resolved")
     again = validate_fleet(plain, source="resolved", folder=Path())
-    assert dump_fleet(again) == dump_fleet(fleet)
+    assert dump_scenario(again) == dump_scenario(fleet)
 
 
 def test_a_fleet_may_name_its_app_by_its_folder_alone(tmp_path):
     fleet = validate_fleet({**SMALL, "app": "mine"}, source="fleet.yaml", folder=tmp_path)
     assert fleet.app.folder == str(tmp_path / "mine")
     assert fleet.app.run_config == {}
-    assert "app" not in parse_yaml(dump_fleet(made()), where="resolved")
+    assert "app" not in parse_yaml(dump_scenario(made()), where="resolved")
 
 
 def test_a_scenario_stands_for_its_fleet():

@@ -26,7 +26,7 @@ import yaml
 
 import simfed
 from simfed.cli import main
-from simfed.experiment.checks import check
+from simfed.experiment.checks import check, check_world
 from simfed.ground.errors import InputError, InputErrors, SimfedError
 from simfed.ground.reading import parse_yaml
 from simfed.learn.data import load_data
@@ -139,7 +139,8 @@ def ask_run(name: str, written: str) -> None:
 
 def ask_fleet(name: str, written: str) -> None:
     """Key paths over a world for an app."""
-    validate_fleet(_make_world(name, written), source="f.yaml", folder=Path())
+    fleet = validate_fleet(_make_world(name, written), source="f.yaml", folder=Path())
+    check_world(fleet, "f.yaml")
 
 
 def ask_study(name: str, written: str) -> None:

@@ -94,7 +94,7 @@ class Checks:
             if not time_only:
                 gather(partial(self._check_single_samples, i))
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
-            gather(partial(self._check_battery, i), f"clients[{i}].availability")
+            gather(partial(_check_battery, self._parts, i))
             gather(partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy")
             if time_only:
                 gather(partial(self._check_time_only, i))
@@ -161,17 +161,6 @@ class Checks:
             except InputError as error:
                 where = "compression.strategies" if arm.strategy in offered else key
                 raise error.within(f"prototype {task.prototype}").within(where) from None
-
-    def _check_battery(self, group: int) -> None:
-        """Whether somebody knows what a group's work takes, where who is there depends on it."""
-        spec = self.scenario.clients[group].availability
-        needs_power = isinstance(spec, OwnPresence) and getattr(spec.made, "needs_power", False)
-        if needs_power and not self._parts.processors[group].profile.power_w:
-            raise InputError(
-                "work_w, or a device profile with power",
-                where="work_w",
-                problem="nobody knows how much energy the devices' work takes",
-            )
 
     def list_times(self) -> dict[str, list[tuple[str, str, str]]]:
         """Return what the devices of groups and servers take for their work: where the scenario
@@ -624,6 +613,20 @@ def check_world(world: World, source: str | Path | None) -> WorldParts:
         parts.fleet.availability()
         parts.server_device()
         _ = parts.topology, parts.network_model
+        for group in range(len(world.clients)):
+            _check_battery(parts, group)
     except InputError as error:
         raise InputErrors([error.within(parts.name)]) from None
     return parts
+
+
+def _check_battery(parts: WorldParts, group: int) -> None:
+    """Raise where nobody knows what a group's work takes and who is there depends on it."""
+    spec = parts.world.clients[group].availability
+    needs_power = isinstance(spec, OwnPresence) and getattr(spec.made, "needs_power", False)
+    if needs_power and not parts.processors[group].profile.power_w:
+        raise InputError(
+            "work_w, or a device profile with power",
+            where="work_w",
+            problem="nobody knows how much energy the devices' work takes",
+        ).within(f"clients[{group}].availability")

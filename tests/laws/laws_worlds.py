@@ -288,6 +288,7 @@ VALUES: dict[str, Any] = {
     "CellSpec.share": [0.5, network.ShareTrace],
     "width": ["20 MHz", "40 MHz"],
     "streams": [1, 2],
+    "topology": ["tree", "star", "tree", "graph"],
     "tiers": lambda drawing: [
         drawing.section(network.TierSpec, name=name)
         for name in drawing.rng.choice((("edge",), ("edge", "core")))
@@ -403,7 +404,8 @@ OFTEN = {
     "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7, "evaluation": 0.7,
     "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9, "LinkSpec.down": 0.7, "strategies": 0.8,
     "k": 0.9, "ClientGroup.k": 0.1, "EvaluationSpec.every": 1, "mode": 0.8, "batch_size": 0.9,
-    "clients_per_round": 0.8, "topology": 0.7, "tiers": 1, "measured": 1, "cells": 0.2,
+    "clients_per_round": 0.8, "topology": 0.7, "tiers": 1, "measured": 1, "cells": 0.3,
+    "availability": 0.25,
     "LinkSpec.cell": 0, "CellSpec.at": 1, "PresenceSpec.devices": 0.5, "ClientGroup.policy": 0.15,
     "selection": 0.6, "edge_servers": 0.9, "rollback": 0.8, "safeguard": 0.25, "attack": 0.2,
     "CheckpointSpec.every": 1, "DownlinkCompression.strategy": 0.5, "stays_s": 0.3, "late": 0.5,

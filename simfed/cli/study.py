@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -188,6 +188,10 @@ def report(
             "study's thresholds.",
         ),
     ] = None,
+    ymin: Annotated[
+        str | None,
+        typer.Option(metavar="60%", help="Of curves: where the measure's axis begins."),
+    ] = None,
     width: Width = "7in",
     height: Annotated[
         str | None, typer.Option(help="Height of a picture; by what it holds if omitted.")
@@ -196,7 +200,7 @@ def report(
     """Make the page about a study, or a picture of it for print.
 
     The page is one self-contained HTML file. The picture is what each arm spent to reach
-    the targets against the swept axis, or its curves.
+    the targets against the swept axis, or its curves. A caption for it is printed.
     """
     from simfed.study import load_study
 
@@ -207,39 +211,29 @@ def report(
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
         return
-    _draw_figure(load_study(folder), out, figure, spent, over, target or [], width, height)
-
-
-def _draw_figure(
-    result: StudyResult,
-    out: Path,
-    figure: str,
-    spent: str,
-    over: str | None,
-    target: list[str],
-    width: str,
-    height: str | None,
-) -> None:
     from simfed.report.pictures import parse_width, save_picture
-    from simfed.study.page import draw_study_figure
+    from simfed.study.page import describe_study_figure, draw_study_figure
     from simfed.study.target_figure import describe_target_figure, target_figure
     from simfed.study.targets import find_spent_quantity, parse_target
 
-    goals = [parse_target(text, result.measure) for text in target]
-    width_in = parse_width(width)
+    result = load_study(folder)
+    goals = [parse_target(text, result.measure) for text in target or ()]
     height_in = None if height is None else parse_width(height, "height")
+    size: Any = {"width_in": parse_width(width), "height_in": height_in}
     if figure == "curves":
         if over is not None:
             raise InputError("--figure targets", where="--over", got="--figure curves")
-        drawn = draw_study_figure(result, targets=goals, width_in=width_in, height_in=height_in)
-        typer.echo(f"{save_picture(drawn, out)}: written")
-        return
-    find_spent_quantity(spent, where="--spent")
-    drawn = target_figure(
-        result, quantity=spent, over=over, targets=goals, width_in=width_in, height_in=height_in
-    )
+        least = None if ymin is None else parse_target(ymin, result.measure, "--ymin")
+        drawn = draw_study_figure(result, targets=goals, y_min=least, **size)
+        caption = describe_study_figure(result, targets=goals)
+    else:
+        if ymin is not None:
+            raise InputError("--figure curves", where="--ymin", got="--figure targets")
+        find_spent_quantity(spent, where="--spent")
+        drawn = target_figure(result, quantity=spent, over=over, targets=goals, **size)
+        caption = describe_target_figure(result, quantity=spent, targets=goals)
     typer.echo(f"{save_picture(drawn, out)}: written")
-    typer.echo(describe_target_figure(result, quantity=spent, targets=goals))
+    typer.echo(caption)
 
 
 def _print_result(result: StudyResult, *, runs: bool = False) -> None:

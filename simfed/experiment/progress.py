@@ -1,5 +1,5 @@
-"""What long work shows while it runs: a live line on a terminal, a plain line now and then
-elsewhere."""
+"""What long work shows while it runs: a live line on a terminal, a curve as it comes in a
+notebook, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from simfed.ground.measure import ACCURACY
+from simfed.ground.registry import import_part
 from simfed.ground.units import format_duration
 
 _PLAIN_EVERY_WALL_S = 10.0
@@ -17,9 +18,10 @@ _PLAIN_EVERY_WALL_S = 10.0
 class RunProgress:
     """Round, simulated time, measure and time left of one run; used as a context manager.
 
-    Call it with each finished round. Writes to standard error, so that output can be piped; `title`
-    comes first, once the run can begin. `seconds`: the word before the time, `simulated` or
-    `measured`. `begins` is called once the run's folder is there.
+    Call it with each finished round. Writes to standard error, so that output can be piped; in a
+    notebook it draws below the cell. `title` comes first, once the run can begin. `seconds`: the
+    word before the time, `simulated` or `measured`. `begins` is called once the run's folder is
+    there.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class RunProgress:
         self._live = sys.stderr.isatty() and not quiet
         self._value: float | None = None
         self._bar: object = None
+        self._draw: Callable[..., None] | None = None
 
     def __enter__(self) -> RunProgress:
         self._begun_at_wall_s = self._printed_at_wall_s = time.monotonic()
@@ -56,6 +59,8 @@ class RunProgress:
             print(what, file=sys.stderr, flush=True)
         if self._live:
             self._bar = self._make_bar()
+        elif not self._quiet and is_in_notebook():
+            self._draw = import_part("simfed.report.notebook:RunDrawing")(self.measure)
         return self
 
     def __exit__(
@@ -86,19 +91,23 @@ class RunProgress:
             )
             return
         now = time.monotonic()
-        if round == self._rounds or now - self._printed_at_wall_s >= _PLAIN_EVERY_WALL_S:
+        if self._draw is not None:
+            line = self._describe(round, simulated_s, shown, now)
+            self._draw(line, simulated_s, value, last=round == self._rounds)
+        elif round == self._rounds or now - self._printed_at_wall_s >= _PLAIN_EVERY_WALL_S:
             self._printed_at_wall_s = now
-            if self._first is None:
-                print(f"round {round}/{self.again} again", file=sys.stderr, flush=True)
-                return
-            done = round - self._first
-            left = (now - self._begun_at_wall_s) / done * (self._rounds - round)
-            print(
-                f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
-                f"  {self.measure.name} {shown.strip()}  left {format_duration(left)}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(self._describe(round, simulated_s, shown, now), file=sys.stderr, flush=True)
+
+    def _describe(self, round: int, simulated_s: float, shown: str, now_wall_s: float) -> str:
+        """Return how far the run is, in one line."""
+        if self._first is None:
+            return f"round {round}/{self.again} again"
+        done = round - self._first
+        left = (now_wall_s - self._begun_at_wall_s) / done * (self._rounds - round)
+        return (
+            f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
+            f"  {self.measure.name} {shown.strip()}  left {format_duration(left)}"
+        )
 
     def _make_bar(self) -> object:
         from rich.console import Console
@@ -117,3 +126,8 @@ class RunProgress:
         self._task = bar.add_task("", total=self._rounds, simulated="0 s", value="  –   ")
         bar.start()
         return bar
+
+
+def is_in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook, which can draw."""
+    return "ipykernel" in sys.modules and import_part("IPython:get_ipython")() is not None

@@ -168,6 +168,15 @@ def format_bytes(size_bytes: float) -> str:
     return _format_decimal(size_bytes, "B")
 
 
+def format_energy(energy_j: float) -> str:
+    """Return joules for people, decimal prefixes.
+
+    >>> format_energy(3210)
+    '3.21 kJ'
+    """
+    return _format_decimal(energy_j, "J")
+
+
 def format_rate(bytes_per_s: float) -> str:
     """Return a rate for people, in bit/s as networks are sold.
 

@@ -131,12 +131,12 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
     `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase
     in the round's length; a link is named where the phase is a transfer, `shared` where
     several transfers were on it at once during the round. Where it took longer until
-    anybody began, as nobody was there, that comes first.
+    anybody was there, that comes first.
     """
     facts = _read_columns(table("rounds"))
     seconds = _sum_phase_seconds(table)
     shared = _find_shared_intervals(table)
-    began_at_s = _find_first_starts(table("participations"), facts["started_at_s"])
+    began_at_s = find_first_starts(table("participations"), facts["started_at_s"])
     sentences = {}
     for i, number in enumerate(facts["round"]):
         client, phase = facts["critical_client"][i], facts["critical_phase"][i]
@@ -149,7 +149,7 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
         text = f"round {number}: client {client}, {100 * share:.0f} % {phase}"
         idle_s = began_at_s[i] - facts["started_at_s"][i]
         if idle_s > spent_s:
-            idle = f"{100 * idle_s / length_s:.0f} % until anybody began"
+            idle = f"nobody was there for {100 * idle_s / length_s:.0f} %"
             text = f"round {number}: {idle}, then client {client}, {100 * share:.0f} % {phase}"
         link = facts["critical_link"][i]
         if link is not None:
@@ -162,8 +162,11 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
     return sentences
 
 
-def _find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.ndarray:
-    """Return the first start, for each round, of a participation that had not ended."""
+def find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.ndarray:
+    """Return the first start, for each round, of a participation that had not ended.
+
+    It is -inf where there is none.
+    """
     starts, ends = (
         _read_values(participations.column(name)).astype(float)
         for name in ("started_at_s", "finished_at_s")

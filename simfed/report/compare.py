@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from simfed.ground.measure import Measure
-from simfed.ground.units import format_bytes, format_duration, format_rate
+from simfed.ground.units import format_bytes, format_duration, format_energy, format_rate
 from simfed.record.schema import list_phases
 from simfed.record.summary import count_classes
 from simfed.report import frames
@@ -51,6 +51,8 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
         facts.append(("simulated time", whole, f"{middle} a round (median)"))
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         facts.append(("sent by clients", format_bytes(up), f"and {format_bytes(down)} to them"))
+    if (energy := frames.describe_energy(run)) is not None:
+        facts.append(("energy of devices", *energy))
     if len(run.participations):
         phases = list_phases(run.participations.columns)
         seconds = run.participations[list(phases)].sum()
@@ -234,6 +236,9 @@ def _list_results(run: Run) -> dict[str, _Result]:
             add(name, seconds, format_duration(seconds))
     for name, column in (("sent by", "uplink_bytes"), ("sent to", "downlink_bytes")):
         add(f"{name} clients", rounds[column].sum(), format_bytes(rounds[column].sum()))
+    energy_j = run.participations["energy_j"].sum(min_count=1)
+    if not math.isnan(energy_j):
+        add("energy of devices", energy_j, format_energy(energy_j))
     add("rounds", len(rounds), f"{len(rounds):,}")
     undone = rounds["rolled_back"].sum()
     add("rounds rolled back", undone, f"{undone:,}")

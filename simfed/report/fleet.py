@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -40,6 +40,8 @@ _SCALES = {
     "availability.markov.off": 1 / 3600,
 }
 _MOST_POINTS = 400
+_TURN = 4.0
+"""Of a line among those that lie upon each other, in its widths."""
 _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 
 
@@ -56,8 +58,9 @@ def draw_fleet_figure(
     when.
 
     `there[k, i]`: the share of group i's clients that are there at `hours[k]`; None: no such panel.
-    A drawn quantity is a rising curve, one that is alike for all a step. Quantities that are
-    nowhere finite (unlimited links, traces) or 0 for everybody have no panel.
+    A drawn quantity is a rising curve, one that is alike for all a step. Lines that lie upon each
+    other take turns along their way. Quantities that are nowhere finite (unlimited links, traces)
+    or 0 for everybody have no panel.
     """
     from matplotlib.lines import Line2D
 
@@ -85,24 +88,38 @@ def draw_fleet_figure(
             if len(panels) < count:
                 panels.append(figure.add_axes((box.x0 + k * each, box.y0, each - 0.05, box.height)))
     for k, (axes, field) in enumerate(zip(panels, fields, strict=False)):
-        for column in columns:
-            if column.field == field and np.isfinite(column.values).any():
-                colour, dash = looks[column.group]
-                x, share = _compute_steps(column.values * _SCALES.get(field, 1.0))
-                axes.step(x, share, where="post", color=colour, linestyle=dash, linewidth=1.2)
+        steps = {
+            column.group: _compute_steps(column.values * _SCALES.get(field, 1.0))
+            for column in columns
+            if column.field == field and np.isfinite(column.values).any()
+        }
+        _draw_steps(axes, steps, looks)
         _scale_x_axis(axes)
         _frame_panel(axes, _LABELS[field])
         if k % across == 0:
             axes.set_ylabel("share of the group")
     if there is not None and hours is not None:
-        for shares, (colour, dash) in zip(there.T, looks, strict=True):
-            panels[-1].step(
-                hours, shares, where="post", color=colour, linestyle=dash, linewidth=1.2
-            )
+        _draw_steps(panels[-1], {i: (hours, shares) for i, shares in enumerate(there.T)}, looks)
         _frame_panel(panels[-1], "there at, simulated h")
         panels[-1].set_xlim(hours[0], hours[-1])
         panels[-1].set_xticks(np.arange(hours[0], hours[-1] + 1, 12))
     return figure
+
+
+def _draw_steps(
+    axes: Axes, steps: Mapping[int, tuple[Floats, Floats]], looks: Sequence[tuple[str, Any]]
+) -> None:
+    """Draw a step line per group; of those that lie upon each other each has its turn of dashes."""
+    alike: dict[bytes, list[int]] = {}
+    for group, (x, share) in steps.items():
+        alike.setdefault(np.concatenate([x, share]).tobytes(), []).append(group)
+    for groups in alike.values():
+        for turn, group in enumerate(groups):
+            colour, dash = looks[group]
+            if len(groups) > 1:
+                dash = (_TURN * turn, (_TURN, _TURN * (len(groups) - 1)))
+            x, share = steps[group]
+            axes.step(x, share, where="post", color=colour, linestyle=dash, linewidth=1.2)
 
 
 def _is_worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:

@@ -15,6 +15,7 @@ import pandas as pd
 
 from simfed.compress.choice import list_recorded_labels
 from simfed.ground.arrays import Floats
+from simfed.ground.units import format_energy
 from simfed.record.schema import list_phases
 from simfed.record.summary import rank_stragglers
 from simfed.report.style import phase as look_of
@@ -73,6 +74,20 @@ def describe_privacy(run: Run) -> tuple[str, str, str] | None:
     spent = f"ε = {run.summary.get('epsilon', float('nan')):.3g} at δ = {facts['delta']:g}"
     counted = "amplified by sampling" if facts["amplified"] else "not amplified"
     return spent, facts["adjacency"], f"{counted}, noise {facts['noise']:.4g} × the clip"
+
+
+def describe_energy(run: Run) -> tuple[str, str] | None:
+    """Return the joules of all participations and how many of them have any, in words.
+
+    None: nobody knows the devices' watts.
+    """
+    energy_j = run.participations["energy_j"].dropna()
+    if not len(energy_j):
+        return None
+    known = f"{format_energy(energy_j.sum() / len(energy_j))} a participation"
+    if len(energy_j) < len(run.participations):
+        known += f"; of {len(energy_j):,} of {len(run.participations):,} participations alone"
+    return format_energy(energy_j.sum()), known
 
 
 def weigh_prototypes(run: Run) -> dict[str, float]:

@@ -158,6 +158,14 @@ def _draw_gantt(
     for ax, (prototype, members) in zip(axes, groups, strict=False):
         _draw_band(ax, timeline, str(prototype), members, at)
     _draw_rows(axes[len(groups)], bars, rows, row_in, at)
+    absences = timeline.absences()
+    for left, right in zip(
+        at(absences["started_at_s"]), at(absences["finished_at_s"]), strict=True
+    ):
+        for ax in axes[: len(groups) + 1]:
+            ax.axvspan(
+                left, right, zorder=0, gid="absent", lw=0, **_style_filling(PHASES["absent"])
+            )
     if nodes:
         _draw_edges(axes[len(groups) + 1], edges, nodes, at)
     for ax, link in zip(axes[len(groups) + 1 + bool(nodes) :], links, strict=True):
@@ -397,7 +405,10 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -
 def _levels(timeline: Timeline) -> list[list[str]]:
     """What can stand above each round: in words, its name, its number."""
     words = explain_rounds(timeline.run.table, set(timeline.rounds["round"]))
-    return [[words.get(n, f"round {n}"), f"round {n}", f"{n}"] for n in timeline.rounds["round"]]
+    names = {n: f"round {n}" for n in timeline.rounds["round"]}
+    for n in timeline.rounds.loc[timeline.rounds["participants"] == 0, "round"]:
+        words.setdefault(n, f"{names[n]}: nobody was there")
+    return [[words.get(n, name), name, f"{n}"] for n, name in names.items()]
 
 
 def _choose_words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[int, list[str]]:
@@ -445,6 +456,8 @@ def _build_legend(
     work = ~bars["kind"].isin(["waiting", "offline"])
     if (work & bars["outcome"].isin(["dropped", "failed"])).any():
         handles.append(_build_swatch(PHASES["dropped"]))
+    if len(timeline.absences()):
+        handles.append(_build_swatch(PHASES["absent"]))
     if bars["critical"].any():
         handles.append(
             Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")

@@ -186,7 +186,9 @@ def _list_bars(
     edges = edges[edges["track"].isin(tracks["name"])].assign(latency_s=0.0)
     known_kinds = edges["kind"].isin(["download", "upload", "waiting"])
     edges["look"] = edges["kind"].where(known_kinds, "server")
-    both = pd.concat([bars, edges]).sort_values("started_at_s", kind="stable")
+    nobody = timeline.absences().assign(track="server", look="absent", latency_s=0.0)
+    both = pd.concat([bars, edges, nobody] if len(nobody) else [bars, edges])
+    both = both.sort_values("started_at_s", kind="stable")
     both = both.reset_index(drop=True)
     # an edge server may be called as a client's number is
     keys = zip(tracks["client"].notna(), tracks["name"], strict=True)

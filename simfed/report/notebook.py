@@ -1,14 +1,20 @@
-"""A run as a notebook shows it: the summary of the command line, and the accuracy over time."""
+"""A run as a notebook shows it: while it runs its measure as it comes, then the summary of the
+command line and the measure over time."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+import time
+from html import escape
+from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from rich.console import Console
 
+from simfed.ground.measure import Measure
+from simfed.ground.registry import import_part
 from simfed.report import frames
-from simfed.report.curves import accuracy_figure
+from simfed.report.curves import accuracy_figure, curve_figure
 from simfed.report.pictures import render_svg
 from simfed.report.summary import WIDTH, build_summary_table
 
@@ -16,6 +22,51 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 _FORMAT = '<pre style="line-height:1.3;overflow-x:auto">{code}</pre>'
+
+
+_LEAST_PAUSE_WALL_S = 0.5
+_SHARE_OF_TIME = 0.05
+"""Of the run's time that is spent on drawing, at most."""
+
+
+class RunDrawing:
+    """What stands below a notebook's cell while a run is under way: a line of text, and the measure
+    over simulated time up to now."""
+
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
+        self._points: list[tuple[float, float]] = []
+        self._shown: Any = None
+        self._next_at_wall_s = 0.0
+
+    def __call__(self, line: str, at_s: float, value: float | None, *, last: bool) -> None:
+        """Show the line, and the curve with this value where one was measured.
+
+        It is drawn twice a second at most, and always for the last round.
+        """
+        if value is not None:
+            self._points.append((at_s, value))
+        began_at_wall_s = time.monotonic()
+        if began_at_wall_s < self._next_at_wall_s and not last:
+            return
+        html = {"text/html": f"<pre>{escape(line)}</pre>{self._draw_curve()}"}
+        if self._shown is None:
+            display = import_part("IPython.display:display")
+            self._shown = display(html, raw=True, display_id=True)
+        else:
+            self._shown.update(html, raw=True)
+        ended_at_wall_s = time.monotonic()
+        pause_wall_s = (ended_at_wall_s - began_at_wall_s) / _SHARE_OF_TIME
+        self._next_at_wall_s = ended_at_wall_s + max(_LEAST_PAUSE_WALL_S, pause_wall_s)
+
+    def _draw_curve(self) -> str:
+        if not self._points:
+            return ""
+        key = self._measure.key
+        tidy = pd.DataFrame(self._points, columns=["at_s", key]).assign(run=frames.MEAN)
+        figure = curve_figure(tidy, y=key, width_in=5.0)
+        figure.axes[0].set_ylabel(f"test {self._measure.name}")
+        return render_svg(figure)
 
 
 def run_html(run: Run) -> str:

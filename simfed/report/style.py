@@ -52,6 +52,7 @@ PHASES: dict[str, Phase] = {
         Phase("offline", "offline", "#8C8C8C", hatch="////", pattern="/"),
         Phase("dropped", "dropped", "#D55E00", hatch="xxxx", pattern="x"),
         Phase("server", "server work", "#CC79A7"),
+        Phase("absent", "nobody was there", "#8C8C8C", hatch="\\\\\\\\", pattern="\\"),
     )
 }
 

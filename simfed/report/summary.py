@@ -84,6 +84,8 @@ def _build_facts_table(run: Run) -> Table:
         table.add_row("longest round", Text(f"{format_duration(longest['duration_s'])}, {words}"))
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         table.add_row("bytes", f"{format_bytes(up)} up · {format_bytes(down)} down")
+    if (energy := frames.describe_energy(run)) is not None:
+        table.add_row("energy of devices", ", ".join(energy))
     outcomes = run.participations["outcome"].value_counts().drop("aggregated", errors="ignore")
     if len(outcomes):
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())

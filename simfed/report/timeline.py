@@ -13,6 +13,7 @@ import pandas as pd
 
 from simfed.ground.errors import InputError
 from simfed.record.schema import CLIENT_KINDS, LANE
+from simfed.record.summary import find_first_starts
 from simfed.report import frames
 
 if TYPE_CHECKING:
@@ -88,6 +89,30 @@ class Timeline:
         end_s = self.bars.loc[moves.index, "finished_at_s"]
         waits_s = (moves["first_s"] - moves["at_s"]).where(moves["first_s"] < end_s, 0.0)
         return waits_s.reindex(self.bars.index).fillna(0.0)
+
+    def absences(self) -> pd.DataFrame:
+        """Return `round, started_at_s, finished_at_s` of stretches in which nobody was there.
+
+        Such a stretch goes from a round's start to the first participation, or to the round's end
+        where nobody takes part; what the server does at first is no part of it.
+        """
+        found = self.rounds[["round", "started_at_s", "finished_at_s"]].copy()
+        starts, ends = (found[name].to_numpy() for name in ("started_at_s", "finished_at_s"))
+        first = find_first_starts(self.run.table("participations"), starts)
+        found["finished_at_s"] = np.where(first > -np.inf, np.minimum(first, ends), ends)
+        # what two sums of the same seconds differ by is no stretch
+        least_s = 1e-6 * (ends - starts)
+        found = found[found["finished_at_s"] - starts > least_s]
+        if len(found):
+            work = pd.concat([self.bars[self.bars["client"].isna()], self.edges()])
+            until = work.groupby("round")[["started_at_s", "finished_at_s"]]
+            for number, spans in until:
+                at = found.index[found["round"] == number]
+                before = spans[spans["started_at_s"] < found.loc[at, "finished_at_s"].max()]
+                latest = before["finished_at_s"].max()
+                found.loc[at, "started_at_s"] = found.loc[at, "started_at_s"].clip(lower=latest)
+        lasts = found["finished_at_s"] > found["started_at_s"]
+        return found[lasts].reset_index(drop=True)
 
     def edges(self) -> pd.DataFrame:
         """`track, kind, name, round, started_at_s, finished_at_s` of edge servers in these rounds,

@@ -24,6 +24,7 @@ from simfed.study.target_figure import describe_target_figure, target_figure
 from simfed.study.targets import choose_targets
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from simfed.study.results import StudyResult
@@ -63,7 +64,12 @@ def render_study_page(study: StudyResult) -> str:
     if len(study.curves):
         name = study.measure.name
         title = f"{name[:1].upper()}{name[1:]} over simulated time"
-        parts["curves"] = {"title": title, "pictures": [render_svg(draw_study_figure(study))]}
+        lines = [(describe_study_figure(study),)]
+        parts["curves"] = {
+            "title": title,
+            "pictures": [render_svg(draw_study_figure(study))],
+            "tables": [PanelTable("What the lines say", ("picture",), lines)],
+        }
     if study.arms_axis is not None:
         parts["comparisons"] = {"title": "Comparisons", "tables": [build_comparisons_table(study)]}
     parts["runs"] = {"title": "Runs", "tables": [build_runs_table(study)]}
@@ -86,11 +92,15 @@ def draw_study_figure(
     study: StudyResult,
     *,
     targets: Sequence[float] = (),
+    y_min: float | None = None,
     width_in: float = 7.0,
     height_in: float | None = None,
 ) -> Figure:
     """Return the measure against simulated time: one panel per setting, one curve with its band
-    per arm, a dashed line at each target (the study's thresholds if omitted)."""
+    per arm, a dashed line at each target (the study's thresholds if omitted).
+
+    y_min: the lower end of the measure's axis; by the measure if omitted.
+    """
     from simfed.report.curves import draw_curves
     from simfed.report.pictures import (
         build_empty_figure,
@@ -120,6 +130,8 @@ def draw_study_figure(
             )
             ax.set_ylabel("" if i % columns else f"test {study.measure.name}")
             ax.set_title(setting, fontsize=7)
+            if y_min is not None:
+                _begin_axis_at(ax, y_min, study)
             if comparable:
                 scale, _ = time_unit(float(ends_s[setting]))
                 ax.set_xlim(right=1.02 * float(ends_s.max()) / scale)
@@ -131,3 +143,37 @@ def draw_study_figure(
             figure, list(arms.values()), width_in, 2.1 * rows, height_in, study.arms_name
         )
     return figure
+
+
+def _begin_axis_at(ax: Axes, y_min: float, study: StudyResult) -> None:
+    """Let the measure's axis begin at a value, with ticks of its own.
+
+    Raises: `InputError` where all that is drawn lies below it.
+    """
+    from matplotlib.ticker import AutoLocator
+
+    top = max(float(study.bands[name].max()) for name in ("high", study.measure.key))
+    if y_min >= top:
+        allowed = f"a value below {study.measure.text(top)}, the highest that is drawn"
+        raise InputError(allowed, where="--ymin", got=study.measure.text(y_min))
+    ax.yaxis.set_major_locator(AutoLocator())
+    ax.set_ylim(y_min, top + 0.05 * (top - y_min))
+
+
+def describe_study_figure(study: StudyResult, *, targets: Sequence[float] = ()) -> str:
+    """Return what the curves' lines and bands are, as one would write below the figure."""
+    seeds = int(study.bands["seeds"].max())
+    text = f"{study.measure.name.capitalize()} on the test set over simulated time: "
+    text += (
+        "one seed."
+        if seeds == 1
+        else (
+            f"the mean over {seeds} seeds and the band in which it lies "
+            f"({100 * study.confidence:g} %, Student's t), from the latest first evaluation to the "
+            "earliest last one."
+        )
+    )
+    goals = [goal for goal in choose_targets(study, targets) if not math.isnan(goal)]
+    if goals:
+        text += f" Dashed: {', '.join(study.measure.goal(goal) for goal in goals)}."
+    return text

@@ -67,8 +67,10 @@ def choose_unit(column: str, most: float) -> tuple[float, str]:
     return choose_bytes_unit(most)
 
 
-def parse_target(text: str, measure: Measure = ACCURACY) -> float:
-    """A value of the measure: of an accuracy from `85%`, `85 %` or `0.85`.
+def parse_target(text: str, measure: Measure = ACCURACY, where: str = "--target") -> float:
+    """Return a value of the measure: of an accuracy from `85%`, `85 %` or `0.85`.
+
+    where: the option in which it stands.
 
     >>> from simfed.ground.measure import MEASURES
     >>> parse_target("85 %"), parse_target("0.85"), parse_target("12.5", MEASURES["regression"])
@@ -77,9 +79,9 @@ def parse_target(text: str, measure: Measure = ACCURACY) -> float:
     match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if measure.is_share and not 0 < value < 1:
-        raise InputError("an accuracy such as 85% or 0.85", where="--target", got=text)
+        raise InputError("an accuracy such as 85% or 0.85", where=where, got=text)
     if match is None or not value or (match[2] and not measure.is_share):
-        raise InputError(f"{measure.name} above 0 such as 12.5", where="--target", got=text)
+        raise InputError(f"{measure.name} above 0 such as 12.5", where=where, got=text)
     return value
 
 

@@ -5,6 +5,8 @@ import os
 import platform
 import shutil
 import signal
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,57 @@ def test_a_notebook_shows_a_run(tiny):
     assert learned.count("<svg") == 1
     assert "test accuracy" in learned
     assert "<script" not in learned
+
+
+class Shown:
+    """A notebook's display, and what stood there one after the other."""
+
+    def __init__(self):
+        self.texts = []
+
+    def __call__(self, data, *, raw, display_id):
+        assert raw
+        assert display_id
+        return self.update(data, raw=True)
+
+    def update(self, data, *, raw):
+        self.texts.append(data["text/html"])
+        return self
+
+
+def in_a_notebook(monkeypatch):
+    """Return what a notebook shows, as if this process were its kernel."""
+    shown = Shown()
+    display = types.SimpleNamespace(display=shown)
+    shell = types.SimpleNamespace(get_ipython=object, display=display, version_info=(9, 0))
+    monkeypatch.setitem(sys.modules, "ipykernel", shell)
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", shell.display)
+    monkeypatch.setattr("simfed.report.notebook._LEAST_PAUSE_WALL_S", 0.0)
+    monkeypatch.setattr("simfed.report.notebook._SHARE_OF_TIME", float("inf"))
+    return shown
+
+
+def test_a_notebook_draws_a_run_as_it_goes(tiny, monkeypatch, capsys):
+    shown = in_a_notebook(monkeypatch)
+    asked = {"overrides": {"rounds": 3, "evaluation.every": 2}}
+    run = play(tiny, **asked, progress=True)
+    first, second, last = shown.texts
+    assert "round 1/3" in first
+    assert "<svg" not in first  # nothing was evaluated yet
+    assert second.count("<svg") == last.count("<svg") == 1
+    assert "round 3/3" in last
+    assert "accuracy" in last
+    assert capsys.readouterr() == ("", "")
+    assert (play(tiny, **asked).fingerprint, len(shown.texts)) == (run.fingerprint, 3)
+
+
+def test_a_notebook_draws_no_more_often_than_it_may(tiny, monkeypatch):
+    shown = in_a_notebook(monkeypatch)
+    monkeypatch.setattr("simfed.report.notebook._LEAST_PAUSE_WALL_S", 3600.0)
+    play(tiny, overrides={"rounds": 4, "evaluation.every": 1}, progress=True)
+    assert ["round 1/4" in shown.texts[0], "round 4/4" in shown.texts[1]] == [True, True]
+    assert len(shown.texts) == 2
 
 
 def test_a_notebook_shows_a_run_once(tiny, monkeypatch, capsys):

@@ -245,7 +245,11 @@ def test_what_a_run_imports_lies_in_rooms_that_count():
         for file in (ROOT / room).rglob("*.py")
         for match in imports.finditer(file.read_text())
     }
-    assert found == {("record", '"simfed.report.notebook:run_html")(self))')}  # shown, not run
+    shown, not_run = "experiment", "record"
+    assert found == {
+        (shown, '"simfed.report.notebook:RunDrawing")(self.measure)'),
+        (not_run, '"simfed.report.notebook:run_html")(self))'),
+    }
 
 
 def test_every_data_file_counts(tmp_path, add_part):

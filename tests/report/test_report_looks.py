@@ -76,6 +76,17 @@ def lines(run):
         yield from looks.of_page(f"page of {name}", build_page(runs))
 
 
+def test_groups_that_lie_upon_each_other_take_turns():
+    columns = [column(i, "device.speed", 1, 2) for i in range(2)]
+    columns.append(column(2, "device.speed", 1, 3))
+    alike, other, alone = draw_fleet_figure(columns, list("abc")).axes[0].lines
+    (first, dash), (second, other_dash) = (line._unscaled_dash_pattern for line in (alike, other))
+    assert list(dash) == list(other_dash)
+    assert len(set(dash)) == 1  # as long as the gap that the other fills
+    assert second - first == dash[0]
+    assert alone.get_linestyle() == "-"
+
+
 def test_every_picture_and_chart_looks_as_kept(tmp_path):
     make = run_maker(tmp_path)  # folders of its own: what they are called is on the page
     looks.assert_looks(HERE / "looks.txt", lines(lambda *world: open_run(make(*world))))

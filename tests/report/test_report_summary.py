@@ -8,7 +8,11 @@ from rich.console import Console
 
 from simfed.record.summary import count_clipped, rank_stragglers, warn_of_clipping
 from simfed.report import frames, reach, summary
-from simfed.report.compare import build_stragglers_table
+from simfed.report.compare import (
+    build_results_table,
+    build_stragglers_table,
+    list_headline_facts,
+)
 from simfed.report.panels import build_client_choice_panel
 from simfed.report.summary import build_summary_table
 from simfed.verify.invariants import verify
@@ -34,6 +38,31 @@ def test_the_summary_says_what_a_person_asks(report_run):
     assert f"mean of clients{' ' * 30}"[:20] in text
     assert f"{final:.3f}" in text
     assert "Who the rounds waited for" in text
+
+
+class Powered:
+    """A run of which each participation but one takes two joules."""
+
+    def __init__(self, run):
+        self._run = run
+        energy_j = [float("nan"), *[2.0] * (len(run.participations) - 1)]
+        self.participations = run.participations.assign(energy_j=energy_j)
+
+    def __getattr__(self, name):
+        return getattr(self._run, name)
+
+
+def test_joules_are_said_where_watts_are_known(report_run):
+    run = report_run(4, 3)
+    assert "energy" not in printed(run)
+    rows = len(run.participations)
+    total, known = f"{2 * (rows - 1)} J", f"of {rows - 1} of {rows} participations alone"
+    text = " ".join(printed(Powered(run)).split())
+    assert f"energy of devices {total}, 2 J a participation; {known}" in text
+    facts = {what: said for what, *said in list_headline_facts(Powered(run))}
+    assert facts["energy of devices"] == [total, f"2 J a participation; {known}"]
+    table = build_results_table({"a": Powered(run), "b": run})
+    assert ("energy of devices", total, "", "") in table.rows
 
 
 @pytest.mark.parametrize("clients", [1, 10, 300])

@@ -2,7 +2,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import simfed
 from simfed.ground.errors import InputError
+from simfed.report.gantt import gantt_figure
+from simfed.report.gantt_data import build_gantt_data
 from simfed.report.timeline import (
     build_timeline,
     count_clients_in_phase,
@@ -123,3 +126,40 @@ def test_shared_links_that_held_rounds_up_come_first(report_run):
     timeline = build_timeline(run)
     assert timeline.links()[0] == run.rounds["critical_link"].mode()[0]
     assert len(timeline.links(1)) == 1
+
+
+def test_a_stretch_without_anybody_is_hatched_and_said():
+    device = {"training": "30 s", "compression": "0 s"}
+    group = {"count": 2, "prototype": "a", "device": device, "link": {"up": "1 Mbps"}}
+    run = simfed.run(
+        {
+            "name": "empty",
+            "rounds": 2,
+            "dataset": {"name": "mnist-mini"},
+            "prototypes": {"a": {"model": "lenet5-half"}},
+            "policy": {"kind": "uniform", "strategy": "dense"},
+            "clients": [{**group, "availability": {"markov": {"on": "20 s", "off": "10 min"}}}],
+        },
+        time_only=True,
+        progress=False,
+    )
+    first_s = run.participations["started_at_s"].min()
+    assert first_s > 90
+    absences = build_timeline(run).absences()
+    assert absences.to_numpy().tolist() == [[1, 0.0, first_s]]
+    figure = gantt_figure(run, rounds=(1, 2))
+    spans = [patch for patch in figure.axes[0].patches if patch.get_gid() == "absent"]
+    assert [(span.get_x(), span.get_width()) for span in spans] == [(0.0, first_s)]
+    assert all(span.get_hatch() for span in spans)
+    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert "nobody was there" in labels
+    data = build_gantt_data(run, "a", {})
+    (kind,) = (i for i, look in enumerate(data["kinds"]) if look["label"] == "nobody was there")
+    assert data["kinds"][kind]["hatched"]
+    at = data["bars"]["kind"].index(kind)
+    assert data["bars"]["length"][at] == pytest.approx(first_s)
+    assert data["tracks"][data["bars"]["track"][at]]["name"] == "server"
+
+
+def test_a_fleet_that_is_always_there_has_no_absence(report_run):
+    assert not len(build_timeline(report_run()).absences())

@@ -201,8 +201,20 @@ def test_the_picture_as_typed(studied, tmp_path, capsys):
     assert "Sent by clients: the median over 3 seeds" in said
     assert "sent by clients" in out.read_text()
     assert 'width="249.4' in out.read_text()  # points
-    assert main([*ask, "--figure", "curves", "--height", "5cm"]) == 0
+    assert main([*ask, "--figure", "curves", "--height", "5cm", "--ymin", "20%"]) == 0
     assert 'height="141.7' in out.read_text()
+    said = capsys.readouterr().out
+    assert "Accuracy on the test set over simulated time: the mean over 3 seeds" in said
+    assert "Dashed: " in said
+    assert "(95 %, Student's t)" in said
+
+
+def test_curves_begin_where_they_are_asked_to(studied):
+    least = {ax.get_ylim()[0] for ax in draw_study_figure(studied, y_min=0.2).axes}
+    assert least == {0.2}
+    assert {ax.get_ylim()[0] for ax in draw_study_figure(studied).axes} == {0.0}
+    with pytest.raises(InputError, match=r"--ymin: got '99\.9 %', expected a value below"):
+        draw_study_figure(studied, y_min=0.999)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +229,7 @@ def test_the_picture_as_typed(studied, tmp_path, capsys):
         ("--target", "120%", "--target: got '120%', expected an accuracy such as 85% or 0.85"),
         ("--height", "1 mm", "--height: got '1 mm', expected a height of 1 to 40 in"),
         ("--over", "policy", "--over: got 'policy', expected up"),
+        ("--ymin", "20%", "--ymin: got '--figure targets', expected --figure curves"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(studied, tmp_path, capsys, option, value, complaint):

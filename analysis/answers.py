@@ -22,25 +22,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from pages import in_words, markdown, study_parser, write_page
+from kept import ROOT, KeptStudy, Row, play_all, read, spent_to, study_parser, write
+from pages import in_words, markdown, write_page
 
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.reach import find_first_amount
 from simfed.report.statistics import Paired, compare_times
-from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from simfed.record.read import Run
+
 HERE = Path(__file__).resolve().parent
-STUDY = HERE.parent / "scenarios" / "studies" / "answers.yaml"
+FILE = ROOT / "scenarios" / "studies" / "answers.yaml"
 ROWS, PAGE = HERE / "answers.parquet", HERE / "ANSWERS.md"
 FIGURE = HERE / "figures" / "answers.png"
 REPORTED, CHOOSING = [0, 1, 2, 3, 4], [100, 101, 102]
 TARGETS = (0.85, 0.93)
-ARM, DEVICE, LINK = "policy", "clients[0].device.speed", "list"
+DEVICE = "clients[0].device.speed"
+AXES = {"device": DEVICE, "link": "list", "arm": "policy"}
 LEVELS = ("top-k@0.1%", "top-k@0.3%", "top-k@1%", "top-k@3%", "top-k@10%")
 DGC = "dgc@1%"
 """The only way with a momentum of its own."""
@@ -76,50 +78,34 @@ RELEVANT = 1.05
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def play(
-    name: str, out: Path, jobs: int | None, changes: Mapping[str, object] | None = None
-) -> pd.DataFrame:
-    """Return the rows of the study with some changes, under all seeds and once more with momentum.
+def rows_of(run: Run, curve: pd.DataFrame) -> list[Row]:
+    """Return a row per accuracy: what was spent when it was first reached, else by the end. Bytes
+    are what a device sent, a mean over the devices."""
+    sent = run.participations.groupby("round")["uplink_bytes"].sum().cumsum()
+    curve = curve.assign(
+        sent_bytes=curve["round"].map(sent / run.participations["client"].nunique())
+    )
+    end = float(curve["accuracy"].iloc[-1])
+    spent = {target: spent_to(curve, target, ("at_s", "sent_bytes")) for target in TARGETS}
+    return [{"target": target, **row, "final_accuracy": end} for target, row in spent.items()]
+
+
+def studies_of(name: str, changes: Mapping[str, object] | None = None) -> list[KeptStudy]:
+    """Return the study with some changes, under all seeds and once more with momentum.
 
     name: with what the folders of its runs begin.
     """
-    import pandas as pd
-
-    frames = []
-    for folder, more in (
-        (out / name, {"seeds": REPORTED}),
-        (out / f"{name}-choosing", {"seeds": CHOOSING}),
-        (out / f"{name}-momentum", {"seeds": REPORTED, **MOMENTUM}),
-    ):
-        run_study(STUDY, folder, jobs=jobs, overrides={**(changes or {}), **more})
-        frames.append(rows_of(load_study(folder)))
-    return pd.concat(frames, ignore_index=True)
+    return [
+        KeptStudy(FILE, AXES, rows_of, name + part, {**(changes or {}), **more})
+        for part, more in (
+            ("", {"seeds": REPORTED}),
+            ("-choosing", {"seeds": CHOOSING}),
+            ("-momentum", {"seeds": REPORTED, **MOMENTUM}),
+        )
+    ]
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
-    """Return one row per finished run and accuracy: what was spent when it was first reached, else
-    by the end. Bytes are what a device sent, a mean over the devices."""
-    import pandas as pd
-
-    rows = []
-    for entry, run in study.finished:
-        sent = run.participations.groupby("round")["uplink_bytes"].sum().cumsum()
-        devices = run.participations["client"].nunique()
-        curve = study.curve_of(entry["address"])
-        curve["sent_bytes"] = curve["round"].map(sent / devices)
-        for target in TARGETS:
-            row: dict[str, object] = {
-                "device": entry["point"][DEVICE],
-                "link": entry["point"][LINK],
-                "arm": entry["point"][ARM],
-                "seed": entry["seed"],
-                "target": target,
-            }
-            for column in ("at_s", "sent_bytes"):
-                end = float(curve[column].iloc[-1])
-                row[column], row["reached"] = find_first_amount(curve, target, column, end)
-            rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
-    return pd.DataFrame(rows)
+STUDIES = studies_of("answers")
 
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -285,15 +271,9 @@ def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
             side.set_visible(False)
 
 
-def read_rows() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.read_parquet(ROWS)
-
-
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    cells, parts = answers(read_rows()), {}
+    cells, parts = answers(read(ROWS)), {}
     for target in TARGETS:
         parts[f"at {target:.0%}"] = short_table(cells, target, use_in_words)
     parts["momentum at 93%"] = short_table(cells, TARGETS[-1], rival_in_words)
@@ -301,11 +281,11 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    arguments = study_parser(__doc__, "studies").parse_args()
+    arguments = study_parser(__doc__).parse_args()
     if arguments.do == "run":
-        play("answers", arguments.out, arguments.jobs).to_parquet(ROWS, index=False)
+        write(play_all(STUDIES, arguments.out, arguments.jobs), ROWS)
     write_page("answers")
-    save_picture(answers_figure(answers(read_rows())), FIGURE, dpi=180)
+    save_picture(answers_figure(answers(read(ROWS))), FIGURE, dpi=180)
 
 
 if __name__ == "__main__":

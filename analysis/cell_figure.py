@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from pages import markdown, study_parser, write_page
+from kept import ROOT, KeptStudy, Row, play_all, read, study_parser, write
+from pages import markdown, write_page
 
+from simfed.record.read import Run
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
 from simfed.report.style import SERIES_COLOURS
-from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[1]
-STUDY = ROOT / "scenarios" / "studies" / "cell.yaml"
 ROWS = Path(__file__).with_name("cell_rows.csv")
 PAGE = ROOT / "scenarios" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "cell.png"
@@ -39,34 +38,38 @@ _PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s")
 _PHASE_NAMES = ("download", "training", "compression", "upload")
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
-    """A row per run: how long rounds took, whom they waited for, what was chosen."""
-    rows = []
-    for entry, run in study.finished:
-        world, _, policy = str(entry["point"]["list"]).partition(", ")
-        rounds, parts = run.rounds, run.participations
-        far = parts["client"] >= FAR
-        # the phases of whom each round waited for
-        last = parts.merge(
-            rounds[["round", "critical_client"]].astype(int),
-            left_on=["round", "client"],
-            right_on=["round", "critical_client"],
-        )
-        row = {
-            "world": world,
-            "policy": policy,
-            "seed": int(entry["seed"]),
-            "round_s": rounds["duration_s"].mean(),
-            **{f"critical_{phase}": last[phase].mean() for phase in _PHASES},
-            "near_downlink_s": parts["downlink_s"][~far].mean(),
-            "far_critical": (rounds["critical_client"] >= FAR).mean(),
-            **{f"share_{name}": (parts["arm"] == name).mean() for name in STRATEGIES},
-            "k_near": parts["k"][~far].mean(),
-            "k_far": parts["k"][far].mean(),
-            "accuracy": run.summary["accuracy"]["mean"]["final"],
-        }
-        rows.append({key: round(x, 5) if isinstance(x, float) else x for key, x in row.items()})
-    return pd.DataFrame(rows).sort_values(["world", "policy", "seed"])
+def row_of(run: Run, curve: pd.DataFrame) -> Row:
+    """Return how long a run's rounds took, whom they waited for, what was chosen."""
+    rounds, parts = run.rounds, run.participations
+    far = parts["client"] >= FAR
+    # the phases of whom each round waited for
+    last = parts.merge(
+        rounds[["round", "critical_client"]].astype(int),
+        left_on=["round", "client"],
+        right_on=["round", "critical_client"],
+    )
+    row = {
+        "round_s": rounds["duration_s"].mean(),
+        **{f"critical_{phase}": last[phase].mean() for phase in _PHASES},
+        "near_downlink_s": parts["downlink_s"][~far].mean(),
+        "far_critical": (rounds["critical_client"] >= FAR).mean(),
+        **{f"share_{name}": (parts["arm"] == name).mean() for name in STRATEGIES},
+        "k_near": parts["k"][~far].mean(),
+        "k_far": parts["k"][far].mean(),
+        "accuracy": run.summary["accuracy"]["mean"]["final"],
+    }
+    return {key: round(float(x), 5) for key, x in row.items()}
+
+
+FILE = ROOT / "scenarios" / "studies" / "cell.yaml"
+STUDIES = [KeptStudy(FILE, {"arm": "list"}, row_of)]
+
+
+def read_rows() -> pd.DataFrame:
+    """Return the kept rows; an arm is a world and a policy."""
+    rows = read(ROWS)
+    arms = rows.pop("arm").str.partition(", ")
+    return rows.assign(world=arms[0], policy=arms[2])
 
 
 @picture_style()
@@ -144,17 +147,15 @@ def table(rows: pd.DataFrame) -> str:
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    return {"cell": table(pd.read_csv(ROWS))}
+    return {"cell": table(read_rows())}
 
 
 def main() -> None:
     """Run what is missing, keep the rows, draw, write the table."""
-    arguments = study_parser(__doc__, "studies").parse_args()
+    arguments = study_parser(__doc__).parse_args()
     if arguments.do == "run":
-        out = arguments.out / "cell"
-        run_study(STUDY, out=out, jobs=arguments.jobs)
-        rows_of(load_study(out)).to_csv(ROWS, index=False)
-    save_picture(draw(pd.read_csv(ROWS)), PICTURE, dpi=200)
+        write(play_all(STUDIES, arguments.out, arguments.jobs), ROWS)
+    save_picture(draw(read_rows()), PICTURE, dpi=200)
     write_page("cell_figure")
 
 

@@ -3,7 +3,7 @@
     python analysis/codecs_table.py run [--out studies]   # some ten minutes on one core
     python analysis/codecs_table.py write                 # from the kept rows, in a second
 
-`run` plays scenarios/studies/codecs.yaml seed by seed (what is done is not done again) and keeps
+`run` plays scenarios/studies/codecs.yaml (what is done is not done again) and keeps
 one row per run in codecs_rows.csv: when 85 % was first reached, else the end, and the mean upload.
 Ratios are paired by seed (geometric mean, 95 %).
 """
@@ -13,54 +13,32 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from pages import markdown, study_parser, with_interval, write_page
+from kept import ROOT, KeptStudy, Row, play_all, read, spent_to, study_parser, write
+from pages import markdown, with_interval, write_page
 
-from simfed.report.reach import find_first_amount
+from simfed.record.read import Run
 from simfed.report.statistics import compare_times, estimate_median_time
-from simfed.study import StudyResult, load_study, run_study
 
-ROOT = Path(__file__).resolve().parents[1]
-STUDY = ROOT / "scenarios" / "studies" / "codecs.yaml"
 ROWS, PAGE = Path(__file__).with_name("codecs_rows.csv"), ROOT / "scenarios" / "README.md"
-SEEDS = range(5)
 REFERENCE = "top-k"
 TARGET = 0.85
 OWN_SIZE = ("ef-sign", "terngrad", "fp16", "bf16", "dense")
 """Codecs whose size is not to be chosen."""
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
-    """One row per finished run."""
-    rows = []
-    for entry, run in study.finished:
-        curve = study.curve_of(entry["address"])
-        amounts = {}
-        for column in ("round", "at_s"):
-            end = float(curve[column].iloc[-1])
-            amounts[column], reached = find_first_amount(curve, TARGET, column, end)
-        rows.append(
-            {
-                "setting": entry["point"]["zip"],
-                "codec": entry["point"]["list"],
-                "seed": entry["seed"],
-                "reached": reached,
-                "round": int(amounts["round"]),
-                "at_s": round(amounts["at_s"], 6),
-                "upload_kb": round(run.participations["uplink_bytes"].mean() / 1e3, 3),
-            }
-        )
-    return pd.DataFrame(rows)
+def row_of(run: Run, curve: pd.DataFrame) -> Row:
+    """Return what is kept of a run."""
+    spent = spent_to(curve, TARGET, ("round", "at_s"))
+    return {
+        "reached": spent["reached"],
+        "round": int(spent["round"]),
+        "at_s": round(spent["at_s"], 6),
+        "upload_kb": round(run.participations["uplink_bytes"].mean() / 1e3, 3),
+    }
 
 
-def play(out: Path, jobs: int | None) -> None:
-    """Run what is missing, and keep the rows after every seed."""
-    for seed in SEEDS:
-        run_study(STUDY, out, jobs=jobs, overrides={"seeds": list(SEEDS[: seed + 1])})
-        rows_of(load_study(out)).to_csv(ROWS, index=False)
-
-
-def read_rows() -> pd.DataFrame:
-    return pd.read_csv(ROWS)
+FILE = ROOT / "scenarios" / "studies" / "codecs.yaml"
+STUDIES = [KeptStudy(FILE, {"setting": "zip", "codec": "list"}, row_of)]
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -85,13 +63,13 @@ def table(rows: pd.DataFrame) -> str:
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    return {"codecs": table(read_rows())}
+    return {"codecs": table(read(ROWS))}
 
 
 def main() -> None:
-    arguments = study_parser(__doc__, "studies/codecs").parse_args()
+    arguments = study_parser(__doc__).parse_args()
     if arguments.do == "run":
-        play(arguments.out, arguments.jobs)
+        write(play_all(STUDIES, arguments.out, arguments.jobs), ROWS)
     write_page("codecs_table")
 
 

@@ -13,18 +13,17 @@ are reported, so that none has to be chosen.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import yaml
 from answers import compare_ways, times_of
-from pages import as_share, in_words, markdown, study_parser, with_interval, write_page
+from kept import ROOT, KeptStudy, Row, play_all, read, spent_to, study_parser, write
+from pages import as_share, in_words, markdown, with_interval, write_page
 
 from simfed.learn.data import load_dataset
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.reach import find_first_amount
 from simfed.report.statistics import Estimate, Paired, estimate_paired_difference
-from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +32,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from simfed.record.read import Run
+
 HERE = Path(__file__).resolve().parent
-STUDY = HERE.parent / "scenarios" / "studies" / "not-waiting.yaml"
+FILE = ROOT / "scenarios" / "studies" / "not-waiting.yaml"
 ROWS, PAGE, FIGURE = HERE / "not-waiting.parquet", HERE / "NOT-WAITING.md", HERE / "figures"
 TARGET = 0.85
 LAST = 5
@@ -44,7 +45,6 @@ MAPPED = ("alike", "alpha 0.5", "alpha 0.1")
 OWNED = ("two labels, at random", "two labels, with speed")
 SKEWS = (*MAPPED, *OWNED)
 WAYS = ("over-selection", "buffered 8", "buffered 4", "buffered 2", "asynchronous")
-SPEED = "clients[0].device.speed"
 SPREADS = {0.01: 1, 0.01414: 2, 0.02: 4, 0.04: 16}
 """The fastest class's speed → how many times the slowest's that is."""
 
@@ -85,35 +85,20 @@ def write_data(path: Path, with_speed: bool) -> None:
     )
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
-    """One row per finished run: when it was at `TARGET` and for how many bytes, its last accuracy,
-    and that in the label mixes of the fastest and of the slowest class."""
-    import pandas as pd
-
-    rows = []
-    for entry, run in study.finished:
-        curve = study.curve_of(entry["address"])
-        point = study.point_of(entry)
-        end_s = float(curve["at_s"].iloc[-1])
-        at_s, reached = find_first_amount(curve, TARGET, "at_s", end_s)
-        end_bytes = float(curve["total_bytes"].iloc[-1])
-        moved_bytes, _ = find_first_amount(curve, TARGET, "total_bytes", end_bytes)
-        accuracies = _own_accuracy(run.table("clients").to_pandas())
-        rows.append(
-            {
-                "spread": SPREADS[float(str(point[SPEED]))],
-                "skew": point["dataset"],
-                "arm": point["list"],
-                "seed": entry["seed"],
-                "at_s": at_s,
-                "reached": reached,
-                "moved_bytes": moved_bytes,
-                "final_accuracy": float(curve["accuracy"].iloc[-1]),
-                "fastest_own": accuracies[0],
-                "slowest_own": accuracies[-1],
-            }
-        )
-    return pd.DataFrame(rows)
+def row_of(run: Run, curve: pd.DataFrame) -> Row:
+    """Return when a run was at `TARGET` and for how many bytes, its last accuracy, and that in the
+    label mixes of the fastest and of the slowest class."""
+    spent = spent_to(curve, TARGET, ("at_s", "total_bytes"))
+    accuracies = _own_accuracy(run.table("clients").to_pandas())
+    return {
+        **told(run.scenario),
+        "at_s": spent["at_s"],
+        "reached": spent["reached"],
+        "moved_bytes": spent["total_bytes"],
+        "final_accuracy": float(curve["accuracy"].iloc[-1]),
+        "fastest_own": accuracies[0],
+        "slowest_own": accuracies[-1],
+    }
 
 
 def _own_accuracy(clients: pd.DataFrame) -> list[float]:
@@ -122,6 +107,16 @@ def _own_accuracy(clients: pd.DataFrame) -> list[float]:
     last = clients[clients["round"].isin(sorted(set(clients["round"]))[-LAST:])]
     of_clients = last.groupby("client")["own_accuracy"].mean()
     return [float(part.mean()) for part in np.array_split(of_clients.to_numpy(), CLASSES)]
+
+
+def told(scenario: Any) -> Row:
+    """Return the spread of speeds of a scenario, or of a run's as plain values."""
+    plain = scenario if isinstance(scenario, dict) else scenario.model_dump(mode="json")
+    return {"spread": SPREADS[float(plain["clients"][0]["device"]["speed"])]}
+
+
+AXES = {"skew": "dataset", "arm": "list"}
+STUDIES = [KeptStudy(FILE, AXES, row_of, told=told)]
 
 
 # ---- answers -------------------------------------------------------------------------------------
@@ -310,15 +305,9 @@ def _draw_border(axes: Axes, y: float, spreads: tuple[float, float, float]) -> N
     axes.plot([middle] * 2, [y + 0.24, y + 0.44], color="black", linewidth=1.6)
 
 
-def read_rows() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.read_parquet(ROWS)
-
-
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    rows = read_rows()
+    rows = read(ROWS)
     of_rows = cells(rows)
     return {
         "borders": border_table(rows),
@@ -329,25 +318,20 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    arguments = study_parser(__doc__, "studies").parse_args()
-    import pandas as pd
-
+    arguments = study_parser(__doc__).parse_args()
     if arguments.do == "run":
-        frames = []
-        for name, changes in (("", {}), ("-owned", _owned(arguments.out))):
-            folder = arguments.out / f"not-waiting{name}"
-            run_study(STUDY, folder, jobs=arguments.jobs, overrides=changes)
-            frames.append(rows_of(load_study(folder)))
-        pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
+        changes = _owned(arguments.out)
+        owned = KeptStudy(FILE, AXES, row_of, "not-waiting-owned", changes)
+        write(play_all([*STUDIES, owned], arguments.out, arguments.jobs), ROWS)
     write_page("not_waiting")
-    save_picture(map_figure(read_rows()), FIGURE / "not-waiting.png", dpi=180)
+    save_picture(map_figure(read(ROWS)), FIGURE / "not-waiting.png", dpi=180)
 
 
 def _owned(out: Path) -> dict[str, object]:
     """What of the study is played with labels that clients own: its largest spread and four
     servers."""
     out.mkdir(parents=True, exist_ok=True)
-    plan = yaml.safe_load(STUDY.read_text())
+    plan = yaml.safe_load(FILE.read_text())
     data = {}
     for skew in OWNED:
         path = (out / f"{skew.replace(', ', '-').replace(' ', '-')}.npz").resolve()

@@ -10,7 +10,6 @@ holds every page to that.
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -64,16 +63,6 @@ def study(name: str) -> Study:
     if (folder := str(Path(__file__).parent / "benchmarks")) not in sys.path:
         sys.path.append(folder)
     return cast("Study", import_module(name))
-
-
-def study_parser(about: str | None, out: str) -> ArgumentParser:
-    """Of a study's own command: `run` plays what is missing and writes, `write` makes page and
-    pictures of the kept rows. `about`: the module's docstring; `out`: where runs go."""
-    parser = ArgumentParser(description=about, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("do", choices=("run", "write"))
-    parser.add_argument("--out", type=Path, default=Path(out))
-    parser.add_argument("--jobs", type=int)
-    return parser
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:

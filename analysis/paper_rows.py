@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
+from kept import KeptStudy, provenance_of
 from scipy import stats
 
 import simfed
@@ -137,11 +139,23 @@ def row_of(run: Any) -> dict[str, Any]:
     return row
 
 
+STUDIES = [
+    KeptStudy(path, {}, lambda run, curve: row_of(run), told=setting)
+    for path in sorted((ROWS.parents[1] / "scenarios" / "paper").glob("*.yaml"))
+    if "base" in yaml.safe_load(path.read_text("utf-8"))
+]
+
+
 def add(study: str) -> int:
     """Keep the rows of a study's finished runs of which there is none; how many these are."""
     kept = pd.read_parquet(ROWS)
     known = set(_keys(kept))
-    made = pd.DataFrame([row_of(run) for _, run in simfed.load_study(study).finished])
+    made = pd.DataFrame(
+        [
+            row_of(run) | provenance_of(run, entry["address"])
+            for entry, run in simfed.load_study(study).finished
+        ]
+    )
     made = made[[key not in known for key in _keys(made)]] if len(made) else made
     if len(made):
         write(pd.concat([kept, made]))

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from pages import markdown, study_parser, write_page
+from kept import study_parser
+from pages import markdown, write_page
 
 import simfed
 from simfed.replay import TrajectoryStore

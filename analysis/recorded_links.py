@@ -19,7 +19,7 @@ Ratios of two arms redraw both alike.
 from __future__ import annotations
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,15 +27,16 @@ import answers
 import numpy as np
 import pandas as pd
 import yaml
+from kept import ROOT, KeptStudy, Row, play_all, read, write
 from pages import markdown, write_page
 
 from simfed.ground.arrays import Floats
 from simfed.net.trace_files import read_mahimahi
-from simfed.study import StudyResult, load_study, run_study
+from simfed.record.read import Run
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "RECORDED.md"
-LONGEST = HERE.parent / "scenarios" / "studies" / "tail.yaml"
+LONGEST = ROOT / "scenarios" / "studies" / "tail.yaml"
 LINKS, TIMES, ROUNDS = (
     HERE / name
     for name in ("recorded_links.csv", "recorded-times.parquet", "longest-rounds.parquet")
@@ -108,54 +109,61 @@ def link_of(folder: Path, network: str) -> dict[str, Any]:
 # ---- the runs ------------------------------------------------------------------------------------
 
 
-def play_answers(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:
-    """Return the answers' rows, with each network as a link; without ASCEND."""
-    grid = yaml.safe_load(answers.STUDY.read_text(encoding="utf-8"))["grid"]
+def answers_studies(folder: Path) -> list[KeptStudy]:
+    """Return the answers' studies, with each network as a link; without ASCEND."""
+    grid = yaml.safe_load(answers.FILE.read_text(encoding="utf-8"))["grid"]
     speeds, ways = grid[answers.DEVICE], grid["policy"]
     del ways["ascend"]
     links = {network: {"clients[0].link": link_of(folder, network)} for network in NETWORKS}
     fewer = {
         "grid": {"policy": ways, answers.DEVICE: {name: speeds[name] for name in DEVICES}},
-        answers.LINK: links,
+        "list": links,
     }
-    return answers.play("recorded", out, jobs, fewer)
+    return answers.studies_of("recorded", fewer)
 
 
-def play_tail(folder: Path, out: Path, jobs: int | None) -> pd.DataFrame:
-    """Return one row per round of each fleet."""
-    base = yaml.safe_load((LONGEST.parents[1] / "tail.yaml").read_text(encoding="utf-8"))
-    phone = base["clients"][0]
-    frames = []
-    for fleet, networks in FLEETS.items():
-        clients = [{**phone, "count": 10, "link": link_of(folder, name)} for name in networks]
-        changes = {"clients": clients, "seeds": [*TAIL_SEEDS], "zip": None} if networks else {}
-        place = out / f"tail-{len(networks)}"
-        run_study(LONGEST, place, jobs=jobs, overrides=changes, time_only=True)
-        frames.append(rounds_of(load_study(place)).assign(fleet=fleet))
-    names = ("fleet", "codec", "server")
-    return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(names, "category"))
+def rounds_of(fleet: str) -> Callable[[Run, pd.DataFrame], list[Row]]:
+    """Return what gives a row per round of a run of this fleet: how long it took, whose uploads it
+    merged, how many were lost."""
 
-
-def rounds_of(study: StudyResult) -> pd.DataFrame:
-    """Return one row per round: how long it took, whose uploads it merged, how many were lost."""
-    frames = []
-    for entry, run in study.finished:
+    def rows(run: Run, curve: pd.DataFrame) -> list[Row]:
         parts = run.participations
         lost = parts["outcome"].isin(["dropped", "failed"])
         of_merge = parts.assign(
             merged=~lost, moving=~lost & (parts["client"] >= MOVING), lost=lost
         ).groupby("merge")[["merged", "moving", "lost"]]
-        counts = of_merge.sum().reindex(run.rounds["round"], fill_value=0).astype("Int8")
-        frames.append(
-            counts.reset_index(drop=True).assign(
-                codec=entry["point"]["policy"],
-                server=entry["point"]["aggregation"],
-                seed=np.int8(entry["seed"]),
-                start=np.int8(entry["point"].get("zip", "start 1").removeprefix("start ")),
-                duration_ms=(1e3 * run.rounds["duration_s"]).round().astype(np.int32).to_numpy(),
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+        counts = of_merge.sum().reindex(run.rounds["round"], fill_value=0).reset_index(drop=True)
+        duration_ms = (1e3 * run.rounds["duration_s"]).round().astype(int).to_numpy()
+        made: list[Row] = counts.assign(fleet=fleet, duration_ms=duration_ms).to_dict("records")
+        return made
+
+    return rows
+
+
+AXES = {"codec": "policy", "server": "aggregation"}
+STUDIES = [
+    KeptStudy(
+        LONGEST,
+        {**AXES, "start": "zip"},
+        rounds_of("made up"),
+        time_only=True,
+        told=lambda scenario: {"fleet": "made up"},
+    )
+]
+
+
+def tail_studies(folder: Path) -> list[KeptStudy]:
+    """Return the studies of the longest rounds, one per fleet."""
+    base = yaml.safe_load((LONGEST.parents[1] / "tail.yaml").read_text(encoding="utf-8"))
+    phone = base["clients"][0]
+    studies = [*STUDIES]
+    for fleet, networks in FLEETS.items():
+        if networks:
+            clients = [{**phone, "count": 10, "link": link_of(folder, name)} for name in networks]
+            changes = {"clients": clients, "seeds": [*TAIL_SEEDS], "zip": None}
+            name = f"tail-{len(networks)}"
+            studies.append(KeptStudy(LONGEST, AXES, rounds_of(fleet), name, changes, True))
+    return studies
 
 
 # ---- the longest rounds --------------------------------------------------------------------------
@@ -184,7 +192,7 @@ class Tail(NamedTuple):
 def cells_of(rows: pd.DataFrame) -> Floats:
     """Return durations in seconds by seed, start and round."""
     ordered = rows.sort_values(["seed", "start"], kind="stable")
-    seeds, starts = rows["seed"].nunique(), rows["start"].nunique()
+    seeds, starts = rows["seed"].nunique(), max(1, rows["start"].nunique())
     durations: Floats = ordered["duration_ms"].to_numpy(float).reshape(seeds, starts, -1) / 1e3
     return durations
 
@@ -275,18 +283,18 @@ def tail_table(of_fleets: Mapping[str, Mapping[tuple[str, str], Tail]]) -> str:
 
 def longest_rounds() -> dict[str, dict[tuple[str, str], Tail]]:
     """Return each fleet's tails."""
-    rows = pd.read_parquet(ROUNDS)
+    rows = read(ROUNDS)
     return {fleet: tails(rows[rows["fleet"] == fleet]) for fleet in FLEETS}
 
 
 def cells() -> list[answers.Answer]:
     """Every network's and device's answer to every accuracy."""
-    return answers.answers(pd.read_parquet(TIMES))
+    return answers.answers(read(TIMES))
 
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    parts = {"links": links_table(pd.read_csv(LINKS))}
+    parts = {"links": links_table(read(LINKS))}
     of_cells = cells()
     for target in answers.TARGETS:
         parts[f"at {target:.0%}"] = answers.short_table(of_cells, target, answers.use_in_words)
@@ -308,8 +316,8 @@ def main(words: Sequence[str] | None = None) -> None:
         measure_links(arguments.folder).to_csv(LINKS, index=False)
     if arguments.do == "run":
         folder = cast(Path, arguments.folder).resolve()
-        play_tail(folder, arguments.out, arguments.jobs).to_parquet(ROUNDS, index=False)
-        play_answers(folder, arguments.out, arguments.jobs).to_parquet(TIMES, index=False)
+        for studies, kept in ((tail_studies(folder), ROUNDS), (answers_studies(folder), TIMES)):
+            write(play_all(studies, arguments.out, arguments.jobs), kept)
     if arguments.do != "measure":
         write_page("recorded_links")
 

@@ -3,7 +3,7 @@
     python analysis/rivals_figure.py run [--out studies]   # some ten minutes on one core
     python analysis/rivals_figure.py write                 # from the kept rows, in seconds
 
-`run` plays scenarios/studies/rivals.yaml seed by seed (what is done is not done again), and keeps
+`run` plays scenarios/studies/rivals.yaml (what is done is not done again), and keeps
 one row per run in rivals.parquet: time, and bytes sent by all clients, when 85 % was first reached,
 else by the end. `write` decides by the rules that stand in the study's file, and makes the page's
 tables and figure from these rows alone.
@@ -17,29 +17,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
+from kept import ROOT, KeptStudy, Row, play_all, read, spent_to, study_parser, write
 from orders import holm
-from pages import markdown, study_parser, with_interval, write_page
+from pages import markdown, with_interval, write_page
 from scipy import stats
 
 from simfed.compress.choice import Choice
+from simfed.record.read import Run
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.reach import find_first_amount
 from simfed.report.statistics import Paired, compare_times, estimate_mean
 from simfed.report.style import SERIES_COLOURS
-from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HERE = Path(__file__).resolve().parent
-STUDY = HERE.parent / "scenarios" / "studies" / "rivals.yaml"
 ROWS, PAGE = HERE / "rivals.parquet", HERE / "BALANCE.md"
 FIGURE = HERE / "figures" / "rivals.png"
 ARM = "list"
 RELEVANT = 1.05
 """The smallest relevant effect."""
-SEEDS = range(8)
 FEWEST_SEEDS = 5
 """Below, the rules decide nothing."""
 TARGET = 0.85
@@ -63,31 +61,14 @@ SHARES = ("balance 0.1", "balance", "balance 0.6", "balance 1")
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
-    """One row per finished run: what was spent when 85 % was first reached, else by the end."""
-    rows = []
-    for entry, _ in study.finished:
-        curve = study.curve_of(entry["address"])
-        row = {"setting": entry["point"]["zip"], ARM: entry["point"]["list"], "seed": entry["seed"]}
-        for column in SPENT.values():
-            end = float(curve[column].iloc[-1])
-            row[column], row["reached"] = find_first_amount(curve, TARGET, column, end)
-        rows.append({**row, "final_accuracy": float(curve["accuracy"].iloc[-1])})
-    return pd.DataFrame(rows)
+def row_of(run: Run, curve: pd.DataFrame) -> Row:
+    """Return what had been spent when 85 % was first reached, else by the end."""
+    spent = spent_to(curve, TARGET, SPENT.values())
+    return {**spent, "final_accuracy": float(curve["accuracy"].iloc[-1])}
 
 
-def play(out: Path, jobs: int | None) -> None:
-    """Run what is missing, and keep the rows after every seed."""
-    frames = []
-    for seed in SEEDS:
-        folder = out / f"rivals-{seed}"
-        run_study(STUDY, folder, jobs=jobs, overrides={"seeds": [seed]})
-        frames.append(rows_of(load_study(folder)))
-        pd.concat(frames, ignore_index=True).to_parquet(ROWS, index=False)
-
-
-def read_rows(path: Path = ROWS) -> pd.DataFrame:
-    return pd.read_parquet(path)
+FILE = ROOT / "scenarios" / "studies" / "rivals.yaml"
+STUDIES = [KeptStudy(FILE, {"setting": "zip", ARM: "list"}, row_of)]
 
 
 # ---- what decides --------------------------------------------------------------------------------
@@ -279,7 +260,7 @@ _OFFSETS = {"s": (3, -7), "o": (3, 4), "^": (-9, -9), "D": (-13, -1)}
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    rows = read_rows()
+    rows = read(ROWS)
     verdicts = judge(rows)
     return {
         "counts": count_line(verdicts),
@@ -289,11 +270,11 @@ def page_parts() -> dict[str, str]:
 
 
 def main() -> None:
-    arguments = study_parser(__doc__, "studies").parse_args()
+    arguments = study_parser(__doc__).parse_args()
     if arguments.do == "run":
-        play(arguments.out, arguments.jobs)
+        write(play_all(STUDIES, arguments.out, arguments.jobs), ROWS)
     write_page("rivals_figure")
-    save_picture(rivals_figure(read_rows()), FIGURE, dpi=180)
+    save_picture(rivals_figure(read(ROWS)), FIGURE, dpi=180)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """When does Top-K stop paying? A map over processor speed and uplink bandwidth.
 
-    python analysis/top_k_map.py run [--out studies/top-k-map] [--jobs 2]
+    python analysis/top_k_map.py run [--out studies] [--jobs 2]
     python analysis/top_k_map.py write     # from the kept rows, in a second
 
-`run` plays the study scenarios/studies/top-k-map.yaml seed by seed (what is done is not done again)
-and keeps one row per run in top_k_map_rows.csv: when 90 % mean accuracy was first reached, else the
-end. From these rows come the map and the tables of docs/tutorial-when-top-k-stops-paying.md: which
-strategy was first in each cell.
+`run` plays the study scenarios/studies/top-k-map.yaml (what is done is not done again) and keeps
+one row per run in top_k_map_rows.csv: when 90 % mean accuracy was first reached, else the end. From
+these rows come the map and the tables of docs/tutorial-when-top-k-stops-paying.md: which strategy
+was first in each cell.
 """
 
 from __future__ import annotations
@@ -16,55 +16,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from pages import markdown, study_parser, write_page
+from kept import ROOT, KeptStudy, Row, play_all, read, spent_to, study_parser, write
+from pages import markdown, write_page
 
+from simfed.record.read import Run
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.reach import find_first_amount
 from simfed.report.statistics import Paired, compare_times
 from simfed.report.style import ARM_MARKS, choose_arm_colours
-from simfed.study import StudyResult, load_study, run_study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROOT = Path(__file__).resolve().parents[1]
-STUDY = ROOT / "scenarios" / "studies" / "top-k-map.yaml"
 ROWS = Path(__file__).with_name("top_k_map_rows.csv")
 PAGE = ROOT / "docs" / "tutorial-when-top-k-stops-paying.md"
 PICTURE = ROOT / "docs" / "images" / "top-k-map.png"
-SEEDS = range(4)
 TARGET = 0.9
 SPEED, UP, ARM = "speed", "up", "policy"
-AXES = {SPEED: "clients[*].device.speed", UP: "clients[*].link.up", ARM: "policy"}
-"""Columns of the rows, and the study's axes behind them."""
 _NAMES = {"top-k": "Top-K", "random-k": "Random-K", "periodic-k": "Periodic-K"}
 
 
-def rows_of(study: StudyResult) -> pd.DataFrame:
-    """One row per finished run."""
-    rows = []
-    for entry, _ in study.finished:
-        curve = study.curve_of(entry["address"])
-        row = {column: entry["point"][axis] for column, axis in AXES.items()}
-        amounts = {}
-        for column in ("round", "at_s"):
-            end = float(curve[column].iloc[-1])
-            amounts[column], row["reached"] = find_first_amount(curve, TARGET, column, end)
-        at_s = round(amounts["at_s"], 6)
-        rows.append({**row, "seed": entry["seed"], "round": int(amounts["round"]), "at_s": at_s})
-    return pd.DataFrame(rows)
+def row_of(run: Run, curve: pd.DataFrame) -> Row:
+    """Return what is kept of a run."""
+    spent = spent_to(curve, TARGET, ("round", "at_s"))
+    round_, at_s = int(spent["round"]), round(spent["at_s"], 6)
+    return {"reached": spent["reached"], "round": round_, "at_s": at_s}
 
 
-def play(out: Path, jobs: int | None) -> None:
-    """Run what is missing, and keep the rows after every seed."""
-    for seed in SEEDS:
-        run_study(STUDY, out, jobs=jobs, overrides={"seeds": list(SEEDS[: seed + 1])})
-        rows_of(load_study(out)).to_csv(ROWS, index=False)
-
-
-def read_rows() -> pd.DataFrame:
-    return pd.read_csv(ROWS)
+FILE = ROOT / "scenarios" / "studies" / "top-k-map.yaml"
+AXES = {SPEED: "clients[*].device.speed", UP: "clients[*].link.up", ARM: "policy"}
+STUDIES = [KeptStudy(FILE, AXES, row_of)]
 
 
 @dataclass(frozen=True)
@@ -210,16 +191,16 @@ def rounds_table(times: pd.DataFrame) -> str:
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    rows = read_rows()
+    rows = read(ROWS)
     return {"map": map_table(rows), "rounds": rounds_table(rows)}
 
 
 def main() -> None:
-    arguments = study_parser(__doc__, "studies/top-k-map").parse_args()
+    arguments = study_parser(__doc__).parse_args()
     if arguments.do == "run":
-        play(arguments.out, arguments.jobs)
+        write(play_all(STUDIES, arguments.out, arguments.jobs), ROWS)
     write_page("top_k_map")
-    save_picture(map_figure(read_rows()), PICTURE, dpi=220)
+    save_picture(map_figure(read(ROWS)), PICTURE, dpi=220)
 
 
 if __name__ == "__main__":

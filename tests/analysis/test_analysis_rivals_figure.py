@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 import rivals_figure
+from kept import read
 
 ARMS = [arm for arms in rivals_figure.RIVALS.values() for arm in arms]
 
@@ -40,7 +41,7 @@ def beside(rows, setting, arm, spent):
 
 def test_sentences_say_of_one_arm_what_it_takes():
     page = " ".join(rivals_figure.PAGE.read_text(encoding="utf-8").split())
-    rows = rivals_figure.read_rows()
+    rows = read(rivals_figure.ROWS)
     share = beside(rows, "drawn fleet", "bcrs 1%", "bytes").paired.ratio.exact
     assert f"BCRS at 1 % (1.01 [0.91, 1.12]), which sends {share:.1f} times as much" in page
     at = [beside(rows, "LTE-like traces", f"bcrs {k}", "bytes").paired for k in ("1%", "0.3%")]
@@ -55,7 +56,7 @@ def test_sentences_say_of_one_arm_what_it_takes():
 
 
 def test_a_deadline_that_nobody_misses_is_its_codec_and_one_that_all_miss_learns_nothing():
-    rows = rivals_figure.read_rows().set_index("list")
+    rows = read(rivals_figure.ROWS).set_index("list")
     cell = rows[rows["setting"] == "Wi-Fi cell"]
     waiting, cut = (cell.loc[arm].sort_values("seed") for arm in ("top-k@3%", "deadline 0.4 s"))
     assert waiting["at_s"].tolist() == cut["at_s"].tolist()

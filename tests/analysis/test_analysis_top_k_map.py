@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from top_k_map import ARM, AXES, SPEED, STUDY, UP, cell_of, map_figure, map_table, rounds_table
+from top_k_map import ARM, AXES, FILE, SPEED, UP, cell_of, map_figure, map_table, rounds_table
 
 from simfed.study import plan_study
 
@@ -76,7 +76,7 @@ def test_a_map_has_a_square_and_the_table_a_place_per_cell():
 
 def test_the_study_varies_the_clock_alone():
     """Its whole map learns once per strategy and seed."""
-    plan = plan_study(STUDY)
+    plan = plan_study(FILE)
     assert {axis.name for axis in plan.axes} == set(AXES.values())
     scenario = plan.runs[0].scenario
     assert scenario.compression.index_code == "seeded"

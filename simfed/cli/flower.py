@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,9 +22,6 @@ from simfed.cli.run import draw, folder_for, print_summary
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError
-
-if TYPE_CHECKING:
-    from simfed.flower.workfile import WorkFile
 
 app = typer.Typer(
     help="Flower apps, unmodified, on simulated fleets.",
@@ -156,7 +153,8 @@ def measure(
     """
     from simfed.flower import read_config
     from simfed.flower.measuring import measure as measure_app
-    from simfed.flower.workfile import BUSY, write_work
+    from simfed.flower.workfile import write_work
+    from simfed.report.laws import describe_card, draw_laws_figure
     from simfed.scenario.fleet_file import load_fleet
 
     path = out or app_dir / "app.work.yaml"
@@ -177,31 +175,11 @@ def measure(
     write_work(measured.work, path)
     for line in measured.work.left_out:
         print(f"left out: {line}", file=sys.stderr)
-    if measured.work.busy > BUSY:
-        print(
-            f"the machine was busy: the two least times of a play differ by "
-            f"{measured.work.busy:.0%} in the median",
-            file=sys.stderr,
-        )
+    card = measured.work.card()
     if figures:
-        from simfed.report.laws import draw_laws_figure
         from simfed.report.pictures import save_picture
 
-        card = save_picture(draw_laws_figure(measured.work.card()), path.with_suffix(".png"))
+        picture = save_picture(draw_laws_figure(card), path.with_suffix(".png"))
     if not quiet:
-        print(describe_laws(measured.work))
-        if figures:
-            print(card)
+        print(*describe_card(card), *([picture] if figures else []), sep="\n")
         print(f"simfed flower run {app_dir} --fleet FLEET.yaml --work {path}")
-
-
-def describe_laws(work: WorkFile) -> str:
-    """A line for each kind of message: its share, its law, and how far off that was."""
-    lines = []
-    for law in work.kinds:
-        held_out = "?" if law.error.held_out is None else f"{law.error.held_out:.0%}"
-        lines.append(
-            f"{law.title}: {law.seconds} s ({law.share:.0%} of the work, {law.messages:,} "
-            f"messages, off by {law.error.median:.0%}, in plays not seen by {held_out})"
-        )
-    return "\n".join(lines)

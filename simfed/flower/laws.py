@@ -28,7 +28,7 @@ import numpy as np
 from simfed.calibrate.fit import fit_relative
 from simfed.device.noise import Measured, fit_noise
 from simfed.flower.workfile import KindLaw, LawError, LawPlay, Visible, select_numbers
-from simfed.ground.arithmetic import Arithmetic, read_arithmetic, spell_name
+from simfed.ground.arithmetic import read_arithmetic, spell_name
 from simfed.ground.arrays import Bools, Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -251,31 +251,50 @@ def _fit_kind(
 ) -> KindLaw:
     firsts = [row for row in rows if row.first]
     later = [row for row in rows if not row.first] or firsts
-    amounts = _list_amounts(later)
+    whole = _list_amounts(later)
+    amounts, varied = (
+        [name for name in some if len({row.values[name] for row in later}) > 1]
+        for some in (whole, _BYTES)
+    )
     effects = [e for e in find_effects(later) if not _moves(e.setting, amounts, later)]
-    varied = [name for name in _BYTES if len({row.values[name] for row in later}) > 1]
-    telling = [*(e.setting for e in effects), *amounts, *varied]
+    telling = [*(effect.setting for effect in effects), *amounts, *varied]
     samples = _gather_samples(later, list(dict.fromkeys(telling)))
     fitter = _Fitter(samples, estimate_repeat_error(later))
     terms = fitter.choose(_list_tiers(effects, amounts, varied))
-    verdict = fitter.judge(terms)
-    off = np.expm1(verdict.sums)
-    text = fitter.write(terms)
+    text, verdict = fitter.write(terms), fitter.judge(terms)
     law = read_arithmetic(text)
-    seconds = np.array([max(row.work_s, 1e-9) for row in later])
-    predicted = np.array([max(law(row.values), 1e-12) for row in later])
-    errors = np.abs(predicted / seconds - 1)
+    fitted = np.array([law(sample.values) for sample in samples])
+    seconds = np.concatenate([sample.times for sample in samples])
+    ratios = seconds / np.maximum(np.repeat(fitted, fitter.counts), 1e-12)
+    errors, off = np.abs(1 / ratios - 1), np.expm1(verdict.sums)
     extra = [max(0.0, row.work_s - law(row.values)) for row in firsts if later is not firsts]
     waited = float(np.median([row.waited_s for row in later]))
-    alone = len(set(fitter.plays)) < 2
+    alone = len(verdict.sums) < 2
+    plays = []
+    for number in np.unique(fitter.plays).tolist() if names else ():
+        own = fitter.plays == number
+        weights = fitter.counts[own]
+        mean_s = [
+            _round_number(float(np.average(each[own], weights=weights)))
+            for each in (fitter.means, fitted, verdict.unseen)
+        ]
+        plays.append(
+            LawPlay(
+                play=names[number],
+                messages=int(weights.sum()),
+                measured=mean_s[0],
+                fitted=mean_s[1],
+                unseen=None if alone else mean_s[2],
+            )
+        )
     return KindLaw(
         message=key[0],
         texts=dict(key[1]),
         seconds=text,
         waits=_round_number(waited) if waited > 0.05 * float(np.median(seconds)) else 0.0,
         first=_round_number(float(np.median(extra))) if extra else 0.0,
-        scatter=_estimate_scatter(_compare_alike(samples, seconds / predicted)),
-        ranges=_find_ranges(later, {*law.names, *amounts, "bytes_down"}),
+        scatter=_estimate_scatter(_compare_alike(samples, ratios)),
+        ranges=_find_ranges(later, {*law.names, *whole, "bytes_down"}),
         messages=len(later),
         share=round(sum(row.work_s for row in rows) / max(total_s, 1e-12), 4),
         error=LawError(
@@ -284,33 +303,7 @@ def _fit_kind(
             held_out=None if alone else _round_number(float(np.median(off))),
             held_out_worst=None if alone else _round_number(float(off.max())),
         ),
-        plays=[
-            _describe_play(name, number, later, law, samples, None if alone else verdict.unseen)
-            for number, name in enumerate(names)
-            if number in fitter.plays
-        ],
-    )
-
-
-def _describe_play(
-    name: str,
-    number: int,
-    rows: Sequence[MessageRow],
-    law: Arithmetic,
-    samples: Sequence[_Sample],
-    unseen: Floats | None,
-) -> LawPlay:
-    own = [row for row in rows if row.play == number]
-    left_out = None
-    if unseen is not None:
-        mine = [(s, len(x.times)) for x, s in zip(samples, unseen, strict=True) if x.play == number]
-        left_out = _round_number(sum(s * n for s, n in mine) / len(own))
-    return LawPlay(
-        play=name,
-        messages=len(own),
-        measured=_round_number(float(np.mean([row.work_s for row in own]))),
-        fitted=_round_number(float(np.mean([law(row.values) for row in own]))),
-        unseen=left_out,
+        plays=plays,
     )
 
 
@@ -401,7 +394,8 @@ class _Fitter:
         self._samples = samples
         self.seconds = np.array([sample.seconds for sample in samples])
         self.plays = np.array([sample.play for sample in samples])
-        self._counts = [len(sample.times) for sample in samples]
+        self.counts = np.array([len(sample.times) for sample in samples])
+        self.means = np.array([sample.times.mean() for sample in samples])
         self._around = np.log(np.concatenate([s.times / s.seconds for s in samples]))
         _, place, counts = np.unique(self.plays, return_inverse=True, return_counts=True)
         self._weights = 1 / np.sqrt(counts[place])  # all plays count alike
@@ -447,7 +441,7 @@ class _Fitter:
             rows = [float(np.abs(off[mask]).mean()) for mask in masks]
             self._judged[key] = _Verdict(
                 predicted,
-                np.abs(np.repeat(off, self._counts) - self._around),
+                np.abs(np.repeat(off, self.counts) - self._around),
                 np.abs(sums),
                 float(np.mean([*np.abs(sums), *rows])),
             )
@@ -567,8 +561,8 @@ def _find_divisors(head: str) -> set[str]:
 
 
 def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
-    """Return whole numbers of replies, messages' and nodes' configurations that vary, but
-    for counters."""
+    """Return whole numbers of replies, messages' and nodes' configurations, but for
+    counters."""
     names = dict.fromkeys(
         spell_name(name)
         for row in rows
@@ -582,7 +576,7 @@ def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
     for name in names:
         column = [row.values.get(name, math.nan) for row in rows]
         whole = all(value >= 0 and value.is_integer() for value in column)
-        if whole and max(column) >= 2 and len(set(column)) > 1 and not _counts(name, rows):
+        if whole and max(column) >= 2 and not _counts(name, rows):
             amounts.append(name)
     return amounts
 

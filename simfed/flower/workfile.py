@@ -41,9 +41,6 @@ SIZE, COUNT, NOTHING = "size", "count of messages", "nothing"
 BEYOND = 2.0
 """How far outside of what was measured a value may lie before a run warns of it."""
 
-BUSY = 0.05
-"""By how much the two least times of a play differ on a machine that had other work to do."""
-
 Start = Literal["never", "once", "per message"]
 """When imports and the first message's extra time are charged."""
 
@@ -223,15 +220,9 @@ class WorkFile(Section):
 
     def card(self) -> dict[str, Plain]:
         """Return what each law was worth, for pages and pictures."""
+        told = {"seconds", "share", "messages", "error", "plays"}
         kinds = [
-            {
-                "title": law.title,
-                "seconds": law.seconds,
-                "held_out": law.error.held_out,
-                "held_out_worst": law.error.held_out_worst,
-                "plays": [play.model_dump(mode="json") for play in law.plays],
-            }
-            for law in self.kinds
+            {"title": law.title, **law.model_dump(mode="json", include=told)} for law in self.kinds
         ]
         return {"busy": self.busy, "repeats": self.repeats, "kinds": kinds}
 

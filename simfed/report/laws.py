@@ -13,6 +13,9 @@ from simfed.report.panels import PanelTable
 from simfed.report.pictures import build_empty_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
 
+BUSY = 0.05
+"""By how much the two least times of a play differ on a machine that had other work to do."""
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -30,19 +33,23 @@ def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
         header=("run", "kind", "play", "messages", "measured", "by the law", "not having seen it"),
         rows=rows,
         numeric=frozenset({3, 4, 5, 6}),
-        note=describe_card(card),
+        note="; ".join(describe_card(card)),
     )
 
 
-def describe_card(card: Mapping[str, Plain]) -> str:
-    """Return a sentence per law with its error on held-out sizes, and how busy the machine was."""
-    laws = []
+def describe_card(card: Mapping[str, Plain]) -> list[str]:
+    """Return a sentence per law with its errors, and one on how busy the machine was."""
+    sentences = []
     for kind in card["kinds"]:
-        median, worst = kind["held_out"], kind["held_out_worst"]
-        off = "" if median is None else f", {median:.0%} off plays not seen ({worst:.0%} at worst)"
-        laws.append(f"{kind['title']}: {kind['seconds']} s{off}.")
-    busy = f"The two least times of a play differ by {card['busy']:.0%} in the median."
-    return " ".join([*laws, busy])
+        error = kind["error"]
+        unseen = "?" if error["held_out"] is None else f"{error['held_out']:.0%}"
+        sentences.append(
+            f"{kind['title']}: {kind['seconds']} s ({kind['share']:.0%} of the work, "
+            f"{kind['messages']:,} messages, off by {error['median']:.0%}, in plays not seen by "
+            f"{unseen})"
+        )
+    busy = "the machine was busy: " if card["busy"] > BUSY else ""
+    return [*sentences, f"{busy}the two least times of a play differ by {card['busy']:.0%}"]
 
 
 @picture_style()

@@ -102,6 +102,17 @@ def test_what_does_not_grow_is_a_constant_and_chance_no_term():
     assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.05)
 
 
+def test_rows_that_are_as_many_in_all_plays_have_a_range():
+    """So that a run over ten times as many says that it is outside of it."""
+    rows = [
+        MessageRow(play, Visible("train", {}, {"num-examples": 500}), CONFIG, nodes, 0.2)
+        for play, nodes in enumerate((4, 8, 16))
+        for _ in range(8)
+    ]
+    (law,) = fit_kinds(rows)
+    assert law.ranges["num_examples"] == (500.0, 500.0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_play_that_chance_made_slow_is_no_law(seed):
     """What two plays of the same differ by is not explained by the settings of one of them."""

@@ -30,6 +30,12 @@ from a fleet's, and plays stay short."""
 _PRICED = {"declared": "declared", "work": "measured"}
 
 
+_RELATIVE = (
+    "metered seconds are relative: they rank devices, settings and models, and no message of the "
+    "app was measured (simfed flower measure)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """Who looks at a run's messages."""
@@ -185,6 +191,7 @@ class Charges:
 
     def warnings(self) -> list[str]:
         """What the user should know; what is wrong with all prices first."""
+        metered = self._fleet.charged.kind == "metered"
         wanting = [
             coverage.sentence(kind)
             for kind, coverage in sorted(self._coverage.items())
@@ -198,6 +205,7 @@ class Charges:
                 sentence if count == 1 else f"{sentence} ({count:,} times)"
                 for sentence, count in self._warnings.items()
             ]
+            + ([_RELATIVE] if metered and any(self._charged_s.values()) else [])
         )
 
     def _find_unused_prices(self) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from simfed.device import ModelWork, Processor
 from simfed.flower.children import Usage, UsageMeter
 from simfed.flower.clocks import read_host_s
-from simfed.flower.metering import Counted, FlopMeter, Pass
+from simfed.flower.metering import Counted, FlopMeter, Work
 from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, listed, within
@@ -103,7 +103,12 @@ def price(
                 raise InputError("at least 0 seconds", where=expression, got=seconds)
         return seconds
     assert processor is not None
-    return sum(_price_pass(processor, step) for step in spent.counted.passes)
+    counted = spent.counted
+    return sum(
+        _price_work(processor, quantity, work, counted.parameters)
+        for quantity, work in (("training", counted.training), ("inference", counted.inference))
+        if work.times
+    )
 
 
 def stage_names(visible: Visible) -> list[str]:
@@ -148,7 +153,7 @@ class Coverage:
     def add(self, counted: Counted) -> None:
         """What was seen in one more stretch of code."""
         self._flops += counted.flops
-        self._passes += len(counted.passes)
+        self._passes += counted.times
         for name, numbers in counted.uncounted.items():
             self._uncounted[name] = self._uncounted.get(name, 0.0) + numbers
 
@@ -193,21 +198,19 @@ _FLOPS_BESIDE = 70.0
 """FLOPs per moved byte of the models that profiles are fitted to: so much is in their laws."""
 
 
-def _price_pass(processor: Processor, step: Pass) -> float:
-    """Seconds by the profile's laws for models that were not measured. Bytes that are moved beyond
-    what goes with the FLOPs of such models count as the FLOPs of their time. Raises:
-    `InputError`."""
-    beyond = max(0.0, step.moved_bytes - step.flops / _FLOPS_BESIDE) / step.samples
-    moved_bytes = float(f"{beyond:.2g}")  # so that steps that differ by a sum are one model
-    quantity = "training" if step.trained else "inference"
-    size: dict[str, Any] = {"batch" if step.trained else "samples": step.samples}
-    per_sample = step.flops / step.samples
-    flops = per_sample + _FLOPS_PER_BYTE * moved_bytes
-    beside = f" and {moved_bytes:g} bytes" if moved_bytes else ""
-    name = f"a model of {step.parameters} parameters and {per_sample:.17g} FLOPs{beside} a sample"
-    processor.profile.models.setdefault(name, ModelWork(step.parameters, flops, flops))
+def _price_work(processor: Processor, quantity: str, work: Work, parameters: int) -> float:
+    """Return seconds by the profile's law for models that were not measured.
+
+    Each step, or pass, has the mean of all. Bytes that are moved beyond what goes with the FLOPs of
+    usual models count as the FLOPs of their time. Raises: `InputError`.
+    """
+    beyond = max(0.0, work.moved_bytes - work.flops / _FLOPS_BESIDE)
+    flops = max(1.0, (work.flops + _FLOPS_PER_BYTE * beyond) / work.times)
+    name = f"a model of {parameters} parameters"  # so many "samples" of one FLOP: one model for all
+    processor.profile.models.setdefault(name, ModelWork(parameters, 1.0, 1.0))
+    size: dict[str, Any] = {"batch" if quantity == "training" else "samples": flops}
     try:
-        return processor.nominal_s(quantity, model=name, **size)
+        return work.times * processor.nominal_s(quantity, model=name, **size)
     except InputError as error:
         allowed = (
             f"a profile with a law of {quantity} for any model, by which counted work is priced"

@@ -19,8 +19,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from simfed.flower.operands import Operands, count_samples
-
 Formula = Callable[..., float]
 """Arguments of an operator → its FLOPs."""
 
@@ -63,25 +61,10 @@ def _classify_operator(operator: object) -> tuple[OperatorKind, Formula | None]:
     return OperatorKind.UNCOUNTED, None
 
 
-def read_operands(arguments: object) -> Operands:
-    """What an operator that has just run was given."""
-    tensors = _list_tensors(arguments)
-    owners = [_find_parameter(tensor) for tensor in tensors]
-    data = [tensor for tensor, owner in zip(tensors, owners, strict=True) if owner is None]
-    records = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    return Operands(
-        {id(owner): owner.numel() for owner in owners if owner is not None},
-        count_samples(data),
-        records,
-        torch.autograd._get_sequence_nr() - records,  # type: ignore[attr-defined]  # its own is there
-    )
-
-
-def _find_parameter(tensor: Tensor) -> Tensor | None:
-    """The learned tensor that this one is, or is a view of; None: it is data."""
-    base = tensor if tensor._base is None else tensor._base
-    learned = base.is_leaf and base.requires_grad
-    return base if learned or isinstance(base, torch.nn.Parameter) else None
+def list_learned(arguments: object) -> list[Tensor]:
+    """Return the learned tensors among an operator's arguments, or those that they are views of."""
+    bases = [t if t._base is None else t._base for t in _list_tensors(arguments)]
+    return [base for base in bases if base.is_leaf and base.requires_grad]
 
 
 def _list_tensors(arguments: object) -> list[Tensor]:

@@ -1,37 +1,31 @@
-"""Counts the work of foreign PyTorch code: its passes through models, forward and backward.
+"""Counts the work of foreign PyTorch code: FLOPs, steps of training and passes of inference.
 
 Operators are seen where PyTorch dispatches them, so it does not matter which modules or functions
-called them. A *pass* is a step of training or inference. All that one backward run goes through is
-one step of training, however many calls led to it. The rest is inference: one pass up to the next
-use of the same parameters, which may be used again within one call of a module, as a recurrent net
-does. What has no parameters (a loss, a transform of the data) belongs to the pass that is under
-way.
+called them. Their FLOPs are those of `torch.utils.flop_counter`, and of formulas for what it leaves
+out (`simfed.flower.flops`): recurrent layers, look-ups of embeddings, products with vectors. A
+*step* of training is one backward run, with all that autograd noted for it; a *pass* of inference
+is one call of a module with parameters from outside of any other, while autograd is off, or of any
+where nothing is trained. So passes of all lengths are one sum, of which a message has a mean.
 
 Activations, normalisation, pooling and sums move numbers and do next to nothing with them: counted
-are the bytes that they read and write in the pass under way, whatever module they are in.
-
-Counted are the FLOPs of matrix products, convolutions, attention and recurrent layers
-(`simfed.flower.flops`), and one operation per number that an embedding looks up. Of the other
-operators, the numbers that they go through are added up by name, so that a run can say what it did
-not count. What is ignored: optimizers' arithmetic, which the price of a step has in its bytes;
-reading of data; what runs in threads or processes that the code starts.
+are the bytes that they read and write. Of the other operators, the numbers that they go through are
+added up by name, so that a run can say what it did not count. What is ignored: optimizers'
+arithmetic, which the price of a step has in its bytes; reading of data; what runs in threads or
+processes that the code starts.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-from simfed.flower.operands import Operands, count_samples
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 MEMORY_BOUND = (
     *("relu", "threshold", "gelu", "silu", "hardswish", "hardtanh", "leaky_relu", "elu", "sigmoid"),
@@ -46,70 +40,43 @@ _BYTES_PER_NUMBER = 8.0
 """A 32-bit number is read, and one is written."""
 
 
-@dataclass(slots=True)
-class Pass:
-    """One pass through a model, or loose operators."""
+class Work(NamedTuple):
+    """Steps, or passes, of one stretch of code, all together."""
 
-    parameters: int
-    samples: int
+    times: int = 0
     flops: float = 0.0
-    trained: bool = False
-    """Backward work followed."""
-    moved_bytes: float = field(default=0.0, compare=False)
+    moved_bytes: float = 0.0
     """Read and written by operators that do next to nothing else with them."""
+
+
+NO_WORK = Work()
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
     """What was counted in one stretch of code."""
 
-    passes: tuple[Pass, ...] = ()
+    training: Work = NO_WORK
+    inference: Work = NO_WORK
+    parameters: int = 0
+    """Of the models that it used."""
     uncounted: Mapping[str, float] = field(default_factory=dict)
     """Operator without a formula → numbers that it went through."""
 
     @property
     def nothing(self) -> bool:
-        """No operator with a formula was seen."""
-        return not self.passes
+        """Whether no operator with a formula was seen."""
+        return not self.flops
 
     @property
     def flops(self) -> float:
-        """Floating-point operations of all passes together."""
-        return sum(step.flops for step in self.passes)
-
-
-class _ModelCall:
-    """A call of a model, which may become a part of a pass together with others."""
-
-    def __init__(self, operands: Operands) -> None:
-        self.samples = operands.samples
-        self.parameters = dict(operands.parameters)
-        self.flops = 0.0
-        self.moved_bytes = 0.0
-        self.trained = False
-        self._absorber: _ModelCall | None = None
-
-    def shares(self, other: _ModelCall) -> bool:
-        """Whether both use a parameter."""
-        return not self.parameters.keys().isdisjoint(other.parameters)
-
-    def absorb(self, other: _ModelCall) -> None:
-        """They are one: the same net for more samples, or another part of a net."""
-        again = self.shares(other)
-        self.samples = self.samples + other.samples if again else max(self.samples, other.samples)
-        self.parameters |= other.parameters
-        self.flops += other.flops
-        self.moved_bytes += other.moved_bytes
-        other._absorber = self
+        """Floating-point operations of all together."""
+        return self.training.flops + self.inference.flops
 
     @property
-    def whole(self) -> _ModelCall:
-        """The step that this one has become a part of, or itself."""
-        return self if self._absorber is None else self._absorber.whole
-
-    def as_pass(self) -> Pass:
-        size = sum(self.parameters.values())
-        return Pass(size, self.samples, self.flops, self.trained, self.moved_bytes)
+    def times(self) -> int:
+        """Steps and passes."""
+        return self.training.times + self.inference.times
 
 
 class FlopMeter:
@@ -117,35 +84,34 @@ class FlopMeter:
 
     def __init__(self) -> None:
         self._depth = 0
-        self._model_depth = 0
-        """Of the outermost module with parameters that is being called; 0: there is none."""
-        self._called: Operands | None = None
-        """Of a module that was called and has not done anything yet."""
+        """Of the module that is being called, below the outermost one with parameters."""
         self._optimizing = False
         self._reset()
 
     def _reset(self) -> None:
-        self._steps: list[_ModelCall] = []
-        self._inside: _ModelCall | None = None
-        """The step of the module that is being called."""
-        self._recorded: list[tuple[int, _ModelCall]] = []
-        """Autograd's count of nodes at their beginnings, of the steps that record."""
-        self._backward: tuple[int, _ModelCall] | None = None
-        """Autograd's run under way, and its step."""
+        self._flops, self._bytes, self._calls = [0.0, 0.0], [0.0, 0.0], [0, 0]
+        """While autograd is off, and on; of modules with parameters called from outside."""
+        self._steps, self._run = 0, -1
+        self._models: dict[int, int] = {}
+        """Outermost module → how many parameters it has."""
+        self._leaves: dict[int, int] = {}
+        """Tensors that are learned outside of modules in the step under way → their sizes."""
+        self._most_leaves = 0
         self._uncounted: dict[str, float] = {}
 
     def collect(self) -> Counted:
-        """The FLOPs counted since the last call; counting begins anew."""
-        passes: list[_ModelCall] = []
-        for step in self._steps:
-            if step.whole is not step:
-                continue
-            last = passes[-1] if passes else step
-            if last is step or step.trained or last.trained or last.shares(step):
-                passes.append(step)
-            else:  # the next layers of a net that is called part by part
-                last.absorb(step)
-        counted = Counted(tuple(step.as_pass() for step in passes), self._uncounted)
+        """Return what was counted since the last call; counting begins anew."""
+        off, on = (Work(*one) for one in zip(self._calls, self._flops, self._bytes, strict=True))
+        if not self._steps:  # nothing was trained: with autograd on it is inference as well
+            off = Work(*(a + b for a, b in zip(off, on, strict=True)))
+            on = Work()
+        self._begin_step()
+        counted = Counted(
+            on._replace(times=self._steps),
+            off._replace(times=max(off.times, int(off.flops > 0))),
+            max(sum(self._models.values()), self._most_leaves),
+            self._uncounted,
+        )
         self._reset()
         return counted
 
@@ -163,96 +129,54 @@ class FlopMeter:
             with _make_mode_class()(self):
                 yield
         finally:
-            self._depth = self._model_depth = 0
-            self._called, self._optimizing = None, False
+            self._depth, self._optimizing = 0, False
             del _meters[thread]
             if before is not None:
                 _meters[thread] = before
 
     # ---- what happens ----------------------------------------------------------------------------
 
-    def enter(self, module: nn.Module, inputs: tuple[object, ...], *, grad: bool) -> None:
-        """A module is called; `grad`: autograd is on."""
-        self._depth += 1
-        if self._model_depth:
+    def enter(self, module: nn.Module, *, grad: bool) -> None:
+        """Note that a module is called; `grad`: autograd is on."""
+        if self._depth:
+            self._depth += 1
             return
-        parameters = list(module.parameters())
+        parameters = sum(parameter.numel() for parameter in module.parameters())
         if parameters:
-            self._model_depth, self._inside = self._depth, None
-            records = grad and any(
-                getattr(tensor, "requires_grad", False) for tensor in (*parameters, *inputs)
-            )
-            sizes = {id(parameter): parameter.numel() for parameter in parameters}
-            self._called = Operands(sizes, count_samples(inputs), records)
+            self._depth = 1
+            self._models[id(module)] = parameters
+            self._calls[grad] += 1
 
     def leave(self) -> None:
         """Note that the module entered last has returned or raised."""
-        if self._depth == self._model_depth:
-            self._model_depth, self._called, self._inside = 0, None, None
         self._depth = max(self._depth - 1, 0)
 
     def optimize(self, *, begins: bool) -> None:
         """Note that an optimizer's step begins or ends: what runs inside is no model's work."""
         self._optimizing = begins
 
-    def count_forward(self, flops: float, look: Callable[[], Operands]) -> None:
-        """Add an operator's FLOPs to the pass under way; `look` gives its operands where a new pass
-        may begin."""
-        step = self._inside
-        if step is None:
-            operands = look()
-            if self._called is not None:
-                operands, self._called = self._called._replace(nodes=operands.nodes), None
-            step = self._step_of(operands)
-            if self._model_depth:
-                self._inside = step
-        step.flops += flops
+    def count(self, flops: float, run: int, *, grad: bool, learned: list[Tensor]) -> None:
+        """Note an operator with a formula; `run`: autograd's that is under way, -1 for none;
+        `learned`: what it was given of what is learned."""
+        if run not in (-1, self._run):
+            self._steps += 1
+            self._run = run
+            self._begin_step()
+        if run == -1 and not self._depth:
+            self._leaves |= {id(tensor): tensor.numel() for tensor in learned}
+        self._flops[grad or run != -1] += flops
 
-    def _step_of(self, operands: Operands) -> _ModelCall:
-        """The pass that work on these operands belongs to; a new one where they have parameters."""
-        if not operands.parameters and self._steps:
-            return self._steps[-1].whole
-        step = _ModelCall(operands)
-        self._steps.append(step)
-        if operands.records:
-            self._recorded.append((operands.nodes, step))
-        return step
+    def _begin_step(self) -> None:
+        self._most_leaves = max(self._most_leaves, sum(self._leaves.values()))
+        self._leaves = {}
 
-    def count_backward(self, flops: float, run: int, node: int | None) -> None:
-        """An operator with so much work ran in autograd's `run`, for its `node`."""
-        step = self._step_at(node)
-        if self._backward is not None and self._backward[0] == run:
-            first = self._backward[1].whole
-            if first is not step:
-                first.absorb(step)
-                step = first
-        self._backward = run, step
-        step.flops += flops
-        step.trained = True
-
-    def _step_at(self, node: int | None) -> _ModelCall:
-        """The step that noted a node of autograd's; for None the last one that noted any."""
-        if not self._recorded:
-            return self._step_of(Operands({}, 1, True))
-        place = len(self._recorded)
-        if node is not None:
-            place = bisect_right(self._recorded, node, key=lambda begun: begun[0])
-        return self._recorded[max(place - 1, 0)][1].whole
-
-    def skip(
-        self, name: str, numbers: float, look: Callable[[], Operands], *, backward: bool
-    ) -> None:
-        """An operator without a formula ran, which may use a bias or a scale."""
-        if self._optimizing and not backward and not self._model_depth:
+    def skip(self, name: str, numbers: float, run: int, *, grad: bool) -> None:
+        """Note an operator without a formula."""
+        if self._optimizing and run == -1 and not self._depth:
             return
-        if name.startswith(MEMORY_BOUND) and self._steps:
-            step = self._steps[-1] if self._backward is None or not backward else self._backward[1]
-            step.whole.moved_bytes += _BYTES_PER_NUMBER * numbers
+        if name.startswith(MEMORY_BOUND):
+            self._bytes[grad or run != -1] += _BYTES_PER_NUMBER * numbers
         self._uncounted[name] = self._uncounted.get(name, 0.0) + numbers
-        if self._steps and not self._model_depth and not backward:
-            operands, step = look(), self._steps[-1].whole
-            if operands.records and not step.trained:
-                step.parameters |= operands.parameters
 
 
 _meters: dict[int, FlopMeter] = {}
@@ -275,7 +199,7 @@ def _register_hooks() -> None:
 
         return hook
 
-    enter = tell(lambda meter, call: meter.enter(*call, grad=torch.is_grad_enabled()))
+    enter = tell(lambda meter, call: meter.enter(call[0], grad=torch.is_grad_enabled()))
     leave = tell(lambda meter, _: meter.leave())
     begin = tell(lambda meter, _: meter.optimize(begins=True))
     end = tell(lambda meter, _: meter.optimize(begins=False))
@@ -294,8 +218,8 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
         OperatorKind,
         count_numbers,
         find_kind,
+        list_learned,
         name_operator,
-        read_operands,
     )
 
     class MeterMode(TorchDispatchMode):
@@ -317,18 +241,13 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
             if kind is OperatorKind.FREE:
                 return result
             # while autograd runs a graph, and only then, it has one under way
-            run = torch._C._current_graph_task_id()
+            run, grad = torch._C._current_graph_task_id(), torch.is_grad_enabled()
             if formula is None:
                 numbers, name = count_numbers(func, args, result), name_operator(func)
-                self._meter.skip(name, numbers, lambda: read_operands(args), backward=run != -1)
-                return result
-            flops = float(formula(*args, **kwargs, out_val=result))
-            if run == -1:
-                self._meter.count_forward(flops, lambda: read_operands(args))
+                self._meter.skip(name, numbers, run, grad=grad)
             else:
-                node = torch._C._current_autograd_node()
-                number = None if node is None else node._sequence_nr()
-                self._meter.count_backward(flops, run, number)
+                flops = float(formula(*args, **kwargs, out_val=result))
+                self._meter.count(flops, run, grad=grad, learned=list_learned(args))
             return result
 
     return MeterMode

@@ -619,6 +619,7 @@ def test_work_without_formulas_is_said_first_or_refused(tmp_path):
 
     world = fleet(computing="metered")
     run = play(asks(2**18), world, tmp_path, client(transform))
+    assert "metered seconds are relative" in " ".join(run.manifest["warnings"][1:])
     assert run.manifest["warnings"][0] == (
         "metered computing counts 63% of what PyTorch does on messages of type train: it has no "
         "formula for _fft_r2c, rand"

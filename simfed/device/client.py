@@ -24,7 +24,7 @@ from simfed.device.spec import (
     Scale,
     ThermalSpec,
 )
-from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
+from simfed.device.speed import ClockSteps, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError
 from simfed.ground.memo import Memo
 from simfed.ground.method import Work
@@ -308,7 +308,7 @@ def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:
     if not isinstance(measured, int) or measured < 1:
         allowed = f"the number of cores measured, which profile {profile.name} does not say"
         raise InputError(allowed, where="cores.measured", got=measured)
-    return Cores(spec.count, measured, spec.efficiency).factor
+    return spec.compute_factor(measured)
 
 
 def _build_load(spec: Background | None) -> Load | None:

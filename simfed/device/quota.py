@@ -33,7 +33,7 @@ class Quota:
 
     share: float
     """Of the processor, above 0 and below 1."""
-    period_s: float = 0.1
+    period_s: float
 
     @property
     def most_s(self) -> float:

@@ -58,6 +58,15 @@ class CoresSpec(Section):
     def expand(cls, value: Any) -> Any:
         return {"count": value} if isinstance(value, int) else value
 
+    def compute_factor(self, measured: int) -> float:
+        """Return how much faster they are than so many measured cores.
+
+        >>> CoresSpec(count=4, efficiency=0.8).compute_factor(1)
+        3.4000000000000004
+        """
+        in_use, before = (1 + self.efficiency * (n - 1) for n in (self.count, measured))
+        return in_use / before
+
     count: PositiveInt = Field(description="in use")
     measured: PositiveInt | None = Field(
         default=None,

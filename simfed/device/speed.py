@@ -36,25 +36,6 @@ _SAME_INSTANT_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Cores:
-    """Cores in use against cores measured; each further core adds `efficiency` of one."""
-
-    count: int
-    measured: int = 1
-    efficiency: float = 1.0
-
-    @property
-    def factor(self) -> float:
-        """How much faster than the measured device.
-
-        >>> Cores(count=4, measured=1, efficiency=0.8).factor
-        3.4000000000000004
-        """
-        in_use, measured = (1 + self.efficiency * (n - 1) for n in (self.count, self.measured))
-        return in_use / measured
-
-
-@dataclass(frozen=True, slots=True)
 class Load:
     """Share of the processor that is not ours: a step function, repeated where it has a period."""
 

@@ -50,12 +50,12 @@ class Messages:
     """How messages fare. Where one is lost, its sender waits `timeout_s` after its last byte and
     sends it again, `tries` times in all, and a last time waits in vain."""
 
-    lost: float = 0.0
+    lost: float
     """Probability, of each copy."""
-    doubled: float = 0.0
+    doubled: float
     """Probability, of each transmission."""
-    timeout_s: float = 1.0
-    tries: int = 5
+    timeout_s: float
+    tries: int
 
     def fate(self, streams: Streams, client: int, key: int | str, phase: str, nth: int) -> Fate:
         """The fate of transmission `nth` = 0, 1, … of a participation's `download` or `upload`."""

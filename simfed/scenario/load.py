@@ -63,7 +63,7 @@ def load_scenario(
         raise InputError("a scenario", where=source, problem=problem, hint=hint)
     data = apply_overrides(data, overrides, Scenario)
     import_plugins(data, source=source, folder=folder, allow=allow_plugins)
-    return validate_scenario(data, source=source, folder=folder)
+    return validate_as(Scenario, data, source=source, folder=folder)
 
 
 _OF_LEARNING = ("dataset", "prototypes", "rounds", "method", "policy", "compression", "training")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,9 +144,4 @@ def load_study_file(
     data = apply_overrides(data, overrides, Study)
     source, folder = str(path), path.parent
     import_plugins(data, source=source, folder=folder, allow=allow_plugins)
-    return validate_study(data, source=source, folder=folder)
-
-
-def validate_study(data: Mapping[str, Plain], *, source: str, folder: Path) -> Study:
-    """A study from a mapping; `folder` is where the base scenario's path starts."""
     return validate_as(Study, data, source=source, folder=folder)

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simfed.device import DeviceSpec, build_device, build_processor, load_profile
-from simfed.device.speed import ClockSteps, Cores, Load, ProcessorState, Regimes, Thermal
+from simfed.device.spec import CoresSpec
+from simfed.device.speed import ClockSteps, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 
@@ -21,9 +22,9 @@ def profile():
 
 
 def test_four_cores_of_four_fifths_each_do_the_work_of_three_and_two_fifths():
-    assert Cores(4, 1, 0.8).factor == pytest.approx(3.4)
-    assert Cores(2, 4, 1.0).factor == 0.5
-    assert Cores(4, 4, 0.3).factor == 1.0
+    assert CoresSpec(count=4, efficiency=0.8).compute_factor(1) == pytest.approx(3.4)
+    assert CoresSpec(count=2).compute_factor(4) == 0.5
+    assert CoresSpec(count=4, efficiency=0.3).compute_factor(4) == 1.0
 
 
 def test_a_constant_load_of_a_quarter_takes_four_thirds_of_the_time(profile):

@@ -76,7 +76,7 @@ def test_strikes_without_end_are_a_sentence(monkeypatch):
 
 
 def test_messages_are_lost_and_doubled_as_often_as_they_should():
-    messages, streams = Messages(lost=0.2, doubled=0.3), Streams(1)
+    messages, streams = Messages(lost=0.2, doubled=0.3, timeout_s=1.0, tries=5), Streams(1)
     fates = [messages.fate(streams, client, 1, "upload", 0) for client in range(4000)]
     doubled = np.array([fate.copies == 2 for fate in fates])
     lost = np.array([fate.lost for fate in fates])

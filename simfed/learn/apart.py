@@ -23,7 +23,7 @@ from simfed.compress.choice import Choice
 from simfed.compress.codec import Memory, Payload
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
-from simfed.ground.method import Method, Values, make_key
+from simfed.ground.method import Method, Size, Values, make_key
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn import apart_checks as checks
@@ -147,7 +147,7 @@ class Elsewhere:
         arrived = ArrivedValues(values)
         entries = sum(of_plan.entries for of_plan in task.plan.up.values())
         most = checks.find_largest(entries, setting.participants)
-        variances = self._bench.kit.variances(task.prototype)
+        variances = self._bench.kit.variances(_find_prototype(task, setting.prototypes))
         checks.check_magnitude(task, arrived, most, variances)
         assert order.host is not None
         asked = order.measured is not None
@@ -384,6 +384,14 @@ def _decode_payload(payload: Payload, shape: Sequence[int]) -> Change:
         return torch.tensor(payload.dense()).reshape(list(shape))
     indices, values = torch.tensor(payload.indices), torch.tensor(payload.values)
     return Sparse(indices, values, payload.length)
+
+
+def _find_prototype(task: Task, prototypes: Mapping[str, Size]) -> str:
+    """Return whose model an upload is of: its client's, or that whose layers a field has."""
+    layouts = [tuple(field.layout) for field in task.plan.up.values() if field.layout]
+    sizes = {task.prototype: task.who.size, **prototypes}
+    found = (name for name, size in sizes.items() if tuple(size.shapes) in layouts)
+    return next(found, task.prototype)
 
 
 def _list_buffers(task: Task) -> list[str]:

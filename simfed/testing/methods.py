@@ -41,8 +41,9 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
       bit;
     - `model` gives weights and running statistics of the prototype's sizes, for clients
       that have never taken part as well;
-    - a lost upload leaves no trace but in residuals; one and two processes, and a run
-      resumed from a checkpoint with uploads under way, come to the same bits.
+    - a lost upload leaves no trace but in residuals; one and two processes, clients
+      behind a socket, and a run resumed from a checkpoint with uploads under way, come
+      to the same bits.
 
     Of a method that brings a workload of its own, its plans and that workload are
     checked.
@@ -329,14 +330,25 @@ def _check_workload(scenario: Scenario) -> None:
         _play_workload(scenario, workers=2) == once, ("the same bits from one process and from two")
     )
     require(_play_workload(scenario, resumed=True) == once, ("to go on alike from a checkpoint"))
+    if scenario.method.made.workload == Method.workload:
+        apart = _play_workload(
+            scenario, make=import_part("simfed.testing.loopback:LoopbackWorkload")
+        )
+        require(apart == once, "the same bits from clients behind a socket")
 
 
-def _play_workload(scenario: Scenario, *, workers: int = 1, resumed: bool = False) -> Any:
+def _play_workload(
+    scenario: Scenario,
+    *,
+    workers: int = 1,
+    resumed: bool = False,
+    make: Callable[..., Any] | None = None,
+) -> Any:
     """Outcomes and the last state of three rounds: all.
 
     Two lost, one late; two and the late one.
     """
-    make = import_part(scenario.method.made.workload)
+    make = make or import_part(scenario.method.made.workload)
     streams = Streams(scenario.seed)
     workload = make(scenario, streams, workers=workers)
     try:

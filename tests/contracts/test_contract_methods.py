@@ -149,6 +149,12 @@ class TellsByTheCall(FedProx):
         yield from super().participate(setting, client)
 
 
+class SendsDoubles(FedProx):
+    def trained(self, kit, who, round, down, own, after):
+        values, own = super().trained(kit, who, round, down, own, after)
+        return {**values, "buffers": values["buffers"].double()}, own
+
+
 class Untested(FedProx):
     shared_loss = "agreement"
 
@@ -176,6 +182,7 @@ class WeighsByNothing(FedProx):
         (ForgetsAnOption, {"extra": 2.0}, "make again"),
         (NeverSends, {}, "can be played; the story of .*: client 0 ends without send"),
         (TellsByTheCall, {}, "a story told alike twice; client 0, round 1"),
+        (SendsDoubles, {}, "a real client may send; buffers: got 'float64'"),
         (Untested, {}, "shared_loss"),
         (WeighsByNothing, {}, "weighs_staleness"),
     ],

@@ -11,11 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from simfed.ground.arrays import Floats
 from simfed.ground.vocabulary import LinkUse
 
 _EACH = 7
 """Numbers of a use: link, from and to on the network's clock, bytes, capacity, flows,
 airtime."""
+
+_BLOCK = 4096
+"""Uses that become objects at once."""
 
 NO_AIR = -1.0
 """The airtime of a link that is no cell's."""
@@ -51,7 +55,8 @@ class LinkUses:
         return len(self._numbers) // _EACH
 
     def __iter__(self) -> Iterator[LinkUse]:
-        yield from map(LinkUse, *self.columns())
+        for columns in self.blocks():
+            yield from map(LinkUse, *columns)
 
     def names_by(self, name_of: Callable[[int], str]) -> None:
         """Let `name_of` name links by their numbers from now on.
@@ -118,20 +123,25 @@ class LinkUses:
 
         Instants in simulated seconds.
         """
-        numbers = self._numbers.tolist()
-        ends = [*(first for first, _ in self._epochs[1:]), len(numbers)]
+        ends = [*(first for first, _ in self._epochs[1:]), len(self._numbers)]
         # of none, one end
         for (first, epoch_s), end in zip(self._epochs, ends, strict=False):
-            links, from_s, to_s = (numbers[first + k : end : _EACH] for k in range(3))
-            since_s, until_s = ([epoch_s + s for s in instants] for instants in (from_s, to_s))
-            yield from zip(map(int, links), since_s, until_s, strict=True)
+            for at in range(first, end, _BLOCK * _EACH):
+                numbers = self._numbers[at : min(at + _BLOCK * _EACH, end)].tolist()
+                links, from_s, to_s = (numbers[k::_EACH] for k in range(3))
+                since_s, until_s = ([epoch_s + s for s in instants] for instants in (from_s, to_s))
+                yield from zip(map(int, links), since_s, until_s, strict=True)
 
-    def columns(self) -> list[list[object]]:
-        """Return one list for each field of `LinkUse`, in its order."""
+    def blocks(self) -> Iterator[list[list[object]]]:
+        """Return one list for each field of `LinkUse`, in its order, of some uses at a time."""
         table = np.frombuffer(self._numbers, np.float64).reshape(-1, _EACH)
         begins = [first // _EACH for first, _ in self._epochs]
         epochs_s = [epoch_s for _, epoch_s in self._epochs]
         epoch_s = np.repeat(epochs_s, np.diff([*begins, len(table)]))
+        for at in range(0, len(table), _BLOCK):
+            yield self._list_columns(table[at : at + _BLOCK], epoch_s[at : at + _BLOCK])
+
+    def _list_columns(self, table: Floats, epoch_s: Floats) -> list[list[object]]:
         numbers, place = np.unique(table[:, 0].astype(np.int64), return_inverse=True)
         names = [self.name_of(link) for link in numbers.tolist()]
         return [

@@ -8,7 +8,7 @@ memory does not grow with its length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from simfed.record.schema import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BLOCK = 4096
+BLOCK = 4096
 """Rows that become columns at once: of 50,000, each is read a column at a time from
 memory, which takes twice as long."""
 
@@ -90,7 +90,7 @@ class Recorder:
         Call at round borders.
         """
         for name in TABLES:
-            if len(getattr(self, name)) >= min(_BLOCK, self._rows_in_memory):
+            if len(getattr(self, name)) >= min(BLOCK, self._rows_in_memory):
                 self._pack(name)
                 if self._in_memory(name) >= self._rows_in_memory:
                     self._spill(name)
@@ -164,10 +164,10 @@ def _build_table(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
     if not rows:
         return schema.empty_table()
     if isinstance(rows, LinkUses):
-        blocks: list[Any] = [rows.columns()]
+        blocks: Iterable[Any] = rows.blocks()
     else:
-        parts = (rows[first : first + _BLOCK] for first in range(0, len(rows), _BLOCK))
-        blocks = [zip(*part, strict=True) for part in parts]
+        parts = (rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK))
+        blocks = (zip(*part, strict=True) for part in parts)
     tables = []
     for columns in blocks:
         arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from simfed.fleet.contract import Outcome
@@ -12,6 +12,7 @@ from simfed.ground.records import make
 from simfed.net import LinkUses
 from simfed.policy import Spent
 from simfed.record import Recorder
+from simfed.record.recorder import BLOCK
 from simfed.record.schema import (
     BARRIER,
     ClientResult,
@@ -220,28 +221,31 @@ def list_server_spans(merging: Merging, track: str = "server") -> Iterable[Span]
 def record_links(into: Recorder, uses: LinkUses, round: int) -> None:
     """Record what links carried until the end of a round, and forget it."""
     uses.order()
-    into.spans.extend(_list_link_spans(uses, round))
+    for span in _list_link_spans(uses, round):
+        into.spans.append(span)
+        if len(into.spans) >= BLOCK:
+            into.settle()
     into.links.extend(uses)
     uses.clear()
 
 
-def _list_link_spans(uses: LinkUses, round: int) -> list[Span]:
+def _list_link_spans(uses: LinkUses, round: int) -> Iterator[Span]:
     """One span per interval without a break in which a link carried anything."""
+
+    def make_span(link: int, interval: tuple[float, float]) -> Span:
+        return make(Span, (f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval))
+
     busy: dict[int, tuple[float, float]] = {}
-    whole: list[tuple[int, tuple[float, float]]] = []
     for link, from_s, to_s in uses.intervals():
         begun = busy.get(link)
         if begun is not None and begun[1] == from_s:
             busy[link] = begun[0], to_s
             continue
         if begun is not None:
-            whole.append((link, begun))
+            yield make_span(link, begun)
         busy[link] = from_s, to_s
-    whole += busy.items()
-    return [
-        make(Span, (f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval))
-        for link, interval in whole
-    ]
+    for link, interval in busy.items():
+        yield make_span(link, interval)
 
 
 def list_prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:

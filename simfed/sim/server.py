@@ -27,6 +27,7 @@ from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, gain, paces_of, reward, watches
 from simfed.record import Recorder
+from simfed.record.recorder import BLOCK
 from simfed.record.schema import PolicyValue
 from simfed.record.summary import average_over_clients
 from simfed.scenario import Scenario
@@ -391,6 +392,9 @@ class Simulation:
                 if flight.busy is not None:
                     into.processor.append(rows.make_processor_row(flight, merging.round))
                 into.spans.extend(rows.list_client_spans(flight, end))
+                flight.legs.clear()  # as much memory as the rows take
+                if len(into.participations) >= BLOCK:
+                    into.settle()
             into.spans.extend(rows.list_server_spans(merging))
             rows.record_links(into, self._world.uses, merging.round)
             into.settle()

@@ -43,7 +43,7 @@ class SizedContribution:
         self.k = k
         self.told = told
         self._size_bytes = size_bytes
-        self.merged: list[Contribution] = []
+        self.merged: Sequence[Contribution] = ()
         """Of an edge server's, what it has merged."""
 
     def uplink_bytes(self) -> float:
@@ -238,7 +238,7 @@ class TimeOnlyWorkload:
     ) -> None:
         """See `TieredWorkload`."""
         assert isinstance(edge, SizedContribution)
-        edge.merged += contributions
+        edge.merged = [*edge.merged, *contributions]
 
     def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
         """A contribution with the size that the full run's would have."""

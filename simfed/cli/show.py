@@ -9,10 +9,13 @@ import typer
 
 from simfed.cli.inspect import (
     AllowPlugins,
+    Figures,
     Imports,
     Overrides,
+    Rounds,
     Seed,
     Width,
+    Workers,
     load,
     read_overrides,
 )
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from simfed.fleet.columns import FleetColumn
     from simfed.fleet.world import World
     from simfed.net.spec import CellSpec, LinkSpec
+    from simfed.record import Run
 
 app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
 
@@ -102,6 +106,44 @@ def fleet(
     details = f"simfed validate --details {scenario}"
     for warning in shorten_warnings(warnings, details):
         typer.echo(f"{scenario}: warning: {warning}", err=True)
+
+
+@app.command()
+def cost(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    seed: Seed = None,
+    rounds: Rounds = None,
+    set_: Overrides = None,
+    time_only: Annotated[
+        bool, typer.Option("--time-only", help="Of a run without learning.")
+    ] = False,
+    workers: Workers = None,
+    allow_plugins: AllowPlugins = False,
+    import_: Imports = None,
+    figures: Figures = True,
+) -> None:
+    """Print the time, memory and disk that a run will take here.
+
+    Its first rounds are played for it.
+    """
+    from simfed.cli.run import draw
+    from simfed.experiment.checks import check_parts
+    from simfed.experiment.cost import estimate_cost
+    from simfed.ground.units import counted, format_bytes, format_duration
+
+    loaded = load(scenario, set_, allow_plugins, seed=seed, rounds=rounds)
+    check_parts(loaded, scenario, time_only)
+
+    def finish(run: Run) -> None:
+        if figures and run.path is not None:
+            draw(run, run.path)
+
+    found = estimate_cost(loaded, scenario, workers=workers, time_only=time_only, finish=finish)
+    typer.echo(f"{loaded.name}: {counted(loaded.rounds, 'round')}, by {found.played} of them here")
+    processor = format_duration(found.processor_s)
+    typer.echo(f"  time    {format_duration(found.wall_s)}, {processor} of processors")
+    typer.echo(f"  memory  {format_bytes(found.memory_bytes)} in its largest process")
+    typer.echo(f"  disk    {format_bytes(found.disk_bytes)}")
 
 
 def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:

@@ -9,62 +9,24 @@ import subprocess
 import sys
 
 import pytest
+import worlds
 
-import simfed
 from simfed import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
-from simfed.scenario import Scenario
 
-PROFILE = "rtx3090-ryzen4800h"
-BASE = {
-    "name": "equivalence",
-    "rounds": 4,
-    "dataset": {"name": "mnist-mini", "public": 32},
-    "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-    "client_order": "round-robin",
-    "clients": [
-        {"count": 2, "prototype": "small", "device": PROFILE},
-        {"count": 2, "prototype": "large", "device": PROFILE},
-    ],
-    "compression": {"k": 500},
-    "policy": {"kind": "uniform", "strategy": "random-k"},
-    "evaluation": {"every": 2},
-}
 ASCEND = {"kind": "ascend", "warmup": 1, "c": 1, "reward": {"local_loss": {"samples": 16}}}
-
-
-def group(prototype, *, link=None, **device):
-    return {
-        "count": 2,
-        "prototype": prototype,
-        "device": {"profile": PROFILE, **device},
-        "link": link or {},
-    }
-
-
-SLOW = {
-    "clients": [
-        group("small", link={"up": "1 Mbps", "down": "9 Mbps", "latency": "40 ms"}),
-        group("large", link={"up": "90 kbps"}, speed=0.2, noise={"kind": "lognormal", "cv": 0.5}),
-    ]
-}
 SHARED = {
-    "clients": [
-        group("small", link={"up": "50 Mbps", "down": "50 Mbps"}),
-        group("large", link={"up": "20 Mbps", "down": "50 Mbps"}, speed=3.0),
-    ],
-    "network": {"server": {"receive": "25 Mbps", "send": "30 Mbps", "latency": "3 ms"}},
+    "clients[0].link": {"up": "5 Mbps", "down": "5 Mbps"},
+    "clients[1].link": {"up": "2 Mbps", "down": "5 Mbps"},
+    "network.server": {"receive": "3 Mbps", "send": "4 Mbps", "latency": "3 ms"},
 }
 
 
-def scenario(**changes):
-    return Scenario.model_validate({**BASE, **changes})
-
-
-def play(plain, **options):
-    return simfed.run(plain, progress=False, **{"workers": 1, **options})
+def scenario(changes=(), **more):
+    keys = {"client_order": "round-robin", "compression.k": 500, "evaluation.every": 2}
+    return worlds.world("two", keys | dict(changes), **more)
 
 
 def plain_curve(plain, **options):
@@ -104,8 +66,8 @@ def curve_of_plain(rounds):
 @pytest.mark.parametrize("kind", ["ascend", "ucb"])
 def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop(kind):
     policy = {**ASCEND, "kind": kind} if kind == "ascend" else {"kind": kind}
-    plain = scenario(policy=policy, **SHARED, rounds=6)
-    run = play(plain)
+    plain = scenario(SHARED, policy=policy, rounds=6)
+    run = worlds.play(plain)
     parts = run.participations.set_index(["round", "client"])
     tau_s = parts.training_s + parts.compression_s + parts.uplink_s
     rounds = plain_curve(plain, tau_s=lambda round, client: tau_s[round, client])
@@ -117,11 +79,8 @@ def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_pla
 def test_a_clock_needs_no_torch(tmp_path):
     """Nor do data sets, the catalogue and what is read of codecs."""
     path = tmp_path / "scenario.yaml"
-    codecs = {"strategies": ["qsgd", "svd", "top-k+bf16", "random-k"]}
-    times = ("training", "compression", "inference", "distillation")
-    device = dict.fromkeys(times, "1 ms")
-    groups = [{**group, "device": device} for group in BASE["clients"]]
-    path.write_text(json.dumps({**BASE, "compression": codecs, "clients": groups}))
+    codecs = ["qsgd", "svd", "top-k+bf16", "random-k"]
+    path.write_text(json.dumps(worlds.change(worlds.TWO, {"compression.strategies": codecs})))
     program = """
 import sys, simfed
 from simfed.learn import catalogue, data
@@ -131,12 +90,6 @@ simfed.run(sys.argv[1], time_only=True, progress=False)
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
-
-
-def test_a_selection_that_does_not_look_at_time_asks_the_same_clients_without_a_clock():
-    participation = {"clients_per_round": 2, "selection": "by-samples"}
-    plain = scenario(participation=participation, rounds=5, **SLOW)
-    assert curve_of(play(plain)) == curve_of_plain(plain_curve(plain))
 
 
 def test_a_selection_is_told_losses_and_times_without_a_clock():
@@ -153,12 +106,9 @@ def test_a_selection_is_told_losses_and_times_without_a_clock():
     ("changes", "sentence"),
     [
         ({"aggregation": {"mode": "deadline", "deadline": "1 s"}}, "mode synchronous in learning"),
-        (
-            {"clients": [{**g, "failure": {"upload": 0.5}} for g in BASE["clients"]]},
-            "nobody comes, goes or fails",
-        ),
+        ({"clients[*].failure.upload": 0.5}, "nobody comes, goes or fails"),
     ],
 )
 def test_what_hangs_on_the_clock_is_refused_without_one(changes, sentence):
     with pytest.raises(InputError, match=sentence):
-        plain_curve(scenario(**changes))
+        plain_curve(scenario(changes))

@@ -12,6 +12,7 @@ from simfed.compress import RandomK, TopK, codec_from_spec
 from simfed.compress.slices import Sliced, sliced
 from simfed.net import Star
 from simfed.policy import Choice
+from simfed.verify.invariants import verify
 
 CASES = list(itertools.product((1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)))
 TOP_K = {
@@ -154,9 +155,10 @@ def play(chunks, changes, **options):
     return worlds.play(worlds.world("tiny", keys | changes), **options)
 
 
-def test_whose_work_failed_has_its_processor_again_in_the_next_round():
+def test_whose_work_failed_has_its_processor_again_in_the_next_round(tmp_path):
     changes = {"rounds": 3, "clients[0].failure.training": 1}
-    run = play(4, changes, time_only=True)
+    run = play(4, changes, out=tmp_path / "run", time_only=True)
+    assert verify(run.path) == []
     assert run.participations["outcome"].tolist() == ["failed"] * 12
     assert np.ptp(run.rounds["duration_s"]) < 1e-12
 

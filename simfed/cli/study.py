@@ -24,6 +24,8 @@ from simfed.ground.errors import InputError, RunFailed, check_known, listed
 from simfed.ground.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simfed.study.results import StudyResult
 
 app = typer.Typer(help="Many runs from one file, compared.", no_args_is_help=True)
@@ -100,6 +102,11 @@ def run(
         if not quiet and (folder / "study.json").exists():
             _print_result(load_study(folder))
         raise
+    _present(result, folder, quiet=quiet)
+
+
+def _present(result: StudyResult, folder: Path, *, quiet: bool) -> None:
+    """Print what came out of a study, and write its page."""
     if not quiet:
         _print_result(result)
     try:
@@ -211,15 +218,31 @@ def report(
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
         return
-    from simfed.report.pictures import parse_width, save_picture
+    from simfed.report.pictures import parse_width
+
+    size: Any = {"width_in": parse_width(width)}
+    if height is not None:
+        size["height_in"] = parse_width(height, "height")
+    _draw_figure(load_study(folder), out, figure, spent, over, target or (), ymin, size)
+
+
+def _draw_figure(
+    result: StudyResult,
+    out: Path,
+    figure: str,
+    spent: str,
+    over: str | None,
+    target: Sequence[str],
+    ymin: str | None,
+    size: Any,
+) -> None:
+    """Write a picture of a study, and print its caption."""
+    from simfed.report.pictures import save_picture
     from simfed.study.page import describe_study_figure, draw_study_figure
     from simfed.study.target_figure import describe_target_figure, target_figure
     from simfed.study.targets import find_spent_quantity, parse_target
 
-    result = load_study(folder)
-    goals = [parse_target(text, result.measure) for text in target or ()]
-    height_in = None if height is None else parse_width(height, "height")
-    size: Any = {"width_in": parse_width(width), "height_in": height_in}
+    goals = [parse_target(text, result.measure) for text in target]
     if figure == "curves":
         if over is not None:
             raise InputError("--figure targets", where="--over", got="--figure curves")

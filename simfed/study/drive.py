@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,19 +103,11 @@ def run_study(
         addresses = check_plan(plan, str(path), device=device, time_only=time_only)
         ctrl_c.check()
         folder.make(plan, addresses, read_text(path))
-        runs = {
-            address: StudyRun(
-                address=address,
-                named=run.named,
-                path_key=plan.kind.path_key(run.scenario, device=device) if store else None,
-                make_job=_build_job_maker(plan, run, address, folder, device, time_only, store),
-            )
-            for address, run in zip(addresses, plan.runs, strict=True)
-            if run.is_at(place)
-        }
+        chosen = {a: r for a, r in zip(addresses, plan.runs, strict=True) if r.is_at(place)}
+        runs = _list_runs(plan, chosen, folder, device, time_only, store)
         if dask is None and device != "cpu" and not time_only:
             import_part("simfed.learn.precision:device_of")(device)
-        worker = StudyWorker(folder, runs.values(), shown, ctrl_c, retry_failed=retry_failed)
+        worker = StudyWorker(folder, runs, shown, ctrl_c, retry_failed=retry_failed)
         try:
             if not worker.is_done:
                 worker.work(Processes(jobs, device) if dask is None else Cluster(dask))
@@ -162,28 +155,39 @@ def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore 
     return trajectories or None
 
 
-def _build_job_maker(
+def _list_runs(
     plan: StudyPlan,
-    run: PlannedRun,
-    address: str,
+    chosen: Mapping[str, PlannedRun],
     folder: StudyFolder,
     device: str,
     time_only: bool,
     store: TrajectoryStore | None,
-) -> Callable[[], Job]:
+) -> list[StudyRun]:
+    """Return what a worker takes its runs from: address → planned run."""
     from simfed.study.address import own_code
 
-    return lambda: Job(
-        address=address,
-        study=str(folder.path.resolve()),
-        plain=plan.kind.dump(run.scenario),
-        source=str(Path(plan.study.base).resolve()),
-        device=device,
-        time_only=time_only,
-        cache=str(store.folder.resolve()) if store is not None else None,
-        cache_limit_bytes=store.limit_bytes if store is not None else float("inf"),
-        code=own_code(),
-    )
+    def make_job(address: str, run: PlannedRun) -> Job:
+        return Job(
+            address=address,
+            study=str(folder.path.resolve()),
+            plain=plan.kind.dump(run.scenario),
+            source=str(Path(plan.study.base).resolve()),
+            device=device,
+            time_only=time_only,
+            cache=str(store.folder.resolve()) if store is not None else None,
+            cache_limit_bytes=store.limit_bytes if store is not None else float("inf"),
+            code=own_code(),
+        )
+
+    return [
+        StudyRun(
+            address=address,
+            named=run.named,
+            path_key=plan.kind.path_key(run.scenario, device=device) if store else None,
+            make_job=partial(make_job, address, run),
+        )
+        for address, run in chosen.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simfed.ground.errors import InputError
-from simfed.ground.units import format_bytes, format_duration
+from simfed.ground.units import format_bytes, format_duration, format_energy
 from simfed.report.comparison import (
     format_estimate,
     format_median,
@@ -16,13 +15,15 @@ from simfed.report.comparison import (
 from simfed.report.panels import Columns, PanelTable, Row, build_table, drop_empty_columns
 from simfed.report.statistics import Estimate
 from simfed.study.plan import shorten_names
-from simfed.study.targets import QUANTITIES, choose_unit
+from simfed.study.targets import QUANTITIES
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from simfed.study.results import StudyResult
 
+_FORMATS = {"time": format_duration, "energy": format_energy}
+"""Of quantities that are not bytes."""
 _MOST_FAILURES = 5
 """That stand beside a table; `study status` has all."""
 
@@ -34,7 +35,7 @@ def build_arms_table(study: StudyResult, quantity: str = "time") -> PanelTable:
     means = study.arms[[final, f"{final}_low", f"{final}_high"]].to_dict("records")
     several = rows["setting"].nunique() > 1
     learned = any(mean[final] == mean[final] for mean in means)  # NaN is not itself
-    amount = format_duration if quantity == "time" else _build_formatter(spent.column)
+    amount = _FORMATS.get(quantity, format_bytes)
     cells: dict[tuple[str, str], list[str]] = {}
     for row, mean in zip(rows.to_dict("records"), means, strict=True):
         place = str(row["setting"]), str(row["arm"])
@@ -64,17 +65,6 @@ def list_arms_tables(study: StudyResult) -> dict[str, PanelTable]:
         except InputError:
             continue
     return tables
-
-
-def _build_formatter(column: str) -> Callable[[float], str]:
-    if column != "energy_j":
-        return format_bytes
-
-    def format_energy(joules: float) -> str:
-        scale, unit = choose_unit(column, joules)
-        return f"{joules / scale:.3g} {unit}"
-
-    return format_energy
 
 
 def build_runs_table(study: StudyResult) -> PanelTable:

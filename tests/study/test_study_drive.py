@@ -251,7 +251,7 @@ def test_a_profile_is_read_once_however_many_runs_use_it(write, tmp_path, monkey
 
     parsed = []
     real = reading._construct
-    monkeypatch.setattr(reading, "_construct", lambda loader: parsed.append(1) or real(loader))
+    monkeypatch.setattr(reading, "_construct", lambda *what: parsed.append(1) or real(*what))
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
     mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")

@@ -1,9 +1,10 @@
-"""What an app measures on its server."""
+"""What an app measures on its server, and what its strategy makes of nodes' metrics."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -12,11 +13,23 @@ from flwr.serverapp.strategy import Strategy
 from simfed.flower.clocks import replaced
 
 Evaluate = Callable[..., Mapping[str, object] | None]
+RoundMetrics = tuple[int, str, dict[str, float]]
+"""A strategy's own round, what it took its metrics from, and these."""
+
+_KINDS = {
+    "train_metrics_clientapp": "nodes' training",
+    "evaluate_metrics_clientapp": "nodes' evaluation",
+    "evaluate_metrics_serverapp": "the server's evaluation",
+}
+"""What a strategy's result calls metrics → what the page does."""
 
 
 @contextmanager
-def evaluations_told(tell: Callable[[dict[str, float]], None]) -> Iterator[None]:
-    """Meanwhile `tell` gets the numbers that a strategy's `evaluate_fn` gives."""
+def evaluations_told(
+    tell: Callable[[dict[str, float]], None], keep: Callable[[list[RoundMetrics]], None]
+) -> Iterator[None]:
+    """Meanwhile `tell` gets the numbers that a strategy's `evaluate_fn` gives, and `keep` all
+    metrics of its rounds when it has ended."""
     before = Strategy.start
     signature = inspect.signature(before)
 
@@ -26,10 +39,27 @@ def evaluations_told(tell: Callable[[dict[str, float]], None]) -> Iterator[None]
         evaluate = call.arguments.get("evaluate_fn")
         if evaluate is not None:
             call.arguments["evaluate_fn"] = _overhear_evaluation(evaluate, tell)
-        return before(*call.args, **call.kwargs)
+        result = before(*call.args, **call.kwargs)
+        keep(_list_metrics(result))
+        return result
 
     with replaced(Strategy, "start", start):
         yield
+
+
+def _list_metrics(result: object) -> list[RoundMetrics]:
+    """Return the metrics of a strategy's rounds, in their order."""
+    return sorted(
+        (number, kind, numbers)
+        for name, kind in _KINDS.items()
+        for number, metrics in getattr(result, name, {}).items()
+        if (numbers := _select_numbers(metrics))
+    )
+
+
+def _select_numbers(metrics: Mapping[str, object]) -> dict[str, float]:
+    numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _overhear_evaluation(evaluate: Evaluate, tell: Callable[[dict[str, float]], None]) -> Evaluate:

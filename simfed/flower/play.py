@@ -40,6 +40,7 @@ from simfed.flower.grid import (
     Sleep,
     Until,
 )
+from simfed.flower.hooks import RoundMetrics
 from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
 from simfed.flower.turns import Done, Turn, Turns
@@ -103,6 +104,8 @@ class Play:
         self._run_id = run_id
         self._stop_requested = stop_requested
         self._exchanges = exchanges
+        self.round_metrics: list[RoundMetrics] = []
+        """What strategies made of metrics, round by round."""
         self._nodes_at_work: dict[Flight, NodeAtWork] = {}
         self._clock = Clock(
             lambda env, on_use: Network(

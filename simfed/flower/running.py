@@ -326,7 +326,7 @@ def _play_fleet(
         stack.callback(crew.close)
         play = _build_play(stack, fleet, parts, exchanges, crew, run_config, work, watch)
         server = _build_server(stack, fleet, parts, run_config, host_timeout_s)
-        stack.enter_context(evaluations_told(exchanges.set_evaluation))
+        stack.enter_context(evaluations_told(exchanges.set_evaluation, play.round_metrics.extend))
         stack.enter_context(legacy_server())
         _play_app(play, server_app, server, parts)
     if not exchanges.has_sent:
@@ -472,6 +472,8 @@ def _finish_manifest(
     facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
     facts["threads"] = count_threads()
     facts["start"] = played.charges.start
+    if played.round_metrics:
+        facts["round_metrics"] = played.round_metrics
     raised = played.charges.raised
     return facts if raised is None else {**facts, "raised": raised}
 

@@ -28,7 +28,7 @@ _KEYS = {
     "flower": _EVERY | {"computing", "app", "repeatable", "start"},
 }
 """Mode → what the manifest of a finished run says."""
-NOT_ALWAYS = {"owned", "laws", "measure", "privacy", "raised"}
+NOT_ALWAYS = {"owned", "laws", "round_metrics", "measure", "privacy", "raised"}
 """Keys that stand in a manifest only where there is something to say."""
 
 

@@ -1,8 +1,9 @@
-"""The card of an app's laws: what was measured in each play, beside what the law says of it."""
+"""What pages say of an app: its strategies' metrics, and the card of its laws, on which what was
+measured in each play stands beside what the law says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -18,6 +19,19 @@ BUSY = 0.05
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def build_metrics_table(label: str, rows: Sequence[Sequence[Plain]]) -> PanelTable:
+    """Return a row per round of a strategy: what it made of its nodes' or its own metrics."""
+    return PanelTable(
+        caption="What the strategy made of metrics, by its own rounds",
+        header=("run", "round", "of", "metrics"),
+        rows=[
+            (label, f"{number:,}", kind, ", ".join(f"{k} {v:.4g}" for k, v in numbers.items()))
+            for number, kind, numbers in rows
+        ],
+        numeric=frozenset({1}),
+    )
 
 
 def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:

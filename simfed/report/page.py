@@ -31,7 +31,7 @@ from simfed.record.schema import TABLES
 from simfed.record.summary import count_classes, explain_rounds
 from simfed.report import compare, frames, panels
 from simfed.report.gantt_data import MOST_BARS, build_gantt_data, order_kinds
-from simfed.report.laws import build_laws_table, draw_laws_figure
+from simfed.report.laws import build_laws_table, build_metrics_table, draw_laws_figure
 from simfed.report.owned import build_owned_table
 from simfed.report.panels import Panel, PanelTable
 from simfed.report.pictures import render_svg
@@ -48,7 +48,7 @@ SECTIONS = (
     "rewards",
     "timeline",
     "links",
-    "laws",
+    "app",
     "scenario",
 )
 _CLIENT_ROWS = 200
@@ -372,13 +372,13 @@ class _Content:
             "tables": tables,
         }
 
-    def laws(self) -> PageSection:
+    def app(self) -> PageSection:
+        told = {label: run.manifest.get("round_metrics") for label, run in self.runs.items()}
         cards = {n: run.manifest["laws"] for n, run in self.runs.items() if "laws" in run.manifest}
-        if not cards:
-            return {}
-        tables = [build_laws_table(label, card) for label, card in cards.items()]
+        tables = [build_metrics_table(label, rows) for label, rows in told.items() if rows]
+        tables += [build_laws_table(label, card) for label, card in cards.items()]
         pictures = [render_svg(draw_laws_figure(card)) for card in cards.values()]
-        return {"title": "What messages take", "tables": tables, "pictures": pictures}
+        return {"title": "The app", "tables": tables, "pictures": pictures} if tables else {}
 
     def scenario(self) -> PageSection:
         texts = [

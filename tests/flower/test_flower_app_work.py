@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from flower_worlds import client, fleet, payload, play, to
 
@@ -126,8 +127,7 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     copied = app.parent / "run" / "calibration" / "my.work.yaml"
     assert load_work(copied) == load_work(path)
     assert manifest["laws"] == load_work(path).card()
-    page = build_page([open_run(app.parent / "run")], sections=["laws"])
-    assert "What messages take" in page
+    page = build_page([open_run(app.parent / "run")], sections=["app"])
     cells = ("6 nodes", "200 ms", "210 ms", "250 ms", "differ by 2%", "</svg>")
     assert [cell for cell in cells if cell not in page] == []
     assert main(["verify", str(app.parent / "run")]) == 0
@@ -266,6 +266,31 @@ def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(t
     world = fleet({"count": 1}, computing={"kind": "declared", "seconds": seconds})
     run = play(main, world, tmp_path, _with_action(), run_config={"epochs": 3})
     assert run.participations["training_s"].tolist() == pytest.approx([1.0, 1.5, 0.02, 0.1, 7.0])
+
+
+def test_what_a_strategy_makes_of_metrics_is_a_table_of_the_page(tmp_path):
+    """By its own rounds, of which each has two exchanges here."""
+    from flwr.app import ArrayRecord, MetricRecord
+    from flwr.serverapp.strategy import FedAvg
+
+    def evaluate(number, arrays):
+        return MetricRecord({"accuracy": 0.25 * number})
+
+    def main(grid, context):
+        strategy = FedAvg(min_available_nodes=2)
+        arrays = ArrayRecord([np.zeros(1)])
+        strategy.start(grid, arrays, num_rounds=2, evaluate_fn=evaluate)
+
+    def answer(message, context):
+        return payload(2.0 + context.node_config["partition-id"])
+
+    run = play(main, fleet(), tmp_path, client(answer))
+    evaluated = [(number, {"accuracy": 0.25 * number}) for number in range(3)]
+    told = run.manifest["round_metrics"]
+    assert [(n, m) for n, kind, m in told if kind == "the server's evaluation"] == evaluated
+    assert [m for n, kind, m in told if kind == "nodes' training"] == [{"v": 2.5}] * 2
+    page = build_page([run], sections=["app"])
+    assert [text for text in ("accuracy 0.5", "v 2.5") if text not in page] == []
 
 
 def test_a_stage_without_a_price_is_named(tmp_path):

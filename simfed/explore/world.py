@@ -77,7 +77,9 @@ class World:
         )
         self.learned = mode == "full"
         self.is_run = mode is not None
-        self.policy = ", ".join(sorted({policy.kind for policy in _list_policies(self.scenario)}))
+        policies = [p for p in _list_policies(self.scenario) if _heeds_clock(p)]
+        self.policy = ", ".join(sorted({policy.kind for policy in policies}))
+        """Kinds of those that may choose otherwise on another clock."""
         self._answers: dict[str, Answers] = {}
         self.decided: list[tuple[Decision, ...]] = []
         """What the recorded run decided in each round, while it has no tables yet."""
@@ -214,6 +216,10 @@ class World:
 
 def _list_policies(scenario: Scenario) -> list[Any]:
     return [scenario.policy_of_group(group) for group in scenario.clients]
+
+
+def _heeds_clock(policy: Any) -> bool:
+    return bool(policy.learns or policy.watches_time or policy.compares_clients)
 
 
 def policies_learn(scenario: Scenario) -> bool:

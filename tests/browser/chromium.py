@@ -41,6 +41,15 @@ def browser():
         chromium.close()
 
 
+def watch(page, seen: list[str], *allowed: str) -> None:
+    """Have `seen` collect what a page complains of, and whom it asks but the addresses that
+    begin as allowed."""
+    page.on("console", lambda m: m.type in ("error", "warning") and seen.append(m.text))
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda r: r.url.startswith(allowed) or seen.append(r.url))
+
+
 @pytest.fixture
 def serve():
     """A function that serves a folder (and further files by URL path) on the loopback, and gives

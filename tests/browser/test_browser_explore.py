@@ -14,6 +14,7 @@ import time
 
 import pytest
 import yaml
+from chromium import watch
 from worlds import TINY
 
 import simfed
@@ -45,17 +46,7 @@ def opened(browser, tmp_path):
             servers.append((server, server.stdout.readline().strip()))
         address = servers[0][1]
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page.on(
-            "console", lambda m: seen.append(m.text) if m.type in ("error", "warning") else None
-        )
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
-        page.on(
-            "request",
-            lambda r: (
-                seen.append(r.url) if not r.url.startswith((address, "data:", "blob:")) else None
-            ),
-        )
+        watch(page, seen, address, "data:", "blob:")
         page.goto(address + fragment)
         until(page, "document.documentElement.dataset.ready !== undefined")
         pages.append(page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from chromium import watch
 
 from simfed.ground.units import format_bytes, format_duration
 from simfed.record.read import open_run
@@ -40,19 +41,7 @@ def opened(browser, report_folder, tmp_path):
         path = write_page(runs, tmp_path / "page.html")
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page.set_default_timeout(30_000)
-        page.on(
-            "console", lambda m: seen.append(m.text) if m.type in ("error", "warning") else None
-        )
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
-        page.on(
-            "request",
-            lambda r: (
-                seen.append(r.url)
-                if r.url != path.as_uri() and not r.url.startswith(("data:", "blob:"))
-                else None
-            ),
-        )
+        watch(page, seen, path.as_uri(), "data:", "blob:")
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-ready]")
         pages.append(page)

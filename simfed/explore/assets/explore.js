@@ -35,7 +35,7 @@ function makeKnob({ path, label, group, unit, value, low, high, whole, choices, 
     return box;
   }
   const even = whole && high <= STEPS, rounded = (v) => (whole ? Math.round(v) : v);
-  const to = (v) => (even ? v : (STEPS * Math.log(v / low)) / Math.log(high / low)), from = (p) => rounded(even ? p : low * (high / low) ** (p / STEPS));
+  const to = (v) => (even ? v : (STEPS * Math.log(Math.max(v, low) / low)) / Math.log(high / low)), from = (p) => rounded(even ? p : low * (high / low) ** (p / STEPS));
   const slider = element("input", { type: "range", id, min: even ? low : 0, max: even ? high : STEPS, step: "any" });
   const field = element("input", { type: "number", step: "any", min: 0, ariaLabel: `${group}: ${label}${unit ? ` in ${unit}` : ""}` });
   const show = (v) => { slider.value = to(v); field.value = short(v); slider.setAttribute("aria-valuetext", String(text(v))); };
@@ -137,7 +137,7 @@ function drawAnswer() {
   const played = answer.ends_s.length, end = answer.ends_s.at(-1) ?? 0, was = base === answer ? 0 : base?.ends_s[played - 1];
   const [first, ...others] = answer.held_up, facts = [
     [played === about.rounds ? "simulated time" : `${played} of ${about.rounds} rounds`, duration(end), ratio(end, was)],
-    ["waited for most", first ? `client ${first[0]}` : "nobody", first ? `${many(first[1], "round")}; ${others.map(([client, n]) => `client ${client}: ${n}`).join(", ")}` : ""],
+    ["waited for most", first ? `client ${first[0]}` : "nobody", first ? [many(first[1], "round"), ...others.map(([client, n]) => `client ${client}: ${n}`)].join(", ") : ""],
     ["sent up", decimal(answer.bytes[0], "B"), base ? `recorded ${decimal(base.bytes[0], "B")}` : ""],
     ["sent down", decimal(answer.bytes[1], "B"), base ? `recorded ${decimal(base.bytes[1], "B")}` : ""],
   ];
@@ -196,7 +196,7 @@ function drawCurve() {
     if (answer.unknown !== null && base) line((base.curve[name] ?? []).filter(([round]) => round >= answer.unknown), answer.ends_s, `${name}, not known`, { color: "#999999", width: 1.5 }, { hoverinfo: "skip" });
   });
   const { key, name } = about.measure, percent = about.learned && key === "accuracy" ? { range: [0, 1], tickformat: ".0%" } : {};
-  return draw(chart, { data, layout: { showlegend: true, height: 340, margin: { t: 40 }, xaxis: { title: { text: `simulated time (${unit})` }, rangemode: "tozero" }, yaxis: { title: { text: about.learned ? `test ${name}` : "rounds done" }, ...percent } } });
+  return draw(chart, { data, layout: { showlegend: true, height: 300, margin: { t: 40 }, xaxis: { title: { text: `simulated time (${unit})` }, rangemode: "tozero" }, yaxis: { title: { text: about.learned ? `test ${name}` : "rounds done" }, ...percent } } });
 }
 
 function drawPhases() {

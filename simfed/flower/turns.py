@@ -290,7 +290,9 @@ class Turns:
 
     def _work(self, pool: Any, calls: _PoolCalls) -> None:
         """Do a pool's calls one after another, in a thread of it."""
-        if pool._initializer is not None:
+        if hasattr(pool, "_create_worker_context"):  # since Python 3.14
+            pool._create_worker_context().initialize()
+        elif pool._initializer is not None:
             pool._initializer(*pool._initargs)
         while calls.waiting:
             future, call = calls.waiting.popleft()

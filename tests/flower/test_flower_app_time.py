@@ -260,7 +260,7 @@ def test_threads_that_wait_for_each_other_for_ever_are_said(tmp_path):
 
 def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path):
     """Calls that are cancelled never run, and one pool after another has the same threads."""
-    seen = []
+    seen, begun = [], []
 
     def nap(number):
         time.sleep(1)
@@ -268,7 +268,7 @@ def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path):
 
     def main(grid, context):
         for _ in range(2):
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPoolExecutor(2, initializer=begun.append, initargs=(7,)) as pool:
                 futures = [pool.submit(nap, number) for number in range(4)]
                 assert futures[3].cancel()
             told.append(time.monotonic())
@@ -276,6 +276,7 @@ def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path):
 
     play(main, fleet({}), tmp_path)
     assert told == [2.0, 4.0]
+    assert begun == [7] * 4
     assert [number for number, _ in seen] == [0, 1, 2] * 2
     assert len({thread for _, thread in seen}) == 2
 

@@ -93,7 +93,7 @@ class Spot:
 
 
 def _scale(value: Plain, factor: float) -> float:
-    scaled = value * factor
+    scaled = float(value) * factor
     return max(1, round(scaled)) if isinstance(value, int) else scaled
 
 

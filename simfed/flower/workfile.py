@@ -262,7 +262,11 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
         "# What the messages of a Flower app take, by `simfed flower measure`: seconds of work of\n"
         "# one thread of the machine below. `simfed flower run` scales them by devices.\n"
     )
-    style = {"sort_keys": False, "allow_unicode": True, "default_flow_style": None}
+    style: dict[str, Plain] = {
+        "sort_keys": False,
+        "allow_unicode": True,
+        "default_flow_style": None,
+    }
     text = yaml.safe_dump({"kind": "work", **plain}, width=100, **style)
     put_output(path, head + text)
 

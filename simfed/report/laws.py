@@ -4,7 +4,7 @@ measured in each play stands beside what the law says of it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
@@ -80,7 +80,7 @@ def draw_laws_figure(card: Mapping[str, Plain]) -> Figure:
     for place, kind in enumerate(card["kinds"]):
         plays = [play for play in kind["plays"] if play["fitted"] > 0]
         measured = [play["measured"] for play in plays]
-        style = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "ls": ""}
+        style: Any = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "ls": ""}
         fitted = [play["fitted"] for play in plays]
         unseen = [play["unseen"] or float("nan") for play in plays]
         ax.plot(measured, fitted, marker=".", ms=4, label=kind["title"], **style)

@@ -38,7 +38,8 @@ from typing import Any, NamedTuple, TextIO
 from pages import markdown, write_page
 
 from simfed.experiment.running import RunResult
-from simfed.flower.measuring import MOST_ROUNDS, measure
+from simfed.flower.measuring import measure
+from simfed.flower.probing import MOST_ROUNDS
 from simfed.flower.workfile import write_work
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile

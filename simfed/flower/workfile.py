@@ -267,7 +267,7 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
         "allow_unicode": True,
         "default_flow_style": None,
     }
-    text = yaml.safe_dump({"kind": "work", **plain}, width=100, **style)
+    text: str = yaml.safe_dump({"kind": "work", **plain}, width=100, **style)
     put_output(path, head + text)
 
 

@@ -257,13 +257,29 @@ def killed(world: World) -> None:
     """Killed at one of its file operations, it comes to what it is in one go."""
     out, left = world.folder / "run", world.folder / "left"
 
-    def copy_it(_: str) -> None:  # what a kill at this moment would have left
-        shutil.rmtree(left, ignore_errors=True)
-        shutil.copytree(out, left)
-
-    with _at_operation(world.rng.randint(1, 80), out, copy_it):
+    with _at_operation(world.rng.randint(1, 80), out, lambda _: _copy(out, left)):
         whole = world.play(out="run")
     assert_same(whole, world.play(out="left", resume=True))
+
+
+def replaced(world: World) -> None:
+    """Killed while it takes another run's place, there is the one or the other, whole, and
+    overwriting again comes to the one. The user's own files stay."""
+    out, left, again = (world.folder / name for name in ("run", "left", "again"))
+    other = world.changed(lambda plain: plain.update(seed=plain["seed"] + 1))
+    old = world.play(other, out="run").fingerprint
+    (out / "notes.txt").write_text("mine")
+    with _at_operation(world.rng.randint(1, 40), out, lambda _: _copy(out, left)):
+        whole = world.play(out="run", overwrite=True)
+    if not left.exists():
+        _copy(out, left)
+    _copy(left, again)
+    try:
+        assert_same(whole, world.play(out="left", resume=True))
+    except InputError:
+        assert simfed.load_run(left).fingerprint == old
+    assert_same(whole, world.play(out="again", overwrite=True))
+    assert {(folder / "notes.txt").read_text() for folder in (out, left, again)} == {"mine"}
 
 
 def filled(world: World) -> None:
@@ -653,6 +669,7 @@ LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
     "verified": (verified, any_fits),
     "resumed": (resumed, any_fits),
     "killed": (killed, any_fits),
+    "replaced": (replaced, any_fits),
     "filled": (filled, any_fits),
     "resolved": (resolved, any_fits),
     "in_memory": (in_memory, any_fits),
@@ -696,6 +713,12 @@ def _stop_after(stop: int) -> Callable[[int, float, Any], None]:
             raise KeyboardInterrupt
 
     return progress
+
+
+def _copy(folder: Path, to: Path) -> None:
+    """What a kill at this moment would leave of a folder."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(folder, to)
 
 
 _HEARD: list[Callable[[str, Any], None]] = []

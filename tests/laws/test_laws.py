@@ -9,7 +9,7 @@ import pytest
 
 from simfed.scenario.load import import_plugins
 
-SEEDS = dict.fromkeys(("deployed", "spread", "killed", "resolved", "filled"), 2)
+SEEDS = dict.fromkeys(("deployed", "spread", "killed", "resolved", "filled", "replaced"), 2)
 """Worlds of a law in the suite that always runs; of the others three."""
 
 

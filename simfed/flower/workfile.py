@@ -262,12 +262,13 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
         "# What the messages of a Flower app take, by `simfed flower measure`: seconds of work of\n"
         "# one thread of the machine below. `simfed flower run` scales them by devices.\n"
     )
-    style: dict[str, Plain] = {
-        "sort_keys": False,
-        "allow_unicode": True,
-        "default_flow_style": None,
-    }
-    text: str = yaml.safe_dump({"kind": "work", **plain}, width=100, **style)
+    text = yaml.safe_dump(
+        {"kind": "work", **plain},
+        sort_keys=False,
+        allow_unicode=True,
+        width=100,
+        default_flow_style=None,
+    )
     put_output(path, head + text)
 
 

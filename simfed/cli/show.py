@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -138,7 +139,14 @@ def cost(
         if figures and run.path is not None:
             draw(run, run.path)
 
-    found = estimate_cost(loaded, scenario, workers=workers, time_only=time_only, finish=finish)
+    found = estimate_cost(
+        loaded,
+        scenario,
+        workers=workers,
+        time_only=time_only,
+        finish=finish,
+        begun_s=time.process_time(),
+    )
     typer.echo(f"{loaded.name}: {counted(loaded.rounds, 'round')}, by {found.played} of them here")
     processor = format_duration(found.processor_s)
     typer.echo(f"  time    {format_duration(found.wall_s)}, {processor} of processors")

@@ -80,6 +80,7 @@ def estimate_cost(
     workers: int | None = None,
     time_only: bool = False,
     finish: Callable[[Run], object] = lambda run: None,
+    begun_s: float = 0.0,
 ) -> Cost:
     """Return what a run of the scenario will take.
 
@@ -89,6 +90,7 @@ def estimate_cost(
         workers: learning processes, as of `run`.
         time_only: without learning.
         finish: what becomes of the run at its end.
+        begun_s: what the program takes before the run.
 
     Raises:
         RunFailed: the first rounds cannot be played.
@@ -98,7 +100,9 @@ def estimate_cost(
     if few.rounds < scenario.rounds:
         likely = _PLAYED_S / (min(few.processor.rounds_s) + few.others_s / few.rounds + 1e-4)
         more = play(min(max(int(likely), 2 * _FEW), scenario.rounds))
-    return _extrapolate(scenario, few, more)
+    found = _extrapolate(scenario, few, more)
+    both_s = found.wall_s + begun_s, found.processor_s + begun_s
+    return found._replace(wall_s=both_s[0], processor_s=both_s[1])
 
 
 def _extrapolate(scenario: Scenario, few: _Play, more: _Play) -> Cost:
@@ -176,8 +180,7 @@ def _play(
 def _measure(
     tell: Connection, work: Callable[..., Run], finish: Callable[[Run], object], rounds: int
 ) -> None:
-    # what this program took to begin, too
-    at_s = [(time.perf_counter() - time.process_time(), 0.0)]
+    at_s = [(time.perf_counter(), time.process_time())]
 
     def note(round: int, simulated_s: float, accuracy: float | None) -> None:
         at_s.append((time.perf_counter(), time.process_time()))

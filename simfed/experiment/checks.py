@@ -20,7 +20,7 @@ from simfed.fleet.columns import describe_forgotten_links
 from simfed.fleet.contract import Task
 from simfed.fleet.presence import OwnPresence
 from simfed.fleet.world import World
-from simfed.ground.errors import InputError, InputErrors, listed
+from simfed.ground.errors import InputError, InputErrors, listed, within
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
 from simfed.ground.units import format_bytes, format_duration, format_rate
@@ -608,7 +608,9 @@ def check_world(world: World, source: str | Path | None) -> WorldParts:
     """
     parts = make_parts(world, source)
     try:
-        _ = parts.processors
+        for where, spec in parts.devices():
+            with within(where):
+                parts.build_processor(spec)
         parts.columns()
         parts.fleet.availability()
         parts.server_device()

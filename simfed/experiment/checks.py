@@ -610,7 +610,7 @@ def check_world(world: World, source: str | Path | None) -> WorldParts:
     try:
         for where, spec in parts.devices():
             with within(where):
-                parts.build_processor(spec)
+                parts.build_processor(spec).noise_of("training")
         parts.columns()
         parts.fleet.availability()
         parts.server_device()

@@ -1,8 +1,9 @@
-"""What holds for all tests: which of them are collected, and the examples of property tests.
+"""What holds for all tests: which of them are collected, and the examples of property
+tests.
 
-Property tests draw the same examples in every run, so that a suite that passed passes again;
-`pytest --hypothesis-profile=explore` draws new ones. Without Flower, what needs it is not
-collected: `.ci/flower` runs it, with Flower installed.
+Property tests draw the same examples in every run, so that a suite that passed passes
+again; `pytest --hypothesis-profile=explore` draws new ones. Without Flower, what needs
+it is not collected: `.ci/flower` runs it, with Flower installed.
 """
 
 import os
@@ -21,23 +22,38 @@ settings.load_profile("repeat")
 # each of some hundred processes would compile all of simfed anew
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-if "PYTEST_XDIST_WORKER" in os.environ:  # processes share the cores, threads would only wait
+# processes share the cores, threads would only wait
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 HAS_FLOWER = find_spec("flwr") is not None
 NEED_FLOWER = (
-    *("charging", "crew", "exchanges", "grid", "hooks", "legacy", "loading", "messages"),
+    *(
+        "charging",
+        "crew",
+        "exchanges",
+        "grid",
+        "hooks",
+        "legacy",
+        "loading",
+        "messages",
+    ),
     *("node", "play", "turns", "work"),
 )
 
 if not HAS_FLOWER:
     collect_ignore = [f"simfed/flower/{name}.py" for name in NEED_FLOWER]
-    collect_ignore_glob = ["tests/flower/*flower_app*.py", "tests/flower/upstream_apps.py"]
+    collect_ignore_glob = [
+        "tests/flower/*flower_app*.py",
+        "tests/flower/upstream_apps.py",
+    ]
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _leave_files_to_the_system():
-    """No test takes the machine's power away: files need not reach the disk before it goes on."""
+    """No test takes the machine's power away: files need not reach the disk before it
+    goes on.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
@@ -45,8 +61,10 @@ def _leave_files_to_the_system():
 
 @pytest.fixture
 def add_part():
-    """`add_part(kind, name, part)` registers a part until the test ends, in place of an earlier
-    one of that name; all that the test registers otherwise is forgotten with it."""
+    """`add_part(kind, name, part)` registers a part until the test ends, in place of an
+    earlier one of that name; all that the test registers otherwise is forgotten with
+    it.
+    """
     before = {kind: _registered(kind) for kind in REGISTRIES}
     yield lambda kind, name, part: registry(kind).add(name, part, replace=True)
     for kind, names in before.items():

@@ -14,7 +14,12 @@ setup(
                 f"simfed/native/{part}.h"
                 for part in ("both_widths", "convpool_loops", "outer_loops", "vectors")
             ],
-            extra_compile_args=["-O3", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti"],
+            extra_compile_args=[
+                "-O3",
+                "-ffp-contract=fast",
+                "-fno-exceptions",
+                "-fno-rtti",
+            ],
             optional=True,
         ),
     ]

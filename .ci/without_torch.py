@@ -1,4 +1,5 @@
-"""For pytest in an environment without torch: what comes to need it is skipped, and counted.
+"""For pytest in an environment without torch: what comes to need it is skipped, and
+counted.
 
 `.ci/on_python` names it; every other failure stays one.
 """

@@ -1,17 +1,18 @@
-"""Which compression on which device and link: the rows, figure and tables of ANSWERS.md.
+"""Which compression on which device and link: the rows, figure and tables of
+ANSWERS.md.
 
     python analysis/answers.py run [--out studies] [--jobs 2]   # some two hours on two cores
     python analysis/answers.py write                            # from the kept rows, in seconds
 
-`run` plays scenarios/studies/answers.yaml (or goes on with it: what is done is not done again)
-under seeds that choose and under seeds that report, and under the latter once more with momentum at
-the server, without which DGC's own momentum could not be told from its compression. It keeps one
-row per run and accuracy in answers.parquet. `write` makes the page's tables and its figure from
-these rows alone.
+`run` plays scenarios/studies/answers.yaml (or goes on with it: what is done is not done
+again) under seeds that choose and under seeds that report, and under the latter once
+more with momentum at the server, without which DGC's own momentum could not be told
+from its compression. It keeps one row per run and accuracy in answers.parquet. `write`
+makes the page's tables and its figure from these rows alone.
 
-Chosen under other seeds than those reported: the level of Top-K and the way to use, by cell (a
-device on a link) and accuracy, as the one of least mean time. Intervals are Student's t over seeds
-(95 %).
+Chosen under other seeds than those reported: the level of Top-K and the way to use, by
+cell (a device on a link) and accuracy, as the one of least mean time. Intervals are
+Student's t over seeds (95 %).
 """
 
 from __future__ import annotations
@@ -50,11 +51,13 @@ WITH_MOMENTUM: dict[str, object] = {
     "dense, server momentum": "dense",
     "8 bit, server momentum": {"qsgd": {"levels": 127}},
 }
-"""What is played once more with momentum at the server: 0.9, as DGC has at its clients."""
+"""What is played once more with momentum at the server: 0.9, as DGC has at its
+clients."""
 MOMENTUM: dict[str, object] = {
     "method": {"kind": "fedopt", "optimizer": "momentum"},
     "grid.policy": {
-        way: {"kind": "uniform", "strategy": codec} for way, codec in WITH_MOMENTUM.items()
+        way: {"kind": "uniform", "strategy": codec}
+        for way, codec in WITH_MOMENTUM.items()
     },
 }
 """What that changes in the study."""
@@ -75,22 +78,30 @@ RELEVANT = 1.05
 """The smallest ratio of times that is called sooner."""
 
 
-# ---- rows ----------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------
 
 
 def rows_of(run: Run, curve: pd.DataFrame) -> list[Row]:
-    """Return a row per accuracy: what was spent when it was first reached, else by the end. Bytes
-    are what a device sent, a mean over the devices."""
+    """Return a row per accuracy: what was spent when it was first reached, else by the
+    end. Bytes are what a device sent, a mean over the devices.
+    """
     sent = run.participations.groupby("round")["uplink_bytes"].sum().cumsum()
     curve = curve.assign(
         sent_bytes=curve["round"].map(sent / run.participations["client"].nunique())
     )
     end = float(curve["accuracy"].iloc[-1])
-    spent = {target: spent_to(curve, target, ("at_s", "sent_bytes")) for target in TARGETS}
-    return [{"target": target, **row, "final_accuracy": end} for target, row in spent.items()]
+    spent = {
+        target: spent_to(curve, target, ("at_s", "sent_bytes")) for target in TARGETS
+    }
+    return [
+        {"target": target, **row, "final_accuracy": end}
+        for target, row in spent.items()
+    ]
 
 
-def studies_of(name: str, changes: Mapping[str, object] | None = None) -> list[KeptStudy]:
+def studies_of(
+    name: str, changes: Mapping[str, object] | None = None
+) -> list[KeptStudy]:
     """Return the study with some changes, under all seeds and once more with momentum.
 
     name: with what the folders of its runs begin.
@@ -108,7 +119,7 @@ def studies_of(name: str, changes: Mapping[str, object] | None = None) -> list[K
 STUDIES = studies_of("answers")
 
 
-# ---- answers -------------------------------------------------------------------------------------
+# ---- answers -------------------------------------------------------------------------
 
 
 Times = dict[str, dict[int, tuple[float, bool]]]
@@ -134,10 +145,14 @@ class Answer(NamedTuple):
 
 
 def times_of(rows: pd.DataFrame, spent: str = "at_s") -> Times:
-    """Return when each way was at the accuracy, of one cell and accuracy; or what else of a column
-    it had spent by then."""
+    """Return when each way was at the accuracy, of one cell and accuracy.
+
+    Or what else of a column it had spent by then.
+    """
     times: Times = {}
-    for way, seed, *time in rows[["arm", "seed", spent, "reached"]].itertuples(index=False):
+    for way, seed, *time in rows[["arm", "seed", spent, "reached"]].itertuples(
+        index=False
+    ):
         times.setdefault(way, {})[seed] = (time[0], time[1])
     return times
 
@@ -146,21 +161,32 @@ def compare_ways(times: Times, way: str, reference: str) -> Paired:
     """How many times sooner a way was than another, over the seeds of both."""
     seeds = sorted(times[way].keys() & times[reference].keys())
     mine_s, mine_reached = zip(*(times[way][seed] for seed in seeds), strict=True)
-    other_s, other_reached = zip(*(times[reference][seed] for seed in seeds), strict=True)
-    return compare_times(mine_s, mine_reached, other_s, other_reached, relevant_ratio=RELEVANT)
+    other_s, other_reached = zip(
+        *(times[reference][seed] for seed in seeds), strict=True
+    )
+    return compare_times(
+        mine_s, mine_reached, other_s, other_reached, relevant_ratio=RELEVANT
+    )
 
 
 def answers(rows: pd.DataFrame) -> list[Answer]:
     """Every cell's answer to every accuracy, in the order of the study."""
     cells = []
-    for (device, link, target), cell in rows.groupby(["device", "link", "target"], sort=False):
+    for (device, link, target), cell in rows.groupby(
+        ["device", "link", "target"], sort=False
+    ):
         reported = cell[cell["seed"].isin(REPORTED)]
         chosen, times = times_of(cell[cell["seed"].isin(CHOOSING)]), times_of(reported)
         level = best_way(chosen, LEVELS)
         ways = [way for way in chosen if way not in LEVELS or way == level]
         over_dense = {way: compare_ways(times, way, "dense") for way in times}
-        bests = (best_way(chosen, some) for some in (ways, [way for way in ways if way != DGC]))
-        use, plain = (best if over_dense[best].verdict > 0 else "dense" for best in bests)
+        bests = (
+            best_way(chosen, some)
+            for some in (ways, [way for way in ways if way != DGC])
+        )
+        use, plain = (
+            best if over_dense[best].verdict > 0 else "dense" for best in bests
+        )
         cells.append(
             Answer(
                 device=str(device),
@@ -177,18 +203,25 @@ def answers(rows: pd.DataFrame) -> list[Answer]:
 
 
 def best_way(times: Times, ways: Sequence[str]) -> str:
-    """The way of least mean time; where none got there under every seed, that which did most often,
-    then the sooner of these."""
+    """The way of least mean time.
+
+    Where none got there under every seed, that which did most often, then the sooner of
+    these.
+    """
 
     def rank(way: str) -> tuple[float, int, float]:
         there = [at_s for at_s, reached in times[way].values() if reached]
         mean_log = float(np.log(there).mean()) if there else math.inf
-        return mean_log if len(there) == len(times[way]) else math.inf, -len(there), mean_log
+        return (
+            mean_log if len(there) == len(times[way]) else math.inf,
+            -len(there),
+            mean_log,
+        )
 
     return min(ways, key=rank)
 
 
-# ---- the page ------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------
 
 
 def name_of(way: str) -> str:
@@ -197,12 +230,19 @@ def name_of(way: str) -> str:
     >>> name_of("top-k@0.3%"), name_of("dgc@1%"), name_of("8 bit")
     ('Top-K 0.3 %', 'DGC 1 %', '8 bit')
     """
-    for short, long in (("top-k@", "Top-K "), ("dgc@", "DGC "), ("ascend", "ASCEND"), ("%", " %")):
+    for short, long in (
+        ("top-k@", "Top-K "),
+        ("dgc@", "DGC "),
+        ("ascend", "ASCEND"),
+        ("%", " %"),
+    ):
         way = way.replace(short, long)
     return way
 
 
-def short_table(cells: Sequence[Answer], target: float, words: Callable[[Answer], str]) -> str:
+def short_table(
+    cells: Sequence[Answer], target: float, words: Callable[[Answer], str]
+) -> str:
     """A line per link, a column per device."""
     devices = list(dict.fromkeys(cell.device for cell in cells))
     lines = [["link", *devices]]
@@ -215,25 +255,34 @@ def short_table(cells: Sequence[Answer], target: float, words: Callable[[Answer]
 def use_in_words(cell: Answer) -> str:
     """What to use and how many times sooner than dense, and the same without momentum."""
     first, second = (
-        "dense" if way == "dense" else f"{name_of(way)} {in_words(cell.over_dense[way])}×"
+        "dense"
+        if way == "dense"
+        else f"{name_of(way)} {in_words(cell.over_dense[way])}×"
         for way in (cell.use, cell.plain)
     )
     return first if cell.use == cell.plain else f"{first}<br>{second}"
 
 
 def rival_in_words(cell: Answer) -> str:
-    """How many times sooner than DGC 8 bits with momentum are; in bold where that is clear."""
+    """How many times sooner than DGC 8 bits with momentum are.
+
+    In bold where that is clear.
+    """
     text = f"{in_words(cell.rival)}×"
     return f"**{text}**" if cell.rival.verdict > 0 else text
 
 
 @picture_style()
 def answers_figure(cells: Sequence[Answer]) -> Figure:
-    """Two maps, one per accuracy: how many times sooner than dense each way was, by cell."""
+    """Two maps, one per accuracy: how many times sooner than dense each way was, by
+    cell.
+    """
     figure = build_empty_figure(figsize=(9.6, 5.6), layout="constrained")
     for letter, axes, target in zip("ab", figure.subplots(2, 1), TARGETS, strict=True):
         _draw_map(axes, [cell for cell in cells if cell.target == target])
-        axes.set_title(f"{letter}  times sooner than dense at {target:.0%}", loc="left", fontsize=8)
+        axes.set_title(
+            f"{letter}  times sooner than dense at {target:.0%}", loc="left", fontsize=8
+        )
     return figure
 
 
@@ -253,7 +302,9 @@ def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
             depth = max(-1.0, min(1.0, math.log2(ratio) / _DEEPEST))
             box = Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shades((depth + 1) / 2))
             axes.add_patch(box)
-            shade = "white" if abs(depth) > 0.5 else "black" if paired.verdict else "0.45"
+            shade = (
+                "white" if abs(depth) > 0.5 else "black" if paired.verdict else "0.45"
+            )
             text = in_words(paired)
             axes.text(x, y, text, ha="center", va="center", fontsize=5.5, color=shade)
             if way == cell.use:
@@ -263,7 +314,10 @@ def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
     axes.set_yticks(range(len(_ROWS)), [name_of(row) for row in _ROWS])
     axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(_ROWS) - 0.5, -0.5))
     top = axes.secondary_xaxis("top")
-    of_link = {k: [x for x, c in zip(places, ordered, strict=True) if c.link == k] for k in links}
+    of_link = {
+        k: [x for x, c in zip(places, ordered, strict=True) if c.link == k]
+        for k in links
+    }
     top.set_xticks([sum(xs) / len(xs) for xs in of_link.values()], links)
     for axis in (axes, top):
         axis.tick_params(length=0)

@@ -3,9 +3,9 @@
     python analysis/cell_figure.py run [--out studies] [--jobs 2]
     python analysis/cell_figure.py write
 
-Runs the study scenarios/studies/cell.yaml (or goes on with it: what is done is not done again),
-keeps a row per run in analysis/cell_rows.csv, and from those rows draws docs/images/cell.png and
-makes the page's table. `write` does the latter alone.
+Runs the study scenarios/studies/cell.yaml (or goes on with it: what is done is not done
+again), keeps a row per run in analysis/cell_rows.csv, and from those rows draws
+docs/images/cell.png and makes the page's table. `write` does the latter alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 ROWS = Path(__file__).with_name("cell_rows.csv")
 PAGE = ROOT / "scenarios" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "cell.png"
-WORLDS = {"own links": "links of\ntheir own", "one link": "one\nshared link", "cell": "cell"}
+WORLDS = {
+    "own links": "links of\ntheir own",
+    "one link": ("one\nshared link"),
+    "cell": "cell",
+}
 POLICIES = ("top-k", "ascend", "balance")
 STRATEGIES = ("top-k", "random-k", "periodic-k")
 FAR = 8
@@ -107,29 +111,45 @@ def _draw_stragglers(axes: Axes, rows: pd.DataFrame) -> None:
     axes.axhline(20, color="#7F7F7F", linewidth=0.8, linestyle=":")
     axes.set_ylabel("rounds that wait for a far board, %")
     axes.set_ylim(0, 130)
-    axes.legend(frameon=False, loc="upper center", ncols=3, columnspacing=0.8, handlelength=1)
+    axes.legend(
+        frameon=False, loc="upper center", ncols=3, columnspacing=0.8, handlelength=1
+    )
 
 
 def _draw_choices(axes: Axes, rows: pd.DataFrame) -> None:
-    means = rows[rows["policy"] == "balance"].groupby("world")[["k_near", "k_far"]].mean()
+    means = (
+        rows[rows["policy"] == "balance"].groupby("world")[["k_near", "k_far"]].mean()
+    )
     for k, (column, name) in enumerate((("k_near", "near"), ("k_far", "far"))):
         heights = means.loc[list(WORLDS), column].to_numpy()
         at = np.arange(len(WORLDS)) + 0.3 * (k - 0.5)
         axes.bar(at, heights, 0.26, color=SERIES_COLOURS[k + 3], label=f"{name} boards")
     axes.set_ylabel("K that balance chooses")
     axes.set_ylim(0, 6500)
-    axes.legend(frameon=False, loc="upper center", ncols=2, columnspacing=0.8, handlelength=1)
+    axes.legend(
+        frameon=False, loc="upper center", ncols=2, columnspacing=0.8, handlelength=1
+    )
 
 
 def table(rows: pd.DataFrame) -> str:
     """Means over seeds, as Markdown."""
-    lines = [["world", "policy", "round", "a near board's download", "waits for a far board"]]
+    lines = [
+        [
+            "world",
+            "policy",
+            "round",
+            "a near board's download",
+            ("waits for a far board"),
+        ]
+    ]
     lines[0] += ["top-k, random-k, periodic-k", "K near, far", "accuracy"]
     means = rows.groupby(["world", "policy"]).mean(numeric_only=True)
     for world in WORLDS:
         for policy in POLICIES:
             mean = means.loc[(world, policy)]
-            shares = ", ".join(f"{100 * mean[f'share_{name}']:.0f}" for name in STRATEGIES)
+            shares = ", ".join(
+                f"{100 * mean[f'share_{name}']:.0f}" for name in STRATEGIES
+            )
             lines.append(
                 [
                     world,

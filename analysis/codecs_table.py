@@ -3,9 +3,9 @@
     python analysis/codecs_table.py run [--out studies]   # some ten minutes on one core
     python analysis/codecs_table.py write                 # from the kept rows, in a second
 
-`run` plays scenarios/studies/codecs.yaml (what is done is not done again) and keeps
-one row per run in codecs_rows.csv: when 85 % was first reached, else the end, and the mean upload.
-Ratios are paired by seed (geometric mean, 95 %).
+`run` plays scenarios/studies/codecs.yaml (what is done is not done again) and keeps one
+row per run in codecs_rows.csv: when 85 % was first reached, else the end, and the mean
+upload. Ratios are paired by seed (geometric mean, 95 %).
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from pages import markdown, with_interval, write_page
 from simfed.record.read import Run
 from simfed.report.statistics import compare_times, estimate_median_time
 
-ROWS, PAGE = Path(__file__).with_name("codecs_rows.csv"), ROOT / "scenarios" / "README.md"
+ROWS, PAGE = (
+    Path(__file__).with_name("codecs_rows.csv"),
+    ROOT / "scenarios" / "README.md",
+)
 REFERENCE = "top-k"
 TARGET = 0.85
 OWN_SIZE = ("ef-sign", "terngrad", "fp16", "bf16", "dense")
@@ -45,7 +48,10 @@ def table(rows: pd.DataFrame) -> str:
     """Bytes, rounds to 85 %, and how many times sooner than Top-K in each setting."""
     settings = list(dict.fromkeys(rows["setting"]))
     lines = [["codec", "kB", "rounds to 85 %", *settings]]
-    arms = {place: arm.sort_values("seed") for place, arm in rows.groupby(["setting", "codec"])}
+    arms = {
+        place: arm.sort_values("seed")
+        for place, arm in rows.groupby(["setting", "codec"])
+    }
     for codec in dict.fromkeys(rows["codec"]):
         mine = arms[settings[0], codec]
         needed = estimate_median_time(mine["round"].tolist(), mine["reached"].tolist())
@@ -55,8 +61,12 @@ def table(rows: pd.DataFrame) -> str:
         ratios = []
         for setting in settings:
             pair = arms[setting, codec], arms[setting, REFERENCE]
-            columns = (arm[name].tolist() for arm in pair for name in ("at_s", "reached"))
-            ratios.append("1" if codec == REFERENCE else with_interval(compare_times(*columns)))
+            columns = (
+                arm[name].tolist() for arm in pair for name in ("at_s", "reached")
+            )
+            ratios.append(
+                "1" if codec == REFERENCE else with_interval(compare_times(*columns))
+            )
         lines.append([str(codec), f"{mine['upload_kb'].mean():.1f}", text, *ratios])
     return markdown(lines)
 

@@ -1,23 +1,24 @@
-"""From public records of when phones were there to `client, from_s, to_s`, for `availability:
-{trace: …}`.
+"""From public records of when phones were there to `client, from_s, to_s`, for
+`availability: {trace: …}`.
 
     python analysis/convert_traces.py fedscale client_behave_trace online.csv [--until "30 d"]
     python analysis/convert_traces.py flash state_traces.json online.csv
 
-*FedScale* (`client_behave_trace`, a pickle): a mapping of client id to `active` and `inactive`,
-lists of seconds at which the client comes and goes, and `finish_time`, after which its record
-repeats. Each `active` holds until the next `inactive`. `--until` unrolls the repetition; once
-through without it.
+*FedScale* (`client_behave_trace`, a pickle): a mapping of client id to `active` and
+`inactive`, lists of seconds at which the client comes and goes, and `finish_time`,
+after which its record repeats. Each `active` holds until the next `inactive`. `--until`
+unrolls the repetition; once through without it.
 
-*FLASH* (`state_traces.json`): a mapping of device to `messages`, lines of `YYYY-MM-DD hh:mm:ss`, a
-tab and an event. A device is there while it is on the charger, on Wi-Fi, and its screen is off or
-locked; a state holds until the next event about it, unknown is no. Second 0 is midnight before the
-earliest event of the file. Lines that are no event are left out and counted.
+*FLASH* (`state_traces.json`): a mapping of device to `messages`, lines of `YYYY-MM-DD
+hh:mm:ss`, a tab and an event. A device is there while it is on the charger, on Wi-Fi,
+and its screen is off or locked; a state holds until the next event about it, unknown is
+no. Second 0 is midnight before the earliest event of the file. Lines that are no event
+are left out and counted.
 
-Clients are numbered from 0 in the order of their ids in the source; those that are never there have
-no row. No foreign file is run: JSON is data, and of a pickle only builtin containers, texts and
-numbers are read: a file that names any class or function is refused. The files themselves are not
-shipped.
+Clients are numbered from 0 in the order of their ids in the source; those that are
+never there have no row. No foreign file is run: JSON is data, and of a pickle only
+builtin containers, texts and numbers are read: a file that names any class or function
+is refused. The files themselves are not shipped.
 """
 
 from __future__ import annotations
@@ -54,18 +55,27 @@ _ABOUT: dict[str, tuple[str, bool]] = {
 
 
 class _Plain(pickle.Unpickler):
-    """Builtin containers, texts and numbers need no name from any module; nothing else is read."""
+    """Builtin containers, texts and numbers need no name from any module.
+
+    Nothing else is read.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
-        raise InputError("a pickle of builtin containers and numbers alone", got=f"{module}.{name}")
+        raise InputError(
+            "a pickle of builtin containers and numbers alone", got=f"{module}.{name}"
+        )
 
     def persistent_load(self, pid: Any) -> Any:
-        raise InputError("a pickle of builtin containers and numbers alone", got="a reference")
+        raise InputError(
+            "a pickle of builtin containers and numbers alone", got="a reference"
+        )
 
 
 def read_plain_pickle(path: Path) -> Any:
-    """What a pickle holds, if that is builtin containers, texts and numbers. Raises:
-    `InputError`."""
+    """What a pickle holds, if that is builtin containers, texts and numbers.
+
+    Raises: `InputError`.
+    """
     try:
         return _Plain(io.BytesIO(path.read_bytes())).load()
     except InputError as error:
@@ -75,13 +85,17 @@ def read_plain_pickle(path: Path) -> Any:
             "a readable file", where=str(path), got=explain_unreadable(error)
         ) from None
     except Exception as error:  # a broken pickle raises whatever it likes
-        raise InputError("a pickle", where=str(path), got=type(error).__name__) from None
+        raise InputError(
+            "a pickle", where=str(path), got=type(error).__name__
+        ) from None
 
 
 def fedscale(record: Any, until_s: float | None) -> list[list[Span]]:
     """The intervals of each client of FedScale's record, in the order of ids."""
     if not isinstance(record, Mapping) or not record:
-        raise InputError("a mapping of client ids to active and inactive", got=type(record))
+        raise InputError(
+            "a mapping of client ids to active and inactive", got=type(record)
+        )
     return [_of_fedscale(id, record[id], until_s) for id in sorted(record)]
 
 
@@ -120,7 +134,12 @@ def flash(record: Any) -> tuple[list[list[Span]], int]:
         for line in filter(None, (line.strip() for line in text.split("\n"))):
             when, _, what = line.partition("\t")
             try:
-                mine.append((datetime.strptime(when.strip(), "%Y-%m-%d %H:%M:%S"), what.strip()))
+                mine.append(
+                    (
+                        datetime.strptime(when.strip(), ("%Y-%m-%d %H:%M:%S")),
+                        what.strip(),
+                    )
+                )
             except ValueError:
                 bad += 1
         events.append(sorted(mine, key=lambda event: event[0]))
@@ -141,7 +160,11 @@ def _of_flash(events: Iterable[tuple[datetime, str]], midnight: datetime) -> lis
         if what in _ABOUT:
             about, holds = _ABOUT[what]
             state[about] = holds
-        there = state["charging"] and state["wifi"] and (state["screen off"] or state["locked"])
+        there = (
+            state["charging"]
+            and state["wifi"]
+            and (state[("screen off")] or state["locked"])
+        )
         if there and since_s is None:
             since_s = now_s
         elif not there and since_s is not None:
@@ -186,17 +209,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("source", choices=("fedscale", "flash"))
     parser.add_argument("file", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--until", help="fedscale: repeat each record until then, such as '30 d'")
+    parser.add_argument(
+        "--until", help="fedscale: repeat each record until then, such as '30 d'"
+    )
     options = parser.parse_args(arguments)
     try:
-        until_s = None if options.until is None else parse_duration(options.until, where="--until")
+        until_s = (
+            None
+            if options.until is None
+            else parse_duration(options.until, where="--until")
+        )
         if options.source == "fedscale":
             clients, bad = fedscale(read_plain_pickle(options.file), until_s), 0
         else:
             try:
                 record = json.loads(read_text(options.file))
             except ValueError as error:
-                raise InputError("JSON", where=str(options.file), got=str(error)) from None
+                raise InputError(
+                    "JSON", where=str(options.file), got=str(error)
+                ) from None
             clients, bad = flash(record)
         write(clients, options.out)
     except InputError as error:
@@ -205,9 +236,10 @@ def main(arguments: list[str]) -> int:
     there_s = sum(end_s - start_s for spans in clients for start_s, end_s in spans)
     longest_s = max((spans[-1][1] for spans in clients if spans), default=0.0)
     print(
-        f"{options.out}: {len(clients):,} clients, {sum(map(len, clients)):,} intervals, there "
-        f"{there_s / max(longest_s * len(clients), 1e-9):.0%} of {longest_s / 3600:.0f} h"
-        + (f"; {bad:,} lines were no event" if bad else "")
+        f"{options.out}: {len(clients):,} clients, {sum(map(len, clients)):,} "
+        f"intervals, there "
+        f"{there_s / max(longest_s * len(clients), 1e-9):.0%} of "
+        f"{longest_s / 3600:.0f} h" + (f"; {bad:,} lines were no event" if bad else "")
     )
     return 0
 

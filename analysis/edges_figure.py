@@ -2,10 +2,11 @@
 
     python analysis/edges_figure.py          # plays what is missing, draws, writes the table
 
-The scenario is `scenarios/edges.yaml`: 20 clients below four nodes. Without edge servers all of
-them send over the nodes' lines; with them each node merges κ times for each merge of the cloud. All
-variants train the same number of times, 40 per client. Bytes over the line are those of the edge
-servers' transfers (rows `server` of merges.parquet), or of all clients where there are none.
+The scenario is `scenarios/edges.yaml`: 20 clients below four nodes. Without edge
+servers all of them send over the nodes' lines; with them each node merges κ times for
+each merge of the cloud. All variants train the same number of times, 40 per client.
+Bytes over the line are those of the edge servers' transfers (rows `server` of
+merges.parquet), or of all clients where there are none.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def play(merges: int, seed: int) -> list[tuple[float, ...]]:
     tested = run.prototypes.dropna(subset=["test_accuracy"])
     return [
         (merges, seed, round, time_s[round - 1], moved[round - 1], accuracy)
-        for round, accuracy in zip(tested["round"], tested["test_accuracy"], strict=True)
+        for round, accuracy in zip(
+            tested["round"], tested["test_accuracy"], strict=True
+        )
     ]
 
 
@@ -64,19 +67,29 @@ def load() -> pd.DataFrame:
 
 def name_of(merges: int) -> str:
     """What a variant is called."""
-    return f"{merges} merge{'s' * (merges > 1)} at the edge" if merges else "no edge servers"
+    return (
+        f"{merges} merge{'s' * (merges > 1)} at the edge"
+        if merges
+        else ("no edge servers")
+    )
 
 
 def draw(rows: pd.DataFrame) -> None:
     """Accuracy against bytes and against time: mean and range over the seeds."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.9), sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, 2, figsize=(7.2, 2.9), sharey=True, layout="constrained"
+    )
     colours = ("#444444", "#D55E00", "#E69F00", "#009E73", "#0072B2")
     for merges, colour in zip(MERGES, colours, strict=True):
         of_round = rows[rows["merges"] == merges].groupby("round")
-        mean, low, high = (100 * of_round["accuracy"].agg(end) for end in ("mean", "min", "max"))
-        for ax, column, scale in zip(axes, ("line_bytes", "time_s"), (1e6, 1.0), strict=True):
+        mean, low, high = (
+            100 * of_round["accuracy"].agg(end) for end in ("mean", "min", "max")
+        )
+        for ax, column, scale in zip(
+            axes, ("line_bytes", "time_s"), (1e6, 1.0), strict=True
+        ):
             x = of_round[column].mean() / scale
             ax.plot(x, mean, color=colour, marker=".", label=name_of(merges))
             ax.fill_between(x, low, high, color=colour, alpha=0.15)
@@ -93,14 +106,26 @@ def draw(rows: pd.DataFrame) -> None:
 
 def table(rows: pd.DataFrame) -> str:
     """Each variant at its end, as Markdown: means over seeds (the least to the most)."""
-    lines = [["", "bytes over the lines", "accuracy", "against no edge servers, per seed", "time"]]
+    lines = [
+        [
+            "",
+            "bytes over the lines",
+            "accuracy",
+            ("against no edge servers, per seed"),
+            "time",
+        ]
+    ]
     last = rows.groupby(["merges", "seed"]).last()
     for merges in MERGES:
         ends = last.loc[merges]
         lost = 100 * (ends["accuracy"] - last.loc[0]["accuracy"])
         less = f"{lost.mean():+.1f} points ({lost.min():+.1f} to {lost.max():+.1f})"
         accuracy, moved = 100 * ends["accuracy"].mean(), ends["line_bytes"].mean() / 1e6
-        cells = [f"{moved:.1f} MB", f"{accuracy:.1f} %", less.replace("-", "−") if merges else "–"]
+        cells = [
+            f"{moved:.1f} MB",
+            (f"{accuracy:.1f} %"),
+            less.replace("-", "−") if merges else "–",
+        ]
         lines.append([name_of(merges), *cells, f"{ends['time_s'].mean():.1f} s"])
     return markdown(lines)
 

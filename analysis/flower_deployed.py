@@ -1,17 +1,20 @@
-"""Flower apps in a real deployment on this machine, beside what `simfed flower run` says of it.
+"""Flower apps in a real deployment on this machine, beside what `simfed flower run`
+says of it.
 
     python analysis/flower_deployed.py play APP_DIR… --nodes 2
     python analysis/flower_deployed.py table
 
-`play` measures an app, charges it by its laws (`start: per message`, as a SuperNode starts a
-process for each), then deploys it: a SuperLink and a SuperNode per node, processes of Flower's own
-that talk over sockets on the loopback. The app is as it is; around its two ends stands a class that
-writes down what each message took and when each exchange began and ended. Rows go to
-`flower_deployed.csv`, an app's earlier ones give way. `table` renews what docs/flower.md shows.
+`play` measures an app, charges it by its laws (`start: per message`, as a SuperNode
+starts a process for each), then deploys it: a SuperLink and a SuperNode per node,
+processes of Flower's own that talk over sockets on the loopback. The app is as it is;
+around its two ends stands a class that writes down what each message took and when each
+exchange began and ended. Rows go to `flower_deployed.csv`, an app's earlier ones give
+way. `table` renews what docs/flower.md shows.
 
-A message's seconds are those of the processor, from the start of the process that works on it to
-the app's reply. Rounds are seconds of the wall's clock, which all nodes share with whatever else
-the machine does, and at whose ends Flower's grid looks for replies every three seconds.
+A message's seconds are those of the processor, from the start of the process that works
+on it to the app's reply. Rounds are seconds of the wall's clock, which all nodes share
+with whatever else the machine does, and at whose ends Flower's grid looks for replies
+every three seconds.
 """
 
 from __future__ import annotations
@@ -104,7 +107,9 @@ class Row(NamedTuple):
     """The median in the deployment."""
 
 
-def charge(folder: Path, nodes: int, config: Mapping[str, Plain], work: Path) -> RunResult:
+def charge(
+    folder: Path, nodes: int, config: Mapping[str, Plain], work: Path
+) -> RunResult:
     """The app's run by its laws, a process started for each message."""
     from simfed.flower import run_folder
 
@@ -118,9 +123,13 @@ def charge(folder: Path, nodes: int, config: Mapping[str, Plain], work: Path) ->
     return run_folder(folder, fleet, run_config=dict(config), progress=False)
 
 
-def deploy(folder: Path, nodes: int, config: Mapping[str, Plain]) -> list[dict[str, Plain]]:
-    """What the two ends of the app wrote down in a deployment. Raises: `RuntimeError` where it did
-    not come to an end."""
+def deploy(
+    folder: Path, nodes: int, config: Mapping[str, Plain]
+) -> list[dict[str, Plain]]:
+    """What the two ends of the app wrote down in a deployment.
+
+    Raises: `RuntimeError` where it did not come to an end.
+    """
     with tempfile.TemporaryDirectory(prefix="simfed-deployed-") as place:
         out, copy = Path(place) / "out.jsonl", Path(place) / folder.name
         shutil.copytree(folder, copy)
@@ -137,7 +146,11 @@ def deploy(folder: Path, nodes: int, config: Mapping[str, Plain]) -> list[dict[s
         environment = {**os.environ, **threads, **quiet, "PATH": path}
         fleet_api, log = f"127.0.0.1:{free_port()}", Path(place) / "log.txt"
         link = ["flower-superlink", "--insecure", "--port", str(port)]
-        link += ["--fleet-api-address", fleet_api, "--disable-runtime-dependency-installation"]
+        link += [
+            "--fleet-api-address",
+            fleet_api,
+            "--disable-runtime-dependency-installation",
+        ]
         with log.open("w") as file, ExitStack() as processes:
             processes.enter_context(started(link, environment, file))
             wait_for(port)
@@ -154,7 +167,9 @@ def deploy(folder: Path, nodes: int, config: Mapping[str, Plain]) -> list[dict[s
             )
             ends_s = time.monotonic() + LIMIT_S
             while time.monotonic() < ends_s and asked.returncode == 0:
-                texts = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+                texts = (
+                    out.read_text(encoding="utf-8").splitlines() if out.exists() else []
+                )
                 rows = [json.loads(text) for text in texts]
                 if rows and "end" in rows[-1]:
                     return rows
@@ -178,7 +193,9 @@ def watch_app(copy: Path, nodes: int, out: Path) -> None:
 
 
 @contextmanager
-def started(command: Sequence[str], environment: Mapping[str, str], log: TextIO) -> Iterator[None]:
+def started(
+    command: Sequence[str], environment: Mapping[str, str], log: TextIO
+) -> Iterator[None]:
     """A command at work, which is ended with all that it has started."""
     process = subprocess.Popen(
         command, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -211,7 +228,9 @@ def wait_for(port: int) -> None:
         time.sleep(0.5)
 
 
-def compare(app: str, run: RunResult, deployed: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def compare(
+    app: str, run: RunResult, deployed: Sequence[Mapping[str, Any]]
+) -> Iterator[Row]:
     """Medians of what was charged beside those of the deployment."""
     spans = run.spans[run.spans["kind"].isin(["training", "evaluation", "query"])]
     for kind, alike in spans.groupby("name"):
@@ -220,7 +239,9 @@ def compare(app: str, run: RunResult, deployed: Sequence[Mapping[str, Any]]) -> 
         yield Row(app, str(kind), len(taken), charged_s, statistics.median(taken))
     rounds = [row["round_s"] for row in deployed if "round_s" in row]
     lengths = run.rounds["finished_at_s"] - run.rounds["started_at_s"]
-    yield Row(app, "round", len(rounds), float(lengths.median()), statistics.median(rounds))
+    yield Row(
+        app, "round", len(rounds), float(lengths.median()), statistics.median(rounds)
+    )
 
 
 def play_apps(folders: Sequence[Path], nodes: int) -> None:
@@ -243,7 +264,9 @@ def write_rows(rows: Sequence[Row]) -> None:
     with open(ROWS, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(Row._fields)
-        writer.writerows([*row[:3], *(f"{seconds:.4g}" for seconds in row[3:])] for row in rows)
+        writer.writerows(
+            [*row[:3], *(f"{seconds:.4g}" for seconds in row[3:])] for row in rows
+        )
 
 
 def read_rows() -> list[Row]:
@@ -251,14 +274,26 @@ def read_rows() -> list[Row]:
         return []
     with open(ROWS, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[1:]
-    return [Row(app, what, int(count), *map(float, seconds)) for app, what, count, *seconds in rows]
+    return [
+        Row(app, what, int(count), *map(float, seconds))
+        for app, what, count, *seconds in rows
+    ]
 
 
 def page_parts() -> dict[str, str]:
     table = [["app", "message", "how many", "charged", "deployed", "charged ×"]]
     for app, what, count, charged_s, deployed_s in read_rows():
         ratio = f"{charged_s / deployed_s:.2f}"
-        table.append([app, what, str(count), f"{charged_s:.3g} s", f"{deployed_s:.3g} s", ratio])
+        table.append(
+            [
+                app,
+                what,
+                str(count),
+                f"{charged_s:.3g} s",
+                (f"{deployed_s:.3g} s"),
+                ratio,
+            ]
+        )
     return {"flower-deployed": markdown(table)}
 
 

@@ -1,15 +1,17 @@
-"""How far off a Flower app's charges are: laws of `simfed flower measure`, and metered computing.
+"""How far off a Flower app's charges are: laws of `simfed flower measure`, and metered
+computing.
 
     python analysis/flower_laws.py measure analysis/flower_apps/* scenarios/flower/digits
     python analysis/flower_laws.py table
 
-`measure` finds the laws of each app, then plays it with sizes that no play had, inside of those
-that plays had: half as many nodes again with smaller sizes, three times the nodes, and larger
-sizes. Each play is held against its laws and against metered computing: seconds per kind of
-message, and rounds (the longest of an exchange's messages; the law's with scatter drawn per
-message). Seconds are those of the processor, the least of two to five plays, so that other work on
-the machine shows little. Rows go to `flower_laws.csv`, an app's earlier ones give way. `table`
-renews what docs/flower.md shows.
+`measure` finds the laws of each app, then plays it with sizes that no play had, inside
+of those that plays had: half as many nodes again with smaller sizes, three times the
+nodes, and larger sizes. Each play is held against its laws and against metered
+computing: seconds per kind of message, and rounds (the longest of an exchange's
+messages; the law's with scatter drawn per message). Seconds are those of the processor,
+the least of two to five plays, so that other work on the machine shows little. Rows go
+to `flower_laws.csv`, an app's earlier ones give way. `table` renews what docs/flower.md
+shows.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ LEAST_SHARE, LEAST_ROUND_S = 0.05, 0.05
 
 
 class Row(NamedTuple):
-    """One kind of message, or one round (`kind` round), of one play that no law had seen."""
+    """One kind of message, or one round (`kind` round), of one play that no law had
+    seen.
+    """
 
     app: str
     play: str
@@ -100,13 +104,20 @@ class Metered(NamedTuple):
 
 
 def meter(folder: Path, play: Spot) -> list[Metered]:
-    """A play priced by metered computing, in a process of its own; none where it failed."""
+    """A play priced by metered computing, in a process of its own.
+
+    None where it failed.
+    """
     job = json.dumps([str(folder), play.nodes, dict(play.settings)])
     with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
         command = [sys.executable, __file__, "metered", job, out.name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         text = out.read()
-    return [Metered(*kind) for kind in json.loads(text)] if done.returncode == 0 and text else []
+    return (
+        [Metered(*kind) for kind in json.loads(text)]
+        if done.returncode == 0 and text
+        else []
+    )
 
 
 def print_metered(job: str, out: str) -> None:
@@ -139,8 +150,11 @@ def print_metered(job: str, out: str) -> None:
             "computing": "metered",
         }
     )
-    with contextlib.suppress(SimfedError):  # which refuses what it does not see enough of
-        run_folder(folder, fleet, run_config=overrides, progress=False, watch=Watch(tell))
+    # which refuses what it does not see enough of
+    with contextlib.suppress(SimfedError):
+        run_folder(
+            folder, fleet, run_config=overrides, progress=False, watch=Watch(tell)
+        )
     kinds = []
     for key, seconds in sums.items():
         message_type, texts = json.loads(key)
@@ -200,7 +214,11 @@ def compare(
         longest = max(measured_s for measured_s, _ in messages)
         if longest >= LEAST_ROUND_S:
             law_s = max(law_s for _, law_s in messages)
-            result.append(Row(app, play.changes, "round", 1.0, len(messages), longest, law_s, None))
+            result.append(
+                Row(
+                    app, play.changes, "round", 1.0, len(messages), longest, law_s, None
+                )
+            )
     return result
 
 
@@ -214,7 +232,9 @@ def measure_apps(folders: Sequence[Path]) -> None:
         tell = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: E731
         measured = measure(folder, tell=tell)
         for law in measured.work.kinds:
-            print(f"{law.title}: {law.seconds} {law.error}", file=sys.stderr, flush=True)
+            print(
+                f"{law.title}: {law.seconds} {law.error}", file=sys.stderr, flush=True
+            )
         new = []
         with Forge(folder) as forge:
             plays = Plays(forge, folder, config, tell)
@@ -240,7 +260,9 @@ def write_rows(rows: Sequence[Row]) -> None:
         writer.writerow(Row._fields)
         for row in rows:
             numbers = (None if x is None else f"{x:.5g}" for x in row[5:8])
-            writer.writerow([*row[:3], f"{row.share:.4f}", row.messages, *numbers, row.refused])
+            writer.writerow(
+                [*row[:3], f"{row.share:.4f}", row.messages, *numbers, row.refused]
+            )
 
 
 def read_rows() -> list[Row]:
@@ -272,12 +294,22 @@ def page_parts() -> dict[str, str]:
     for app in (*dict.fromkeys(row.app for row in judged), ""):
         cells = [app or "**all**"]
         for group in (kinds, rounds):
-            errors = [abs(r.law_s / r.measured_s - 1) for r in group if app in ("", r.app)]
-            cells.append(f"{statistics.median(errors):.0%}, {max(errors):.0%}" if errors else "–")
-        ratios = [r.metered_s / r.measured_s for r in kinds if app in ("", r.app) and r.metered_s]
+            errors = [
+                abs(r.law_s / r.measured_s - 1) for r in group if app in ("", r.app)
+            ]
+            cells.append(
+                f"{statistics.median(errors):.0%}, {max(errors):.0%}" if errors else "–"
+            )
+        ratios = [
+            r.metered_s / r.measured_s
+            for r in kinds
+            if app in ("", r.app) and r.metered_s
+        ]
         span = f"{min(ratios):.2g} to {max(ratios):.2g}" if ratios else ""
         why = [r.refused for r in kinds if r.app == app and r.refused]
-        span += f"{span and '; '}refused: {', '.join(dict.fromkeys(why))}" if why else ""
+        span += (
+            f"{span and '; '}refused: {', '.join(dict.fromkeys(why))}" if why else ""
+        )
         table.append([*cells, span])
     return {"flower-laws": markdown(table)}
 

@@ -1,26 +1,29 @@
-"""Flower's own examples and baselines under the simulated clock, from a checkout that you name.
+"""Flower's own examples and baselines under the simulated clock, from a checkout that
+you name.
 
     git clone https://github.com/adap/flower
     python analysis/flower_originals.py flower --out originals --stand-ins --compare
     python analysis/flower_originals.py flower --out originals --only quickstart --fleet FLEET.yaml
 
-Every folder below CHECKOUT with a `pyproject.toml` that names a Flower app is played as `simfed
-flower run` does it, in a process of its own, for so many rounds as `--rounds` says where the app
-has a setting of that name; then its run directory is checked by `simfed verify`. What an app needs
-has to be there, but for data: `--stand-ins` puts made-up tables of the same columns in place of the
-data sets that most of them download (`flower_stand_ins.py`). One that misses something is a row
-with the sentence that says what.
+Every folder below CHECKOUT with a `pyproject.toml` that names a Flower app is played as
+`simfed flower run` does it, in a process of its own, for so many rounds as `--rounds`
+says where the app has a setting of that name; then its run directory is checked by
+`simfed verify`. What an app needs has to be there, but for data: `--stand-ins` puts
+made-up tables of the same columns in place of the data sets that most of them download
+(`flower_stand_ins.py`). One that misses something is a row with the sentence that says
+what.
 
-Without `--fleet` an app gets as many equal nodes as it names (`--nodes` where it names none), one a
-little further away than the other, so that replies come in the order of nodes. `--compare` plays
-each app in Flower's engine as well, one message at a time, with simfed's random numbers and with
-replies in that order, and holds every message's arrays and every reply (arrays, metrics,
-configuration) against those of the same node under the clock. Not compared are seconds and bytes:
-in these secure aggregation has its keys and masks, which the operating system draws.
+Without `--fleet` an app gets as many equal nodes as it names (`--nodes` where it names
+none), one a little further away than the other, so that replies come in the order of
+nodes. `--compare` plays each app in Flower's engine as well, one message at a time,
+with simfed's random numbers and with replies in that order, and holds every message's
+arrays and every reply (arrays, metrics, configuration) against those of the same node
+under the clock. Not compared are seconds and bytes: in these secure aggregation has its
+keys and masks, which the operating system draws.
 
-OUT gets the run directories and `apps.csv`, a row for each app: its folder, how it ended, simulated
-and host seconds, how many replies were compared and by how much they differ at most (of the largest
-number of an array), and the last line that it said.
+OUT gets the run directories and `apps.csv`, a row for each app: its folder, how it
+ended, simulated and host seconds, how many replies were compared and by how much they
+differ at most (of the largest number of an array), and the last line that it said.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ CLOCKS = ("time", "duration", "seconds")
 """Parts of names of metrics that are read from a clock, and not compared."""
 
 Replies = dict[tuple[int, int], dict[str, NDArray[np.generic]]]
-"""(node, how many messages it had before) → the arrays that it got, and what its reply says."""
+"""(node, how many messages it had before) → the arrays that it got, and what its reply
+says."""
 
 
 class Job(NamedTuple):
@@ -78,8 +82,8 @@ class Job(NamedTuple):
 class Played(NamedTuple):
     app: str
     outcome: str
-    """`finished`, `failed` (exit code 1), `refused` (2), `timeout`, `broken` (by verify), or
-    `differs` (from Flower's engine)."""
+    """`finished`, `failed` (exit code 1), `refused` (2), `timeout`, `broken` (by
+    verify), or `differs` (from Flower's engine)."""
     simulated_s: float | None
     wall_s: float
     compared: int | None
@@ -95,9 +99,9 @@ def find_apps(checkout: Path, only: str) -> Iterator[Path]:
     """The folders of apps below a checkout whose path has `only` in it, in their order."""
     for project in sorted(checkout.rglob("pyproject.toml")):
         folder = project.parent
-        if only in str(folder.relative_to(checkout)) and "[tool.flwr.app.components]" in (
-            project.read_text(encoding="utf-8")
-        ):
+        if only in str(
+            folder.relative_to(checkout)
+        ) and "[tool.flwr.app.components]" in (project.read_text(encoding="utf-8")):
             yield folder
 
 
@@ -114,9 +118,13 @@ def play_app(folder: Path, name: str, options: argparse.Namespace) -> Played:
             nodes = load_fleet(options.fleet).client_count
     except SimfedError as error:
         return Played(name, "refused", None, 0.0, None, None, str(error))
-    rounds = next((key for key in described if key.rpartition(".")[2] in ROUND_SETTINGS), None)
+    rounds = next(
+        (key for key in described if key.rpartition(".")[2] in ROUND_SETTINGS), None
+    )
     config: dict[str, Plain] = {} if rounds is None else {rounds: options.rounds}
-    config |= {key: value for key, value in options.run_config.items() if key in described}
+    config |= {
+        key: value for key, value in options.run_config.items() if key in described
+    }
     fleet = str(options.fleet.resolve()) if options.fleet else ""
 
     def play(engine: str) -> tuple[str, str, Replies]:
@@ -163,7 +171,15 @@ def play_app(folder: Path, name: str, options: argparse.Namespace) -> Played:
                 outcome, sentence = "differs", where
     settings = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
     return Played(
-        name, outcome, simulated_s, wall_s, compared, difference, sentence, nodes, settings
+        name,
+        outcome,
+        simulated_s,
+        wall_s,
+        compared,
+        difference,
+        sentence,
+        nodes,
+        settings,
     )
 
 
@@ -189,14 +205,25 @@ def compare(ours: Replies, theirs: Replies) -> tuple[float, str]:
             if any(part in name.lower() for part in CLOCKS):
                 continue
             off = _difference(here.get(name), there.get(name))
-            worst = max(worst, (off, f"{name} of message {turn} to node {node} by {off:.2g}"))
+            worst = max(
+                worst, (off, (f"{name} of message {turn} to node {node} by {off:.2g}"))
+            )
     return worst
 
 
 def _difference(here: NDArray[Any] | None, there: NDArray[Any] | None) -> float:
-    if here is not None and there is not None and here.dtype.kind == there.dtype.kind == "S":
+    if (
+        here is not None
+        and there is not None
+        and here.dtype.kind == there.dtype.kind == "S"
+    ):
         return 0.0
-    if here is None or there is None or here.shape != there.shape or here.dtype != there.dtype:
+    if (
+        here is None
+        or there is None
+        or here.shape != there.shape
+        or here.dtype != there.dtype
+    ):
         return float("inf")
     if np.array_equal(here, there, equal_nan=here.dtype.kind == "f"):
         return 0.0
@@ -206,11 +233,17 @@ def _difference(here: NDArray[Any] | None, there: NDArray[Any] | None) -> float:
     return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300))
 
 
-def _call(command: Sequence[str], limit_s: float, folder: Path | None) -> tuple[str, str]:
+def _call(
+    command: Sequence[str], limit_s: float, folder: Path | None
+) -> tuple[str, str]:
     """How a command ended, and the last line that it wrote to standard error."""
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "WANDB_MODE": "disabled", "PYTHONPATH": path}
+    quiet = {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "WANDB_MODE": "disabled",
+        "PYTHONPATH": path,
+    }
     try:
         done = subprocess.run(
             command,
@@ -228,7 +261,7 @@ def _call(command: Sequence[str], limit_s: float, folder: Path | None) -> tuple[
     return outcome, "" if done.returncode == 0 or not lines else lines[-1].strip()
 
 
-# ---- in a process of its own ---------------------------------------------------------------------
+# ---- in a process of its own ---------------------------------------------------------
 
 
 def do_job(job: Job) -> int:
@@ -240,7 +273,9 @@ def do_job(job: Job) -> int:
     from simfed.ground.errors import InputError, InputErrors
 
     try:
-        replies = play_under_clock(job) if job.engine == "clock" else play_in_flower(job)
+        replies = (
+            play_under_clock(job) if job.engine == "clock" else play_in_flower(job)
+        )
     except SimfedError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, (InputError, InputErrors)) else 1
@@ -263,7 +298,9 @@ def play_under_clock(job: Job) -> Replies:
     turns: Counter[int] = Counter()
 
     def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
-        keep(replies, turns, mail.client, mail.message.message(), answer.reply.message())
+        keep(
+            replies, turns, mail.client, mail.message.message(), answer.reply.message()
+        )
 
     nodes = [
         {"device": {"training": "1 s"}, "link": {"latency": f"{10 * (node + 1)} ms"}}
@@ -272,9 +309,15 @@ def play_under_clock(job: Job) -> Replies:
     computing = {"kind": "declared", "seconds": "1 s"}
     equal = {"name": "originals", "clients": nodes, "computing": computing}
     fleet = load_fleet(job.fleet) if job.fleet else FleetFile.model_validate(equal)
-    options: dict[str, Any] = {"overwrite": True, "progress": False, "watch": Watch(tell)}
+    options: dict[str, Any] = {
+        "overwrite": True,
+        "progress": False,
+        "watch": Watch(tell),
+    }
     with _same_modules():
-        result = run_folder(job.folder, fleet, job.run, run_config=job.config, **options)
+        result = run_folder(
+            job.folder, fleet, job.run, run_config=job.config, **options
+        )
     check_some_worked(result)
     return replies
 
@@ -288,7 +331,9 @@ def _same_modules() -> Iterator[None]:
         yield
 
 
-def keep(replies: Replies, turns: Counter[int], node: int, message: Any, reply: Any) -> None:
+def keep(
+    replies: Replies, turns: Counter[int], node: int, message: Any, reply: Any
+) -> None:
     """Note what a node has got and answered."""
     values: dict[str, NDArray[np.generic]] = {}
     for name, record in message.content.array_records.items():
@@ -305,8 +350,9 @@ def keep(replies: Replies, turns: Counter[int], node: int, message: Any, reply: 
 
 
 def play_in_flower(job: Job) -> Replies:
-    """In Flower's engine with one worker, simfed's random numbers and names of nodes, and replies
-    by their nodes' numbers."""
+    """In Flower's engine with one worker, simfed's random numbers and names of nodes,
+    and replies by their nodes' numbers.
+    """
     from flwr.server.superlink.fleet.vce.backend import Backend, raybackend
     from flwr.server.superlink.linkstate import in_memory_linkstate
     from flwr.serverapp import ServerApp
@@ -318,11 +364,16 @@ def play_in_flower(job: Job) -> Replies:
 
     replies: Replies = {}
     turns: Counter[int] = Counter()
-    numbers = {Streams(0).integer("flower-node", node): node for node in range(job.nodes)}
+    numbers = {
+        Streams(0).integer("flower-node", node): node for node in range(job.nodes)
+    }
     new_ids = iter(numbers)  # sets of nodes have an order that hangs on their ids
     in_memory_linkstate.generate_rand_int_from_bytes = lambda *_, **__: next(new_ids)
 
-    with _same_modules(), load(job.folder, job.config) as (server_app, client_app, config):
+    with (
+        _same_modules(),
+        load(job.folder, job.config) as (server_app, client_app, config),
+    ):
 
         class OneWorker(Backend):  # type: ignore[misc]
             num_workers = 1
@@ -341,10 +392,16 @@ def play_in_flower(job: Job) -> Replies:
 
             def process_message(self, message: Any, context: Any) -> Any:
                 node = int(context.node_config["partition-id"])
-                before, context.run_config, reply = context.run_config, dict(config), None
+                before, context.run_config, reply = (
+                    context.run_config,
+                    dict(config),
+                    None,
+                )
                 alone = Packed.of(message).message()  # as it comes from elsewhere
                 try:
-                    with foreign_randomness(Streams(0).integer("flower-call", node, turns[node])):
+                    with foreign_randomness(
+                        Streams(0).integer("flower-call", node, turns[node])
+                    ):
                         reply = client_app(alone, context)
                     return reply, context
                 finally:
@@ -357,13 +414,19 @@ def play_in_flower(job: Job) -> Replies:
                 ask, pull = grid.send_and_receive, grid.pull_messages
 
                 def in_order(messages: Any) -> list[Any]:
-                    return sorted(messages, key=lambda m: numbers[m.metadata.src_node_id])
+                    return sorted(
+                        messages, key=lambda m: numbers[m.metadata.src_node_id]
+                    )
 
                 while len(ids()) < job.nodes:
                     time.sleep(0.1)
                 grid.get_node_ids = lambda: sorted(ids(), key=numbers.__getitem__)
-                grid.get_nodes = lambda: sorted(nodes(), key=lambda n: numbers[n.node_id])
-                grid.send_and_receive = lambda messages, **more: in_order(ask(messages, **more))
+                grid.get_nodes = lambda: sorted(
+                    nodes(), key=lambda n: numbers[n.node_id]
+                )
+                grid.send_and_receive = lambda messages, **more: in_order(
+                    ask(messages, **more)
+                )
                 grid.pull_messages = lambda ids: in_order(pull(ids))
                 context.run_config = dict(config)
                 with foreign_randomness(Streams(0).integer("flower-server")):
@@ -374,43 +437,65 @@ def play_in_flower(job: Job) -> Replies:
     return replies
 
 
-# ---- the command ---------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play all apps of a checkout; 0 where each of them finished."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkout", type=Path, help="folder of a checkout of Flower")
-    parser.add_argument("--out", type=Path, required=True, help="folder for runs and apps.csv")
-    parser.add_argument("--fleet", type=Path, help="fleet file, in place of equal nodes")
-    parser.add_argument("--nodes", type=int, default=0, help="where an app names no number (10)")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for runs and apps.csv"
+    )
+    parser.add_argument(
+        "--fleet", type=Path, help="fleet file, in place of equal nodes"
+    )
+    parser.add_argument(
+        "--nodes", type=int, default=0, help="where an app names no number (10)"
+    )
     parser.add_argument("--only", default="", help="apps whose path has this in it")
     parser.add_argument("--rounds", type=int, default=2, help="of each app (2)")
     parser.add_argument(
-        "--run-config", default="", help="settings, for those apps that have them: 'KEY=VALUE …'"
+        "--run-config",
+        default="",
+        help="settings, for those apps that have them: 'KEY=VALUE …'",
     )
-    parser.add_argument("--limit", type=float, default=900.0, help="host seconds per app (900)")
-    parser.add_argument("--stand-ins", action="store_true", help="made-up tables, no downloads")
+    parser.add_argument(
+        "--limit", type=float, default=900.0, help="host seconds per app (900)"
+    )
+    parser.add_argument(
+        "--stand-ins", action="store_true", help="made-up tables, no downloads"
+    )
     parser.add_argument("--compare", action="store_true", help="with Flower's engine")
-    parser.add_argument("--tolerance", type=float, default=1e-5, help="of a comparison (1e-5)")
+    parser.add_argument(
+        "--tolerance", type=float, default=1e-5, help="of a comparison (1e-5)"
+    )
     options = parser.parse_args(arguments)
     from simfed.flower.running import read_config
 
     options.run_config = read_config([options.run_config] if options.run_config else [])
     folders = list(find_apps(options.checkout, options.only))
     if not folders:
-        parser.error(f"{options.checkout}: no folder with a Flower app's pyproject.toml")
+        parser.error(
+            f"{options.checkout}: no folder with a Flower app's pyproject.toml"
+        )
     options.out.mkdir(parents=True, exist_ok=True)
     played = []
     with open(options.out / "apps.csv", "w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(Played._fields)
         for folder in folders:
-            row = play_app(folder, folder.relative_to(options.checkout).as_posix(), options)
+            row = play_app(
+                folder, folder.relative_to(options.checkout).as_posix(), options
+            )
             played.append(row)
             table.writerow(row)
             file.flush()
-            off = "" if row.difference is None else f", {row.compared} replies differ by at most "
+            off = (
+                ""
+                if row.difference is None
+                else (f", {row.compared} replies differ by at most ")
+            )
             off += "" if row.difference is None else f"{row.difference:.2g}"
             print(f"{row.app}: {row.outcome}{off} {row.sentence}".rstrip(), flush=True)
     finished = sum(row.outcome == "finished" for row in played)

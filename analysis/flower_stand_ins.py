@@ -1,10 +1,11 @@
-"""Made-up tables in place of the data sets that Flower's examples and baselines download.
-
-`install()` replaces `datasets.load_dataset`, through which `flwr_datasets.FederatedDataset` reads
-as well: the partitioners, the transforms and all else are the apps' own. A table has the columns
-and types of the data set that its name belongs to, and some hundred rows to a few thousand that a
-fixed seed draws; what a model learns from them means nothing. A name without a table here stays a
+"""Made-up tables in place of the data sets that Flower's examples and baselines
 download.
+
+`install()` replaces `datasets.load_dataset`, through which
+`flwr_datasets.FederatedDataset` reads as well: the partitioners, the transforms and all
+else are the apps' own. A table has the columns and types of the data set that its name
+belongs to, and some hundred rows to a few thousand that a fixed seed draws; what a
+model learns from them means nothing. A name without a table here stays a download.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from simfed.ground.seeding import Streams
 Columns = dict[str, object]
 
 
-def _images(side: int, channels: int, classes: int, *names: str) -> Callable[..., Columns]:
+def _images(
+    side: int, channels: int, classes: int, *names: str
+) -> Callable[..., Columns]:
     """A table of pictures, with a column of labels under each of these names."""
 
     def make(rng: Generator, rows: int) -> Columns:
@@ -35,32 +38,64 @@ def _images(side: int, channels: int, classes: int, *names: str) -> Callable[...
             png = io.BytesIO()
             Image.fromarray(pixels.astype(np.uint8)).save(png, "PNG")
             encoded.append({"bytes": png.getvalue(), "path": None})
-        return {column: encoded, **{name: [int(label) for label in labels] for name in names}}
+        return {
+            column: encoded,
+            **{name: [int(label) for label in labels] for name in names},
+        }
 
     return make
 
 
 def _higgs(rng: Generator, rows: int) -> Columns:
     inputs = rng.standard_normal((rows, 28)).astype(np.float32)
-    return {"inputs": inputs.tolist(), "label": (inputs[:, 0] > 0).astype(float).tolist()}
+    return {
+        "inputs": inputs.tolist(),
+        "label": (inputs[:, 0] > 0).astype(float).tolist(),
+    }
 
 
 def _iris(rng: Generator, rows: int) -> Columns:
     species = rng.integers(0, 3, rows)
     sizes = rng.normal(0.8 * species[:, None] + 4.0, 0.3, (rows, 4))
     names = ("sepal_length", "sepal_width", "petal_length", "petal_width")
-    return {**dict(zip(names, sizes.T.tolist(), strict=True)), "species": species.tolist()}
+    return {
+        **dict(zip(names, sizes.T.tolist(), strict=True)),
+        "species": species.tolist(),
+    }
 
 
 def _iris_cm(rng: Generator, rows: int) -> Columns:
     *sizes, species = _iris(rng, rows).values()
-    names = ("SepalLengthCm", "SepalWidthCm", "PetalLengthCm", "PetalWidthCm", "Species")
-    return {"Id": list(range(1, rows + 1)), **dict(zip(names, [*sizes, species], strict=True))}
+    names = (
+        "SepalLengthCm",
+        "SepalWidthCm",
+        "PetalLengthCm",
+        "PetalWidthCm",
+        "Species",
+    )
+    return {
+        "Id": list(range(1, rows + 1)),
+        **dict(zip(names, [*sizes, species], strict=True)),
+    }
 
 
 def _census(rng: Generator, rows: int) -> Columns:
-    numbers = ("age", "fnlwgt", "education.num", "capital.gain", "capital.loss", "hours.per.week")
-    texts = ("workclass", "education", "marital.status", "occupation", "relationship", "race")
+    numbers = (
+        "age",
+        "fnlwgt",
+        "education.num",
+        "capital.gain",
+        "capital.loss",
+        "hours.per.week",
+    )
+    texts = (
+        "workclass",
+        "education",
+        "marital.status",
+        "occupation",
+        "relationship",
+        "race",
+    )
     return {
         **{name: rng.integers(1, 90, rows).tolist() for name in numbers},
         **{name: rng.choice(["a", "b", "c", "d"], rows).tolist() for name in texts},
@@ -128,7 +163,9 @@ def install() -> None:
             return download(path, *arguments, **options)
         _, train, test = _TABLES[name]
         rows = {"train": train, "test": test}
-        splits = {split: _make(name, split, count) for split, count in rows.items() if count}
+        splits = {
+            split: _make(name, split, count) for split, count in rows.items() if count
+        }
         asked = options.get("split")
         return splits[str(asked)] if asked else datasets.DatasetDict(splits)
 

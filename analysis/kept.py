@@ -1,7 +1,8 @@
-"""Rows that are kept of a study's runs: made alike for every page, each with where it comes from.
+"""Rows that are kept of a study's runs: made alike for every page, each with where it
+comes from.
 
-A page's module names its parts (`STUDIES`): the study's file, what is changed in it, and what a row
-says of a run. analysis/replay.py plays one row again by them.
+A page's module names its parts (`STUDIES`): the study's file, what is changed in it,
+and what a row says of a run. analysis/replay.py plays one row again by them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 PROVENANCE = ("address", "fingerprint", "code", "versions", "processor")
-"""Columns of a row that say where it comes from; rows kept before there were such lack them."""
+"""Columns of a row that say where it comes from; rows kept before there were such lack
+them."""
 Row = dict[str, Any]
 
 
 def provenance_of(run: Run, address: str) -> dict[str, str]:
-    """Return where a row of a run comes from: its address, what it came to, and by what."""
+    """Return where a row of a run comes from: its address, what it came to, and by
+    what.
+    """
     built = dict(run.manifest["versions"])
     processor = built.pop("processor")
     versions = ", ".join(f"{name} {version}" for name, version in built.items())
@@ -41,8 +45,9 @@ def provenance_of(run: Run, address: str) -> dict[str, str]:
 
 
 def spent_to(curve: pd.DataFrame, target: float, columns: Iterable[str]) -> Row:
-    """Return what of each column was spent when a run was first at an accuracy, else by its end,
-    and whether it was `reached`."""
+    """Return what of each column was spent when a run was first at an accuracy, else by
+    its end, and whether it was `reached`.
+    """
     row: Row = {}
     for column in columns:
         end = float(curve[column].iloc[-1])
@@ -58,7 +63,8 @@ class KeptStudy:
     axes: Mapping[str, str]
     """Column of a row → the study's axis whose label stands there."""
     make: Callable[[Run, pd.DataFrame], Row | list[Row]]
-    """Run and its curve → what its row says beside the axes and the seed, or its rows."""
+    """Run and its curve → what its row says beside the axes and the seed, or its
+    rows."""
     name: str = ""
     """Of the folder of its runs; that of its file if empty."""
     changes: Mapping[str, object] = field(default_factory=dict)
@@ -127,16 +133,23 @@ def text_of(value: object) -> str:
 
 
 def play_all(studies: Sequence[KeptStudy], out: Path, jobs: int | None) -> pd.DataFrame:
-    """Run what is missing of several studies; return their rows, one after the other."""
+    """Run what is missing of several studies.
+
+    Return their rows, one after the other.
+    """
     import pandas as pd
 
     return pd.concat([study.play(out, jobs) for study in studies], ignore_index=True)
 
 
 def study_parser(about: str | None, out: str = "studies") -> ArgumentParser:
-    """Return the parser of a study's own command: `run` plays what is missing and writes, `write`
-    makes page and pictures of the kept rows. about: the module's docstring; out: where runs go."""
-    parser = ArgumentParser(description=about, formatter_class=RawDescriptionHelpFormatter)
+    """Return the parser of a study's own command: `run` plays what is missing and
+    writes, `write` makes page and pictures of the kept rows. about: the module's
+    docstring; out: where runs go.
+    """
+    parser = ArgumentParser(
+        description=about, formatter_class=RawDescriptionHelpFormatter
+    )
     parser.add_argument("do", choices=("run", "write"))
     parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("--jobs", type=int)

@@ -1,17 +1,19 @@
-"""Measure what real Linux TCP takes over emulated links, as a case file for `simfed.net.replay`.
+"""Measure what real Linux TCP takes over emulated links, as a case file for
+`simfed.net.replay`.
 
     sudo python analysis/linux_tcp.py CASES.json [--kind singles|stars] [--congestion cubic] [--out
     measured.json]
 
-Needs Linux, root (network namespaces, TUN devices) and iproute2; nothing outside the namespaces is
-touched, and they are gone when the script ends. Every client and the server have a namespace with
-the kernel's own TCP in it. This process is the network between them: it takes every IP packet from
-a TUN device and passes it along a path of links, each with its rate, its delay and a drop-tail
-queue. A packet counts with 2 bytes of link header, as on a point-to-point link (`header_bytes` 54).
+Needs Linux, root (network namespaces, TUN devices) and iproute2; nothing outside the
+namespaces is touched, and they are gone when the script ends. Every client and the
+server have a namespace with the kernel's own TCP in it. This process is the network
+between them: it takes every IP packet from a TUN device and passes it along a path of
+links, each with its rate, its delay and a drop-tail queue. A packet counts with 2 bytes
+of link header, as on a point-to-point link (`header_bytes` 54).
 
-Without a case file, `--kind` draws cases: single transfers over rates × delays × sizes, or stars of
-ten clients. Finish times count from a start that each sender waits for, until the server's
-application holds the last byte.
+Without a case file, `--kind` draws cases: single transfers over rates × delays × sizes,
+or stars of ten clients. Finish times count from a start that each sender waits for,
+until the server's application holds the last byte.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ PORT = 5000
 
 
 class Queue:
-    """One direction of a link: serialise, then delay; drop what finds the queue full."""
+    """One direction of a link: serialise, then delay.
+
+    Drop what finds the queue full.
+    """
 
     def __init__(self, rate_bytes_per_s: float, delay_s: float, packets: int) -> None:
         self.rate = rate_bytes_per_s
@@ -55,7 +60,9 @@ class Queue:
         if len(self.leaving) > self.packets:
             self.dropped += 1
             return None
-        self.free_at_s = max(self.free_at_s, now_s) + (size + LINK_HEADER_BYTES) / self.rate
+        self.free_at_s = (
+            max(self.free_at_s, now_s) + (size + LINK_HEADER_BYTES) / self.rate
+        )
         heapq.heappush(self.leaving, self.free_at_s)
         return self.free_at_s + self.delay_s
 
@@ -90,8 +97,8 @@ def forward(case: dict[str, Any], devices: list[int], server: int, stop: int) ->
     rates = [link["capacity_bytes_per_s"] for link in links]
 
     def limit(link: int) -> int:
-        # as in the ns-3 tables: 400 packets where flows meet, else twice the bandwidth-delay
-        # product
+        # as in the ns-3 tables: 400 packets where flows meet, else twice the
+        # bandwidth-delay product
         shared = sum(link in flow["path"] for flow in case["flows"]) > 1
         product = rates[link] * 2 * links[link]["latency_s"] / 1500
         return 400 if shared else max(100, int(2 * product))
@@ -103,7 +110,9 @@ def forward(case: dict[str, Any], devices: list[int], server: int, stop: int) ->
     heap: list[tuple[float, int, bytes, list[Queue], int, int]] = []
     number = 0
 
-    def travel(packet: bytes, way: list[Queue], hop: int, target: int, now_s: float) -> None:
+    def travel(
+        packet: bytes, way: list[Queue], hop: int, target: int, now_s: float
+    ) -> None:
         nonlocal number
         at_s = way[hop].arrival(len(packet), now_s)
         if at_s is not None:
@@ -153,7 +162,10 @@ def serve(namespace: str, flows: int, ready: int, result: int) -> None:
             if number == listener.fileno():
                 connection, (address, _) = listener.accept()
                 poll.register(connection, select.EPOLLIN)
-                which[connection.fileno()] = (connection, int(address.rsplit(".", 1)[1]) - 2)
+                which[connection.fileno()] = (
+                    connection,
+                    int(address.rsplit(".", 1)[1]) - 2,
+                )
                 continue
             connection, flow = which[number]
             data = connection.recv(1 << 18)
@@ -172,7 +184,9 @@ def send(namespace: str, size: int, at_s: float, congestion: str) -> None:
     """Child: wait for the start, connect, send."""
     in_namespace(namespace)
     connection = socket.socket()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+    connection.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode()
+    )
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     payload = struct.pack("!q", size) + bytes(max(size - 8, 0))
     time.sleep(max(at_s - time.monotonic() - 0.002, 0.0))
@@ -203,7 +217,8 @@ def measure(case: dict[str, Any], congestion: str) -> dict[str, Any]:
     try:
         for name in names:
             subprocess.run(["ip", "netns", "add", name], check=True)
-        # the kernel remembers round trips and thresholds of earlier connections; ours are fresh
+        # the kernel remembers round trips and thresholds of earlier connections; ours
+        # are fresh
         devices = [tun(name, f"10.0.0.{k + 2}") for k, name in enumerate(names[:-1])]
         server = tun(names[-1], "10.0.0.1")
         (ready_out, ready_in), (result_out, result_in) = os.pipe(), os.pipe()
@@ -223,7 +238,10 @@ def measure(case: dict[str, Any], congestion: str) -> dict[str, Any]:
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], check=False)
-    measured = [{**flow, "finish_s": end - begin_s} for flow, end in zip(flows, ends, strict=True)]
+    measured = [
+        {**flow, "finish_s": end - begin_s}
+        for flow, end in zip(flows, ends, strict=True)
+    ]
     return {**case, "flows": measured, "packets_lost": dropped}
 
 
@@ -238,7 +256,9 @@ def drawn(kind: str) -> list[dict[str, Any]]:
         return [
             {
                 "name": f"{mbps}Mbps-{ms}ms-{size}B",
-                "links": [{"capacity_bytes_per_s": mbps * 125e3, "latency_s": ms / 1e3}],
+                "links": [
+                    {"capacity_bytes_per_s": mbps * 125e3, "latency_s": ms / 1e3}
+                ],
                 "flows": [{"start_s": 0.0, "size_bytes": size, "path": [0]}],
             }
             for mbps in (1, 10, 50)
@@ -252,20 +272,30 @@ def drawn(kind: str) -> list[dict[str, Any]]:
         ((20, 300_000), (200, 300_000), (20, 1_000_000), (30, 1_000_000))
     ):
         access = [rng.lognormvariate(13.0, 0.8) for _ in range(10)]
-        links = [{"capacity_bytes_per_s": c, "latency_s": rng.uniform(0.005, 0.06)} for c in access]
+        links = [
+            {"capacity_bytes_per_s": c, "latency_s": rng.uniform(0.005, 0.06)}
+            for c in access
+        ]
         links.append({"capacity_bytes_per_s": server_mbps * 125e3, "latency_s": 0.001})
         starts = sorted(rng.uniform(0, 3) for _ in access)
-        flows = [{"start_s": s, "size_bytes": size, "path": [k, 10]} for k, s in enumerate(starts)]
+        flows = [
+            {"start_s": s, "size_bytes": size, "path": [k, 10]}
+            for k, s in enumerate(starts)
+        ]
         cases.append({"name": f"star10-{number}", "links": links, "flows": flows})
     return cases
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="?", type=Path, help="case file; its finish_s are replaced")
+    parser.add_argument(
+        "cases", nargs="?", type=Path, help="case file; its finish_s are replaced"
+    )
     parser.add_argument("--kind", choices=("singles", "stars"), default="singles")
     parser.add_argument("--congestion", default="cubic")
-    parser.add_argument("--repeat", type=int, default=1, help="keep each case's fastest run")
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="keep each case's fastest run"
+    )
     parser.add_argument("--out", type=Path, default=Path("measured.json"))
     arguments = parser.parse_args()
     if os.geteuid() != 0:
@@ -283,10 +313,17 @@ def main() -> None:
         runs = [measure(case, arguments.congestion) for _ in range(arguments.repeat)]
         recorded.append(min(runs, key=length_s))
         last = length_s(recorded[-1])
-        print(f"{case['name']}: {last:.4f} s, {recorded[-1]['packets_lost']} lost", flush=True)
+        print(
+            f"{case['name']}: {last:.4f} s, {recorded[-1]['packets_lost']} lost",
+            flush=True,
+        )
         release = os.uname().release.partition("-")[0]
-        source = f"Linux {release}, TCP {arguments.congestion}, emulated drop-tail links"
-        arguments.out.write_text(json.dumps({"source": source, "cases": recorded}) + "\n")
+        source = (
+            f"Linux {release}, TCP {arguments.congestion}, emulated drop-tail links"
+        )
+        arguments.out.write_text(
+            json.dumps({"source": source, "cases": recorded}) + "\n"
+        )
 
 
 if __name__ == "__main__":

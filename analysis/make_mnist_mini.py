@@ -1,12 +1,14 @@
-"""Make the embedded data set mnist-mini from MNIST: 1,000 training and 200 test digits per class.
+"""Make the embedded data set mnist-mini from MNIST: 1,000 training and 200 test digits
+per class.
 
     simfed data get mnist
     python analysis/make_mnist_mini.py [FOLDER]
 
-The digits are drawn without replacement from MNIST's own training and test set, class by class, by
-a generator keyed by the purpose alone, and kept in MNIST's order. The files are MNIST's idx format,
-gzipped without a time stamp, so that the same MNIST gives the same digits; prints what
-`simfed.learn.data.published` records: the SHA-256 of each uncompressed file.
+The digits are drawn without replacement from MNIST's own training and test set, class
+by class, by a generator keyed by the purpose alone, and kept in MNIST's order. The
+files are MNIST's idx format, gzipped without a time stamp, so that the same MNIST gives
+the same digits; prints what `simfed.learn.data.published` records: the SHA-256 of each
+uncompressed file.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def main(folder: Path) -> None:
         chosen = np.sort(
             np.concatenate(
                 [
-                    rng.choice(np.flatnonzero(labels == digit), PER_CLASS[split], replace=False)
+                    rng.choice(
+                        np.flatnonzero(labels == digit), PER_CLASS[split], replace=False
+                    )
                     for digit in range(10)
                 ]
             )
@@ -53,7 +57,8 @@ def main(folder: Path) -> None:
             (folder / f"{split}-{name}-ubyte.gz").write_bytes(packed)
             total += len(packed)
             print(
-                f"{split}-{name}-ubyte  {hashlib.sha256(content).hexdigest()}  {len(packed):,} "
+                f"{split}-{name}-ubyte  {hashlib.sha256(content).hexdigest()}  "
+                f"{len(packed):,} "
                 "bytes gzipped"
             )
     if total > LARGEST_BYTES:

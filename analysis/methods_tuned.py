@@ -6,10 +6,11 @@
     python analysis/methods_tuned.py judge    # from the kept rows
     python analysis/methods_tuned.py clip     # once more, all with the same clip
 
-`run` plays scenarios/methods-tuned.yaml on two data sets: every method at eight settings under the
-seed that chooses, then at the one chosen under the seeds that report. It keeps every evaluation of
-every run in methods-tuned.parquet, after each run; what is there is not played again. `clip` plays
-the chosen settings once more with everybody's gradients clipped, into methods-clipped.parquet.
+`run` plays scenarios/methods-tuned.yaml on two data sets: every method at eight
+settings under the seed that chooses, then at the one chosen under the seeds that
+report. It keeps every evaluation of every run in methods-tuned.parquet, after each run;
+what is there is not played again. `clip` plays the chosen settings once more with
+everybody's gradients clipped, into methods-clipped.parquet.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ CLIP_NORM, CLIP_SEEDS = 1.0, range(5)
 SETTINGS = 8
 STEPS = (5, 10, 20)
 RATES = (0.01, 0.5)
-"""Local steps of a round and learning rates that every method tries; a pair of numbers is a range,
-on a scale of powers."""
+"""Local steps of a round and learning rates that every method tries; a pair of numbers
+is a range, on a scale of powers."""
 OWN: Mapping[str, Mapping[str, tuple[float, float] | list[Any]]] = {
     "fedavg": {},
     "fedprox": {"method.mu": (0.001, 1.0)},
-    "fedopt": {"method.optimizer": ["adam", "yogi"], "method.server_rate": (0.003, 0.1)},
+    "fedopt": {
+        "method.optimizer": ["adam", "yogi"],
+        "method.server_rate": (0.003, 0.1),
+    },
     "scaffold": {"method.server_rate": (0.5, 1.5)},
     "fedbuff": {"method.server_rate": (0.3, 1.5), "aggregation.buffer": [3, 6]},
     "fedasync": {"method.mixing": (0.1, 0.9)},
@@ -66,7 +70,15 @@ OWN: Mapping[str, Mapping[str, tuple[float, float] | list[Any]]] = {
     "local-only": {},
 }
 """Method → what it is that its paper tunes."""
-PERSONAL = ("fedmd", "kt-pfl", "fedal", "fedproto", "fedtgp", "fedkd-mutual", "local-only")
+PERSONAL = (
+    "fedmd",
+    "kt-pfl",
+    "fedal",
+    "fedproto",
+    "fedtgp",
+    "fedkd-mutual",
+    "local-only",
+)
 """Methods in which clients keep models, which their papers evaluate for each client."""
 PUBLIC = ("fedkd", "feddf", "fedmd", "kt-pfl", "fedal")
 FIXED: Mapping[str, Mapping[str, Any]] = {
@@ -75,13 +87,15 @@ FIXED: Mapping[str, Mapping[str, Any]] = {
     "fedbuff": {"aggregation.mode": "buffered"},
     "fedasync": {"aggregation.mode": "asynchronous"},
 }
-"""Method → what is the same in all its settings: predictions as its authors make them, its server.
-Late uploads are weighed down by the method alone."""
+"""Method → what is the same in all its settings: predictions as its authors make them,
+its server. Late uploads are weighed down by the method alone."""
 GUESS = 0.1
-"""What a run is right at before it begins, and one that diverged: there are ten classes."""
+"""What a run is right at before it begins, and one that diverged: there are ten
+classes."""
 DIVERGED = {"at_s": 0.0, "moved_bytes": 0.0, "accuracy": GUESS, "own_accuracy": GUESS}
 EVALUATIONS = {True: 10, False: 40}
-"""Of a run, at least: where clients keep models, of which each is evaluated, and elsewhere."""
+"""Of a run, at least: where clients keep models, of which each is evaluated, and
+elsewhere."""
 _CLIENTS = 12
 _KEY = ("data", "method", "setting", "seed")
 
@@ -104,20 +118,28 @@ MEASURES = {"accuracy": "common test set", "own_accuracy": "clients' own data"}
 BUDGETS = ("seconds", "bytes")
 
 
-# ---- what is played ------------------------------------------------------------------------------
+# ---- what is played ------------------------------------------------------------------
 
 
 def settings_of(method: str) -> list[dict[str, Any]]:
-    """The eight settings of a method, by key path. Each of eight learning rates stands in one; the
-    other ranges are cut into eight as well, and dealt to the settings at random."""
+    """The eight settings of a method, by key path.
+
+    Each of eight learning rates stands in one; the other ranges are cut into eight as
+    well, and dealt to the settings at random.
+    """
     draws = Streams(37)
     columns = {
         "training.learning_rate": _spread(RATES),
-        "training.local_steps": draws("steps").permutation(_spread(list(STEPS))).tolist(),
+        "training.local_steps": draws("steps")
+        .permutation(_spread(list(STEPS)))
+        .tolist(),
     }
     for key, values in OWN[method].items():
         columns[key] = draws("own", method, key).permutation(_spread(values)).tolist()
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
 
 
 def _spread(values: tuple[float, float] | list[Any]) -> list[Any]:
@@ -127,19 +149,26 @@ def _spread(values: tuple[float, float] | list[Any]) -> list[Any]:
 
 
 def write_synthetic(folder: Path, seed: int) -> dict[str, Any]:
-    """Synthetic(1, 1) of Li et al., "Federated Optimization in Heterogeneous Networks" (2020),
-    drawn anew for every seed: clients differ in their inputs and in what the right answer to an
-    input is. There are 50 samples each and some more (log-normal, at most 1,000), 100 for the test,
-    and 256 of all clients together, without labels, for the server. The scenario's keys."""
+    """Synthetic(1, 1) of Li et al., "Federated Optimization in Heterogeneous Networks"
+    (2020), drawn anew for every seed: clients differ in their inputs and in what the
+    right answer to an input is. There are 50 samples each and some more (log-normal, at
+    most 1,000), 100 for the test, and 256 of all clients together, without labels, for
+    the server. The scenario's keys.
+    """
     draw, parts = Streams(seed), []
     for client in range(_CLIENTS):
         rng = draw("synthetic", client)
         labelled, inputs = rng.normal(0.0, 1.0, 2)
-        weights, bias = rng.normal(labelled, 1.0, (60, 10)), rng.normal(labelled, 1.0, 10)
+        weights, bias = (
+            rng.normal(labelled, 1.0, (60, 10)),
+            rng.normal(labelled, 1.0, 10),
+        )
         centre, deviation = rng.normal(inputs, 1.0, 60), np.arange(1, 61) ** -0.6
         count = min(1000, 50 + int(rng.lognormal(4.0, 2.0)))
         x = rng.normal(centre, deviation, (count + 100 + 22, 60)).astype(np.float32)
-        parts.append([*np.split(x, [count, count + 100]), (x @ weights + bias).argmax(1)])
+        parts.append(
+            [*np.split(x, [count, count + 100]), (x @ weights + bias).argmax(1)]
+        )
     owners = range(_CLIENTS)
     np.savez(
         folder / "data.npz",
@@ -147,14 +176,20 @@ def write_synthetic(folder: Path, seed: int) -> dict[str, Any]:
         y_train=np.concatenate([y[: len(train)] for train, _, _, y in parts]),
         owner_train=np.repeat(owners, [len(train) for train, *_ in parts]),
         x_test=np.concatenate([test for _, test, *_ in parts]),
-        y_test=np.concatenate([y[len(train) : len(train) + 100] for train, _, _, y in parts]),
+        y_test=np.concatenate(
+            [y[len(train) : len(train) + 100] for train, _, _, y in parts]
+        ),
         owner_test=np.repeat(owners, 100),
     )
-    np.savez(folder / "public.npz", x=np.concatenate([public for *_, public, _ in parts]))
+    np.savez(
+        folder / "public.npz", x=np.concatenate([public for *_, public, _ in parts])
+    )
     return {"dataset": {"file": str(folder / "data.npz")}}
 
 
-def overrides_of(data: str, method: str, setting: int, seed: int, folder: Path) -> dict[str, Any]:
+def overrides_of(
+    data: str, method: str, setting: int, seed: int, folder: Path
+) -> dict[str, Any]:
     """What changes in the scenario for one run, rounds aside."""
     chosen = {**settings_of(method)[setting], **FIXED.get(method, {})}
     changes: dict[str, Any] = {"seed": seed, "prototypes.one.model": DATA[data].model}
@@ -166,7 +201,11 @@ def overrides_of(data: str, method: str, setting: int, seed: int, folder: Path) 
         elif section != "aggregation":
             changes[key] = value
     changes["method"] = options
-    mode = {k.partition(".")[2]: v for k, v in chosen.items() if k.startswith("aggregation.")}
+    mode = {
+        k.partition(".")[2]: v
+        for k, v in chosen.items()
+        if k.startswith("aggregation.")
+    }
     if mode:
         changes["aggregation"] = {
             **mode, "concurrency": _CLIENTS, "staleness": {"kind": "constant"}
@@ -184,8 +223,9 @@ def overrides_of(data: str, method: str, setting: int, seed: int, folder: Path) 
 def play(
     data: str, method: str, setting: int, seed: int, clip_norm: float | None = None
 ) -> pd.DataFrame:
-    """A row per evaluation of one run: when, bytes moved by then, and both accuracies (means over
-    clients). One that diverged has one row, of guesses."""
+    """A row per evaluation of one run: when, bytes moved by then, and both accuracies
+    (means over clients). One that diverged has one row, of guesses.
+    """
     name = {"data": data, "method": method, "setting": setting, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         changes = overrides_of(data, method, setting, seed, Path(folder))
@@ -206,7 +246,9 @@ def play(
         whole = {"rounds": rounds, "evaluation": {"every": every, "clients": True}}
         try:
             run = simfed.run(
-                simfed.load_scenario(BASE, {**changes, **whole}), workers=1, progress=False
+                simfed.load_scenario(BASE, {**changes, **whole}),
+                workers=1,
+                progress=False,
             )
         except (RunFailed, RuntimeError) as failure:
             if not has_diverged(failure):
@@ -218,7 +260,9 @@ def play(
     table = pd.DataFrame(
         {
             "at_s": run.rounds.set_index("round")["finished_at_s"],
-            "moved_bytes": by_merge.reindex(run.rounds["round"], method="ffill").fillna(0.0),
+            "moved_bytes": by_merge.reindex(run.rounds["round"], method="ffill").fillna(
+                0.0
+            ),
             "accuracy": evaluated["test_accuracy"],
             "own_accuracy": run.clients.groupby("round")["own_accuracy"].mean(),
         }
@@ -232,7 +276,9 @@ def has_diverged(failure: Exception) -> bool:
 
 
 def plays() -> Iterator[tuple[str, str, int, int]]:
-    """All runs in their order: those that choose, then seed by seed those that are reported."""
+    """All runs in their order: those that choose, then seed by seed those that are
+    reported.
+    """
     for seed in CHOOSING:
         for data in DATA:
             for method in OWN:
@@ -241,21 +287,26 @@ def plays() -> Iterator[tuple[str, str, int, int]]:
 
 
 def run(path: Path, seeds: Sequence[int] = REPORTED) -> None:
-    """Play what is missing, and keep the rows after every run; of those that report, the runs of
-    these seeds in this order."""
+    """Play what is missing, and keep the rows after every run.
+
+    Of those that report, the runs of these seeds in this order.
+    """
     rows = _with(path, plays())
     _with(path, _of_chosen(rows, seeds))
 
 
 def run_clipped(path: Path, seeds: Sequence[int] = CLIP_SEEDS) -> None:
-    """Play the settings that the kept rows choose once more, with everybody's gradients clipped:
-    method by method, all seeds of each."""
+    """Play the settings that the kept rows choose once more, with everybody's gradients
+    clipped: method by method, all seeds of each.
+    """
     keys = list(_of_chosen(pd.read_parquet(ROWS), seeds))
     order = [(data, method) for data in DATA for method in OWN]
     _with(path, sorted(keys, key=lambda key: order.index(key[:2])), CLIP_NORM)
 
 
-def _of_chosen(rows: pd.DataFrame, seeds: Iterable[int]) -> Iterator[tuple[str, str, int, int]]:
+def _of_chosen(
+    rows: pd.DataFrame, seeds: Iterable[int]
+) -> Iterator[tuple[str, str, int, int]]:
     best = choices(rows)
     for seed in seeds:
         for data in DATA:
@@ -264,7 +315,9 @@ def _of_chosen(rows: pd.DataFrame, seeds: Iterable[int]) -> Iterator[tuple[str, 
 
 
 def _with(
-    path: Path, keys: Iterable[tuple[str, str, int, int]], clip_norm: float | None = None
+    path: Path,
+    keys: Iterable[tuple[str, str, int, int]],
+    clip_norm: float | None = None,
 ) -> pd.DataFrame:
     """The rows of a file, with those of further runs, which are kept after each."""
     rows = pd.read_parquet(path) if path.exists() else pd.DataFrame(columns=list(_KEY))
@@ -284,8 +337,9 @@ def keep(rows: pd.DataFrame, path: Path) -> None:
 
 
 def join(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The runs of several files, each once and in the order in which one process plays them. A run
-    that two files have must be the same in both (`ValueError`)."""
+    """The runs of several files, each once and in the order in which one process plays
+    them. A run that two files have must be the same in both (`ValueError`).
+    """
     runs: dict[tuple[Any, ...], pd.DataFrame] = {}
     for part in parts:
         for key, curve in part.groupby(list(_KEY), sort=False):
@@ -301,11 +355,13 @@ def join(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([runs[key] for key in sorted(runs, key=place)], ignore_index=True)
 
 
-# ---- what decides --------------------------------------------------------------------------------
+# ---- what decides --------------------------------------------------------------------
 
 
 def at_budgets(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per run and budget: both accuracies when the seconds, or the bytes, were spent."""
+    """One row per run and budget: both accuracies when the seconds, or the bytes, were
+    spent.
+    """
     ends = []
     curves = rows[[*_CURVE]].to_numpy(float)
     for key, places in rows.groupby(list(_KEY), sort=False).indices.items():
@@ -330,8 +386,9 @@ def measure_of(method: str) -> str:
 
 
 def tried(rows: pd.DataFrame) -> dict[tuple[str, str], pd.Series[float]]:
-    """Return each method's settings on each data set, the most accurate first: by the measure of
-    its paper and on average over the two budgets and the seeds that choose."""
+    """Return each method's settings on each data set, the most accurate first: by the
+    measure of its paper and on average over the two budgets and the seeds that choose.
+    """
     ends = at_budgets(rows[rows["seed"].isin(CHOOSING)])
     means = ends.groupby(["data", "method", "setting"])[list(MEASURES)].mean()
     return {
@@ -371,7 +428,11 @@ class Family(NamedTuple):
 
     def behind(self, method: str) -> list[str]:
         """Whom a method is clearly ahead of."""
-        return [p.other if p.gap.least > 0 else p.one for p in self.pairs if self._won(p, method)]
+        return [
+            p.other if p.gap.least > 0 else p.one
+            for p in self.pairs
+            if self._won(p, method)
+        ]
 
     @staticmethod
     def _won(pair: Pair, method: str) -> bool:
@@ -379,7 +440,10 @@ class Family(NamedTuple):
 
 
 def judge(rows: pd.DataFrame) -> list[Family]:
-    """The eight families of the registration; nothing is told apart with too few seeds."""
+    """The eight families of the registration.
+
+    Nothing is told apart with too few seeds.
+    """
     ends = reported(rows)
     families: list[Family] = []
     for (data, budget), of_budget in ends.groupby(["data", "budget"], sort=False):
@@ -403,15 +467,18 @@ def judge(rows: pd.DataFrame) -> list[Family]:
 
 
 def reported(rows: pd.DataFrame) -> pd.DataFrame:
-    """`at_budgets` of the runs that are reported: of the seeds from 0 upwards of which every run is
-    done."""
+    """`at_budgets` of the runs that are reported: of the seeds from 0 upwards of which
+    every run is done.
+    """
     best = choices(rows)
     chosen = rows["setting"] == [
         best[key] for key in zip(rows["data"], rows["method"], strict=True)
     ]
     ends = at_budgets(rows[chosen & rows["seed"].isin(REPORTED)])
     runs = ends[["data", "method", "seed"]].drop_duplicates()["seed"].value_counts()
-    whole = itertools.takewhile(lambda seed: runs.get(seed, 0) == len(DATA) * len(OWN), REPORTED)
+    whole = itertools.takewhile(
+        lambda seed: runs.get(seed, 0) == len(DATA) * len(OWN), REPORTED
+    )
     return ends[ends["seed"].isin(list(whole))]
 
 
@@ -424,8 +491,19 @@ def p_value(gaps: pd.Series) -> float:
 
 
 def family_table(families: Sequence[Family]) -> str:
-    """A row per family: how many pairs are told apart, and whom the best is not told apart from."""
-    lines = [["data", "measure", "equal", "told apart of 120", "highest", "not told apart from it"]]
+    """A row per family: how many pairs are told apart, and whom the best is not told
+    apart from.
+    """
+    lines = [
+        [
+            "data",
+            "measure",
+            "equal",
+            "told apart of 120",
+            "highest",
+            ("not told apart from it"),
+        ]
+    ]
     for family in families:
         first = str(family.means.index[0])
         near = [m for m in family.means.index[1:] if m not in family.behind(first)]
@@ -441,9 +519,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("do", choices=("run", "clip", "join", "judge"))
-    parser.add_argument("parts", type=Path, nargs="*", help="join: files with further runs")
+    parser.add_argument(
+        "parts", type=Path, nargs="*", help="join: files with further runs"
+    )
     parser.add_argument("--rows", type=Path, help="another file than the kept one")
-    parser.add_argument("--seeds", type=int, nargs="+", choices=REPORTED, metavar="SEED")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", choices=REPORTED, metavar="SEED"
+    )
     arguments = parser.parse_args()
     path, seeds = arguments.rows or ROWS, arguments.seeds
     if arguments.do == "run":

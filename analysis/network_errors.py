@@ -81,7 +81,9 @@ def replay_own_links(case: Case) -> Floats:
 
 
 def replay_shared_link(case: Case) -> Floats:
-    """The same where all share one link, each way, at what the fastest of them gets alone."""
+    """The same where all share one link, each way, at what the fastest of them gets
+    alone.
+    """
     alone = np.asarray(parse_case(case).capacities_bytes_per_s)[: 2 * _count(case)]
     return _replay_wires(case, np.inf, np.inf, float(alone.max()))
 
@@ -89,8 +91,12 @@ def replay_shared_link(case: Case) -> Floats:
 def errors_of(cases: Sequence[Case], finishes_s: Sequence[Floats]) -> Errors:
     """How far a model is from what the cases say."""
     pooled = net.error_table(cases, finishes_s)[-1]
-    shares = np.concatenate([_errors(*pair) for pair in zip(cases, finishes_s, strict=True)])
-    return Errors(pooled.mean, pooled.median, pooled.makespan, float((shares <= 0.2).mean()))
+    shares = np.concatenate(
+        [_errors(*pair) for pair in zip(cases, finishes_s, strict=True)]
+    )
+    return Errors(
+        pooled.mean, pooled.median, pooled.makespan, float((shares <= 0.2).mean())
+    )
 
 
 def scatter(cases: Sequence[Case]) -> float:
@@ -100,7 +106,9 @@ def scatter(cases: Sequence[Case]) -> float:
         seeds = [case["flows"] for case in cases if case["name"] == name]
         if len(seeds) < 2:
             continue
-        took = np.array([[f["finish_s"] - f["start_s"] for f in flows] for flows in seeds])
+        took = np.array(
+            [[f["finish_s"] - f["start_s"] for f in flows] for flows in seeds]
+        )
         others = (took.sum(0) - took) / (len(seeds) - 1)
         errors.append(np.abs(others / took - 1).ravel())
     return float(np.concatenate(errors).mean())
@@ -109,8 +117,13 @@ def scatter(cases: Sequence[Case]) -> float:
 def table() -> str:
     wifi, lte = load("ns3_wifi"), load("ns3_lte")
     groups = [("**Wi-Fi, all**", wifi)]
-    groups += [(text, [c for c in wifi if c["cell"]["name"] == key]) for key, text in CELLS.items()]
-    groups += [(text, [c for c in wifi if c["kind"] == key]) for key, text in KINDS.items()]
+    groups += [
+        (text, [c for c in wifi if c["cell"]["name"] == key])
+        for key, text in CELLS.items()
+    ]
+    groups += [
+        (text, [c for c in wifi if c["kind"] == key]) for key, text in KINDS.items()
+    ]
     groups.append(("**LTE, all**", lte))
     models = (replay, replay_own_links, replay_shared_link)
     ends_s = {id(case): [one(case) for one in models] for case in (*wifi, *lte)}
@@ -121,16 +134,30 @@ def table() -> str:
             errors_of(cases, of_model)
             for of_model in zip(*(ends_s[id(case)] for case in cases), strict=True)
         )
-        figures = [*model[:3], model.within_a_fifth, scatter(cases), own.mean, shared.mean]
+        figures = [
+            *model[:3],
+            model.within_a_fifth,
+            scatter(cases),
+            own.mean,
+            shared.mean,
+        ]
         flows = sum(len(case["flows"]) for case in cases)
-        lines.append([text, str(flows), *(f"{100 * figure:.1f} %" for figure in figures)])
+        lines.append(
+            [text, str(flows), *(f"{100 * figure:.1f} %" for figure in figures)]
+        )
     return markdown(lines)
 
 
 def phy_rates() -> str:
-    """The table of PHY rates as Markdown: a row per standard and width, a column per MCS."""
+    """The table of PHY rates as Markdown: a row per standard and width, a column per
+    MCS.
+    """
     lines = [["MCS", *map(str, range(12))]]
-    for standard, widths in (("n", (20, 40)), ("ac", (20, 40, 80, 160)), ("ax", (20, 40, 80, 160))):
+    for standard, widths in (
+        ("n", (20, 40)),
+        ("ac", (20, 40, 80, 160)),
+        ("ax", (20, 40, 80, 160)),
+    ):
         for width in widths:
             cells = [_mbps(Wifi(standard, width), mcs) for mcs in range(12)]
             lines.append([f"{standard}, {width} MHz", *cells])
@@ -156,7 +183,9 @@ def _count(case: Case) -> int:
     return len(case.get("stations") or case["ues"])
 
 
-def _replay_wires(case: Case, up: Floats | float, down: Floats | float, shared: float) -> Floats:
+def _replay_wires(
+    case: Case, up: Floats | float, down: Floats | float, shared: float
+) -> Floats:
     wired = case["wired"]
     rate = min(shared, wired["capacity_bytes_per_s"])
     star = Star(

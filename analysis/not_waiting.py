@@ -3,11 +3,12 @@
     python analysis/not_waiting.py run [--out studies] [--jobs 2]   # some 50 minutes on one core
     python analysis/not_waiting.py write                            # from the kept rows
 
-`run` plays scenarios/studies/not-waiting.yaml (what is done is not done again), and some of it with
-two data sets in which every client owns nine tenths of its samples in two labels: in one the
-labels go with the class of speed (the slowest own 8 and 9), in the other clients are dealt to
-classes at random. It keeps one row per run in not-waiting.parquet. All three sizes of the buffer
-are reported, so that none has to be chosen.
+`run` plays scenarios/studies/not-waiting.yaml (what is done is not done again), and
+some of it with two data sets in which every client owns nine tenths of its samples in
+two labels: in one the labels go with the class of speed (the slowest own 8 and 9), in
+the other clients are dealt to classes at random. It keeps one row per run in
+not-waiting.parquet. All three sizes of the buffer are reported, so that none has to be
+chosen.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 FILE = ROOT / "scenarios" / "studies" / "not-waiting.yaml"
-ROWS, PAGE, FIGURE = HERE / "not-waiting.parquet", HERE / "NOT-WAITING.md", HERE / "figures"
+ROWS, PAGE, FIGURE = (
+    HERE / "not-waiting.parquet",
+    HERE / "NOT-WAITING.md",
+    HERE / "figures",
+)
 TARGET = 0.85
 LAST = 5
 """Evaluations of which whom the model serves is the mean: one alone jumps by points."""
@@ -49,13 +54,14 @@ SPREADS = {0.01: 1, 0.01414: 2, 0.02: 4, 0.04: 16}
 """The fastest class's speed → how many times the slowest's that is."""
 
 
-# ---- rows ----------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------
 
 
 def owned_by_class(labels: np.ndarray, with_speed: bool, seed: int = 0) -> np.ndarray:
-    """The owner (0 to 39) of each sample: nine tenths of every label go to one class of eight
-    clients (labels 0 and 1 to the first, … 8 and 9 to the last), the rest to anybody. `with_speed`:
-    owners are numbered class by class, as clients are; else at random.
+    """The owner (0 to 39) of each sample: nine tenths of every label go to one class of
+    eight clients (labels 0 and 1 to the first, … 8 and 9 to the last), the rest to
+    anybody. `with_speed`: owners are numbered class by class, as clients are; else at
+    random.
 
     >>> owners = owned_by_class(np.array([0, 9] * 50), with_speed=True)
     >>> int((owners[::2] < 8).sum()) > 35, int((owners[1::2] >= 32).sum()) > 35
@@ -86,8 +92,9 @@ def write_data(path: Path, with_speed: bool) -> None:
 
 
 def row_of(run: Run, curve: pd.DataFrame) -> Row:
-    """Return when a run was at `TARGET` and for how many bytes, its last accuracy, and that in the
-    label mixes of the fastest and of the slowest class."""
+    """Return when a run was at `TARGET` and for how many bytes, its last accuracy, and
+    that in the label mixes of the fastest and of the slowest class.
+    """
     spent = spent_to(curve, TARGET, ("at_s", "total_bytes"))
     accuracies = _own_accuracy(run.table("clients").to_pandas())
     return {
@@ -102,11 +109,14 @@ def row_of(run: Run, curve: pd.DataFrame) -> Row:
 
 
 def _own_accuracy(clients: pd.DataFrame) -> list[float]:
-    """Per class of speed, accuracy in its clients' own label mixes: mean of the last `LAST`
-    evaluations."""
+    """Per class of speed, accuracy in its clients' own label mixes: mean of the last
+    `LAST` evaluations.
+    """
     last = clients[clients["round"].isin(sorted(set(clients["round"]))[-LAST:])]
     of_clients = last.groupby("client")["own_accuracy"].mean()
-    return [float(part.mean()) for part in np.array_split(of_clients.to_numpy(), CLASSES)]
+    return [
+        float(part.mean()) for part in np.array_split(of_clients.to_numpy(), CLASSES)
+    ]
 
 
 def told(scenario: Any) -> Row:
@@ -119,7 +129,7 @@ AXES = {"skew": "dataset", "arm": "list"}
 STUDIES = [KeptStudy(FILE, AXES, row_of, told=told)]
 
 
-# ---- answers -------------------------------------------------------------------------------------
+# ---- answers -------------------------------------------------------------------------
 
 
 class Cell(NamedTuple):
@@ -130,10 +140,11 @@ class Cell(NamedTuple):
     sooner: dict[str, Paired]
     """Way → how many times sooner than waiting."""
     fewer_bytes: dict[str, Paired]
-    """Way → how many times fewer bytes than when waiting were moved up to the accuracy."""
+    """Way → how many times fewer bytes than when waiting were moved up to the
+    accuracy."""
     behind: dict[str, Estimate]
-    """Way → by how many points more than when waiting the slowest class's accuracy (in its own
-    label mix, at the end) is below the fastest's."""
+    """Way → by how many points more than when waiting the slowest class's accuracy (in
+    its own label mix, at the end) is below the fastest's."""
     waiting: tuple[float, float]
     """Accuracies of the fastest and of the slowest class when waiting."""
 
@@ -141,12 +152,17 @@ class Cell(NamedTuple):
 def cells(rows: pd.DataFrame) -> list[Cell]:
     """What came out, by skew and spread."""
     by_cell = sorted(
-        rows.groupby(["skew", "spread"]), key=lambda one: (SKEWS.index(one[0][0]), one[0][1])
+        rows.groupby(["skew", "spread"]),
+        key=lambda one: (SKEWS.index(one[0][0]), one[0][1]),
     )
     cells = []
     for (skew, spread), here in by_cell:
         arms = {str(arm): runs.sort_values("seed") for arm, runs in here.groupby("arm")}
-        base, times, moved = arms["synchronous"], times_of(here), times_of(here, "moved_bytes")
+        base, times, moved = (
+            arms["synchronous"],
+            times_of(here),
+            times_of(here, "moved_bytes"),
+        )
         ways = [way for way in WAYS if way in arms]
         cells.append(
             Cell(
@@ -154,7 +170,10 @@ def cells(rows: pd.DataFrame) -> list[Cell]:
                 str(skew),
                 {way: compare_ways(times, way, "synchronous") for way in ways},
                 {way: compare_ways(moved, way, "synchronous") for way in ways},
-                {way: estimate_paired_difference(_gaps(arms[way]), _gaps(base)) for way in ways},
+                {
+                    way: estimate_paired_difference(_gaps(arms[way]), _gaps(base))
+                    for way in ways
+                },
                 (float(base["fastest_own"].mean()), float(base["slowest_own"].mean())),
             )
         )
@@ -167,8 +186,9 @@ def _gaps(runs: pd.DataFrame) -> list[float]:
 
 
 def border(rows: pd.DataFrame, skew: str, way: str) -> tuple[float, float, float]:
-    """From which spread on a way is sooner than waiting: per seed where the ratio of times,
-    straight between the logarithms of spreads, first passes 1. Least, median and greatest of seeds.
+    """From which spread on a way is sooner than waiting: per seed where the ratio of
+    times, straight between the logarithms of spreads, first passes 1. Least, median and
+    greatest of seeds.
 
     Seeds that one of the two did not finish count at the run's end.
     """
@@ -185,7 +205,9 @@ def border(rows: pd.DataFrame, skew: str, way: str) -> tuple[float, float, float
 
 
 def _crossing(spreads: np.ndarray, gains: np.ndarray) -> float:
-    """Where `gains` first is above 0: the first place if it begins there, infinity if never."""
+    """Where `gains` first is above 0: the first place if it begins there, infinity if
+    never.
+    """
     if gains[0] > 0:
         return float(spreads[0])
     for i in range(1, len(gains)):
@@ -196,25 +218,33 @@ def _crossing(spreads: np.ndarray, gains: np.ndarray) -> float:
 
 
 def _border_text(rows: pd.DataFrame, skew: str, way: str) -> str:
-    texts = ["over 16" if np.isinf(at) else f"{at:.2g}" for at in border(rows, skew, way)]
+    texts = [
+        "over 16" if np.isinf(at) else f"{at:.2g}" for at in border(rows, skew, way)
+    ]
     return f"{texts[1]} ({texts[0]} to {texts[2]})"
 
 
 def times_table(cells: Sequence[Cell]) -> str:
-    """Return how many times sooner than waiting, and bytes of waiting's, by skew and spread."""
+    """Return how many times sooner than waiting, and bytes of waiting's, by skew and
+    spread.
+    """
     lines = [["labels", "fastest ÷ slowest", *WAYS]]
     for cell in cells:
         texts = {
             way: f"{with_interval(ratio)}×<br>{as_share(cell.fewer_bytes[way])}"
             for way, ratio in cell.sooner.items()
         }
-        lines.append([cell.skew, str(cell.spread), *(texts.get(way, "–") for way in WAYS)])
+        lines.append(
+            [cell.skew, str(cell.spread), *(texts.get(way, "–") for way in WAYS)]
+        )
     return markdown(lines)
 
 
 def pooled(rows: pd.DataFrame) -> dict[int, dict[str, tuple[Paired, Paired]]]:
-    """Return spread → way → how many times sooner than waiting and how many times fewer bytes, over
-    the three skews: geometric means, whose unit is the seed, since skews share it."""
+    """Return spread → way → how many times sooner than waiting and how many times fewer
+    bytes, over the three skews: geometric means, whose unit is the seed, since skews
+    share it.
+    """
     rows = rows[rows["skew"].isin(MAPPED)]
     logs = rows.assign(**np.log(rows[["at_s", "moved_bytes"]]))
     means = logs.groupby(["spread", "arm", "seed"]).agg(
@@ -252,8 +282,9 @@ def border_table(rows: pd.DataFrame) -> str:
 
 
 def served_table(cells: Sequence[Cell]) -> str:
-    """At the largest spread: accuracies of the fastest and the slowest class when waiting, and how
-    many points further behind the slowest is with the others."""
+    """At the largest spread: accuracies of the fastest and the slowest class when
+    waiting, and how many points further behind the slowest is with the others.
+    """
     lines = [["labels", "waiting: fastest, slowest", *WAYS]]
     for cell in cells:
         if cell.spread == max(SPREADS.values()):
@@ -269,7 +300,9 @@ def served_table(cells: Sequence[Cell]) -> str:
 
 @picture_style()
 def map_figure(rows: pd.DataFrame) -> Figure:
-    """One map per way: how many times sooner than waiting, by skew and spread, and the border."""
+    """One map per way: how many times sooner than waiting, by skew and spread, and the
+    border.
+    """
     mapped = [cell for cell in cells(rows) if cell.skew in MAPPED]
     figure = build_empty_figure(figsize=(9.6, 2.0), layout="constrained")
     panels = figure.subplots(1, len(WAYS), sharey=True)
@@ -288,8 +321,12 @@ def _draw_map(axes: Axes, cells: Sequence[Cell], way: str) -> None:
         paired = cell.sooner[way]
         x, y = spreads.index(cell.spread), MAPPED.index(cell.skew)
         grid[y, x] = np.log2(paired.ratio.least or paired.ratio.most)
-        shade = "white" if abs(grid[y, x]) > 1 else "black" if paired.verdict else "0.45"
-        axes.text(x, y, in_words(paired), ha="center", va="center", fontsize=6.5, color=shade)
+        shade = (
+            "white" if abs(grid[y, x]) > 1 else "black" if paired.verdict else "0.45"
+        )
+        axes.text(
+            x, y, in_words(paired), ha="center", va="center", fontsize=6.5, color=shade
+        )
     axes.imshow(grid, cmap="PuOr", vmin=-2, vmax=2, aspect="auto")
     axes.set_xticks(range(len(spreads)), [str(spread) for spread in spreads])
     axes.set_yticks(range(len(MAPPED)), MAPPED)
@@ -298,10 +335,14 @@ def _draw_map(axes: Axes, cells: Sequence[Cell], way: str) -> None:
 
 
 def _draw_border(axes: Axes, y: float, spreads: tuple[float, float, float]) -> None:
-    """A bar over the range of seeds, with a tick at their median, at the row's lower edge."""
+    """A bar over the range of seeds, with a tick at their median, at the row's lower
+    edge.
+    """
     log_spreads = np.log(list(SPREADS.values()))
     low, middle, high = np.interp(np.log(spreads), log_spreads, range(len(SPREADS)))
-    axes.plot([low, high], [y + 0.34] * 2, color="black", linewidth=1, solid_capstyle="butt")
+    axes.plot(
+        [low, high], [y + 0.34] * 2, color="black", linewidth=1, solid_capstyle="butt"
+    )
     axes.plot([middle] * 2, [y + 0.24, y + 0.44], color="black", linewidth=1.6)
 
 
@@ -328,8 +369,9 @@ def main() -> None:
 
 
 def _owned(out: Path) -> dict[str, object]:
-    """What of the study is played with labels that clients own: its largest spread and four
-    servers."""
+    """What of the study is played with labels that clients own: its largest spread and
+    four servers.
+    """
     out.mkdir(parents=True, exist_ok=True)
     plan = yaml.safe_load(FILE.read_text())
     data = {}

@@ -2,10 +2,10 @@
 
     python analysis/overlap_figure.py [--draw-only]
 
-Runs one client's participation of one local step, time alone, for every codec, device, link
-and number of chunks, keeps a row for each in analysis/overlap_rows.csv, draws
-docs/images/overlap.png from those rows and makes the page's table. `--draw-only` does the latter
-from the kept rows.
+Runs one client's participation of one local step, time alone, for every codec, device,
+link and number of chunks, keeps a row for each in analysis/overlap_rows.csv, draws
+docs/images/overlap.png from those rows and makes the page's table. `--draw-only` does
+the latter from the kept rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def cases() -> list[tuple[str, str, str, str]]:
 
 
 def play(codec: str, speed: str, link: str, overlap: str) -> dict[str, object]:
-    """One participation: what is exposed of it, and how long it took from the compression on."""
+    """One participation: what is exposed of it, and how long it took from the
+    compression on.
+    """
     device = {"profile": "xeon-2core-vm", "speed": SPEEDS[speed]}
     group = {
         "prototype": "model",
@@ -86,7 +88,9 @@ def read_rows() -> pd.DataFrame:
 
 
 def saved(rows: pd.DataFrame) -> dict[tuple[str, str, str, str], float]:
-    """(codec, speed, link, overlap) → the share of compression and upload that overlap saves."""
+    """(codec, speed, link, overlap) → the share of compression and upload that overlap
+    saves.
+    """
     seconds = rows.set_index(["codec", "speed", "link", "overlap"])["sent_s"].to_dict()
     return {
         (codec, speed, link, overlap): 1 - s / seconds[codec, speed, link, "1"]

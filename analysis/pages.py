@@ -2,9 +2,9 @@
 
     python analysis/pages.py [NAME …]    # renews pages, of all studies or of those named
 
-A study's module says which page quotes it (`PAGE`) and what stands there between two comments
-(`page_parts`: name → text), made of its kept rows alone. tests/analysis/test_analysis_pages.py
-holds every page to that.
+A study's module says which page quotes it (`PAGE`) and what stands there between two
+comments (`page_parts`: name → text), made of its kept rows alone.
+tests/analysis/test_analysis_pages.py holds every page to that.
 """
 
 from __future__ import annotations
@@ -105,7 +105,11 @@ def as_share(paired: Paired) -> str:
     """
     ratio = paired.ratio
     if not ratio.is_exact:
-        return f">{_inverse(ratio.most)}" if ratio.least == 0 else f"<{_inverse(ratio.least)}"
+        return (
+            f">{_inverse(ratio.most)}"
+            if ratio.least == 0
+            else f"<{_inverse(ratio.least)}"
+        )
     share, low, high = (_inverse(end) for end in (ratio.least, ratio.high, ratio.low))
     return f"{share} [{low}, {high}]" if ratio.coverage else share
 
@@ -117,7 +121,8 @@ def _inverse(ratio: float) -> str:
 
 
 def put_between(page: str, name: str, text: str) -> str:
-    """The page with `text` in the place of this name: after `<!-- name -->`, up to `<!-- end -->`.
+    """The page with `text` in the place of this name: after `<!-- name -->`, up to
+    `<!-- end -->`.
 
     >>> put_between("<!-- a -->\\n\\nold\\n\\n<!-- end -->\\nrest", "a", "new")
     '<!-- a -->\\n\\nnew\\n\\n<!-- end -->\\nrest'

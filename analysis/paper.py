@@ -1,9 +1,10 @@
-"""The source's evaluation: tables, figures and stated numbers of RESULTS.md, from kept rows.
+"""The source's evaluation: tables, figures and stated numbers of RESULTS.md, from kept
+rows.
 
     python analysis/paper.py    # draws, renews the page's tables, prints its sentences' numbers
 
-Rows are made by paper_rows.py and compared by paper_claims.py; what is written here is how
-that is shown.
+Rows are made by paper_rows.py and compared by paper_claims.py; what is written here is
+how that is shown.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def asked(k: int) -> list[Answer]:
     return open_points(rows(), k)
 
 
-# --- tables -------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------
 
 
 def page_parts() -> dict[str, str]:
@@ -126,9 +127,15 @@ def claims_table() -> Table:
         span = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))
         needed = f"{span} of {claim.checks[0].needed}"
         of = left_by_holm(claim.checks)
-        left = [x for x, state in zip(of, states, strict=True) if state == claim.verdict and x]
+        left = [
+            x
+            for x, state in zip(of, states, strict=True)
+            if state == claim.verdict and x
+        ]
         stay = f"{left.count('stays')} of {len(left)}" if left else ""
-        table.append((claim.text, verdict, counts if told else "", stay, number, needed))
+        table.append(
+            (claim.text, verdict, counts if told else "", stay, number, needed)
+        )
     return table
 
 
@@ -162,7 +169,9 @@ def readings_table() -> Table:
     for claim in dict.fromkeys(one.claim for one in read()):
         each = [one for one in read() if one.claim == claim]
         name, held = next(iter(held_by_choice(each).items()))
-        words = ", ".join(f"{value} {100 * share:.0f} %" for value, share in held.items())
+        words = ", ".join(
+            f"{value} {100 * share:.0f} %" for value, share in held.items()
+        )
         states = shares([one.state for one in each])
         table.append((claim, str(len(each)), *states, f"{name}: holds {words}"))
     return table
@@ -212,8 +221,9 @@ def guarded(name: str) -> tuple[Runs, list[Any]]:
 
 
 def beside_table() -> Table:
-    """Return pairs of settings that no claim names: fixed strategies in other set-ups, and
-    beside sending everything."""
+    """Return pairs of settings that no claim names: fixed strategies in other set-ups,
+    and beside sending everything.
+    """
     of = rows().of
     pairs = []
     setups: dict[str, dict[str, Any]] = {
@@ -228,7 +238,9 @@ def beside_table() -> Table:
         words = f"K {k:,}, compression in ms"
         pairs += [(words, slow[arm], slow["top-k"], arm) for arm in FIXED[1:]]
     pairs += [
-        (f"K {k:,}", of(arm, k=k), of("dense"), arm) for k in (500, 1000, 5000) for arm in POLICIES
+        (f"K {k:,}", of(arm, k=k), of("dense"), arm)
+        for k in (500, 1000, 5000)
+        for arm in POLICIES
     ]
     table: Table = [("set-up", "", "seeds", "final accuracy, less", "sooner to 90 %")]
     for words, a, b, arm in pairs:
@@ -254,7 +266,9 @@ def settings_table() -> Table:
         if not (runs := rows().of(arm, **at)):
             continue
         e, each = over(end, runs)[0], list(runs.values())
-        within = f" [{100 * e.low:.1f}, {min(100, 100 * e.high):.1f}]" * bool(e.coverage)
+        within = f" [{100 * e.low:.1f}, {min(100, 100 * e.high):.1f}]" * bool(
+            e.coverage
+        )
         models = [
             f"{100 * np.mean([end(run, curve) for run in each]):.1f}"
             for curve in ("smaller", "larger")
@@ -286,7 +300,7 @@ def stacks_table() -> Table:
     return table
 
 
-# --- numbers of sentences -----------------------------------------------------------------
+# --- numbers of sentences -------------------------------------------------------------
 
 
 def numbers() -> dict[str, list[str]]:
@@ -308,7 +322,9 @@ def count_state(checks: Sequence[Check], state: str) -> int:
 
 
 def numbers_of_ascend() -> dict[str, list[str]]:
-    """Return the numbers of the sentences that compare ASCEND with others in all settings."""
+    """Return the numbers of the sentences that compare ASCEND with others in all
+    settings.
+    """
     of = rows().of
 
     def pairs(other: str) -> list[tuple[Runs, Runs]]:
@@ -323,7 +339,9 @@ def numbers_of_ascend() -> dict[str, list[str]]:
     def log_ratio(a: Any, b: Any) -> float:
         return math.log(first_s(b, 0.9)[0] / first_s(a, 0.9)[0])
 
-    top = [Check("", *over(lambda a, b: mean(a) - mean(b), *two)) for two in pairs("top-k")]
+    top = [
+        Check("", *over(lambda a, b: mean(a) - mean(b), *two)) for two in pairs("top-k")
+    ]
     below, above = count_state(top, FAILS), count_state(top, HOLDS)
     wrong = [ratio(*two) for arm in FIXED[1:] for two in pairs(arm)]
     sides = Counter(one.clear for one in wrong)
@@ -338,7 +356,8 @@ def numbers_of_ascend() -> dict[str, list[str]]:
             f"leaves {left_by_holm(top).count('stays')}.",
         ],
         "What it does is": [
-            f"in {sides[1]} and clearly later in {sides[-1]} of {len(wrong)} comparisons",
+            f"in {sides[1]} and clearly later in {sides[-1]} of {len(wrong)} "
+            f"comparisons",
             f"{np.median(middle):.1f} times as soon",
         ],
         "Beside EXP3": [
@@ -362,7 +381,9 @@ def numbers_of_k() -> dict[str, list[str]]:
         checks = checks_of(f"A larger K converges faster, per {axis}")
         held = f"{count_state(checks, HOLDS)} of {len(checks)} comparisons and fails"
         said.append(f"per {word} it does in {held} in {count_state(checks, FAILS)}")
-    hang = held_by_choice([one for one in read() if one.claim == "A larger K learns faster"])
+    hang = held_by_choice(
+        [one for one in read() if one.claim == "A larger K learns faster"]
+    )
     rates = [f"{100 * share:.0f} %" for share in hang["axis"].values()]
     dense, sparse = rows().of("dense"), rows().of("top-k")
     fewer = np.mean([dense[s].uplink_bytes / sparse[s].uplink_bytes for s in sparse])
@@ -395,7 +416,8 @@ def numbers_of_safeguard() -> dict[str, list[str]]:
             points(gap(runs, guarded("off")[0], mean)),
         ],
         "Why do second attempts fail?": [
-            f"{medians[0]} or {medians[1]} times the first's in place of {medians[2]} times"
+            f"{medians[0]} or {medians[1]} times the first's in place of {medians[2]} "
+            f"times"
         ],
     }
 
@@ -411,7 +433,9 @@ def numbers_of_credit() -> dict[str, list[str]]:
             for name in ("LeNet5-half: Top-K's lead", "LeNet5: evenness")
         )
         assert not any(a and b for a, b in zip(half, even, strict=True))
-        said.append(f"in {sum(half)} and the second in {sum(even)} of {len(half)} settings")
+        said.append(
+            f"in {sum(half)} and the second in {sum(even)} of {len(half)} settings"
+        )
     return {
         "Of 6 measures": [f"*{FACTORS[f]}* changes {n}" for f, n in stay.most_common()],
         "No reading of the credit": said,
@@ -472,14 +496,21 @@ PRINTED = next(iter(FACTORS))
 
 def usual_safeguard(run: Any) -> bool:
     """Return whether a run's safeguard is as taken, whatever else is set."""
-    changed = {words for variant in SAFEGUARDS.values() for words in variant.split(", ")} - {""}
+    changed = {
+        words for variant in SAFEGUARDS.values() for words in variant.split(", ")
+    } - {""}
     return run.policy == "ascend" and changed.isdisjoint(run.variant.split(", "))
 
 
 def again(of: Sequence[Any]) -> str:
     """Return how second attempts go, in words."""
-    exceed, worse = (100 * np.mean(x) for x in ([o.again for o in of], [o.times > 1 for o in of]))
-    return f"{exceed:.0f} % exceed the threshold again and {worse:.0f} % have a higher loss"
+    exceed, worse = (
+        100 * np.mean(x) for x in ([o.again for o in of], [o.times > 1 for o in of])
+    )
+    return (
+        f"{exceed:.0f} % exceed the threshold again and {worse:.0f} % have a "
+        f"higher loss"
+    )
 
 
 def fixed_spread(of: Any) -> float:
@@ -496,16 +527,21 @@ def facts() -> dict[str, list[str]]:
     undone = [100 * run.rollbacks / run.rounds for run in runs]
     plays = sum(10 * run.rounds for run in runs)
     lengths = {
-        k: np.mean([r.simulated_s / r.rounds for arm in FIXED for r in of(arm, k=k).values()])
+        k: np.mean(
+            [r.simulated_s / r.rounds for arm in FIXED for r in of(arm, k=k).values()]
+        )
         for k in ks
     }
     top = [r.larger_chose[0] / r.larger_chose.sum() for r in of("ascend").values()]
     larger = partial(end, curve="larger")
     higher = [gap(of("top-k"), of(arm), larger) for arm in FIXED[1:]]
     return {
-        "A round lasts": [f"{1000 * s:.2f} ms at K = {k:,}" for k, s in lengths.items()],
+        "A round lasts": [
+            (f"{1000 * s:.2f} ms at K = {k:,}") for k, s in lengths.items()
+        ],
         "Rewards that hit": [
-            f"{100 * sum(r.clipped for r in each) / sum(r.rewards for r in each):.0f} % at "
+            f"{100 * sum(r.clipped for r in each) / sum(r.rewards for r in each):.0f} "
+            f"% at "
             f"K = {k:,}"
             for k, each in ks.items()
         ],

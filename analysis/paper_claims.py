@@ -1,5 +1,6 @@
-"""The source's claims, compared over kept rows: as they are judged, by other readings of the same
-runs, and by what the source leaves open."""
+"""The source's claims, compared over kept rows: as they are judged, by other readings
+of the same runs, and by what the source leaves open.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +40,19 @@ from simfed.report.comparison import format_ratio
 from simfed.report.statistics import Estimate, estimate_mean, estimate_median_time
 
 POLICIES = (*FIXED, "exp3", "ascend")
-NAMES = dict(zip(POLICIES, ("Top-K", "Random-K", "Periodic-K", "EXP3", "ASCEND"), strict=True))
+NAMES = dict(
+    zip(POLICIES, ("Top-K", "Random-K", "Periodic-K", "EXP3", "ASCEND"), strict=True)
+)
 LENETS: dict[str, Any] = {"dataset": "cifar10", "rounds": 600}
 SETTINGS: dict[str, dict[str, Any]] = {
     **{f"K {k:,}": {"k": k} for k in (500, 1000, 5000)},
     **{f"alpha {alpha}": {"alpha": alpha} for alpha in (0.1, 1)},
     **{f"{up} Mbps": {"up_mbps": up} for up in (5, 500)},
 }
-WEIGHTS = [{"rho": r, "beta": b} for r, b in ((1, 0), (0.8, 0.2), (0.4, 0.6), (0.2, 0.8), (0, 1))]
+WEIGHTS = [
+    {"rho": r, "beta": b}
+    for r, b in ((1, 0), (0.8, 0.2), (0.4, 0.6), (0.2, 0.8), (0, 1))
+]
 CONSTANTS = [{"c": c} for c in (1, 2, 4, 5)]
 FACTORS = {
     "credit as-printed": "credit as printed",
@@ -70,7 +76,8 @@ SLOW_ROUND_MS = {
     1000: (6.068262463131931, 5.578262463131932, 5.808262463131931),
     5000: (12.341312315659657, 9.891312315659657, 11.041312315659657),
 }
-"""A round under each of `FIXED` where compression takes milliseconds: the same in every round."""
+"""A round under each of `FIXED` where compression takes milliseconds: the same in every
+round."""
 HOLDS, UNDECIDED, FAILS, MISSING = "holds", "cannot be told", "fails", "short of seeds"
 GIVEN = "given by the set-up"
 MARGIN, EVEN = 0.005, 0.2
@@ -78,7 +85,7 @@ MARGIN, EVEN = 0.005, 0.2
 TOP_FIRST, RANDOM_FIRST = (f"{NAMES[arm]}'s share above the next" for arm in FIXED[:2])
 EVENLY = "least chosen strategy's share at most 20 points below the most chosen's"
 
-# --- claims -------------------------------------------------------------------------------
+# --- claims ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,15 +108,26 @@ class Check:
             return MISSING
         if self.given:
             return GIVEN
-        if not self.estimate.decides() or self.estimate.low <= self.bound < self.estimate.high:
+        if (
+            not self.estimate.decides()
+            or self.estimate.low <= self.bound < self.estimate.high
+        ):
             return UNDECIDED
         return HOLDS if self.estimate.low > self.bound else FAILS
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of Student's t against the bound; NaN where it has no such interval."""
+        """Two-sided, of Student's t against the bound.
+
+        NaN where it has no such interval.
+        """
         e = self.estimate
-        if self.given or not e.is_exact or abs(e.coverage - 0.95) > 0.005 or e.low == e.high:
+        if (
+            self.given
+            or not e.is_exact
+            or abs(e.coverage - 0.95) > 0.005
+            or e.low == e.high
+        ):
             return math.nan
         ends = (e.low, e.high, e.least, self.bound)
         low, high, middle, bound = map(math.log, ends) if self.unit == "×" else ends
@@ -157,10 +175,14 @@ def higher(
     what: str, a: Runs, b: Runs, needed: int = 5, bound: float = 0.0, of: Any = end
 ) -> Check:
     """Return whether an accuracy of `a` is above that of `b` by more than the bound."""
-    return Check(what, *over(lambda one, other: of(one) - of(other), a, b), needed, bound)
+    return Check(
+        what, *over(lambda one, other: of(one) - of(other), a, b), needed, bound
+    )
 
 
-def sooner(what: str, a: Runs, b: Runs, level: float, needed: int = 5, bound: float = 1.0) -> Check:
+def sooner(
+    what: str, a: Runs, b: Runs, level: float, needed: int = 5, bound: float = 1.0
+) -> Check:
     """Return whether `a` reached an accuracy more than `bound` times sooner than `b`."""
     paired = ratio(a, b, level)
     return Check(what, paired.ratio, paired.seeds, needed, bound, "×")
@@ -181,29 +203,37 @@ def equal(name: str, a: Runs, b: Runs, needed: int = 5) -> Check:
 
 
 def at_least_best(of: Any, name: str, needed: int = 5, level: float = 0.9) -> Checks:
-    """Return whether ASCEND is at least as good as the fixed strategy that ends highest, and
-    as the one that is first."""
+    """Return whether ASCEND is at least as good as the fixed strategy that ends
+    highest, and as the one that is first.
+    """
 
     def time_s(arm: str) -> float:
         times = [first_s(run, level) for run in of(arm).values()]
-        return estimate_median_time([t for t, _ in times], [there for _, there in times]).least
+        return estimate_median_time(
+            [t for t, _ in times], [there for _, there in times]
+        ).least
 
     best = max(FIXED, key=lambda arm: over(end, of(arm))[0].least)
     first = min(FIXED, key=time_s)
-    what = f"{name}: at most 0.5 points lower than the best fixed strategy ({NAMES[best]})"
+    what = (
+        f"{name}: at most 0.5 points lower than the best fixed strategy ({NAMES[best]})"
+    )
     yield higher(what, of("ascend"), of(best), needed, -MARGIN)
     what = f"{name}: at most 5 % later to {level:.0%} than the first ({NAMES[first]})"
     yield sooner(what, of("ascend"), of(first), level, needed, 1 / 1.05)
 
 
-def chosen(what: str, of: Any, runs: Runs, needed: int = 5, bound: float = 0.0) -> Check:
+def chosen(
+    what: str, of: Any, runs: Runs, needed: int = 5, bound: float = 0.0
+) -> Check:
     """Return whether a number made of what a run's clients chose is above a bound."""
     return Check(what, *over(of, runs), needed, bound, "share")
 
 
 def as_good(rows: Rows, grid: Sequence[dict[str, Any]], name: str) -> Checks:
-    """Return whether ASCEND's own values lack at most the margin against others of a grid:
-    over three seeds, with one variance for the grid."""
+    """Return whether ASCEND's own values lack at most the margin against others of a
+    grid: over three seeds, with one variance for the grid.
+    """
     runs = [rows.of("ascend", **values) for values in ({}, *grid)]
     seeds = sorted(set.intersection(*map(set, runs)))
     table = np.array([[end(one[s]) for s in seeds] for one in runs])
@@ -245,7 +275,9 @@ def trend(rows: Rows, models: Sequence[str]) -> Checks:
         yield chosen(f"K {large:,}, {model}: {RANDOM_FIRST}", of, high("ascend"), 3)
 
 
-def lead_shrinks(rows: Rows, at: str, before: Any, after: Any, given: bool = False) -> Check:
+def lead_shrinks(
+    rows: Rows, at: str, before: Any, after: Any, given: bool = False
+) -> Check:
     """Return whether Top-K ends less far above Random-K than before."""
     runs = [rows.of(arm, **when) for when in (after, before) for arm in FIXED[:2]]
     gain = over(lambda a, b, c, d: end(b) - end(a) - end(d) + end(c), *runs)
@@ -255,10 +287,14 @@ def lead_shrinks(rows: Rows, at: str, before: Any, after: Any, given: bool = Fal
 def links(rows: Rows) -> Check:
     """Return how much Random-K's time over Top-K's is longer at 5 Mbps than at 500."""
     what = "500 Mbps against 5: Random-K's time to 80% shrinks by 1 % more than Top-K's"
-    runs = [rows.of(arm, up_mbps=up) for up in (5, 500) for arm in ("random-k", "top-k")]
+    runs = [
+        rows.of(arm, up_mbps=up) for up in (5, 500) for arm in ("random-k", "top-k")
+    ]
 
     def gain(*four: Any) -> float:
-        random, top, fast_random, fast_top = (math.log(first_s(r, 0.8)[0]) for r in four)
+        random, top, fast_random, fast_top = (
+            math.log(first_s(r, 0.8)[0]) for r in four
+        )
         return random - top - fast_random + fast_top
 
     e, seeds = over(gain, *runs)
@@ -285,7 +321,8 @@ def claims(rows: Rows) -> list[Claim]:
         "Random-K is competitive at large K": [
             higher(f"K 5,000, Random-K at most 1 point lower than Top-K {rule[7:]}",
                    random(k=5000), top(k=5000), bound=-0.01),
-            sooner("K 5,000, at most 10 % later to 90%", random(k=5000), top(k=5000), 0.9,
+            sooner("K 5,000, at most 10 % later to "
+                   "90%", random(k=5000), top(k=5000), 0.9,
                    bound=1 / 1.1),
             lead_shrinks(rows, "K 5,000 against 500", {"k": 500}, {"k": 5000})],
         "A larger K converges faster, per round": (
@@ -294,7 +331,8 @@ def claims(rows: Rows) -> list[Claim]:
         "A larger K converges faster, per second": (
             c for name, a, b in steps
             for c in (sooner(f"{name}: sooner to 90%", a, b, 0.9), equal(name, a, b))),
-        "A larger K ends higher": (higher(f"{name}: {rule}", a, b) for name, a, b in steps),
+        "A larger K ends higher": (higher(f"{name}: "
+                                          f"{rule}", a, b) for name, a, b in steps),
         "ASCEND is at least as good as the best fixed strategy in every setting": (
             c for name, at in SETTINGS.items() for c in at_least_best(rows.at(**at), name)),
         "ASCEND is ahead of EXP3": (
@@ -306,21 +344,26 @@ def claims(rows: Rows) -> list[Claim]:
             c for arm in FIXED[1:]
             for c in both(f"5 Mbps, over {arm}", top(up_mbps=5), of(arm, up_mbps=5))),
         "Random-K gains at 500 Mbps": [
-            lead_shrinks(rows, "500 Mbps against 5", {"up_mbps": 5}, {"up_mbps": 500}, True),
+            lead_shrinks(rows, ("500 Mbps against "
+                               "5"), {"up_mbps": 5}, {"up_mbps": 500}, True),
             links(rows)],
         "LeNet5-half chooses Top-K at K = 1,000": [
-            chosen(f"LeNet5-half: {TOP_FIRST}", partial(lead, model=half, arm="top-k"), ascend())],
+            chosen(f"LeNet5-half: "
+                   f"{TOP_FIRST}", partial(lead, model=half, arm="top-k"), ascend())],
         "LeNet5 chooses evenly at K = 1,000": [
-            chosen(f"LeNet5: {EVENLY}", partial(evenness, model=whole), ascend(), bound=-EVEN)],
+            chosen(f"LeNet5: "
+                   f"{EVENLY}", partial(evenness, model=whole), ascend(), bound=-EVEN)],
         "LeNet5 chooses more evenly than LeNet5-half at K = 1,000": [
-            chosen("LeNet5's least and most chosen strategies are nearer to each other than "
+            chosen("LeNet5's least and most chosen strategies are nearer to each other "
+                   "than "
                    "LeNet5-half's", more_even, ascend())],
         "Both prototypes shift towards Random-K from K = 1,000 to 5,000": (
             Check(f"{name}: Random-K's share is higher at K = 5,000 than at 1,000",
                   *over(partial(shift, model=model), ascend(), ascend(k=5000)), unit="share")
             for name, model in models.items()),
         "Both prototypes move to Random-K at K = 5,000": (
-            chosen(f"{name}: {RANDOM_FIRST}", partial(lead, model=model, arm="random-k"),
+            chosen(f"{name}: "
+                   f"{RANDOM_FIRST}", partial(lead, model=model, arm="random-k"),
                    ascend(k=5000))
             for name, model in models.items()),
         "The same trend on CIFAR-10": resnets,
@@ -333,7 +376,8 @@ def claims(rows: Rows) -> list[Claim]:
             higher(f"over {arm}: {rule}", top(), of(arm), of=partial(end, curve=half))
             for arm in ("random-k", "periodic-k")),
         "Random-K is the best for LeNet5 at K = 1,000": (
-            higher(f"over {arm}: {rule}", random(), of(arm), of=partial(end, curve=whole))
+            higher(f"over {arm}: "
+                   f"{rule}", random(), of(arm), of=partial(end, curve=whole))
             for arm in ("top-k", "periodic-k")),
         "On devices: ASCEND is best at K = 10,000":
             at_least_best(rows.at(k=10_000), "K 10,000"),
@@ -346,12 +390,15 @@ def claims(rows: Rows) -> list[Claim]:
 
 
 def headline(claim: Claim) -> Check | None:
-    """Return the comparison that speaks least for a claim: of the worst state, the lowest.
+    """Return the comparison that speaks least for a claim: of the worst state, the
+    lowest.
 
     Of a claim that is short of seeds: of those with the most.
     """
     most = max(check.seeds for check in claim.checks)
-    some = [c for c in claim.checks if c.seeds and (c.seeds == most or c.state != MISSING)]
+    some = [
+        c for c in claim.checks if c.seeds and (c.seeds == most or c.state != MISSING)
+    ]
     if any(check.state == MISSING for check in claim.checks):
         some = [check for check in some if check.seeds == most]
     for state in (FAILS, UNDECIDED, HOLDS, GIVEN, MISSING):
@@ -362,16 +409,20 @@ def headline(claim: Claim) -> Check | None:
 
 
 def left_by_holm(checks: Sequence[Check]) -> list[str]:
-    """Return of each comparison whether its state stays where all are to be right together."""
+    """Return of each comparison whether its state stays where all are to be right
+    together.
+    """
     tested = [i for i, check in enumerate(checks) if not math.isnan(check.p_value)]
     stay = dict(zip(tested, holm([checks[i].p_value for i in tested]), strict=True))
     return [
-        {True: "stays", False: "falls", None: ""}[stay.get(i)] if c.state in (HOLDS, FAILS) else ""
+        {True: "stays", False: "falls", None: ""}[stay.get(i)]
+        if c.state in (HOLDS, FAILS)
+        else ""
         for i, c in enumerate(checks)
     ]
 
 
-# --- readings of the same runs ------------------------------------------------------------
+# --- readings of the same runs --------------------------------------------------------
 
 
 class Reading(NamedTuple):
@@ -391,7 +442,9 @@ def readings(rows: Rows) -> list[Reading]:
         pairs.append((claim, at, of("top-k", k=k), of(arm, k=k), 0.0))
     for arm, (less, more) in itertools.product(POLICIES, ((500, 1000), (1000, 5000))):
         at = {"K": f"{more:,} over {less:,}", "policy": NAMES[arm]}
-        pairs.append(("A larger K learns faster", at, of(arm, k=more), of(arm, k=less), 0.0))
+        pairs.append(
+            ("A larger K learns faster", at, of(arm, k=more), of(arm, k=less), 0.0)
+        )
     for k, arm in itertools.product((500, 1000, 5000), (*FIXED, "exp3")):
         claim, at = "ASCEND is at least as good as each fixed strategy", _where(k, arm)
         bound = -MARGIN
@@ -401,8 +454,12 @@ def readings(rows: Rows) -> list[Reading]:
     axes, horizons = ("per round", "per second"), (250, 500, 1000)
     ways = list(itertools.product(axes, horizons, ("the last", "the mean")))
     read = []
-    for (claim, at, a, b, bound), (axis, horizon, measure) in itertools.product(pairs, ways):
-        check = Check("", *over(partial(_read, axis, horizon, measure), a, b), bound=bound)
+    for (claim, at, a, b, bound), (axis, horizon, measure) in itertools.product(
+        pairs, ways
+    ):
+        check = Check(
+            "", *over(partial(_read, axis, horizon, measure), a, b), bound=bound
+        )
         choices = {
             **at,
             "axis": axis,
@@ -428,12 +485,17 @@ def _read(axis: str, horizon: int, measure: str, a: Any, b: Any) -> float:
     if measure == "the last":
         return until(a, end_s) - until(b, end_s)
     grid_s = np.linspace(max(a_s[0], b_s[0]), end_s, len(a_s))
-    two = (np.interp(grid_s, at_s, run.accuracy[early]) for at_s, run in ((a_s, a), (b_s, b)))
+    two = (
+        np.interp(grid_s, at_s, run.accuracy[early])
+        for at_s, run in ((a_s, a), (b_s, b))
+    )
     return float((next(two) - next(two)).mean())
 
 
 def held_by_choice(read: Sequence[Reading]) -> dict[str, dict[str, float]]:
-    """Return choice → value → the share of readings that hold, what it hangs most on first."""
+    """Return choice → value → the share of readings that hold, what it hangs most on
+    first.
+    """
     table = pd.DataFrame([{**one.choices, "held": one.state == HOLDS} for one in read])
     choices = table.columns.drop("held")
     held = {name: table.groupby(name, sort=False)["held"].mean() for name in choices}
@@ -441,11 +503,13 @@ def held_by_choice(read: Sequence[Reading]) -> dict[str, dict[str, float]]:
     return {name: held[name].to_dict() for name in ordered}
 
 
-# --- open points --------------------------------------------------------------------------
+# --- open points ----------------------------------------------------------------------
 
 
 class Question(NamedTuple):
-    """A number of ASCEND's run and the fixed ones' of its seed, and what is claimed of it."""
+    """A number of ASCEND's run and the fixed ones' of its seed, and what is claimed of
+    it.
+    """
 
     short: str
     claim: str
@@ -455,9 +519,13 @@ class Question(NamedTuple):
 
 
 def _soon(run: Any, fixed: dict[str, Any]) -> float:
-    """Return the logarithm of how many times sooner to 90 % than the first fixed strategy; a run
-    that does not get there counts as its whole length, which flatters it."""
-    return math.log(min(first_s(one, 0.9)[0] for one in fixed.values()) / first_s(run, 0.9)[0])
+    """Return the logarithm of how many times sooner to 90 % than the first fixed
+    strategy; a run that does not get there counts as its whole length, which flatters
+    it.
+    """
+    return math.log(
+        min(first_s(one, 0.9)[0] for one in fixed.values()) / first_s(run, 0.9)[0]
+    )
 
 
 _BEST = "ASCEND ends at most 0.5 points below the best fixed strategy"
@@ -474,7 +542,8 @@ QUESTIONS = (
              lambda run, _: lead(run, "smaller", "top-k")),
     Question("LeNet5: evenness", "LeNet5 chooses evenly", "share", -EVEN,
              lambda run, _: evenness(run, "larger")),
-    Question("LeNet5 more even than half", "LeNet5 chooses more evenly than LeNet5-half",
+    Question("LeNet5 more even than half", ("LeNet5 chooses more evenly than "
+                                           "LeNet5-half"),
              "share", 0.0, lambda run, _: more_even(run)),
 )
 # fmt: on
@@ -489,7 +558,9 @@ class Cell(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What taking the other value of an open point changes, the others met equally often."""
+    """What taking the other value of an open point changes, the others met equally
+    often.
+    """
 
     factor: str
     estimate: Estimate
@@ -509,8 +580,10 @@ class Answer(NamedTuple):
 
 
 def open_points(rows: Rows, k: int) -> list[Answer]:
-    """Return each question's answer in every combination of open points that was played, and what
-    each point changes by itself: one variance for all, over the seeds that all have."""
+    """Return each question's answer in every combination of open points that was
+    played, and what each point changes by itself: one variance for all, over the seeds
+    that all have.
+    """
     played: dict[frozenset[str], Runs] = {}
     for variant in {run.variant for run in rows.all}:
         runs = rows.of("ascend", k=k, variant=variant)
@@ -526,18 +599,24 @@ def open_points(rows: Rows, k: int) -> list[Answer]:
         for others, runs in played.items():
             beside = slow if "compression × 1000" in others else fixed
             arms = {seed: {arm: beside[arm][seed] for arm in FIXED} for seed in runs}
-            values.append({seed: question.of(run, arms[seed]) for seed, run in runs.items()})
+            values.append(
+                {seed: question.of(run, arms[seed]) for seed, run in runs.items()}
+            )
         table = np.array([[of_seed[seed] for seed in seeds] for of_seed in values])
         deviation, freedom = spread_of(table)
         cells, changes = [], []
         for others, of_seed in zip(played, values, strict=True):
             middle, n = float(np.mean(list(of_seed.values()))), len(of_seed)
             estimate = around(middle, deviation / math.sqrt(n), freedom)
-            cells.append(Cell(others, estimate, Check("", estimate, n, 3, question.bound).state))
+            cells.append(
+                Cell(others, estimate, Check("", estimate, n, 3, question.bound).state)
+            )
         for factor in FACTORS:
             there = np.array([factor in others for others in played])
             change = float(table[there].mean() - table[~there].mean())
-            error = deviation * math.sqrt(1 / table[there].size + 1 / table[~there].size)
+            error = deviation * math.sqrt(
+                1 / table[there].size + 1 / table[~there].size
+            )
             p_values.append(2 * float(stats.t.sf(abs(change) / error, freedom)))
             changes.append((factor, around(change, error, freedom)))
         answers.append((question, cells, changes))
@@ -549,8 +628,9 @@ def open_points(rows: Rows, k: int) -> list[Answer]:
 
 
 def slowed(fixed: dict[str, Runs], k: int) -> dict[str, Runs]:
-    """Return fixed strategies' runs where compression takes milliseconds: what they learn
-    hangs on no clock."""
+    """Return fixed strategies' runs where compression takes milliseconds: what they
+    learn hangs on no clock.
+    """
     runs: dict[str, Runs] = {}
     for arm, length_ms in zip(FIXED, SLOW_ROUND_MS[k], strict=True):
         s = length_ms / 1000
@@ -561,11 +641,13 @@ def slowed(fixed: dict[str, Runs], k: int) -> dict[str, Runs]:
     return runs
 
 
-# --- the safeguard ------------------------------------------------------------------------
+# --- the safeguard --------------------------------------------------------------------
 
 
 class Attempt(NamedTuple):
-    """A round that the safeguard undid and the next, by the prototype that exceeded most."""
+    """A round that the safeguard undid and the next, by the prototype that exceeded
+    most.
+    """
 
     losses: np.ndarray
     """Distillation losses of the rounds around the undone one, over their median."""
@@ -576,17 +658,23 @@ class Attempt(NamedTuple):
 
 
 def attempts(run: Any, before: int = 10, after: int = 10) -> list[Attempt]:
-    """Return every undone round of a run whose predecessor was accepted and that another
-    follows."""
+    """Return every undone round of a run whose predecessor was accepted and that
+    another follows.
+    """
     if run.undone is None:
         return []
     losses, each = np.array([run.smaller_kd, run.larger_kd]), []
-    padded = np.pad(losses.astype(float), ((0, 0), (before, after)), constant_values=np.nan)
+    padded = np.pad(
+        losses.astype(float), ((0, 0), (before, after)), constant_values=np.nan
+    )
     for at in run.undone - 1:
         if at < 1 or at + 1 == run.rounds or at in run.undone:
             continue
-        with np.errstate(divide="ignore", invalid="ignore"):  # a loss may be 0, and stay 0
-            worst = np.argmax(np.nan_to_num(losses[:, at] / losses[:, at - 1], posinf=np.inf))
+        # a loss may be 0, and stay 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = np.argmax(
+                np.nan_to_num(losses[:, at] / losses[:, at - 1], posinf=np.inf)
+            )
         last, here, second = losses[worst, at - 1 : at + 2].astype(float)
         near = padded[worst, at : at + before + after + 1]
         usual = float(np.nanmedian(near)) or 1.0

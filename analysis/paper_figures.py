@@ -35,9 +35,12 @@ STATES = {HOLDS: "#009E73", UNDECIDED: "#C4C4C4", FAILS: "#D55E00"}
 COLOURS = choose_arm_colours(POLICIES)
 
 
-def axes_in(heights_in: Sequence[float], widths: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    """Return a figure with rows of so many inches and columns of such relative widths, and its
-    axes row by row."""
+def axes_in(
+    heights_in: Sequence[float], widths: Sequence[float]
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with rows of so many inches and columns of such relative widths,
+    and its axes row by row.
+    """
     size = (7.0, sum(heights_in) + 0.45)
     figure = build_empty_figure(figsize=size, layout="constrained")
     shape = len(heights_in), len(widths)
@@ -47,8 +50,9 @@ def axes_in(heights_in: Sequence[float], widths: Sequence[float]) -> tuple[Figur
 
 @picture_style()
 def at_a_glance(rows: Rows) -> Figure:
-    """Draw how many times sooner ASCEND is than each rival by setting, and, by claim and axis,
-    the shares of its readings that hold, cannot be told, fail."""
+    """Draw how many times sooner ASCEND is than each rival by setting, and, by claim
+    and axis, the shares of its readings that hold, cannot be told, fail.
+    """
     figure, (left, right) = axes_in((2.9,), (1.0, 1.15))
     for at, rival in enumerate(("top-k", "exp3", "random-k", "periodic-k")):
         left.plot([], [], "o", ms=3.2, color=COLOURS[rival], label=NAMES[rival])
@@ -64,10 +68,14 @@ def at_a_glance(rows: Rows) -> Figure:
     left.minorticks_off()
     ticks = (0.8, 1, 1.25, 1.5, 2)
     left.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
-    left.set_yticks(range(len(SETTINGS)), [name.replace("alpha", "α") for name in SETTINGS])
+    left.set_yticks(
+        range(len(SETTINGS)), [name.replace("alpha", "α") for name in SETTINGS]
+    )
     left.set_ylim(len(SETTINGS) - 0.5, -0.5)
     left.grid(axis="x", color="black", alpha=0.12, lw=0.4)
-    left.set_title("ASCEND is so many times sooner at 90 % than", fontsize=7.5, loc="left")
+    left.set_title(
+        "ASCEND is so many times sooner at 90 % than", fontsize=7.5, loc="left"
+    )
     small: dict[str, Any] = {"loc": "upper center", "fontsize": 6.5, "frameon": False}
     small_left = {"ncols": 4, "handletextpad": 0.1, "columnspacing": 0.9, **small}
     left.legend(bbox_to_anchor=(0.45, -0.09), **small_left)
@@ -77,7 +85,9 @@ def at_a_glance(rows: Rows) -> Figure:
     for row, claim in enumerate(names):
         right.text(0, 3 * row - 0.15, claim, fontsize=6.8, va="center")
         for line, axis in enumerate(("per round", "per second")):
-            states = [s.state for s in read if (s.claim, s.choices["axis"]) == (claim, axis)]
+            states = [
+                s.state for s in read if (s.claim, s.choices["axis"]) == (claim, axis)
+            ]
             y, start = 3 * row + 0.65 + line, 0.0
             ticks_y.append(y)
             for state, colour in STATES.items():
@@ -101,8 +111,10 @@ def at_a_glance(rows: Rows) -> Figure:
 
 @picture_style()
 def open_points_figure(rows: Rows) -> Figure:
-    """Draw every question in every combination of open points, in order of its answer; below,
-    which combination that is."""
+    """Draw every question in every combination of open points, in order of its answer.
+
+    Below, which combination that is.
+    """
     figure, axes = axes_in((1.25, 0.9) * 2, (1.0,) * 3)
     for at, (question, cells, _) in enumerate(open_points(rows, 1000)):
         row, column = 2 * (at // 3), at % 3
@@ -110,7 +122,9 @@ def open_points_figure(rows: Rows) -> Figure:
         ratios = question.unit == "×"
         for x, cell in enumerate(sorted(cells, key=lambda cell: cell.estimate.least)):
             e, colour = cell.estimate, STATES[cell.state]
-            ends = [math.exp(v) if ratios else 100 * v for v in (e.low, e.high, e.least)]
+            ends = [
+                math.exp(v) if ratios else 100 * v for v in (e.low, e.high, e.least)
+            ]
             curve.plot([x, x], ends[:2], color=colour, lw=1.2)
             mark, size = ("o", 3.2) if cell.others else ("D", 4.2)
             curve.plot(x, ends[2], mark, ms=size, color=colour)
@@ -137,8 +151,9 @@ def open_points_figure(rows: Rows) -> Figure:
 
 @picture_style()
 def safeguard(rows: Rows) -> Figure:
-    """Draw the distillation loss around undone rounds, and how often the second attempt exceeds
-    the threshold again."""
+    """Draw the distillation loss around undone rounds, and how often the second attempt
+    exceeds the threshold again.
+    """
     figure, (left, right) = axes_in((2.3,), (1.25, 1.0))
     names = [name for name in SAFEGUARDS if name != "off"]
     for y, (name, colour) in enumerate(zip(names, itertools.cycle(SERIES_COLOURS))):
@@ -148,7 +163,9 @@ def safeguard(rows: Rows) -> Figure:
         left.plot(range(-6, 9), curve, color=colour, lw=1.2, label=name)
         share = 100 * np.mean([one.again for one in each])
         right.barh(y, share, 0.7, color=colour, lw=0)
-        right.text(share + 1, y, f"{share:.0f} % of {len(each)}", va="center", fontsize=6.5)
+        right.text(
+            share + 1, y, (f"{share:.0f} % of {len(each)}"), va="center", fontsize=6.5
+        )
     left.axvline(0, color="black", lw=0.5, ls=":")
     left.set_yscale("log")
     ticks = (0.5, 1, 2, 4, 8)
@@ -166,7 +183,9 @@ def safeguard(rows: Rows) -> Figure:
 
 @picture_style()
 def by_k(rows: Rows) -> Figure:
-    """Draw accuracy over simulated time at each K: above whole runs, below their last 30 %."""
+    """Draw accuracy over simulated time at each K: above whole runs, below their last
+    30 %.
+    """
     figure, axes = axes_in((2.0, 2.0), (1.0,) * 3)
     for far, near, k in zip(axes[:3], axes[3:], (500, 1000, 5000), strict=True):
         ends = []

@@ -3,10 +3,10 @@
     simfed study run scenarios/paper/mnist-k.yaml --out studies/mnist-k
     python analysis/paper_rows.py studies/mnist-k    # keeps rows of runs that have none yet
 
-A row of paper.parquet is a run: its setting and seed, its curves as lists over evaluations or
-rounds; `smaller` and `larger` are the two prototypes' accuracies, `_kd` their distillation
-losses, `_chose` how often each of `FIXED` was played by free choice. Rows of `cifar10-stacks`
-have no times, and the mean of both prototypes in either place.
+A row of paper.parquet is a run: its setting and seed, its curves as lists over
+evaluations or rounds; `smaller` and `larger` are the two prototypes' accuracies, `_kd`
+their distillation losses, `_chose` how often each of `FIXED` was played by free choice.
+Rows of `cifar10-stacks` have no times, and the mean of both prototypes in either place.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ def row_of(run: Any) -> dict[str, Any]:
     tested, losses = wide["test_accuracy"].dropna(), wide["kd_loss"]
     free = plays[~plays["choice"].isin(["warm-up", "forced"])]
     rewarded, phases_s = plays.dropna(subset=["reward"]), run.summary["phases_s"]
-    work_s = sum(phases_s[f"{name}_s"] for name in ("training", "compression", "uplink"))
+    work_s = sum(
+        phases_s[f"{name}_s"] for name in ("training", "compression", "uplink")
+    )
     row = setting(scenario) | {
         "seed": scenario.seed,
         "simulated_s": run.summary["simulated_s"],
@@ -147,7 +149,10 @@ STUDIES = [
 
 
 def add(study: str) -> int:
-    """Keep the rows of a study's finished runs of which there is none; how many these are."""
+    """Keep the rows of a study's finished runs of which there is none.
+
+    How many these are.
+    """
     kept = pd.read_parquet(ROWS)
     known = set(_keys(kept))
     made = pd.DataFrame(
@@ -208,7 +213,7 @@ class Rows:
         return lambda policy: self.of(policy, **changes)
 
 
-# --- numbers of runs ----------------------------------------------------------------------
+# --- numbers of runs ------------------------------------------------------------------
 
 
 def end(run: Any, curve: str = "accuracy") -> float:
@@ -248,7 +253,10 @@ def first_s(run: Any, level: float) -> tuple[float, bool]:
 def lead(run: Any, model: str, arm: str) -> float:
     """Return by how much a strategy's share of free choices is above the next one's."""
     chose = getattr(run, f"{model}_chose")
-    return float((chose[FIXED.index(arm)] - max(np.delete(chose, FIXED.index(arm)))) / chose.sum())
+    return float(
+        (chose[FIXED.index(arm)] - max(np.delete(chose, FIXED.index(arm))))
+        / chose.sum()
+    )
 
 
 def evenness(run: Any, model: str) -> float:
@@ -269,9 +277,13 @@ def shift(before: Any, after: Any, model: str) -> float:
 
 
 def over(measure: Callable[..., float], *several: Runs) -> tuple[Estimate, int]:
-    """Return the mean of a number made of the runs of one seed, and over how many seeds."""
+    """Return the mean of a number made of the runs of one seed, and over how many
+    seeds.
+    """
     seeds = sorted(set.intersection(*map(set, several)))
-    return estimate_mean([measure(*(runs[s] for runs in several)) for s in seeds]), len(seeds)
+    return estimate_mean([measure(*(runs[s] for runs in several)) for s in seeds]), len(
+        seeds
+    )
 
 
 def gap(a: Runs, b: Runs, of: Callable[[Any], float] = end) -> Estimate:
@@ -288,8 +300,9 @@ def ratio(a: Runs, b: Runs, level: float = 0.9) -> Paired:
 
 
 def spread_of(table: np.ndarray) -> tuple[float, int]:
-    """Return the deviation, and its degrees of freedom, of what is left of a table of settings ×
-    seeds once the levels of both are taken out: one variance for all."""
+    """Return the deviation, and its degrees of freedom, of what is left of a table of
+    settings × seeds once the levels of both are taken out: one variance for all.
+    """
     left = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
     freedom = (table.shape[0] - 1) * (table.shape[1] - 1)
     return math.sqrt(float((left**2).sum()) / max(freedom, 1)), freedom
@@ -298,7 +311,9 @@ def spread_of(table: np.ndarray) -> tuple[float, int]:
 def around(middle: float, error: float, freedom: int) -> Estimate:
     """Return Student's t interval of a number of known error."""
     half = float(stats.t.ppf(0.975, freedom)) * error if freedom else math.nan
-    return Estimate(middle, middle, middle - half, middle + half, 0.95 if freedom else 0.0)
+    return Estimate(
+        middle, middle, middle - half, middle + half, 0.95 if freedom else 0.0
+    )
 
 
 def powers(e: Estimate) -> Estimate:

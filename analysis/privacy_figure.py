@@ -1,20 +1,23 @@
-"""What does privacy cost, and which codec pays least? Accuracy after a fixed time against ε.
+"""What does privacy cost, and which codec pays least?
+
+Accuracy after a fixed time against ε.
 
     python analysis/privacy_figure.py run [--out studies/privacy] [--jobs 2]
     python analysis/privacy_figure.py write
 
-1,000 clients of the data set that ships with simfed, of which 100 take part in a round by coins of
-their own (client-level privacy, amplified, clip at the median of the norms), two models, three
-links, five codecs, four budgets, five seeds. Every run's evaluations are kept in `runs.csv` in the
-folder, and the same command goes on where it stopped. Links share what was learned, so a third of
-the runs learns and the others are replays. A seed of LeNet-5 takes twenty minutes of one core, one
-of logistic regression two; `pip install "simfed[privacy]"`.
+1,000 clients of the data set that ships with simfed, of which 100 take part in a round
+by coins of their own (client-level privacy, amplified, clip at the median of the
+norms), two models, three links, five codecs, four budgets, five seeds. Every run's
+evaluations are kept in `runs.csv` in the folder, and the same command goes on where it
+stopped. Links share what was learned, so a third of the runs learns and the others are
+replays. A seed of LeNet-5 takes twenty minutes of one core, one of logistic regression
+two; `pip install "simfed[privacy]"`.
 
-What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of which all codecs
-and budgets were played; from these rows come docs/images/privacy.png and the tables of
-analysis/PRIVACY.md, with `write` alone. Per link, all codecs are read at one instant, when the
-first of them has played all its rounds; whoever is slower has had fewer rounds, and so less
-accuracy and less ε.
+What every run came to is kept in analysis/privacy_rows.csv, of models and seeds of
+which all codecs and budgets were played; from these rows come docs/images/privacy.png
+and the tables of analysis/PRIVACY.md, with `write` alone. Per link, all codecs are read
+at one instant, when the first of them has played all its rounds; whoever is slower has
+had fewer rounds, and so less accuracy and less ε.
 """
 
 from __future__ import annotations
@@ -94,7 +97,11 @@ def scenario_of(
 ) -> dict[str, object]:
     """One run: a codec, a budget and a link; all else is the same."""
     adaptive = {"quantile": 0.5, "start": 0.2, "count_noise": size.per_round / 10}
-    privacy = {"level": "client", "clip": adaptive, "target": {"epsilon": budget, "delta": 1e-5}}
+    privacy = {
+        "level": "client",
+        "clip": adaptive,
+        "target": {"epsilon": budget, "delta": 1e-5},
+    }
     device = {
         "training": "20 ms",
         "compression": "3 ms",
@@ -105,13 +112,25 @@ def scenario_of(
         "seed": seed,
         "rounds": size.rounds,
         "method": "fedavg",
-        "dataset": {"name": "mnist-mini", "partition": {"kind": "dirichlet", "alpha": 1.0}},
+        "dataset": {
+            "name": "mnist-mini",
+            "partition": {"kind": "dirichlet", "alpha": 1.0},
+        },
         "prototypes": {"only": {"model": model}},
         "clients": [
-            {"count": size.clients, "prototype": "only", "device": device, "link": LINKS[link]}
+            {
+                "count": size.clients,
+                "prototype": "only",
+                "device": device,
+                "link": LINKS[link],
+            }
         ],
         "training": {"batch_size": 10, "learning_rate": 0.1, "local_epochs": 2},
-        "compression": {"k": "5%", "strategies": [CODECS[codec]], "index_code": "seeded"},
+        "compression": {
+            "k": "5%",
+            "strategies": [CODECS[codec]],
+            "index_code": "seeded",
+        },
         "policy": {"kind": "uniform", "strategy": CODECS[codec]},
         "participation": {"clients_per_round": size.per_round, "selection": "poisson"},
         "evaluation": {"every": size.evaluate},
@@ -121,28 +140,43 @@ def scenario_of(
 
 
 def play(
-    folder: Path, size: Size, case: tuple[str, str, float | None, int], links: Sequence[str]
+    folder: Path,
+    size: Size,
+    case: tuple[str, str, float | None, int],
+    links: Sequence[str],
 ) -> list[Row]:
     """The runs of one model, codec, budget and seed over these links: the first learns."""
     rows = []
-    with tempfile.TemporaryDirectory(dir=folder) as place:  # a thousand residuals: up to 400 MB
+    # a thousand residuals: up to 400 MB
+    with tempfile.TemporaryDirectory(dir=folder) as place:
         store = TrajectoryStore(place)
         for link in links:
             run = simfed.run(
-                scenario_of(*case, link, size), workers=1, progress=False, trajectories=store
+                scenario_of(*case, link, size),
+                workers=1,
+                progress=False,
+                trajectories=store,
             )
             rounds = run.rounds.set_index("round")
             sent = rounds["uplink_bytes"].cumsum()
             tested = run.prototypes.dropna(subset=["test_accuracy"])
-            for number, accuracy in zip(tested["round"], tested["test_accuracy"], strict=True):
-                spent = float(rounds["epsilon"][number]) if "epsilon" in rounds else None
+            for number, accuracy in zip(
+                tested["round"], tested["test_accuracy"], strict=True
+            ):
+                spent = (
+                    float(rounds["epsilon"][number]) if "epsilon" in rounds else None
+                )
                 at_s = float(rounds["finished_at_s"][number])
                 uplink = float(sent[number])
-                rows.append(Row(*case, link, int(number), at_s, float(accuracy), spent, uplink))
+                rows.append(
+                    Row(*case, link, int(number), at_s, float(accuracy), spent, uplink)
+                )
     return rows
 
 
-def play_all(folder: Path, size: Size, models: Sequence[str], seeds: int, jobs: int) -> None:
+def play_all(
+    folder: Path, size: Size, models: Sequence[str], seeds: int, jobs: int
+) -> None:
     """Every case that is not in `runs.csv` yet."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "runs.csv"
@@ -150,10 +184,16 @@ def play_all(folder: Path, size: Size, models: Sequence[str], seeds: int, jobs: 
     done: set[tuple[str, str, float | None, int]] = set()
     if file.exists():
         rows = pd.read_csv(file)
-        budgets = [None if np.isnan(value) else float(value) for value in rows["budget"]]
-        done = set(zip(rows["model"], rows["codec"], budgets, rows["seed"], strict=True))
+        budgets = [
+            None if np.isnan(value) else float(value) for value in rows["budget"]
+        ]
+        done = set(
+            zip(rows["model"], rows["codec"], budgets, rows["seed"], strict=True)
+        )
     cases = itertools.product(models, CODECS, BUDGETS, range(seeds))
-    todo = sorted((case for case in cases if case not in done), key=lambda case: case[3])
+    todo = sorted(
+        (case for case in cases if case not in done), key=lambda case: case[3]
+    )
     with (
         ProcessPoolExecutor(jobs, initializer=os.nice, initargs=(19,)) as pool,
         file.open("a", newline="", encoding="utf-8") as out,
@@ -177,8 +217,9 @@ def whole_seeds(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_one_instant(runs: pd.DataFrame) -> pd.DataFrame:
-    """Per model and link, the last evaluation of every run until the first codec was through, and
-    when it came to the model's target first (`target_s`; NaN: never)."""
+    """Per model and link, the last evaluation of every run until the first codec was
+    through, and when it came to the model's target first (`target_s`; NaN: never).
+    """
     parts = []
     keys = ["codec", "budget", "seed"]
     for (model, _), mine in runs.groupby(["model", "link"], sort=False):
@@ -210,12 +251,20 @@ def with_mean(values: Iterable[float]) -> tuple[float, float, float]:
 @picture_style()
 def privacy_figure(points: pd.DataFrame) -> Figure:
     """A panel per model and link: accuracy against ε, a line per codec."""
-    models, links = list(dict.fromkeys(points["model"])), list(dict.fromkeys(points["link"]))
+    models, links = (
+        list(dict.fromkeys(points["model"])),
+        list(dict.fromkeys(points["link"])),
+    )
     inches = 2.0 * len(links) + 0.4, 1.7 * len(models) + 0.5
     figure = build_empty_figure(figsize=inches, layout="constrained")
-    panels = figure.subplots(len(models), len(links), squeeze=False, sharey="row", sharex=True)
+    panels = figure.subplots(
+        len(models), len(links), squeeze=False, sharey="row", sharex=True
+    )
     for (i, model), (j, link) in itertools.product(enumerate(models), enumerate(links)):
-        ax, here = panels[i][j], points[(points["model"] == model) & (points["link"] == link)]
+        ax, here = (
+            panels[i][j],
+            points[(points["model"] == model) & (points["link"] == link)],
+        )
         for nth, codec in enumerate(CODECS):
             mine = here[here["codec"] == codec]
             ends = []
@@ -227,7 +276,15 @@ def privacy_figure(points: pd.DataFrame) -> Figure:
             x, y, lows, highs = (np.array(column) for column in zip(*ends, strict=True))
             shift = 1.03 ** (nth - 2)  # so that intervals do not hide each other
             colour = f"C{nth}"
-            ax.plot(x[x < 30] * shift, y[x < 30], "o-", ms=2.5, lw=0.9, color=colour, label=codec)
+            ax.plot(
+                x[x < 30] * shift,
+                y[x < 30],
+                "o-",
+                ms=2.5,
+                lw=0.9,
+                color=colour,
+                label=codec,
+            )
             ax.plot(x[x >= 30] * shift, y[x >= 30], "o", ms=2.5, color=colour)
             ax.vlines(x * shift, lows, highs, color=colour, lw=0.6)
         ax.set_xscale("log")
@@ -235,18 +292,24 @@ def privacy_figure(points: pd.DataFrame) -> Figure:
         ax.minorticks_off()
         reach = points.loc[points["model"] == model, "accuracy"]
         ax.set_ylim(np.floor(10 * reach.min()) / 10, np.ceil(10 * reach.max()) / 10)
-        ax.set_title(f"{model}, {link}, after {here['instant_s'].iloc[0]:.0f} s", fontsize=6.5)
+        ax.set_title(
+            f"{model}, {link}, after {here['instant_s'].iloc[0]:.0f} s", fontsize=6.5
+        )
         if i == len(models) - 1:
             ax.set_xlabel("ε spent by then (δ = 1e-5)")
         if j == 0:
             ax.set_ylabel("test accuracy")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(CODECS), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=len(CODECS), frameon=False
+    )
     return figure
 
 
 def price_table(points: pd.DataFrame, model: str) -> str:
-    """Accuracy at the instant in per cent, and what ε costs in points, rounds and bytes."""
+    """Accuracy at the instant in per cent, and what ε costs in points, rounds and
+    bytes.
+    """
     head = [
         "link",
         "codec",
@@ -255,7 +318,9 @@ def price_table(points: pd.DataFrame, model: str) -> str:
     ]
     lines = [[*head, "rounds", "MB up"]]
     mine = points[points["model"] == model]
-    for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
+    for (link, codec), here in mine.groupby(
+        ["link", "codec"], sort=False, observed=True
+    ):
         instant_s = here["instant_s"].iloc[0]
         free = here[here["budget"].isna()].set_index("seed")["accuracy"]
         cells = [f"{link}, {instant_s:.0f} s", str(codec), _percent(free)]
@@ -263,22 +328,36 @@ def price_table(points: pd.DataFrame, model: str) -> str:
             by_seed = here[here["budget"] == budget].set_index("seed")["accuracy"]
             lost, low, high = with_mean(100 * (free - by_seed))
             spread = "" if np.isnan(low) else f" ± {(high - low) / 2:.1f}"
-            cells.append(f"{_percent(by_seed)} (−{lost:.1f}{spread})".replace("−-", "+"))
-        cells += [f"{here['round'].mean():.0f}", f"{here['uplink_bytes'].mean() / 1e6:.0f}"]
+            cells.append(
+                f"{_percent(by_seed)} (−{lost:.1f}{spread})".replace("−-", "+")
+            )
+        cells += [
+            f"{here['round'].mean():.0f}",
+            f"{here['uplink_bytes'].mean() / 1e6:.0f}",
+        ]
         lines.append(cells)
     return markdown(lines)
 
 
 def time_table(points: pd.DataFrame, model: str) -> str:
-    """Seconds to the model's target, means over seeds; a dash where a seed never came to it."""
+    """Seconds to the model's target, means over seeds.
+
+    A dash where a seed never came to it.
+    """
     mine = points[points["model"] == model]
     budgets = (None, *reversed(BUDGETS[:-1]))
-    names = ["no privacy" if budget is None else f"ε = {budget:g}" for budget in budgets]
+    names = [
+        "no privacy" if budget is None else f"ε = {budget:g}" for budget in budgets
+    ]
     lines = [["link", "codec", *names]]
-    for (link, codec), here in mine.groupby(["link", "codec"], sort=False, observed=True):
+    for (link, codec), here in mine.groupby(
+        ["link", "codec"], sort=False, observed=True
+    ):
         cells = [str(link), str(codec)]
         for budget in budgets:
-            rows = here[here["budget"].isna() if budget is None else here["budget"] == budget]
+            rows = here[
+                here["budget"].isna() if budget is None else here["budget"] == budget
+            ]
             seconds = rows["target_s"].mean(skipna=False)
             cells.append("–" if np.isnan(seconds) else f"{seconds:.1f}")
         lines.append(cells)
@@ -296,10 +375,12 @@ def page_tables(points: pd.DataFrame) -> str:
         seeds = mine["seed"].nunique()
         title = f"**{model}**, {seeds} seed{'s' * (seeds > 1)}. "
         parts += [
-            title + "Test accuracy in % at one instant per link, by the ε that all rounds would "
+            title + "Test accuracy in % at one instant per link, by the ε that all "
+            "rounds would "
             "spend, and in brackets the points that it costs:",
             price_table(points, str(model)),
-            f"Seconds to {100 * TARGETS.get(str(model), 0.8):.0f} % (–: not in the rounds played):",
+            f"Seconds to {100 * TARGETS.get(str(model), 0.8):.0f} % (–: not in the "
+            f"rounds played):",
             time_table(points, str(model)),
         ]
     return "\n\n".join(parts)
@@ -315,11 +396,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     for field in fields(Size):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}", type=int, default=field.default
+        )
     arguments = parser.parse_args()
-    size = Size(**{field.name: getattr(arguments, field.name) for field in fields(Size)})
+    size = Size(
+        **{field.name: getattr(arguments, field.name) for field in fields(Size)}
+    )
     if arguments.do == "run":
-        play_all(arguments.out, size, arguments.models, arguments.seeds, arguments.jobs or 2)
+        play_all(
+            arguments.out, size, arguments.models, arguments.seeds, arguments.jobs or 2
+        )
         points = at_one_instant(whole_seeds(pd.read_csv(arguments.out / "runs.csv")))
         points.round(4).to_csv(ROWS, index=False)
     save_picture(privacy_figure(pd.read_csv(ROWS)), PICTURE, dpi=220)

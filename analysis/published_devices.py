@@ -1,12 +1,14 @@
-"""Profiles of devices from what others published, and the tables of docs/calibration.md.
+"""Profiles of devices from what others published, and the tables of
+docs/calibration.md.
 
     python analysis/published_devices.py           # writes both
     python analysis/published_devices.py --check   # says whether they are as the numbers make them
 
-Nobody publishes what a profile needs, the seconds of a training step by model and batch. What is
-published are steps of one or two networks, forward passes, or matrix products. A profile made of
-these is one law: seconds = overhead + FLOPs / rate, with a factor that covers, nine times in ten,
-what its derivation does not know. The numbers stand in analysis/published_devices.yaml.
+Nobody publishes what a profile needs, the seconds of a training step by model and
+batch. What is published are steps of one or two networks, forward passes, or matrix
+products. A profile made of these is one law: seconds = overhead + FLOPs / rate, with a
+factor that covers, nine times in ten, what its derivation does not know. The numbers
+stand in analysis/published_devices.yaml.
 """
 
 from __future__ import annotations
@@ -27,21 +29,27 @@ PAGE = ROOT / "docs" / "calibration.md"
 MEASURED = ROOT / "calibration" / "x86-2core-vm.yaml"
 
 LEAST_FACTOR = 2.0
-"""Nothing derived from other work than training steps of the models at hand is known better."""
+"""Nothing derived from other work than training steps of the models at hand is known
+better."""
 SHARE_OF_PRODUCT = 0.78
-"""Of the rate of a 32-bit matrix product, what a training step of ResNet-18 reached on one thread
-of the machine of `xeon-2core-vm` (four times 0.71 to 0.82, in processor time)."""
+"""Of the rate of a 32-bit matrix product, what a training step of ResNet-18 reached on
+one thread of the machine of `xeon-2core-vm` (four times 0.71 to 0.82, in processor
+time)."""
 STEP_OPERATIONS = 40
-"""Of a training step of LeNet-5: about 13 forward, 20 backward, the rest the optimiser's."""
+"""Of a training step of LeNet-5: about 13 forward, 20 backward, the rest the
+optimiser's."""
 NINETY = 1.645
 """Standard deviations of a normal distribution that hold 90 % of it on both sides."""
 STEP = 6
-"""FLOPs of a training step for each multiply-add of a forward pass: forward, and twice backward."""
+"""FLOPs of a training step for each multiply-add of a forward pass: forward, and twice
+backward."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """seconds = overhead_s + FLOPs · per_flop of a training step, and how far it may be off."""
+    """seconds = overhead_s + FLOPs · per_flop of a training step, and how far it may be
+    off.
+    """
 
     overhead_s: float
     per_flop: float
@@ -56,14 +64,20 @@ def law_of(name: str, devices: dict[str, Any]) -> Law:
     """The law of a device, by the best of what was published about it."""
     device = devices[name]
     if name == "raspberry-pi-5":
-        return _scaled(device, law_of("raspberry-pi-4", devices), devices["raspberry-pi-4"])
+        return _scaled(
+            device, law_of("raspberry-pi-4", devices), devices["raspberry-pi-4"]
+        )
     if "matmul_gflops" in device:
-        return _from_product(device, law_of("jetson-nano", devices), devices["jetson-nano"])
+        return _from_product(
+            device, law_of("jetson-nano", devices), devices["jetson-nano"]
+        )
     return _from_steps(device) if "steps" in device else _from_forward(device)
 
 
 def _from_forward(device: dict[str, Any]) -> Law:
-    """Forward passes, each network's own rate, times what a step costs more than three of them."""
+    """Forward passes, each network's own rate, times what a step costs more than three
+    of them.
+    """
     rows = list(_networks(device["forward"]).values())
     costs = [math.log(seconds / (2 * macs)) for macs, seconds in rows]
     middle, spread = _mean_and_sd(costs)
@@ -74,13 +88,17 @@ def _from_forward(device: dict[str, Any]) -> Law:
         math.exp(middle) * more,
         _factor(spread, of_more),
         (min(flops), max(flops) * 3),
-        f"{len(rows)} networks' forward passes (geometric mean), a training step taken as "
+        f"{len(rows)} networks' forward passes (geometric mean), a training step taken "
+        f"as "
         f"{3 * more:.1f} of them",
     )
 
 
 def _from_steps(device: dict[str, Any]) -> Law:
-    """Timed training steps; the overhead by what a network of many small operations takes."""
+    """Timed training steps.
+
+    The overhead by what a network of many small operations takes.
+    """
     overhead_s = STEP_OPERATIONS * _per_operation(device) if "lean" in device else 0.0
     work = [_work(step) for step in device["steps"]]
     costs = [
@@ -117,7 +135,8 @@ def _scaled(device: dict[str, Any], base: Law, sister: dict[str, Any]) -> Law:
         base.per_flop / ratio,
         math.exp(math.hypot(math.log(base.factor), math.log(max(ratios) / ratio))),
         base.flops,
-        f"the Raspberry Pi 4's law divided by {ratio:.2f}, the middle of {ratios[0]:.2f} (7-zip in "
+        f"the Raspberry Pi 4's law divided by {ratio:.2f}, the middle of "
+        f"{ratios[0]:.2f} (7-zip in "
         f"one thread) and {ratios[1]:.2f} (Linpack)",
     )
 
@@ -126,34 +145,47 @@ KINDRED = ("single_thread_mips", "linpack_gflops")
 
 
 def _from_product(device: dict[str, Any], base: Law, other: dict[str, Any]) -> Law:
-    """The rate of a matrix product times the share of it that training reached elsewhere."""
+    """The rate of a matrix product times the share of it that training reached
+    elsewhere.
+    """
     rate = device["matmul_gflops"]["value"] * 1e9 * SHARE_OF_PRODUCT
-    slower = other["single_thread_mips"]["value"] / device["single_thread_mips"]["value"]
+    slower = (
+        other["single_thread_mips"]["value"] / device["single_thread_mips"]["value"]
+    )
     return Law(
         base.overhead_s * slower,
         1 / rate,
         math.exp(math.hypot(math.log(LEAST_FACTOR), math.log(1.5))),
         base.flops,
-        f"{SHARE_OF_PRODUCT:.0%} of the rate of a 32-bit matrix product, the share that training "
+        f"{SHARE_OF_PRODUCT:.0%} of the rate of a 32-bit matrix product, the share "
+        f"that training "
         "reached on a processor of ours; on a GPU it may be half",
     )
 
 
 def step_over_forward() -> tuple[float, float]:
-    """What a training step takes against three forward passes of as many samples, by our own
-    measured profile: the geometric mean over models, and the spread of the logarithm."""
+    """What a training step takes against three forward passes of as many samples, by
+    our own measured profile: the geometric mean over models, and the spread of the
+    logarithm.
+    """
     profile = yaml.safe_load(MEASURED.read_text())
     costs = []
     for model, rows in profile["training"].items():
         forward = profile["inference"].get(model, {})
         for samples in set(rows) & set(forward) if model != "any" else ():
-            costs.append(math.log(_seconds(rows[samples]) / (3 * _seconds(forward[samples]))))
+            costs.append(
+                math.log(_seconds(rows[samples]) / (3 * _seconds(forward[samples])))
+            )
     middle, spread = _mean_and_sd(costs)
     return math.exp(middle), max(spread, math.log(1.25))
 
 
 def _networks(node: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    return {name: (_macs(row), row["s"]) for name, row in node.items() if isinstance(row, dict)}
+    return {
+        name: (_macs(row), row["s"])
+        for name, row in node.items()
+        if isinstance(row, dict)
+    }
 
 
 def _macs(row: dict[str, Any]) -> float:
@@ -161,7 +193,9 @@ def _macs(row: dict[str, Any]) -> float:
 
 
 def _work(row: dict[str, Any]) -> tuple[float, float]:
-    """FLOPs and seconds of what a row timed: a step if it says training, else a forward pass."""
+    """FLOPs and seconds of what a row timed: a step if it says training, else a forward
+    pass.
+    """
     per_sample = (STEP if row["what"].startswith("training") else 2) * _macs(row)
     if "images_per_s" in row:
         return per_sample, 1 / row["images_per_s"]
@@ -190,10 +224,16 @@ def _factor(*spreads: float) -> float:
 def profile_text(name: str, numbers: dict[str, Any]) -> str:
     law, device = law_of(name, numbers["devices"]), numbers["devices"][name]
     more, _ = step_over_forward()
-    sources = "\n".join(_source(where, what, numbers) for where, what in _used(name, numbers))
+    sources = "\n".join(
+        _source(where, what, numbers) for where, what in _used(name, numbers)
+    )
     laws = "".join(
         _law_text(quantity, law, cost)
-        for quantity, cost in (("training", 1.0), ("inference", 1 / more), ("distillation", 1.0))
+        for quantity, cost in (
+            ("training", 1.0),
+            ("inference", 1 / more),
+            ("distillation", 1.0),
+        )
     )
     return f"""\
 # Made of what others published, by `python analysis/published_devices.py`. Not measured by
@@ -213,7 +253,8 @@ provenance:
 
 def _trust(law: Law, software: str) -> str:
     return (
-        f"right within a factor of {law.factor:.1f} nine times in ten for {software}, as far as "
+        f"right within a factor of {law.factor:.1f} nine times in ten for {software}, "
+        f"as far as "
         f"can be told (other software may be ten times faster); made of {law.made}"
     )
 
@@ -221,7 +262,10 @@ def _trust(law: Law, software: str) -> str:
 def _folded(text: str, indent: int = 4) -> str:
     """Text as a block of lines."""
     return textwrap.fill(
-        " ".join(text.split()), 100, initial_indent=" " * indent, subsequent_indent=" " * indent
+        " ".join(text.split()),
+        100,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
     )
 
 
@@ -241,7 +285,9 @@ def _used(name: str, numbers: dict[str, Any]) -> list[tuple[str, str]]:
     if "forward" in device:
         file, count = device["forward"]["file"], len(_networks(device["forward"]))
         used.append((device["forward"]["source"], f"{count} forward passes of {file}"))
-    base = {"raspberry-pi-5": "raspberry-pi-4", "jetson-orin-nano": "jetson-nano"}.get(name)
+    base = {"raspberry-pi-5": "raspberry-pi-4", "jetson-orin-nano": "jetson-nano"}.get(
+        name
+    )
     if base is not None:
         below = numbers["devices"][base]
         used += [
@@ -321,15 +367,17 @@ def checks_table(numbers: dict[str, Any]) -> str:
 
 
 def _held(row: dict[str, Any], law: Law, more: float) -> tuple[str, str, str, float]:
-    """A number that a profile was not made of: what, as published, as the profile has it, and the
-    profile's time over the published one."""
+    """A number that a profile was not made of: what, as published, as the profile has
+    it, and the profile's time over the published one.
+    """
     if "product_gflops" in row:
         rate, ours = SHARE_OF_PRODUCT * row["product_gflops"], 1e-9 / law.per_flop
         what = f"{row['what']}, {SHARE_OF_PRODUCT:.0%} of it"
         return what, f"{rate:.3g} GFLOP/s", f"{ours:.3g} GFLOP/s", rate / ours
     flops, seconds = _work(row)
     cost = 1.0 if row["what"].startswith("training") else 1 / more
-    at_once = "images_per_s" in row  # a batch of unknown size: the overhead shared by many
+    # a batch of unknown size: the overhead shared by many
+    at_once = "images_per_s" in row
     says = cost * (law.overhead_s * (not at_once) + law.per_flop * flops)
     return row["what"], _spoken(seconds), _spoken(says), says / seconds
 
@@ -340,7 +388,8 @@ def sources_list(numbers: dict[str, Any]) -> str:
     for name, source in numbers["sources"].items():
         repository = source["where"].removeprefix("https://github.com/")
         lines.append(
-            f"- **{name}**: [{repository}]({source['where']}), `{source['path']}` at commit "
+            f"- **{name}**: [{repository}]({source['where']}), `{source['path']}` at "
+            f"commit "
             f"`{source['commit'][:12]}`: {' '.join(source['method'].split())}."
         )
     return "\n".join(lines)
@@ -353,7 +402,9 @@ def _rate(value: float) -> str:
 def _spoken(seconds: float) -> str:
     if seconds == 0:
         return "–"
-    unit, size = next(((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if seconds >= s), ("µs", 1e-6))
+    unit, size = next(
+        ((u, s) for u, s in (("s", 1.0), ("ms", 1e-3)) if seconds >= s), ("µs", 1e-6)
+    )
     return f"{seconds / size:.3g} {unit}"
 
 
@@ -371,7 +422,8 @@ def files() -> dict[Path, str]:
     """Every file that the numbers make, and its text."""
     numbers = yaml.safe_load(NUMBERS.read_text())
     made = {
-        MEASURED.parent / f"{name}.yaml": profile_text(name, numbers) for name in numbers["devices"]
+        MEASURED.parent / f"{name}.yaml": profile_text(name, numbers)
+        for name in numbers["devices"]
     }
     return {**made, PAGE: page_text(PAGE.read_text(), numbers)}
 

@@ -1,10 +1,11 @@
-"""What uploads and downloads of the quickstart weigh: the two tables of docs/compression.md.
+"""What uploads and downloads of the quickstart weigh: the two tables of
+docs/compression.md.
 
     python analysis/quickstart_tables.py    # plays both runs that learn, in two minutes
 
-Bytes by codec are played by the clock alone, whenever the page is made. The quickstart with whole
-models down and with changes of models (scenarios/changes.yaml) learns; of each run one row is kept
-in quickstart_rows.csv.
+Bytes by codec are played by the clock alone, whenever the page is made. The quickstart
+with whole models down and with changes of models (scenarios/changes.yaml) learns; of
+each run one row is kept in quickstart_rows.csv.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ CODECS: dict[str, Any] = {
     "`powersgd: {rank: 2}`": {"powersgd": {"rank": 2}},
     "`ef-sign`": "ef-sign",
     "`top-k`, and `ef21` around it": "top-k",
-    "`chain: [top-k, {qsgd: {levels: 4}}]`": {"chain": ["top-k", {"qsgd": {"levels": 4}}]},
+    "`chain: [top-k, {qsgd: {levels: 4}}]`": {
+        "chain": ["top-k", {"qsgd": {"levels": 4}}]
+    },
 }
 ROUNDS = 60
 _PHASES = ("downlink_s", "training_s", "uplink_s")
@@ -61,15 +64,22 @@ def play(scenario: str) -> dict[str, object]:
     """A row of one run."""
     with tempfile.TemporaryDirectory() as folder:
         path = ROOT / "scenarios" / f"{scenario}.yaml"
-        run = simfed.run(simfed.load_scenario(path), Path(folder, "run"), progress=False)
+        run = simfed.run(
+            simfed.load_scenario(path), Path(folder, "run"), progress=False
+        )
         parts, rounds = run.participations, run.rounds
         curve = run.prototypes.dropna(subset=["test_accuracy"])
         curve = curve.groupby("round", as_index=False)["test_accuracy"].mean()
         curve = curve.rename(columns={"test_accuracy": "accuracy"})
         curve["at_s"] = curve["round"].map(rounds.set_index("round")["finished_at_s"])
-        phases = parts[["downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s"]]
+        phases = parts[
+            ["downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s"]
+        ]
         row: dict[str, object] = {"scenario": scenario, "rounds": len(rounds)}
-        row |= {f"{way}link_bytes": int(parts[f"{way}link_bytes"].sum()) for way in ("down", "up")}
+        row |= {
+            f"{way}link_bytes": int(parts[f"{way}link_bytes"].sum())
+            for way in ("down", "up")
+        }
         row |= {phase: round(float(phases[phase].sum()), 3) for phase in phases}
         row["end_s"] = round(float(rounds["finished_at_s"].iloc[-1]), 4)
         for target in TARGETS:
@@ -84,7 +94,8 @@ def changes_table(rows: pd.DataFrame) -> str:
     """Both runs side by side."""
     runs = [rows.set_index("scenario").loc[name] for name in SCENARIOS.values()]
     spent_s = [
-        sum(run[phase] for phase in ("compression_s", "waiting_s", *_PHASES)) for run in runs
+        sum(run[phase] for phase in ("compression_s", "waiting_s", *_PHASES))
+        for run in runs
     ]
 
     def seconds(phase: str) -> list[str]:
@@ -95,7 +106,10 @@ def changes_table(rows: pd.DataFrame) -> str:
 
     lines = [["", *SCENARIOS]]
     lines.append(
-        ["bytes down, all clients", *(f"{run['downlink_bytes'] / 1e6:.1f} MB" for run in runs)]
+        [
+            "bytes down, all clients",
+            *(f"{run['downlink_bytes'] / 1e6:.1f} MB" for run in runs),
+        ]
     )
     lines.append(["bytes up", *(f"{run['uplink_bytes'] / 1e6:.1f} MB" for run in runs)])
     lines.append(["clients' time: download", *seconds("downlink_s")])
@@ -110,10 +124,20 @@ def changes_table(rows: pd.DataFrame) -> str:
     for target in TARGETS:
         at_s = (run[f"at_s_{target:.2f}"] for run in runs)
         lines.append(
-            [f"… to {target:.0%} mean accuracy".replace("%", " %"), *(f"{at:.1f} s" for at in at_s)]
+            [
+                f"… to {target:.0%} mean accuracy".replace("%", " %"),
+                *(f"{at:.1f} s" for at in at_s),
+            ]
         )
-    lines.append(["mean accuracy at the end", *(f"{100 * run['accuracy']:.1f} %" for run in runs)])
-    lines.append(["rounds undone by the safeguard", *(f"{run['undone']:.0f}" for run in runs)])
+    lines.append(
+        [
+            "mean accuracy at the end",
+            *(f"{100 * run['accuracy']:.1f} %" for run in runs),
+        ]
+    )
+    lines.append(
+        [("rounds undone by the safeguard"), *(f"{run['undone']:.0f}" for run in runs)]
+    )
     return markdown(lines)
 
 

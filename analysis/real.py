@@ -1,24 +1,26 @@
-"""Simulations held against deployments on this machine: the numbers of analysis/REAL.md.
+"""Simulations held against deployments on this machine: the numbers of
+analysis/REAL.md.
 
     sudo python analysis/real.py cases [--work runs/real] [--repeat 3] [--hold CMD --release CMD]
     sudo python analysis/real.py quotas [--work runs/real] [--repeat 3] …
     sudo python analysis/real.py study [--work runs/real] [--repeat 2] …
     python analysis/real.py report
 
-`cases` deploys three kinds of fleets (dedicated links, a shared server link, long transfers) with
-shaped links, several times each, measures this machine, and simulates each case twice: from
-`calibrate measure` alone, and from `calibrate fit --from` the deployment of another case with the
-same devices. `quotas` does the same with two fleets under quotas of processor time (slow
-processors, a mixed fleet), fitted to two deployments with other numbers of local steps; each is
-simulated in two more ways, which tell what the parts of the model are worth. `study` deploys ten
-slow clients behind each strategy, EXP3 and ASCEND at three K, and simulates the same from profiles
-fitted to EXP3's deployments. All go on where they stopped: a deployment that is whole is not made
-again.
-`--hold` and `--release` are shell commands around the rounds that count, to keep other work still.
-`report` writes analysis/REAL.md and its figures from analysis/results-real/*.json.
+`cases` deploys three kinds of fleets (dedicated links, a shared server link, long
+transfers) with shaped links, several times each, measures this machine, and simulates
+each case twice: from `calibrate measure` alone, and from `calibrate fit --from` the
+deployment of another case with the same devices. `quotas` does the same with two fleets
+under quotas of processor time (slow processors, a mixed fleet), fitted to two
+deployments with other numbers of local steps; each is simulated in two more ways, which
+tell what the parts of the model are worth. `study` deploys ten slow clients behind each
+strategy, EXP3 and ASCEND at three K, and simulates the same from profiles fitted to
+EXP3's deployments. All go on where they stopped: a deployment that is whole is not made
+again. `--hold` and `--release` are shell commands around the rounds that count, to keep
+other work still. `report` writes analysis/REAL.md and its figures from
+analysis/results-real/*.json.
 
-The first round of a deployment loads what later ones find in memory, and in the second other work
-is being held still; both are left out everywhere.
+The first round of a deployment loads what later ones find in memory, and in the second
+other work is being held still; both are left out everywhere.
 """
 
 from __future__ import annotations
@@ -63,19 +65,32 @@ FIGURES = ROOT / "analysis" / "figures"
 FIRST = 3
 """The first round that counts."""
 
-# ---- what is played ------------------------------------------------------------------------------
+# ---- what is played ------------------------------------------------------------------
 
 TCP = {"model": "tcp", "tcp": {"handshake": False, "header": "66 B"}}
 """Connections stay open; token buckets count the head of every segment."""
 NOMINAL = {"training": "6 ms", "compression": "0.5 ms"}
-"""What the scenarios say before anything was measured; deployments do not look at it."""
+"""What the scenarios say before anything was measured; deployments do not look at
+it."""
 
 
 def _group(
-    count: int, prototype: str, share: float, up: float, down: float, period: str | None = None
+    count: int,
+    prototype: str,
+    share: float,
+    up: float,
+    down: float,
+    period: str | None = None,
 ) -> dict[str, Any]:
-    """`share` of a processor, of every `period`; without one it is the device's speed."""
-    share_of = {"speed": share} if period is None else {"quota": {"share": share, "period": period}}
+    """`share` of a processor, of every `period`.
+
+    Without one it is the device's speed.
+    """
+    share_of = (
+        {"speed": share}
+        if period is None
+        else {"quota": {"share": share, "period": period}}
+    )
     return {
         "count": count, "prototype": prototype, "device": {"assume": NOMINAL, **share_of},
         "link": {"up": f"{up} Mbps", "down": f"{down} Mbps"},
@@ -139,7 +154,8 @@ FITTED_TO = {
     "container": ["slow", "slow-1"],
     "long": ["long-other"],
 }
-"""Case → the others whose deployments its simulation may know: the same devices at other work."""
+"""Case → the others whose deployments its simulation may know: the same devices at
+other work."""
 QUOTAS = ("slow", "mixed", "container")
 PLAIN = tuple(name for name in FITTED_TO if name not in QUOTAS)
 GOALS = {
@@ -155,7 +171,10 @@ GOALS = {
 STUDY_K = (1000, 5000, 10_000)
 _REWARD = {"rho": 0.6, "beta": 0.4, "clip": [-1, 1]}
 POLICIES: dict[str, dict[str, Any]] = {
-    **{s: {"kind": "uniform", "strategy": s} for s in ("top-k", "random-k", "periodic-k")},
+    **{
+        s: {"kind": "uniform", "strategy": s}
+        for s in ("top-k", "random-k", "periodic-k")
+    },
     "exp3": {"kind": "exp3", "mixing": 0.1, "reward": _REWARD},
     "ascend": {"kind": "ascend", "warmup": 5, "c": 3, "ema": 0.1, "reward": _REWARD},
 }
@@ -165,7 +184,9 @@ STUDY_ROUNDS = 41
 
 def study_scenario(policy: str, k: int, repetition: int) -> dict[str, Any]:
     """Ten clients as slow as small boards, on links of 50 Mbps."""
-    groups = [_group(5, prototype, STUDY_SPEED, 50, 50) for prototype in ("small", "large")]
+    groups = [
+        _group(5, prototype, STUDY_SPEED, 50, 50) for prototype in ("small", "large")
+    ]
     return {
         **_case(f"{policy}-{k}", STUDY_ROUNDS, groups, k, 1),
         "seed": repetition,
@@ -180,7 +201,7 @@ def study_scenario(policy: str, k: int, repetition: int) -> dict[str, Any]:
     }
 
 
-# ---- deployments ---------------------------------------------------------------------------------
+# ---- deployments ---------------------------------------------------------------------
 
 
 class Quiet:
@@ -212,8 +233,10 @@ def find_home_group(above: Path) -> Path:
 
 @contextlib.contextmanager
 def before_others() -> Iterator[None]:
-    """While the server has its turn before other work of this machine, which is what shaped
-    clients have. Nice values would not do that: Linux looks at them within a session."""
+    """While the server has its turn before other work of this machine, which is what
+    shaped clients have. Nice values would not do that: Linux looks at them within a
+    session.
+    """
     above = find_cpu_groups()
     if above is None:
         yield
@@ -237,7 +260,12 @@ def deployed(plain: Mapping[str, Any], out: Path, quiet: Quiet) -> Run:
         out.parent.mkdir(parents=True, exist_ok=True)
         print(f"deploying {out}", file=sys.stderr)
         try:
-            deploy(simfed.Scenario.model_validate(plain), out, shaped=True, progress=quiet.progress)
+            deploy(
+                simfed.Scenario.model_validate(plain),
+                out,
+                shaped=True,
+                progress=quiet.progress,
+            )
         finally:
             quiet.over()
     return simfed.load_run(out)
@@ -256,16 +284,23 @@ def command(*arguments: object) -> None:
     subprocess.run([sys.executable, "-m", "simfed", *map(str, arguments)], check=True)
 
 
-# ---- simulations ---------------------------------------------------------------------------------
+# ---- simulations ---------------------------------------------------------------------
 
 
-def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[Path, Path]]:
-    """Profiles of this machine by `calibrate measure` alone: each case's of its clients and of its
-    server."""
+def measured(
+    work: Path, quiet: Quiet, names: Sequence[str]
+) -> dict[str, tuple[Path, Path]]:
+    """Profiles of this machine by `calibrate measure` alone: each case's of its clients
+    and of its server.
+    """
     lenets: list[object] = ["--models", "lenet5-half,lenet5"]
     wide: list[object] = ["--models", "perceptron", "--k", "30000,40000"]
-    clients, server = "training,compression", "decompression,inference,distillation,evaluation"
-    host = "starting,handling"  # which is processor time, so that others beside do not matter
+    clients, server = (
+        "training,compression",
+        "decompression,inference,distillation,evaluation",
+    )
+    # which is processor time, so that others beside do not matter
+    host = "starting,handling"
     plain: list[object] = [*lenets, "--k", "3000,5000"]
     asked: dict[str, list[list[object]]] = {
         "server": [[*plain, "--only", server]],
@@ -282,17 +317,23 @@ def measured(work: Path, quiet: Quiet, names: Sequence[str]) -> dict[str, tuple[
     for name in names:
         pair = [name if name in QUOTAS else "long" if name == "long" else "plain"]
         pair.append("long-server" if name == "long" else "server")
-        clients_, server_ = (_measured_as(work, quiet, which, asked[which]) for which in pair)
+        clients_, server_ = (
+            _measured_as(work, quiet, which, asked[which]) for which in pair
+        )
         profiles[name] = clients_, server_
     return profiles
 
 
-def _measured_as(work: Path, quiet: Quiet, name: str, calls: Sequence[list[object]]) -> Path:
+def _measured_as(
+    work: Path, quiet: Quiet, name: str, calls: Sequence[list[object]]
+) -> Path:
     """The profile of that name, measured unless it is there."""
     profile = work / "calibration" / f"measured-{name}.yaml"
     if profile.exists():
         return profile
-    tables = [work / "calibration" / f"measured-{name}-{i}.csv" for i in range(len(calls))]
+    tables = [
+        work / "calibration" / f"measured-{name}-{i}.csv" for i in range(len(calls))
+    ]
     quiet.progress(1, 0.0, None)
     try:
         for table, options in zip(tables, calls, strict=True):
@@ -304,7 +345,9 @@ def _measured_as(work: Path, quiet: Quiet, name: str, calls: Sequence[list[objec
     return profile
 
 
-def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dict[str, Any]:
+def from_measuring(
+    plain: Mapping[str, Any], clients: Path, server: Path
+) -> dict[str, Any]:
     """The case's scenario with profiles that nobody has deployed."""
     scenario = copy.deepcopy(dict(plain))
     for group in scenario["clients"]:
@@ -317,9 +360,13 @@ def from_measuring(plain: Mapping[str, Any], clients: Path, server: Path) -> dic
     return scenario
 
 
-def from_deployment(plain: Mapping[str, Any], runs: Sequence[Path], work: Path) -> dict[str, Any]:
-    """The case's scenario with devices and server as other cases' deployments had them; links are
-    its own."""
+def from_deployment(
+    plain: Mapping[str, Any], runs: Sequence[Path], work: Path
+) -> dict[str, Any]:
+    """The case's scenario with devices and server as other cases' deployments had them.
+
+    Links are its own.
+    """
     return _with_devices(plain, *_fitted(runs, work))
 
 
@@ -346,7 +393,9 @@ def _with_devices(
 ) -> dict[str, Any]:
     scenario = copy.deepcopy(dict(plain))
     for group, other in zip(scenario["clients"], like["clients"], strict=True):
-        quota = {key: group["device"][key] for key in ("quota",) if key in group["device"]}
+        quota = {
+            key: group["device"][key] for key in ("quota",) if key in group["device"]
+        }
         group["device"] = {**other["device"], "profile": str(profile), **quota}
     scenario["server"] = like["server"]
     return scenario
@@ -356,10 +405,12 @@ def simulated(plain: Mapping[str, Any], out: Path, *, time_only: bool = True) ->
     path = out.with_suffix(".yaml")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(dict(plain), sort_keys=False))
-    return simfed.run(path, out, time_only=time_only, overwrite=True, progress=False, workers=1)
+    return simfed.run(
+        path, out, time_only=time_only, overwrite=True, progress=False, workers=1
+    )
 
 
-# ---- what is kept --------------------------------------------------------------------------------
+# ---- what is kept --------------------------------------------------------------------
 
 
 def verdict(fidelity: Fidelity) -> dict[str, Any]:
@@ -382,9 +433,17 @@ def verdict(fidelity: Fidelity) -> dict[str, Any]:
 
 
 def play_cases(
-    work: Path, repeat: int, quiet: Quiet, more: Sequence[str], names: Sequence[str], out: str
+    work: Path,
+    repeat: int,
+    quiet: Quiet,
+    more: Sequence[str],
+    names: Sequence[str],
+    out: str,
 ) -> None:
-    """These cases: deployed, measured, simulated, compared. `more`: repeated once more."""
+    """These cases: deployed, measured, simulated, compared.
+
+    `more`: repeated once more.
+    """
     once = [other for name in names for other in FITTED_TO[name] if other not in names]
     # repetitions in turn, so that a slow hour falls on all cases
     for i, name in itertools.product(range(repeat + 1), [*names, *once]):
@@ -393,7 +452,9 @@ def play_cases(
     profiles = measured(work, quiet, names)
     results: dict[str, Any] = {}
     for name in names:
-        folders = [work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))]
+        folders = [
+            work / "cases" / f"{name}-{i}" for i in range(repeat + (name in more))
+        ]
         runs = [simfed.load_run(folder) for folder in folders]
         reals = [counting(run) for run in runs]
         others = [work / "cases" / f"{other}-0" for other in FITTED_TO[name]]
@@ -417,7 +478,10 @@ def play_cases(
             "real_server_s": [float(run.rounds["server_s"].mean()) for run in reals],
             "again": [verdict(value) for value in again],
             "most_common": [float(value.iloc[0] / value.sum()) for value in stragglers],
-            **{by: [verdict(fidelity(sim, run)) for run in reals] for by, sim in sims.items()},
+            **{
+                by: [verdict(fidelity(sim, run)) for run in reals]
+                for by, sim in sims.items()
+            },
         }
     fitted_to = {name: ", ".join(FITTED_TO[name]) for name in names}
     _write(out, {"machine": machine(), "fitted_to": fitted_to, "cases": results})
@@ -427,7 +491,9 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
     """The platform experiment: deployed, and simulated from EXP3's deployments."""
     order = ("exp3", *(name for name in POLICIES if name != "exp3"))
     for i, policy, k in itertools.product(range(repeat), order, STUDY_K):
-        deployed(study_scenario(policy, k, i), work / "study" / f"{policy}-{k}-{i}", quiet)
+        deployed(
+            study_scenario(policy, k, i), work / "study" / f"{policy}-{k}-{i}", quiet
+        )
     fitted = {k: _fitted([work / "study" / f"exp3-{k}-0"], work) for k in STUDY_K}
     runs = []
     for i, policy, k in itertools.product(range(repeat), POLICIES, STUDY_K):
@@ -463,7 +529,9 @@ def _learned(run: Run) -> dict[str, Any]:
         "makespan_s": float(later["duration_s"].sum()),
         "accuracy": {int(r): round(float(a), 4) for r, a in curve.items()},
         "arms": {str(arm): round(float(value), 4) for arm, value in share.items()},
-        "reward": None if parts["reward"].isna().all() else float(parts["reward"].mean()),
+        "reward": None
+        if parts["reward"].isna().all()
+        else float(parts["reward"].mean()),
     }
 
 
@@ -473,7 +541,9 @@ def machine() -> str:
 
     host = describe_machine("cpu", 1)
     torch = f"PyTorch {host['torch']}"
-    return ", ".join([host["machine"], host["cpu"], counted(available_cores(), "core"), torch])
+    return ", ".join(
+        [host["machine"], host["cpu"], counted(available_cores(), "core"), torch]
+    )
 
 
 def _write(name: str, results: Mapping[str, Any]) -> None:
@@ -489,7 +559,7 @@ def _write(name: str, results: Mapping[str, Any]) -> None:
     print(RESULTS / f"{name}.json")
 
 
-# ---- the page ------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------
 
 
 def _off(errors: Sequence[float]) -> str:
@@ -503,7 +573,9 @@ def _off(errors: Sequence[float]) -> str:
 def _interval(values: Sequence[float]) -> str:
     """Mean ± the half-width of its 95 % interval (Student's t)."""
     mean = float(np.mean(values))
-    return f"{mean:.3g} ± {_half_width(values):.2g}" if len(values) > 1 else f"{mean:.3g}"
+    return (
+        f"{mean:.3g} ± {_half_width(values):.2g}" if len(values) > 1 else f"{mean:.3g}"
+    )
 
 
 def _half_width(values: Sequence[float]) -> float:
@@ -538,12 +610,18 @@ def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     rounds = ", ".join(str(case["rounds"]) for case in results["cases"].values())
     yield "## Simulations against deployments"
     yield (
-        f"On one machine ({results['machine']}), {' or '.join(map(str, made))} deployments of each "
-        f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces behind token "
-        "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices and server "
-        "of `calibrate fit --from` one deployment of another case with the same devices "
-        f"({pairs}). Links are as the scenario says in both. Errors are of the median round of a "
-        "deployment, simulated over real, but where the makespan (the sum of all rounds) is named: "
+        f"On one machine ({results['machine']}), {' or '.join(map(str, made))} "
+        f"deployments of each "
+        f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces "
+        f"behind token "
+        "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices "
+        "and server "
+        "of `calibrate fit --from` one deployment of another case with the same "
+        "devices "
+        f"({pairs}). Links are as the scenario says in both. Errors are of the median "
+        f"round of a "
+        "deployment, simulated over real, but where the makespan (the sum of all "
+        "rounds) is named: "
         "the mean over the repetitions, and their range."
     )
     head = ["case", "real round", "repetitions differ by up to", "`measured`", "goal"]
@@ -571,10 +649,26 @@ def _phases_part(results: Mapping[str, Any]) -> Iterator[str]:
             }
             means["server"] = np.mean([v["server"] for v in case[by]], axis=0)
             phases.append(
-                [name, by, *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in means.values())]
+                [
+                    name,
+                    by,
+                    *(f"{1e3 * a:.0f} / {1e3 * b:.0f}" for a, b in means.values()),
+                ]
             )
-    yield "Means per participation, and of the server per round, in milliseconds, simulated / real:"
-    head = ["case", "by", "download", "training", "compression", "upload", "host", "server"]
+    yield (
+        "Means per participation, and of the server per round, in milliseconds, "
+        "simulated / real:"
+    )
+    head = [
+        "case",
+        "by",
+        "download",
+        "training",
+        "compression",
+        "upload",
+        "host",
+        "server",
+    ]
     yield markdown([head, *phases])
 
 
@@ -592,26 +686,43 @@ def _quotas_part(results: Mapping[str, Any]) -> Iterator[str]:
             simulated_s = float(np.mean([s * (1 + v["round"]) for s, v in pairs]))
             inside = abs(simulated_s - np.mean(real_s)) <= _half_width(real_s)
             row += [_off([v["round"] for v in of[by]])]
-            row += [f"{_met(name, of, by)}; {'inside' if inside else 'outside'} reality's interval"]
+            row += [
+                (
+                    f"{_met(name, of, by)}; {'inside' if inside else 'outside'} "
+                    f"reality's interval"
+                )
+            ]
         row += [_off([v["makespan"] for v in of["fitted"]])]
         row += [_off([v["round"] for v in of[by]]) for by in ("one-run", "by-speed")]
         rows.append(row)
     fitted_to = "; ".join(f"{a} ← {b}" for a, b in results["fitted_to"].items())
-    repetitions = counted(len(next(iter(results["cases"].values()))["real_round_s"]), "deployment")
+    repetitions = counted(
+        len(next(iter(results["cases"].values()))["real_round_s"]), "deployment"
+    )
     yield "## Slow processors, with quotas as the kernel keeps them"
     yield (
-        f"`slow` and `mixed` ({results['machine']}; {repetitions} of each, in turn) have a "
+        f"`slow` and `mixed` ({results['machine']}; {repetitions} of each, in turn) "
+        f"have a "
         f"`quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) "
-        f"or {SLOW[1]:g} (large ones); `container` has the same shares of the period of "
-        "containers, 100 ms, at four local steps and other links. `measured`: `calibrate measure` "
-        "on this machine, without a quota and without others beside, in processor seconds. "
+        f"or {SLOW[1]:g} (large ones); `container` has the same shares of the period "
+        f"of "
+        "containers, 100 ms, at four local steps and other links. `measured`: "
+        "`calibrate measure` "
+        "on this machine, without a quota and without others beside, in processor "
+        "seconds. "
         "`fitted`: `calibrate fit --from` two deployments of other cases, one of each "
-        f"({fitted_to}), in the processor seconds that their clients told; links, quota and "
-        "steps are the scenario's. `slow-1` and `slow-20` are the devices of `slow` at 1 and 20 "
-        "local steps, other links and another K. `one deployment`: fitted to the first of the two "
-        "alone, which cannot tell steps from their beginning. `by speed`: as `fitted`, the share "
-        "taken for a processor that is slow all the time. Errors as above; reality's interval is "
-        "that of its mean over the repetitions (95 %). What the server takes to send tasks is host "
+        f"({fitted_to}), in the processor seconds that their clients told; links, "
+        f"quota and "
+        "steps are the scenario's. `slow-1` and `slow-20` are the devices of `slow` at "
+        "1 and 20 "
+        "local steps, other links and another K. `one deployment`: fitted to the first "
+        "of the two "
+        "alone, which cannot tell steps from their beginning. `by speed`: as `fitted`, "
+        "the share "
+        "taken for a processor that is slow all the time. Errors as above; reality's "
+        "interval is "
+        "that of its mean over the repetitions (95 %). What the server takes to send "
+        "tasks is host "
         "time in reality and the server's in simulations."
     )
     head = ["case", "real round", "repetitions differ by up to", "`measured`", "goal"]
@@ -635,9 +746,12 @@ def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
         if not runs:
             continue
 
-        def both(what: Callable[[dict[str, Any]], float], runs: list[Any] = runs) -> str:
+        def both(
+            what: Callable[[dict[str, Any]], float], runs: list[Any] = runs
+        ) -> str:
             return " / ".join(
-                _interval([what(run[side]) for run in runs]) for side in ("simulated", "real")
+                _interval([what(run[side]) for run in runs])
+                for side in ("simulated", "real")
             )
 
         def last(run: dict[str, Any]) -> float:
@@ -659,13 +773,18 @@ def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
         )
     yield "## The platform experiment on one machine"
     yield (
-        "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local step of 32 "
-        f"samples), each with {results['speed']:g} of a processor ({results['machine']}; a LeNet5 "
-        "step takes it some 10 ms, half as long as a Raspberry Pi 4) and a link of 50 Mbps both "
+        "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local "
+        "step of 32 "
+        f"samples), each with {results['speed']:g} of a processor "
+        f"({results['machine']}; a LeNet5 "
+        "step takes it some 10 ms, half as long as a Raspberry Pi 4) and a link of 50 "
+        "Mbps both "
         "ways: fixed strategies, EXP3 and ASCEND, which were paid by measured seconds; "
-        f"{results['rounds']} rounds that count, {counted(results['repetitions'], 'repetition')} "
+        f"{results['rounds']} rounds that count, "
+        f"{counted(results['repetitions'], 'repetition')} "
         "(five are wanted). Simulations are fitted to EXP3's deployment at this "
-        "K; all other rows are held out. Simulated / real, with 95 % intervals over repetitions."
+        "K; all other rows are held out. Simulated / real, with 95 % intervals over "
+        "repetitions."
     )
     head = ["K", "policy", "round, ms", "error of the round", "of the makespan"]
     yield markdown([[*head, "accuracy at the end, %", "Top-K played, %"], *rows])
@@ -673,18 +792,25 @@ def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
     ascend = [run for run in held_out if run["policy"] == "ascend"]
     fixed = [run for run in held_out if run["policy"] != "ascend"]
     yield (
-        "Held out, in the middle run of all K and repetitions (and from the least to the largest "
-        f"error): ASCEND's median round is {_span(ascend, 'round')} off, that of the fixed "
-        f"strategies {_span(fixed, 'round')}. By the makespan, which counts the long rounds too, "
+        "Held out, in the middle run of all K and repetitions (and from the least to "
+        "the largest "
+        f"error): ASCEND's median round is {_span(ascend, 'round')} off, that of the "
+        f"fixed "
+        f"strategies {_span(fixed, 'round')}. By the makespan, which counts the long "
+        f"rounds too, "
         f"ASCEND is {_span(ascend, 'makespan')} off and the fixed strategies are "
-        f"{_span(fixed, 'makespan')}. The table has means over repetitions. Simulated from a "
-        "policy's deployment whose clients measure their loss after every merge, with a time of "
+        f"{_span(fixed, 'makespan')}. The table has means over repetitions. Simulated "
+        f"from a "
+        "policy's deployment whose clients measure their loss after every merge, with "
+        "a time of "
         "its own for that (`losses`)."
     )
     sides: list[dict[str, list[float]]] = [{}, {}]
     for run in results["runs"]:
         for side, name in zip(sides, ("simulated", "real"), strict=True):
-            side.setdefault(f"{run['policy']}, K = {run['k']:,}", []).append(run[name]["round_s"])
+            side.setdefault(f"{run['policy']}, K = {run['k']:,}", []).append(
+                run[name]["round_s"]
+            )
     orders = compare_orders(*sides)
     yield f"Orders of median rounds: {'; '.join(orders.sentences())}."
     yield "![Rounds of the platform experiment](figures/real-study.png)"
@@ -697,8 +823,10 @@ def page_text() -> str:
     """The page, from what was kept."""
     parts = [
         "# Simulated and real",
-        "Made by `python analysis/real.py report` from `analysis/results-real/`; how to repeat it "
-        "stands at the top of that script. What deployments are, and what is unlike the scenario "
+        "Made by `python analysis/real.py report` from `analysis/results-real/`; how "
+        "to repeat it "
+        "stands at the top of that script. What deployments are, and what is unlike "
+        "the scenario "
         "in shaped ones, is said in [docs/deploy.md](../docs/deploy.md).",
     ]
     for name, results in _results().items():
@@ -713,7 +841,9 @@ def write_report() -> None:
     """The page and its figures, from what was kept."""
     for name, results in _results().items():
         with picture_style():
-            figure = _study_figure(results) if name == "study" else _cases_figure(results)
+            figure = (
+                _study_figure(results) if name == "study" else _cases_figure(results)
+            )
             save_picture(figure, FIGURES / f"real-{name}.png", dpi=150)
     PAGE.write_text(page_text())
     print(PAGE)
@@ -721,7 +851,11 @@ def write_report() -> None:
 
 def _results() -> dict[str, Any]:
     files = {name: RESULTS / f"{name}.json" for name in _PARTS}
-    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    return {
+        name: json.loads(file.read_text())
+        for name, file in files.items()
+        if file.exists()
+    }
 
 
 def _cases_figure(results: Mapping[str, Any]) -> Figure:
@@ -788,7 +922,8 @@ def _study_figure(results: Mapping[str, Any]) -> Figure:
                 )
         axes.set_title(f"K = {k:,}", fontsize=9)
         axes.set_xticks(range(len(POLICIES)), list(POLICIES), rotation=30, ha="right")
-    panels[0].set_ylim(bottom=0)  # after all is drawn: it ends the search for the upper end
+    # after all is drawn: it ends the search for the upper end
+    panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("median round, ms")
     panels[0].legend(frameon=False, fontsize=8)
     return figure
@@ -799,17 +934,28 @@ def main() -> None:
     parser.add_argument("what", choices=("cases", "quotas", "study", "report"))
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "real")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--more", default="", help="cases to repeat once more: slow,mixed")
+    parser.add_argument(
+        "--more", default="", help="cases to repeat once more: slow,mixed"
+    )
     parser.add_argument("--hold", help="shell command before rounds that count")
     parser.add_argument("--release", help="shell command after them")
     arguments = parser.parse_args()
     quiet = Quiet(arguments.hold, arguments.release)
     work = arguments.work.resolve()
     if arguments.what == "cases":
-        play_cases(work, arguments.repeat, quiet, arguments.more.split(","), PLAIN, "cases")
+        play_cases(
+            work, arguments.repeat, quiet, arguments.more.split(","), PLAIN, "cases"
+        )
     elif arguments.what == "quotas":
         with before_others():
-            play_cases(work, arguments.repeat, quiet, arguments.more.split(","), QUOTAS, "quotas")
+            play_cases(
+                work,
+                arguments.repeat,
+                quiet,
+                arguments.more.split(","),
+                QUOTAS,
+                "quotas",
+            )
     elif arguments.what == "study":
         play_study(work, arguments.repeat, quiet)
     else:

@@ -45,26 +45,36 @@ def take_frames(page: Any) -> Iterator[tuple[bytes, int]]:
         field = page.get_by_label(FIELD)
         field.fill(str(value))
         field.press("Enter")
-        wait_for(page, "document.querySelector('#status').textContent.includes('Played in')")
+        wait_for(
+            page,
+            ("document.querySelector('#status').textContent.includes('Played in')"),
+        )
         yield look(page, GANTT), 3 * FRAME_MS
     yield look(page, GANTT), REST_MS
     yield look(page, ANSWER), REST_MS
     page.get_by_role("button", name="Run it for real").click()
     known = "document.querySelector('#unknown').hidden"
-    said = "/ ([0-9]+) of ([0-9]+)/.exec(document.querySelector('#progress').textContent)"
+    said = (
+        "/ ([0-9]+) of ([0-9]+)/.exec(document.querySelector('#progress').textContent)"
+    )
     for i in range(1, PROGRESS + 1):
         far = f"((m) => m && m[1] / m[2] >= {i / (PROGRESS + 1)})({said})"
         wait_for(page, f"{known} || {far}")
         yield look(page, ANSWER), FRAME_MS
     wait_for(page, known)
-    wait_for(page, "document.querySelector('#status').textContent.includes('Played in')")
+    wait_for(
+        page, ("document.querySelector('#status').textContent.includes('Played in')")
+    )
     yield look(page, ANSWER), 2 * REST_MS
 
 
 def look(page: Any, at: str) -> bytes:
     """Return a picture of a place of the page."""
     page.evaluate("document.activeElement.blur()")
-    place = f"document.querySelector('{at}').getBoundingClientRect().top + scrollY - {ABOVE}"
+    place = (
+        f"document.querySelector('{at}').getBoundingClientRect().top + scrollY - "
+        f"{ABOVE}"
+    )
     top = 0 if at == ANSWER else place
     page.evaluate(f"scrollTo({{top: {top}, behavior: 'instant'}})")
     time.sleep(0.2)
@@ -109,18 +119,30 @@ def main() -> None:
     asked = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    command = [sys.executable, "-m", "simfed", "explore", str(asked.run), "--no-browser"]
+    command = [
+        sys.executable,
+        "-m",
+        "simfed",
+        "explore",
+        str(asked.run),
+        "--no-browser",
+    ]
     chromium = os.environ.get("SIMFED_CHROMIUM") or shutil.which("chromium")
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
         sync_playwright() as playwright,
     ):
         assert server.stdout is not None
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.goto(server.stdout.readline().strip())
         wait_for(page, "document.documentElement.dataset.ready !== undefined")
-        wait_for(page, "document.querySelector('#status').textContent.includes('Played in')")
+        wait_for(
+            page,
+            ("document.querySelector('#status').textContent.includes('Played in')"),
+        )
         write(list(take_frames(page)), asked.out)
         browser.close()
         server.send_signal(signal.SIGINT)

@@ -2,14 +2,15 @@
 
     python analysis/regret.py scenarios/quickstart.yaml --every 50 [--policies ascend,ucb]
 
-At the border before a sampled round this process is forked. One fork plays the round as the run is
-about to; then, for each client that chooses in it and each other arm, a fork plays it with that
-client's choice replaced. The reward of that client is written down and the fork ends, so the run
-itself goes on as if nobody had looked. What is modelled: everything that a run models, for one
-round: the client's own time, the links it shares, the merge with the others' uploads, what the
-safeguard does. Other clients play what they play in the run. What is ignored: everything after that
-round. An arm that leaves a better residual, or teaches the policy more, is paid nothing for it, so
-the regret is that of single steps and not of whole runs. One process, on a processor.
+At the border before a sampled round this process is forked. One fork plays the round as
+the run is about to; then, for each client that chooses in it and each other arm, a fork
+plays it with that client's choice replaced. The reward of that client is written down
+and the fork ends, so the run itself goes on as if nobody had looked. What is modelled:
+everything that a run models, for one round: the client's own time, the links it shares,
+the merge with the others' uploads, what the safeguard does. Other clients play what
+they play in the run. What is ignored: everything after that round. An arm that leaves a
+better residual, or teaches the policy more, is paid nothing for it, so the regret is
+that of single steps and not of whole runs. One process, on a processor.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class RegretSample(NamedTuple):
 class Regret(NamedTuple):
     """The regret of a policy per pull of the sampled rounds, in clipped rewards.
 
-    Intervals are 95 %, over the means of the sampled rounds as if these were independent.
+    Intervals are 95 %, over the means of the sampled rounds as if these were
+    independent.
     """
 
     pulls: int
@@ -75,8 +77,8 @@ class Regret(NamedTuple):
     random: float
     """The regret of a uniformly random arm on the same pulls."""
     fixed: float
-    """The regret of the best single arm on the same pulls, chosen in hindsight; NaN where no arm
-    is everybody's."""
+    """The regret of the best single arm on the same pulls, chosen in hindsight; NaN
+    where no arm is everybody's."""
     fixed_arm: str
     """Empty where no arm is everybody's."""
     hits: float
@@ -90,13 +92,15 @@ def run_with_oracle(
     source: str | Path | None = None,
     progress: bool | Progress = True,
 ) -> tuple[RunResult, pd.DataFrame]:
-    """Play a scenario in memory; the run, and a `RegretSample` per arm, client and round that is a
-    multiple of `every` (from the second round on). The run is the same bit for bit as without an
+    """Play a scenario in memory.
+
+    The run, and a `RegretSample` per arm, client and round that is a multiple of
+    `every` (from the second round on). The run is the same bit for bit as without an
     oracle.
 
-    Rounds in which the server forces the arm, and clients whose policy does not learn, have none.
-    Raises: as `simfed.run`; `InputError` for a server that merges uploads of other rounds, and
-    where nobody chooses.
+    Rounds in which the server forces the arm, and clients whose policy does not learn,
+    have none. Raises: as `simfed.run`; `InputError` for a server that merges uploads of
+    other rounds, and where nobody chooses.
     """
     _check_scenario(scenario, every)
     samples: list[RegretSample] = []
@@ -117,7 +121,9 @@ def run_with_oracle(
 
 
 def regret_of(samples: pd.DataFrame) -> Regret:
-    """The regret of a table of `RegretSample` rows. Raises: `InputError` for an empty one.
+    """The regret of a table of `RegretSample` rows.
+
+    Raises: `InputError` for an empty one.
 
     >>> rows = [RegretSample(2, 0, "p", "a", True, "exploit", 0.1, 0.1),
     ...         RegretSample(2, 0, "p", "b", False, "exploit", 0.4, 0.4)]
@@ -127,9 +133,15 @@ def regret_of(samples: pd.DataFrame) -> Regret:
     """
     if not len(samples):
         raise InputError("at least one sampled pull", problem="no pull was sampled")
-    table = samples.pivot_table(index=["round", "client"], columns="arm", values="reward")
+    table = samples.pivot_table(
+        index=["round", "client"], columns="arm", values="reward"
+    )
     # an arm that a client may not play has no reward there
-    played = samples[samples["played"]].set_index(["round", "client"])["reward"].loc[table.index]
+    played = (
+        samples[samples["played"]]
+        .set_index(["round", "client"])["reward"]
+        .loc[table.index]
+    )
     best = table.max(axis=1)
     lost = best - played
     means = lost.groupby("round").mean()
@@ -163,12 +175,15 @@ def _check_scenario(scenario: Scenario, every: int) -> None:
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     if not any(policy.learns for policy in policies):
         raise InputError(
-            "a policy that learns from rewards", where="policy.kind", got=policies[0].kind
+            "a policy that learns from rewards",
+            where="policy.kind",
+            got=policies[0].kind,
         )
     for policy in policies:
         if policy.learns and policy.sets_k:
             raise InputError(
-                "a policy that chooses among arms: one that sets K has no others to compare with",
+                "a policy that chooses among arms: one that sets K has no others to "
+                "compare with",
                 where="policy.kind",
                 got=policy.kind,
             )
@@ -197,7 +212,10 @@ class _Oracle:
         os._exit(0)
 
     def samples(self, round: int) -> list[RegretSample]:
-        """All arms of all who choose in this round; nothing, in a fork that is to play it."""
+        """All arms of all who choose in this round.
+
+        Nothing, in a fork that is to play it.
+        """
         try:
             return list(self._samples(round))
         except _Forked:
@@ -209,7 +227,9 @@ class _Oracle:
                 continue
             group = self._parts.group(client)
             rows = {
-                arm: row if arm.label == row["arm"] else self._fork((client, arm))[client]
+                arm: row
+                if arm.label == row["arm"]
+                else self._fork((client, arm))[client]
                 for arm in self._parts.scenario.arms_of_group(group)
             }
             if any(result["reward"] is None for result in rows.values()):
@@ -227,7 +247,10 @@ class _Oracle:
                 )
 
     def _fork(self, forced: tuple[int, Choice] | None) -> dict[int, dict[str, Any]]:
-        """Client → its row of the round, played from here; `forced`: one client and its arm."""
+        """Client → its row of the round, played from here.
+
+        `forced`: one client and its arm.
+        """
         read, write = os.pipe()
         pid = os.fork()
         if not pid:
@@ -237,7 +260,9 @@ class _Oracle:
             if forced is not None:
                 client, arm = forced
                 policies = self._simulation._population._policies
-                policies[client] = _FixedArm(self._simulation._population.policy(client), arm)
+                policies[client] = _FixedArm(
+                    self._simulation._population.policy(client), arm
+                )
             raise _Forked
         os.close(write)
         with os.fdopen(read) as file:
@@ -271,13 +296,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenario", type=Path)
     parser.add_argument("--every", type=int, default=10)
-    parser.add_argument("--policies", default="", help="kinds that learn, or `all` of them")
+    parser.add_argument(
+        "--policies", default="", help="kinds that learn, or `all` of them"
+    )
     parser.add_argument("--out", type=Path, help="a CSV file for the rewards")
     asked = parser.parse_args()
     base = load_scenario(asked.scenario)
     kinds = asked.policies.split(",") if asked.policies else [base.policy.kind]
     if kinds == ["all"]:
-        learns = {name: registry("policy").get(name) for name in registry("policy").names()}
+        learns = {
+            name: registry("policy").get(name) for name in registry("policy").names()
+        }
         kinds = [k for k, of in learns.items() if of.learns and not hasattr(of, "ends")]
     tables, regrets = [], {}
     for kind in kinds:

@@ -3,9 +3,9 @@
     python analysis/replay.py ANSWERS "device=Redmi Note 8,link=fibre,arm=dense" 0
     python analysis/replay.py codecs "setting=…,codec=top-k" 3 --print
 
-PAGE is a page, or a table of one; CELL says columns of its kept rows. The command is printed and
-run; then the row of that run stands beside the kept one, column by column where they differ. What
-is printed of several seeds comes of one such run for each.
+PAGE is a page, or a table of one; CELL says columns of its kept rows. The command is
+printed and run; then the row of that run stands beside the kept one, column by column
+where they differ. What is printed of several seeds comes of one such run for each.
 """
 
 from __future__ import annotations
@@ -39,17 +39,23 @@ PAGES = {
     "cell": "cell_figure",
     "top-k-map": "top_k_map",
 }
-"""Pages that quote studies, tables of scenarios/README.md, the tutorial's map → their module."""
+"""Pages that quote studies, tables of scenarios/README.md, the tutorial's map → their
+module."""
 
 
 def rows_of(page: str) -> pd.DataFrame:
-    """Return the kept rows of a page; of RECORDED those whose links need no recording."""
+    """Return the kept rows of a page.
+
+    Of RECORDED those whose links need no recording.
+    """
     module = import_module(PAGES[page])
     return read(module.ROUNDS if page == "RECORDED" else module.ROWS)
 
 
 def parse_cell(text: str, columns: Sequence[str]) -> dict[str, str]:
-    """Return column → text of `COLUMN=TEXT,…`; a text may have commas. Raises: `SystemExit`.
+    """Return column → text of `COLUMN=TEXT,…`; a text may have commas.
+
+    Raises: `SystemExit`.
 
     >>> parse_cell("arm=dense, server momentum,link=fibre", ["arm", "link"])
     {'arm': 'dense, server momentum', 'link': 'fibre'}
@@ -62,7 +68,10 @@ def parse_cell(text: str, columns: Sequence[str]) -> dict[str, str]:
 
 
 def find(page: str, cell: Mapping[str, str], seed: int) -> tuple[KeptStudy, PlannedRun]:
-    """Return the run of a cell and its study. Raises: `SystemExit` for none, or several."""
+    """Return the run of a cell and its study.
+
+    Raises: `SystemExit` for none, or several.
+    """
     found = [
         (study, run)
         for study in import_module(PAGES[page]).STUDIES
@@ -73,7 +82,9 @@ def find(page: str, cell: Mapping[str, str], seed: int) -> tuple[KeptStudy, Plan
     if len(runs) != 1:
         columns = dict.fromkeys(c for study, run in found for c in study.texts(run))
         asked = (
-            f"columns that name one run ({', '.join(columns)})" if found else "a cell of the page"
+            f"columns that name one run ({', '.join(columns)})"
+            if found
+            else "a cell of the page"
         )
         sys.exit(f"CELL: got {len(runs)} runs with seed {seed}, expected {asked}")
     return found[0]
@@ -103,9 +114,12 @@ def alike(a: Any, b: Any) -> bool:
     return abs(x - y) <= 1e-6 * max(abs(x), abs(y)) + 1e-9 or (x != x and y != y)
 
 
-def replay(page: str, cell: Mapping[str, str], seed: int, out: Path) -> tuple[list[str], Row]:
-    """Play a cell's run by its command; return its differences from what is kept, and where the
-    kept row comes from.
+def replay(
+    page: str, cell: Mapping[str, str], seed: int, out: Path
+) -> tuple[list[str], Row]:
+    """Play a cell's run by its command.
+
+    Return its differences from what is kept, and where the kept row comes from.
 
     Raises: `subprocess.CalledProcessError` where the command fails.
     """
@@ -126,17 +140,25 @@ def replay(page: str, cell: Mapping[str, str], seed: int, out: Path) -> tuple[li
 def address_of(study: KeptStudy, run: PlannedRun, out: Path) -> str:
     """Return the address of a run in its study's folder."""
     entries = load_study(study.folder(out)).plan["runs"]
-    (mine,) = (e for e in entries if (e["point"], e["seed"]) == (dict(run.point), run.seed))
+    (mine,) = (
+        e for e in entries if (e["point"], e["seed"]) == (dict(run.point), run.seed)
+    )
     return str(mine["address"])
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser = ArgumentParser(
+        description=__doc__, formatter_class=RawDescriptionHelpFormatter
+    )
     parser.add_argument("page", choices=PAGES, metavar="PAGE", help=", ".join(PAGES))
     parser.add_argument("cell", metavar="CELL", help="COLUMN=TEXT,… of the kept rows")
     parser.add_argument("seed", type=int, metavar="SEED")
-    parser.add_argument("--out", type=Path, default=Path("studies"), help="folder of studies")
-    parser.add_argument("--print", action="store_true", help="print the command, and run nothing")
+    parser.add_argument(
+        "--out", type=Path, default=Path("studies"), help="folder of studies"
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="print the command, and run nothing"
+    )
     asked = parser.parse_args(words)
     cell = parse_cell(asked.cell, [str(name) for name in rows_of(asked.page)])
     study, run = find(asked.page, cell, asked.seed)
@@ -146,7 +168,9 @@ def main(words: Sequence[str] | None = None) -> None:
     lines, from_ = replay(asked.page, cell, asked.seed, asked.out)
     print("\n".join(lines) or "as kept")
     told = [f"{name} {value}" for name, value in from_.items() if text_of(value)]
-    print("; ".join(told) or "the kept row is from before rows said where they come from")
+    print(
+        "; ".join(told) or "the kept row is from before rows said where they come from"
+    )
 
 
 if __name__ == "__main__":

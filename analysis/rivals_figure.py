@@ -1,12 +1,13 @@
-"""`balance` beside its rivals, by time and by bytes: the rows, figure and tables of BALANCE.md.
+"""`balance` beside its rivals, by time and by bytes: the rows, figure and tables of
+BALANCE.md.
 
     python analysis/rivals_figure.py run [--out studies]   # some ten minutes on one core
     python analysis/rivals_figure.py write                 # from the kept rows, in seconds
 
 `run` plays scenarios/studies/rivals.yaml (what is done is not done again), and keeps
-one row per run in rivals.parquet: time, and bytes sent by all clients, when 85 % was first reached,
-else by the end. `write` decides by the rules that stand in the study's file, and makes the page's
-tables and figure from these rows alone.
+one row per run in rivals.parquet: time, and bytes sent by all clients, when 85 % was
+first reached, else by the end. `write` decides by the rules that stand in the study's
+file, and makes the page's tables and figure from these rows alone.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ WORDS = {
 SHARES = ("balance 0.1", "balance", "balance 0.6", "balance 1")
 
 
-# ---- rows ----------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------
 
 
 def row_of(run: Run, curve: pd.DataFrame) -> Row:
@@ -71,7 +72,7 @@ FILE = ROOT / "scenarios" / "studies" / "rivals.yaml"
 STUDIES = [KeptStudy(FILE, {"setting": "zip", ARM: "list"}, row_of)]
 
 
-# ---- what decides --------------------------------------------------------------------------------
+# ---- what decides --------------------------------------------------------------------
 
 
 class Against(NamedTuple):
@@ -92,8 +93,11 @@ def typical_s(times: pd.DataFrame) -> float:
 
 
 def best_of(times: pd.DataFrame, arms: Sequence[str]) -> str:
-    """The arm of least mean time; where none got there under every seed, that which did so most
-    often, then the sooner of these."""
+    """The arm of least mean time.
+
+    Where none got there under every seed, that which did so most often, then the sooner
+    of these.
+    """
 
     def rank(arm: str) -> tuple[float, int, float]:
         rows = times[times[ARM] == arm]
@@ -105,8 +109,12 @@ def best_of(times: pd.DataFrame, arms: Sequence[str]) -> str:
 
 def against(times: pd.DataFrame, setting: str, arm: str, reference: str) -> Against:
     """An arm's times beside those of the reference, seed by seed."""
-    mine, base = (times[times[ARM] == name].sort_values("seed") for name in (arm, reference))
-    columns = [rows[name].tolist() for rows in (mine, base) for name in ("at_s", "reached")]
+    mine, base = (
+        times[times[ARM] == name].sort_values("seed") for name in (arm, reference)
+    )
+    columns = [
+        rows[name].tolist() for rows in (mine, base) for name in ("at_s", "reached")
+    ]
     paired = compare_times(*columns)
     p_value = paired.p_value
     if paired.ratio.is_exact and arm != reference and len(mine) > 1:
@@ -140,7 +148,9 @@ def judge(rows: pd.DataFrame) -> list[Verdict]:
 
 
 def amounts(rows: pd.DataFrame, spent: str) -> pd.DataFrame:
-    """The rows with what is compared in the column of times, which the shared functions read."""
+    """The rows with what is compared in the column of times, which the shared functions
+    read.
+    """
     return rows.assign(at_s=rows[SPENT[spent]])
 
 
@@ -151,7 +161,7 @@ def _word(one: Against, survives: bool) -> str:
     return "loses" if survives and ratio.most <= 1 / RELEVANT else "cannot be told"
 
 
-# ---- the page ------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------
 
 
 def count_line(verdicts: Sequence[Verdict]) -> str:
@@ -160,26 +170,46 @@ def count_line(verdicts: Sequence[Verdict]) -> str:
     counts = []
     for spent in SPENT:
         words = [one.word for one in verdicts if one.spent == spent]
-        shown = [f"{words.count(word)} {said}" for word, said in WORDS.items() if word in words]
+        shown = [
+            (f"{words.count(word)} {said}")
+            for word, said in WORDS.items()
+            if word in words
+        ]
         counts.append(f"by {spent} {', '.join(shown)}")
     over = f"{seeds} seed{'s' * (seeds > 1)}"
     return f"**Of nine comparisons by each, over {over}: {'; '.join(counts)}.**"
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> str:
-    """Every comparison: the rival's best arm of hindsight, the ratio, p and the verdict."""
-    lines = [["setting", "rival", "its best of hindsight", "by", "rival's over `balance`'s", "p"]]
+    """Every comparison: the rival's best arm of hindsight, the ratio, p and the
+    verdict.
+    """
+    lines = [
+        [
+            "setting",
+            "rival",
+            "its best of hindsight",
+            "by",
+            ("rival's over `balance`'s"),
+            "p",
+        ]
+    ]
     lines[0].append("`balance`")
     settings = list(dict.fromkeys(one.against.setting for one in verdicts))
     for one in sorted(verdicts, key=lambda one: settings.index(one.against.setting)):
-        paired, p_value = with_interval(one.against.paired), f"{one.against.p_value:.2g}"
+        paired, p_value = (
+            with_interval(one.against.paired),
+            f"{one.against.p_value:.2g}",
+        )
         who = [one.against.setting, one.rival, one.against.reference]
         lines.append([*who, one.spent, paired, p_value, one.word])
     return markdown(lines)
 
 
 def share_table(rows: pd.DataFrame) -> str:
-    """Time and bytes to 85 % for each share of `balance`: geometric means over seeds, 95 %."""
+    """Time and bytes to 85 % for each share of `balance`: geometric means over seeds,
+    95 %.
+    """
     settings = list(dict.fromkeys(rows["setting"]))
     lines = [["share", *settings]]
     for arm in SHARES:
@@ -187,9 +217,14 @@ def share_table(rows: pd.DataFrame) -> str:
         for setting in settings:
             mine = rows[(rows["setting"] == setting) & (rows[ARM] == arm)]
             time_s, sent = (amounts(mine, spent)["at_s"] for spent in SPENT)
-            reached = f"{_typical_text(time_s, '.1f')} s, {_typical_text(sent / 1e6, '.2f')} MB"
+            reached = (
+                f"{_typical_text(time_s, '.1f')} s, "
+                f"{_typical_text(sent / 1e6, '.2f')} MB"
+            )
             missed = int((~mine["reached"]).sum())
-            cells.append(f"85 % missed in {missed} of {len(mine)}" if missed else reached)
+            cells.append(
+                f"85 % missed in {missed} of {len(mine)}" if missed else reached
+            )
         lines.append([arm.removeprefix("balance").strip() or "0.3", *cells])
     return markdown(lines)
 
@@ -197,13 +232,17 @@ def share_table(rows: pd.DataFrame) -> str:
 def _typical_text(amounts: pd.Series, pattern: str) -> str:
     """The geometric mean and its 95 % interval."""
     logs = estimate_mean(np.log(amounts.to_numpy()).tolist())
-    mean, low, high = (f"{np.exp(end):{pattern}}" for end in (logs.least, logs.low, logs.high))
+    mean, low, high = (
+        f"{np.exp(end):{pattern}}" for end in (logs.least, logs.low, logs.high)
+    )
     return f"{mean} [{low}, {high}]"
 
 
 @picture_style()
 def rivals_figure(rows: pd.DataFrame) -> Figure:
-    """Time and bytes to 85 % of every arm that got there under every seed, a panel per setting."""
+    """Time and bytes to 85 % of every arm that got there under every seed, a panel per
+    setting.
+    """
     figure = build_empty_figure(figsize=(9.2, 3.3), layout="constrained")
     panels = figure.subplots(1, rows["setting"].nunique(), sharey=True)
     for letter, axes, (setting, there) in zip(
@@ -221,7 +260,9 @@ def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
 
     families = {**RIVALS, "balance": SHARES}
     colours = ("0.45", *SERIES_COLOURS[1:3], SERIES_COLOURS[0])
-    for (name, arms), colour, mark in zip(families.items(), colours, "so^D", strict=True):
+    for (name, arms), colour, mark in zip(
+        families.items(), colours, "so^D", strict=True
+    ):
         offset = _OFFSETS[mark]
         points = {}
         for arm in arms:
@@ -231,11 +272,22 @@ def _draw_front(axes: Axes, there: pd.DataFrame) -> None:
                 points[_label(arm)] = (time_s, sent / 1e6)
         if not points:
             continue
-        axes.plot(*zip(*points.values(), strict=True), f"{mark}-", color=colour, ms=3.5, lw=0.8)
+        axes.plot(
+            *zip(*points.values(), strict=True),
+            f"{mark}-",
+            color=colour,
+            ms=3.5,
+            lw=0.8,
+        )
         axes.plot([], [], f"{mark}-", color=colour, ms=3.5, lw=0.8, label=name)
         for label, point in points.items():
             axes.annotate(
-                label, point, offset, textcoords="offset points", fontsize=5, color=colour
+                label,
+                point,
+                offset,
+                textcoords="offset points",
+                fontsize=5,
+                color=colour,
             )
     axes.set(xscale="log", yscale="log", xlabel="simulated seconds to 85 %")
     for axis, ticks in (

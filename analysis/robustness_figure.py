@@ -2,14 +2,16 @@
 
     python analysis/robustness_figure.py [--model lenet5-half] [--jobs 2] [--seeds 5] [--draw-only]
 
-Every rule meets every attacker at 10 and at 30 % of twenty clients, on the scenario of `simfed new
-robust`, with attackers from round 1 on. A row per run is kept in analysis/robustness_rows.csv, and
-what is there is not run again: stop it at any time. Five seeds take about five minutes on two quiet
-cores with logistic regression, half an hour with a LeNet-5 of half width. Then the picture is drawn
-(docs/images/robustness.png; with another model robustness-MODEL.png) and the table printed: means
-over seeds with Student's t intervals (95 %), and each rule's worst case, the attacker that leaves
-it the least accuracy. Rules are told the true number of attackers. Cells that a rule's theorem
-leaves undefined (Bulyan needs 4f + 3 uploads) are printed so. Runs at nice 19.
+Every rule meets every attacker at 10 and at 30 % of twenty clients, on the scenario of
+`simfed new robust`, with attackers from round 1 on. A row per run is kept in
+analysis/robustness_rows.csv, and what is there is not run again: stop it at any time.
+Five seeds take about five minutes on two quiet cores with logistic regression, half an
+hour with a LeNet-5 of half width. Then the picture is drawn
+(docs/images/robustness.png; with another model robustness-MODEL.png) and the table
+printed: means over seeds with Student's t intervals (95 %), and each rule's worst case,
+the attacker that leaves it the least accuracy. Rules are told the true number of
+attackers. Cells that a rule's theorem leaves undefined (Bulyan needs 4f + 3 uploads)
+are printed so. Runs at nice 19.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ ATTACKS: dict[str, dict[str, Any] | None] = {
     "backdoor": {"kind": "backdoor", "scale": 5},
 }
 BOUND = 0.5
-"""S of `norm-bound`: half of the honest updates are longer than 0.4 to 0.9 after round 1."""
+"""S of `norm-bound`: half of the honest updates are longer than 0.4 to 0.9 after round
+1."""
 
 
 class Cell(NamedTuple):
@@ -124,7 +127,11 @@ def run(cell: Cell) -> dict[str, Any]:
 
 def run_all(jobs: int, seeds: int, model: str = MODELS[0]) -> None:
     """Run what is not kept yet; each row is written as it comes."""
-    there = set(read_rows(model).set_index(list(Cell._fields)).index) if ROWS.exists() else set()
+    there = (
+        set(read_rows(model).set_index(list(Cell._fields)).index)
+        if ROWS.exists()
+        else set()
+    )
     missing = [cell for cell in cells(seeds, model) if tuple(cell) not in there]
     with ProcessPoolExecutor(jobs, get_context("spawn"), os.nice, (19,)) as pool:
         for done in as_completed([pool.submit(run, cell) for cell in missing]):
@@ -142,16 +149,24 @@ def read_rows(model: str = MODELS[0]) -> pd.DataFrame:
     rows = rows[rows["model"] == model]
     seeds = 0 if rows.empty else 1 + int(rows["seed"].max())
     rank = {cell: place for place, cell in enumerate(cells(seeds, model))}
-    places = [rank[Cell(*key)] for key in rows[list(Cell._fields)].itertuples(index=False)]
+    places = [
+        rank[Cell(*key)] for key in rows[list(Cell._fields)].itertuples(index=False)
+    ]
     return rows.assign(place=places).sort_values("place").drop(columns="place")
 
 
-def means(rows: pd.DataFrame, share: float, column: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Rules × attackers: means over seeds, and half the width of their intervals; NaN where a
-    rule is undefined."""
+def means(
+    rows: pd.DataFrame, share: float, column: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Rules × attackers: means over seeds, and half the width of their intervals.
+
+    NaN where a rule is undefined.
+    """
     middle = pd.DataFrame(index=RULES, columns=list(ATTACKS), dtype=float)
     half = middle.copy()
-    for (rule, attack), cell in rows[rows["share"] == share].groupby(["rule", "attack"]):
+    for (rule, attack), cell in rows[rows["share"] == share].groupby(
+        ["rule", "attack"]
+    ):
         values = cell[column].dropna().tolist()
         middle.loc[rule, attack] = estimate_mean(values).exact
         if len(values) >= _FEWEST:
@@ -165,14 +180,17 @@ def worst_of(accuracy: pd.DataFrame) -> pd.Series:
 
 
 def draw(rows: pd.DataFrame) -> Figure:
-    """Accuracy of every rule under every attacker, the worst case last, for both shares."""
+    """Accuracy of every rule under every attacker, the worst case last, for both
+    shares.
+    """
     with picture_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7.2, 5.6), layout="constrained")
         panels = figure.subplots(len(SHARES), 1)
         figure.supxlabel(
-            "accuracy after 40 rounds, %; in brackets the marked images that the backdoor gets "
+            "accuracy after 40 rounds, %; in brackets the marked images that the "
+            "backdoor gets "
             "through, %",
             size=7,
         )
@@ -181,14 +199,27 @@ def draw(rows: pd.DataFrame) -> Figure:
             success, _ = means(rows, share, "attack_success")
             shown = accuracy.assign(worst=worst_of(accuracy))
             values = 100 * shown.to_numpy()
-            axes.imshow(values, cmap="RdYlBu", vmin=0, vmax=100, aspect="auto", alpha=0.75)
+            axes.imshow(
+                values, cmap="RdYlBu", vmin=0, vmax=100, aspect="auto", alpha=0.75
+            )
             for (y, x), value in np.ndenumerate(values):
                 text = _none_of(RULES[y], share) if np.isnan(value) else f"{value:.0f}"
                 if shown.columns[x] == "backdoor" and not np.isnan(value):
                     text += f"  ({100 * success.loc[RULES[y], 'backdoor']:.0f})"
-                grey, weight = ("#777777", "normal") if np.isnan(value) else ("black", "bold")
+                grey, weight = (
+                    ("#777777", "normal") if np.isnan(value) else ("black", "bold")
+                )
                 weight = weight if shown.columns[x] == "worst" else "normal"
-                axes.text(x, y, text, ha="center", va="center", color=grey, weight=weight, size=7)
+                axes.text(
+                    x,
+                    y,
+                    text,
+                    ha="center",
+                    va="center",
+                    color=grey,
+                    weight=weight,
+                    size=7,
+                )
             axes.set_xticks(range(values.shape[1]), [*ATTACKS, "worst case"])
             axes.set_yticks(range(len(RULES)), RULES)
             axes.axvline(len(ATTACKS) - 0.5, color="white", linewidth=4)
@@ -214,7 +245,10 @@ def table(rows: pd.DataFrame) -> str:
             values = [(accuracy.loc[rule, a], half.loc[rule, a]) for a in ATTACKS]
             values += [(success.loc[rule, "backdoor"], np.nan), (worst[rule], np.nan)]
             none = _none_of(rule, share)
-            texts = [none if np.isnan(value) else _percent(value, count) for value, count in values]
+            texts = [
+                none if np.isnan(value) else _percent(value, count)
+                for value, count in values
+            ]
             texts += ["–" if np.isnan(cost[rule]) else f"{cost[rule]:.2g} ms"]
             lines.append([rule, *texts])
         tables.append(markdown(lines))

@@ -39,15 +39,22 @@ _KINDS = {
     "20 Mbps": "rate, such as `20 Mbps`",
     "10 MB": "size, such as `10 MB`",
 }
-_BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+_BOUNDS = {
+    "exclusiveMinimum": ">",
+    "minimum": "≥",
+    "exclusiveMaximum": "<",
+    "maximum": "≤",
+}
 
 
 def format_page() -> str:
-    """The reference in Markdown: a section per mapping, in the order in which they are first
-    named."""
+    """The reference in Markdown: a section per mapping, in the order in which they are
+    first named.
+    """
     document = build_scenario_schema()
     parts = document["$defs"]
-    sections: dict[str, str] = {"": "Scenario"}  # key path, and kind where they differ → mapping
+    # key path, and kind where they differ → mapping
+    sections: dict[str, str] = {"": "Scenario"}
     waiting = [("", document)]
     while waiting:
         path, mapping = waiting.pop(0)
@@ -62,7 +69,9 @@ def format_page() -> str:
         for kind in mapping.get("allOf", ()):
             name = kind["then"]["$ref"].rpartition("/")[2]
             place = path.partition("`")[0]
-            sections[f"{place}` of `kind: {kind['if']['properties']['kind']['const']}"] = name
+            sections[
+                (f"{place}` of `kind: {kind['if']['properties']['kind']['const']}")
+            ] = name
     anchors = {name: path for path, name in sections.items()}
     text = [_HEAD]
     for path, name in sections.items():
@@ -72,12 +81,15 @@ def format_page() -> str:
         rows = [
             (
                 f"| `{key}` | {_format_value(node, anchors)} | "
-                f"{_format_default(key, node, mapping)} | {node.get('description', '')} |"
+                f"{_format_default(key, node, mapping)} | "
+                f"{node.get('description', '')} |"
             )
             for key, node in mapping["properties"].items()
         ]
         if rows:
-            text.append("\n".join(["| key | value | default | |", "|---|---|---|---|", *rows]))
+            text.append(
+                "\n".join([("| key | value | default | |"), "|---|---|---|---|", *rows])
+            )
     return "\n\n".join(text) + "\n"
 
 
@@ -86,8 +98,12 @@ def _format_prose(description: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
 
 
-def _list_mappings(node: Mapping[str, Any], suffix: str = "") -> Iterator[tuple[str, str]]:
-    """(mapping, what is added to the key's path) of the mappings that a value may be or hold."""
+def _list_mappings(
+    node: Mapping[str, Any], suffix: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(mapping, what is added to the key's path) of the mappings that a value may be or
+    hold.
+    """
     if "$ref" in node:
         yield node["$ref"].rpartition("/")[2], suffix
     for one in (*node.get("anyOf", ()), *node.get("oneOf", ())):
@@ -110,17 +126,29 @@ def _format_value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
         return f"`{node['const']}`"
     choices = [*node.get("anyOf", ()), *node.get("oneOf", ())]
     if choices:
-        texts = [_format_value(one, anchors) for one in choices if one.get("type") != "null"]
+        texts = [
+            _format_value(one, anchors) for one in choices if one.get("type") != "null"
+        ]
         return " or ".join(dict.fromkeys(texts))
     if node.get("type") == "array":
         if "prefixItems" in node:
-            return ", then ".join(_format_value(one, anchors) for one in node["prefixItems"])
+            return ", then ".join(
+                _format_value(one, anchors) for one in node["prefixItems"]
+            )
         return f"list of {_format_value(node['items'], anchors)}"
     if node.get("type") == "object":
         inner = node.get("additionalProperties")
-        return f"name: {_format_value(inner, anchors)}" if isinstance(inner, dict) else "mapping"
+        return (
+            f"name: {_format_value(inner, anchors)}"
+            if isinstance(inner, dict)
+            else "mapping"
+        )
     words = {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}
-    bounds = [f"{sign} {node[key]:g}" for key, sign in _BOUNDS.items() if _is_told(node.get(key))]
+    bounds = [
+        (f"{sign} {node[key]:g}")
+        for key, sign in _BOUNDS.items()
+        if _is_told(node.get(key))
+    ]
     return f"{words.get(str(node.get('type')), 'number')} {', '.join(bounds)}".strip()
 
 
@@ -130,11 +158,18 @@ def _is_told(bound: float | None) -> bool:
 
 
 def _format_anchor(path: str) -> str:
-    return "".join(c for c in path.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+    return "".join(
+        c for c in path.lower().replace(" ", "-") if c.isalnum() or c in "-_"
+    )
 
 
-def _format_default(key: str, node: Mapping[str, Any], mapping: Mapping[str, Any]) -> str:
-    """The default of a key; what is a mapping of its own has its defaults in its section."""
+def _format_default(
+    key: str, node: Mapping[str, Any], mapping: Mapping[str, Any]
+) -> str:
+    """The default of a key.
+
+    What is a mapping of its own has its defaults in its section.
+    """
     if key in mapping.get("required", ()):
         return "**required**"
     default = node.get("default")

@@ -2,9 +2,10 @@
 
     python analysis/theory_bandits.py [--seeds 6] [--only still|steps|moving]
 
-Plays the policies of simfed on arms whose rewards are 0 or 1 with known means, and counts the
-regret: per play, the best arm's mean less that of the arm played. What tables quote is kept in
-theory_rows.csv, a row per client. tests/theory holds the same facts with fewer seeds.
+Plays the policies of simfed on arms whose rewards are 0 or 1 with known means, and
+counts the regret: per play, the best arm's mean less that of the arm played. What
+tables quote is kept in theory_rows.csv, a row per client. tests/theory holds the same
+facts with fewer seeds.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Make = Callable[[int, int], Policy]
 """From the number of plays and of changes to come, by which some policies are tuned."""
 
 
-# --- worlds ------------------------------------------------------------------------------------
+# --- worlds ---------------------------------------------------------------------------
 
 
 def constant(plays: int, means: Sequence[float] = MEANS) -> Floats:
@@ -50,7 +51,9 @@ def constant(plays: int, means: Sequence[float] = MEANS) -> Floats:
 
 
 def changing(plays: int, changes: int) -> Floats:
-    """Means (plays, arms) that move on by one arm at each of `changes` instants, evenly spaced."""
+    """Means (plays, arms) that move on by one arm at each of `changes` instants, evenly
+    spaced.
+    """
     segment = np.arange(plays) * (changes + 1) // plays
     arm = np.arange(len(MEANS))
     means: Floats = np.array(MEANS)[(arm[None, :] - segment[:, None]) % len(MEANS)]
@@ -58,10 +61,12 @@ def changing(plays: int, changes: int) -> Floats:
 
 
 def overtaken(plays: int) -> Floats:
-    """Means (plays, arms) of which the worst becomes the best half way; the others stay as they
-    are.
+    """Means (plays, arms) of which the worst becomes the best half way.
 
-    Nothing that a client plays tells it of the change: only who tries all arms again finds it.
+    The others stay as they are.
+
+    Nothing that a client plays tells it of the change: only who tries all arms again
+    finds it.
     """
     means: Floats = np.tile((0.5, 0.3, 0.2), (plays, 1))
     means[plays // 2 :, 2] = 0.8
@@ -75,7 +80,8 @@ class Story:
     explored: NDArray[np.bool_]
     """Per play, whether the policy called it exploration."""
     exploited: NDArray[np.bool_]
-    """Per play, whether the policy called it exploitation: neither of the two in a warm-up."""
+    """Per play, whether the policy called it exploitation: neither of the two in a
+    warm-up."""
     played: NDArray[np.int64]
     """Per play, which arm."""
 
@@ -103,12 +109,14 @@ def play(policy: Policy, means: Floats, seed: int) -> Story:
     return Story(regret, called == "explore", called == "exploit", played)
 
 
-# --- policies, tuned as their sources say --------------------------------------------------------
+# --- policies, tuned as their sources say ---------------------------------------------
 
 
 def kind(name: str, **options: Any) -> Make:
     """A policy with the same options for every length."""
-    return lambda plays, changes: build_policy(name, ARMS, reward_range=(0.0, 1.0), options=options)
+    return lambda plays, changes: build_policy(
+        name, ARMS, reward_range=(0.0, 1.0), options=options
+    )
 
 
 def tuned_exp3(plays: int, changes: int) -> Policy:
@@ -120,9 +128,9 @@ def tuned_exp3(plays: int, changes: int) -> Policy:
 
 def tuned_d_ucb(plays: int, changes: int) -> Policy:
     """γ = 1 − √(M/T)/4."""
-    return kind("ucb", exploration=2.4, discount=1 - math.sqrt(max(1, changes) / plays) / 4)(
-        plays, changes
-    )
+    return kind(
+        "ucb", exploration=2.4, discount=1 - math.sqrt(max(1, changes) / plays) / 4
+    )(plays, changes)
 
 
 def tuned_sw_ucb(plays: int, changes: int) -> Policy:
@@ -133,7 +141,9 @@ def tuned_sw_ucb(plays: int, changes: int) -> Policy:
 
 def tuned_thompson(plays: int, changes: int) -> Policy:
     """The discount of D-UCB: the source of discounted sampling gives no rule."""
-    return kind("thompson", discount=1 - math.sqrt(max(1, changes) / plays) / 4)(plays, changes)
+    return kind("thompson", discount=1 - math.sqrt(max(1, changes) / plays) / 4)(
+        plays, changes
+    )
 
 
 STILL: dict[str, Make] = {
@@ -163,12 +173,16 @@ UNFORGETTING: dict[str, Make] = {
 """Shown beside them where an arm overtakes the others unseen."""
 
 
-# --- facts -------------------------------------------------------------------------------------
+# --- facts ----------------------------------------------------------------------------
 
 
-def exploration_counts(plays: int, seeds: int, c: float = 3.0) -> tuple[Floats, Floats, Floats]:
-    """ASCEND's plays called exploration so far, per seed and play; Σ ε_t and its standard
-    deviation."""
+def exploration_counts(
+    plays: int, seeds: int, c: float = 3.0
+) -> tuple[Floats, Floats, Floats]:
+    """ASCEND's plays called exploration so far, per seed and play.
+
+    Σ ε_t and its standard deviation.
+    """
     warmup = 5
     stories = [
         play(kind("ascend", warmup=warmup, c=c)(plays, 0), constant(plays), seed)
@@ -183,7 +197,9 @@ def exploration_counts(plays: int, seeds: int, c: float = 3.0) -> tuple[Floats, 
 def averages(make: Make, plays: int, seeds: int) -> Floats:
     """Average regret (seeds, plays) on arms that never change."""
     world = constant(plays)
-    return np.array([play(make(plays, 0), world, seed).average for seed in range(seeds)])
+    return np.array(
+        [play(make(plays, 0), world, seed).average for seed in range(seeds)]
+    )
 
 
 def totals(make: Make, sizes: Sequence[tuple[int, int]], seeds: int) -> Floats:
@@ -214,21 +230,31 @@ class Parts:
         return self.exploited + self.explored
 
 
-def regret_parts(make: Make, plays: int, seeds: int, means: Sequence[float] = CLOSE) -> Parts:
+def regret_parts(
+    make: Make, plays: int, seeds: int, means: Sequence[float] = CLOSE
+) -> Parts:
     """Regret of choosing by what is known, apart from that of finding out."""
     world = constant(plays, means)
     stories = [play(make(plays, 0), world, seed) for seed in range(seeds)]
-    exploited = np.array([np.cumsum(story.regret * story.exploited) for story in stories])
+    exploited = np.array(
+        [np.cumsum(story.regret * story.exploited) for story in stories]
+    )
     total = np.array([np.cumsum(story.regret) for story in stories])
     counts = np.array(
-        [[np.cumsum(story.played == arm) for arm in range(len(means))] for story in stories]
+        [
+            [np.cumsum(story.played == arm) for arm in range(len(means))]
+            for story in stories
+        ]
     )
     return Parts(exploited, total - exploited, counts.min(axis=1).astype(float))
 
 
-def certain_plays(plays: int, c: float = 3.0, warmup: int = 5, arms: int = len(ARMS)) -> Floats:
-    """How many plays of each arm ASCEND's schedule sees to so far on average, whatever rewards say:
-    `warmup` at its beginning and Σ ε_t/arms of exploration."""
+def certain_plays(
+    plays: int, c: float = 3.0, warmup: int = 5, arms: int = len(ARMS)
+) -> Floats:
+    """How many plays of each arm ASCEND's schedule sees to so far on average, whatever
+    rewards say: `warmup` at its beginning and Σ ε_t/arms of exploration.
+    """
     epsilon = np.minimum(1, c / np.sqrt(np.arange(1, plays + 1)))
     epsilon[: warmup * arms] = 0
     return warmup + np.cumsum(epsilon) / arms
@@ -241,13 +267,14 @@ def best_arm_shares(make: Make, plays: int, seeds: int) -> NDArray[np.bool_]:
     return np.array([story.regret == 0 for story in stories])
 
 
-# --- figures -----------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------
 
 GRID = (1000, 2000, 4000, 8000, 16000)
 EXP3_GRID = (4000, 8000, 16000, 32000, 64000)
 SIZES = tuple((t, m) for m in (1, 3, 9) for t in GRID[1:])
 LONG = 100_000
-"""Plays, to see how regret grows with them (`theory_steps.py` plays a hundred times as many)."""
+"""Plays, to see how regret grows with them (`theory_steps.py` plays a hundred times as
+many)."""
 PLACES = (1000, 10_000, LONG)
 EXP3: dict[str, Make] = {"tuned to T": tuned_exp3, "0.1": kind("exp3")}
 """EXP3 by its mixing."""
@@ -262,7 +289,10 @@ FLOOR = 0.1 * (max(MEANS) - sum(MEANS) / len(MEANS))
 
 
 def still_figure(seeds: int, rows: Rows) -> Figure:
-    """ASCEND's exploration; average regret on arms that never change; EXP3 tuned and not."""
+    """ASCEND's exploration.
+
+    Average regret on arms that never change; EXP3 tuned and not.
+    """
     figure, (left, middle, right) = _panels(3)
     plays = GRID[-1]
     t = np.arange(1, plays + 1)
@@ -272,14 +302,18 @@ def still_figure(seeds: int, rows: Rows) -> Figure:
     left.fill_between(t, low, high, color="0.8", lw=0, label="95 % of runs")
     left.plot(t, counts.T, color=SERIES_COLOURS[0], lw=0.3, alpha=0.5)
     left.plot(t, expected, color="black", lw=0.8, label="Σ ε")
-    left.set(xlabel="plays", ylabel="explorations of ASCEND", xlim=(0, plays), ylim=(0, None))
+    left.set(
+        xlabel="plays", ylabel="explorations of ASCEND", xlim=(0, plays), ylim=(0, None)
+    )
     left.set_xticks([0, 8000, 16000], ["0", "8,000", "16,000"])
     left.legend(frameon=False, loc="upper left")
     rows.put("explorations", "ascend", plays, counts[:, -1])
 
     for colour, (name, make) in zip(SERIES_COLOURS, STILL.items(), strict=False):
         average = averages(make, plays, seeds)
-        middle.loglog(t[99:], average.mean(axis=0)[99:], color=colour, lw=0.9, label=name)
+        middle.loglog(
+            t[99:], average.mean(axis=0)[99:], color=colour, lw=0.9, label=name
+        )
         for at in (GRID[0], plays):
             rows.put("average regret", name, at, average[:, at - 1])
     middle.set(xlabel="plays", ylabel="average regret", ylim=(1e-4, 0.3))
@@ -288,7 +322,15 @@ def still_figure(seeds: int, rows: Rows) -> Figure:
 
     for colour, (name, make) in zip(SERIES_COLOURS, EXP3.items(), strict=False):
         total = totals(make, [(t, 0) for t in EXP3_GRID], seeds)
-        right.loglog(EXP3_GRID, total.mean(axis=0), "o-", ms=2.5, lw=0.9, color=colour, label=name)
+        right.loglog(
+            EXP3_GRID,
+            total.mean(axis=0),
+            "o-",
+            ms=2.5,
+            lw=0.9,
+            color=colour,
+            label=name,
+        )
         for at, of_seeds in zip(EXP3_GRID, total.T, strict=True):
             rows.put("regret of exp3", name, at, of_seeds)
     right.loglog(
@@ -306,12 +348,16 @@ def still_figure(seeds: int, rows: Rows) -> Figure:
 
 
 def moving_figure(seeds: int, rows: Rows) -> Figure:
-    """How soon an arm that overtakes is found, and how regret grows with plays and changes."""
+    """How soon an arm that overtakes is found, and how regret grows with plays and
+    changes.
+    """
     figure, (left, right) = _panels(2)
     plays, width = 4000, 100
     sizes = np.array([t * m for t, m in SIZES])
     order = np.argsort(sizes)
-    colours = dict(zip((*MOVING, *UNFORGETTING), (*SERIES_COLOURS, "#000000"), strict=False))
+    colours = dict(
+        zip((*MOVING, *UNFORGETTING), (*SERIES_COLOURS, "#000000"), strict=False)
+    )
     for name, make in (MOVING | UNFORGETTING).items():
         best = best_arm_shares(make, plays, 4 * seeds)
         smooth = np.convolve(best.mean(axis=0), np.ones(width) / width, "valid")
@@ -319,21 +365,30 @@ def moving_figure(seeds: int, rows: Rows) -> Figure:
         at = np.arange(len(smooth)) + width
         left.plot(at, smooth, style, color=colours[name], lw=0.9, label=name)
         for end in (plays // 2, plays):
-            rows.put("best arm of 500", name, end, best[:, end - 500 : end].mean(axis=1))
+            rows.put(
+                "best arm of 500", name, end, best[:, end - 500 : end].mean(axis=1)
+            )
     for name, make in MOVING.items():
         total = totals(make, SIZES, seeds)
-        right.loglog(sizes[order], total.mean(axis=0)[order], "o", ms=2.5, color=colours[name])
+        right.loglog(
+            sizes[order], total.mean(axis=0)[order], "o", ms=2.5, color=colours[name]
+        )
         for (t, m), of_seeds in zip(SIZES, total.T, strict=True):
             rows.put(f"regret, {m} changes", name, t, of_seeds)
     left.axvline(plays / 2, color="0.5", lw=0.6, ls=":")
     left.set(
-        xlabel=f"plays (mean of {width})", ylabel="best arm played", ylim=(0, 1.02), xlim=(0, plays)
+        xlabel=f"plays (mean of {width})",
+        ylabel="best arm played",
+        ylim=(0, 1.02),
+        xlim=(0, plays),
     )
     line = np.array([sizes.min(), sizes.max()])
     right.loglog(line, 3 * np.sqrt(line), ":", color="0.4", lw=0.8, label="like √(M·T)")
     right.set(xlabel="changes M × plays T", ylabel="regret")
     _log_ticks(right, [2000, 10_000, 40_000, 144_000], [100, 300, 1000])
-    left.set_xticks([0, 1000, 2000, 3000, 4000], ["0", "1,000", "2,000", "3,000", "4,000"])
+    left.set_xticks(
+        [0, 1000, 2000, 3000, 4000], ["0", "1,000", "2,000", "3,000", "4,000"]
+    )
     right.legend(frameon=False)
     handles, labels = left.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5, frameon=False)
@@ -341,7 +396,9 @@ def moving_figure(seeds: int, rows: Rows) -> Figure:
 
 
 def steps_figure(seeds: int, rows: Rows) -> Figure:
-    """ASCEND's regret by the step of its utilities, and how often its schedule plays every arm."""
+    """ASCEND's regret by the step of its utilities, and how often its schedule plays
+    every arm.
+    """
     figure, (left, middle, right) = _panels(3)
     t = np.arange(1, LONG + 1)
     shown = np.unique(np.geomspace(100, LONG, 120).astype(int)) - 1
@@ -349,7 +406,13 @@ def steps_figure(seeds: int, rows: Rows) -> Figure:
         parts = regret_parts(make, LONG, 4 * seeds)
         exploited, root = parts.exploited.mean(axis=0), parts.total / np.sqrt(t)
         # from nothing a logarithm cannot be drawn
-        left.loglog(t[shown], np.maximum(exploited, 0.1)[shown], color=colour, lw=0.9, label=name)
+        left.loglog(
+            t[shown],
+            np.maximum(exploited, 0.1)[shown],
+            color=colour,
+            lw=0.9,
+            label=name,
+        )
         middle.semilogx(t[shown], root.mean(axis=0)[shown], color=colour, lw=0.9)
         right.loglog(t[shown], parts.fewest.mean(axis=0)[shown], color=colour, lw=0.9)
         for at in PLACES:
@@ -369,7 +432,9 @@ def steps_figure(seeds: int, rows: Rows) -> Figure:
     left.legend(frameon=False, fontsize=5.5, loc="upper left")
     middle.set(xlabel="plays T", ylabel="all regret / √T", ylim=(0, None))
     right.loglog(t[shown], certain_plays(LONG)[shown], "k--", lw=0.8, label="h + Σ ε/3")
-    right.loglog(t[shown], 0.02 * t[shown], ":", color="0.4", lw=0.8, label="in proportion to T")
+    right.loglog(
+        t[shown], 0.02 * t[shown], ":", color="0.4", lw=0.8, label="in proportion to T"
+    )
     right.set(xlabel="plays T", ylabel="plays of the least-played arm", ylim=(2, 5000))
     right.legend(frameon=False, loc="upper left")
     powers = {100: "10²", 1000: "10³", 10_000: "10⁴", 100_000: "10⁵"}
@@ -393,7 +458,7 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(1, n))
 
 
-# --- tables -------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------
 
 _AS_OPTIONS = {
     "thompson, no discount": "`thompson`, `discount: 1`",
@@ -425,15 +490,26 @@ def averages_table(rows: Rows) -> str:
     """Average regret where nothing changes, the least first."""
     lines = {}
     for policy in STILL:
-        averages = [rows.values("average regret", policy, at) for at in (GRID[0], GRID[-1])]
-        lines[averages[-1].mean()] = [_name(policy), *(str(interval(one)) for one in averages)]
+        averages = [
+            rows.values("average regret", policy, at) for at in (GRID[0], GRID[-1])
+        ]
+        lines[averages[-1].mean()] = [
+            _name(policy),
+            *(str(interval(one)) for one in averages),
+        ]
     head = ["policy", f"average regret after {GRID[0]:,} plays", f"after {GRID[-1]:,}"]
     return markdown([head, *(lines[end] for end in sorted(lines))])
 
 
 def exp3_table(rows: Rows) -> str:
     """Regret of EXP3 by its mixing."""
-    lines = [["mixing", f"regret per play over {EXP3_GRID[-1]:,}", "grows like T to the power of"]]
+    lines = [
+        [
+            "mixing",
+            f"regret per play over {EXP3_GRID[-1]:,}",
+            ("grows like T to the power of"),
+        ]
+    ]
     for mixing in EXP3:
         total = rows.over("regret of exp3", mixing, EXP3_GRID)
         end = interval(total[:, -1] / EXP3_GRID[-1])
@@ -444,7 +520,9 @@ def exp3_table(rows: Rows) -> str:
 def steps_table(rows: Rows) -> str:
     """Regret of ASCEND by the step of its utilities."""
     places = [f"{at:,}" for at in PLACES]
-    lines = [["step η of Q ← (1 − η)·Q + η·G", f"exploitation per play, at {places[0]}"]]
+    lines = [
+        ["step η of Q ← (1 − η)·Q + η·G", (f"exploitation per play, at {places[0]}")]
+    ]
     lines[0] += [f"at {at}" for at in places[1:]]
     lines[0] += [f"all regret / √T, at {places[0]}", *(f"at {at}" for at in places[1:])]
     for step in STEPS:
@@ -466,9 +544,14 @@ def schedule_table(rows: Rows) -> str:
     certain = certain_plays(LONG)
     for at in PLACES:
         explored, fewest = (
-            rows.values(fact, "step 1/n", at) for fact in ("exploration", "least played")
+            rows.values(fact, "step 1/n", at)
+            for fact in ("exploration", ("least played"))
         )
-        cells = [str(interval(explored / at)), f"{certain[at - 1]:.0f}", str(interval(fewest))]
+        cells = [
+            str(interval(explored / at)),
+            f"{certain[at - 1]:.0f}",
+            str(interval(fewest)),
+        ]
         lines.append([f"{at:,}", *cells])
     return markdown(lines)
 
@@ -477,7 +560,9 @@ def overtaken_table(rows: Rows) -> str:
     """Who plays the arm that has become the best, those first who do most."""
     lines = {}
     for policy in MOVING | UNFORGETTING:
-        before, after = (rows.values("best arm of 500", policy, at) for at in (2000, 4000))
+        before, after = (
+            rows.values("best arm of 500", policy, at) for at in (2000, 4000)
+        )
         lines[policy] = after.mean(), [_name(policy), percent(before), percent(after)]
     head = ["policy", "last 500 plays before", "1,500 to 2,000 plays after"]
     ordered = sorted(lines.values(), key=lambda line: -line[0])
@@ -489,7 +574,9 @@ def moving_table(rows: Rows) -> str:
     lines = [["policy", "slope"]]
     for policy in MOVING:
         columns = [rows.values(f"regret, {m} changes", policy, t) for t, m in SIZES]
-        lines.append([_name(policy), str(slope(np.array(columns).T, [t * m for t, m in SIZES]))])
+        lines.append(
+            [_name(policy), str(slope(np.array(columns).T, [t * m for t, m in SIZES]))]
+        )
     return markdown(lines)
 
 
@@ -525,7 +612,9 @@ def main() -> None:
             rows = Rows.read()
             with picture_style():
                 figure = draw(arguments.seeds, rows)
-                save_picture(figure, ROOT / f"docs/images/theory-bandits-{name}.png", dpi=220)
+                save_picture(
+                    figure, ROOT / f"docs/images/theory-bandits-{name}.png", dpi=220
+                )
             rows.save()
     write_page("theory_bandits")
 

@@ -1,10 +1,11 @@
-"""Descent with compressed gradients, learned again: a figure and the tables of docs/theory.md.
+"""Descent with compressed gradients, learned again: a figure and the tables of
+docs/theory.md.
 
     python analysis/theory_descent.py [--seeds 3]
 
-Two clients descend the mean of their smooth, non-convex functions with simfed's codecs, with error
-feedback as it is played in runs, and without. What tables quote is kept in theory_rows.csv, a row
-per seed. tests/theory holds the same facts with fewer steps.
+Two clients descend the mean of their smooth, non-convex functions with simfed's codecs,
+with error feedback as it is played in runs, and without. What tables quote is kept in
+theory_rows.csv, a row per seed. tests/theory holds the same facts with fewer steps.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ CONFLICT = 1.6
 NOISE = 0.1
 """A gradient's entries are off by as much, uniformly."""
 STEEPEST = 3 * 3**0.5 / 8
-"""The largest slope of z²/(1 + z²). What the clients quarrel about is larger than all else: in
-every gradient, CONFLICT − STEEPEST − NOISE > STEEPEST + NOISE."""
+"""The largest slope of z²/(1 + z²). What the clients quarrel about is larger than all
+else: in every gradient, CONFLICT − STEEPEST − NOISE > STEEPEST + NOISE."""
 FLOOR = (D - K) * 0.5**2
-"""The squared gradient of the entries that never travel from 1, where the slope is ½."""
+"""The squared gradient of the entries that never travel from 1, where the slope is
+½."""
 
 GRID = (400, 1600, 6400)
 CODECS = (
@@ -78,8 +80,9 @@ class Descent(NamedTuple):
 def descend(label: str, steps: int, seed: int, *, feedback: bool = True) -> Descent:
     """So many steps from x = 1 with η = 1/(2√steps).
 
-    Client i has f_i = ±1.6·(x_1 + … + x_4) + Σ x²/(1 + x²): the first term is the clients' quarrel,
-    and is not in the mean. Each step takes the mean of what the two payloads decode to.
+    Client i has f_i = ±1.6·(x_1 + … + x_4) + Σ x²/(1 + x²): the first term is the
+    clients' quarrel, and is not in the mean. Each step takes the mean of what the two
+    payloads decode to.
     """
     streams = Streams(seed)
     noise = streams("noise").uniform(-NOISE, NOISE, (steps, 2, D)).astype(np.float32)
@@ -135,11 +138,26 @@ def figure_of(seeds: int, rows: Rows) -> Figure:
         gradients = averages(label, GRID, seeds)
         colour = SERIES_COLOURS[at % len(SERIES_COLOURS)]
         style = "o-" if at < len(SERIES_COLOURS) else "s--"
-        ax.loglog(GRID, gradients.mean(axis=0), style, ms=2.5, lw=0.8, color=colour, label=label)
+        ax.loglog(
+            GRID,
+            gradients.mean(axis=0),
+            style,
+            ms=2.5,
+            lw=0.8,
+            color=colour,
+            label=label,
+        )
         for at_steps, of_seeds in zip(GRID, gradients.T, strict=True):
             rows.put("squared gradient", label, at_steps, of_seeds)
     gradients = averages("top-k", GRID, seeds, feedback=False)
-    ax.loglog(GRID, gradients.mean(axis=0), "kx-", ms=3, lw=0.9, label="top-k without feedback")
+    ax.loglog(
+        GRID,
+        gradients.mean(axis=0),
+        "kx-",
+        ms=3,
+        lw=0.9,
+        label="top-k without feedback",
+    )
     for at_steps, of_seeds in zip(GRID, gradients.T, strict=True):
         rows.put("squared gradient", STALLS, at_steps, of_seeds)
     ax.axhline(FLOOR, color="0.4", lw=0.8, ls=":")
@@ -155,7 +173,9 @@ def figure_of(seeds: int, rows: Rows) -> Figure:
 
 def descent_table(rows: Rows) -> str:
     """Mean squared gradients with feedback, and how they fall."""
-    lines = [["codec", f"mean squared gradient at {GRID[0]}", f"at {GRID[-1]:,}", "slope"]]
+    lines = [
+        ["codec", f"mean squared gradient at {GRID[0]}", (f"at {GRID[-1]:,}"), "slope"]
+    ]
     for label in CODECS:
         gradients = rows.over("squared gradient", label, GRID)
         ends = (f"{gradients[:, at].mean():.3f}" for at in (0, -1))

@@ -43,7 +43,11 @@ class Interval:
 def interval(values: Sequence[float] | Floats) -> Interval:
     """Student's interval of independent values."""
     values = np.asarray(values, float)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    half = (
+        stats.t.ppf(0.975, len(values) - 1)
+        * values.std(ddof=1)
+        / math.sqrt(len(values))
+    )
     return Interval(values.mean(), values.mean() - half, values.mean() + half)
 
 
@@ -59,7 +63,9 @@ def percent(values: Floats) -> str:
 
 
 class Rows:
-    """Values by what they are (`fact`), of whom, after how many plays or steps: one per client."""
+    """Values by what they are (`fact`), of whom, after how many plays or steps: one per
+    client.
+    """
 
     def __init__(self, frame: pd.DataFrame | None = None) -> None:
         self._columns = ["fact", "who", "at", "client", "value"]
@@ -70,7 +76,9 @@ class Rows:
     def read(cls) -> Rows:
         return cls(pd.read_csv(ROWS) if ROWS.is_file() else None)
 
-    def put(self, fact: str, who: str, at: int, values: Sequence[float] | Floats) -> None:
+    def put(
+        self, fact: str, who: str, at: int, values: Sequence[float] | Floats
+    ) -> None:
         """In place of what was there."""
         old = self.frame
         old = old[(old["fact"] != fact) | (old["who"] != who) | (old["at"] != at)]

@@ -2,10 +2,10 @@
 
     python analysis/theory_steps.py [--clients 24]
 
-Plays the rule of `simfed.policy`'s ASCEND for many clients at once on three arms whose means never
-change, and keeps in theory_rows.csv what exploitation has cost so far and the utility of each arm,
-a row per client. tests/theory holds this rule to the policy itself, play by play. Ten million plays
-take some five minutes on one core.
+Plays the rule of `simfed.policy`'s ASCEND for many clients at once on three arms whose
+means never change, and keeps in theory_rows.csv what exploitation has cost so far and
+the utility of each arm, a row per client. tests/theory holds this rule to the policy
+itself, play by play. Ten million plays take some five minutes on one core.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ Floats = NDArray[np.float64]
 STEPS = (0.1, 0.03)
 MARKS = (10_000, 100_000, 1_000_000, 10_000_000)
 WARMUP, C = 5, 3.0
-"""The policy's defaults: plays of each arm before it chooses, and ε_t = min(1, C/√t)."""
+"""The policy's defaults: plays of each arm before it chooses, and ε_t = min(1,
+C/√t)."""
 BLOCK = 50_000
 """Plays whose random numbers are drawn at once."""
 
@@ -62,7 +63,9 @@ class Clients:
     """Plays so far, alike for all."""
 
     @classmethod
-    def warmed_up(cls, rng: np.random.Generator, step: Floats, means: Sequence[float]) -> Clients:
+    def warmed_up(
+        cls, rng: np.random.Generator, step: Floats, means: Sequence[float]
+    ) -> Clients:
         """Each arm played `WARMUP` times; a utility is the mean of its rewards."""
         pays = rng.random((WARMUP, len(means), len(step))) < np.array(means)[:, None]
         return cls(pays.mean(axis=0), step, np.array(means), WARMUP * len(means))
@@ -73,7 +76,12 @@ class Clients:
         t = self.pulls + 1 + np.arange(plays)
         explores = draws.coin < np.minimum(1.0, C / np.sqrt(t))[:, None]
         played = np.empty((plays, clients), np.int64)
-        utility, step, means, each = self.utility, self.step, self.means, np.arange(clients)
+        utility, step, means, each = (
+            self.utility,
+            self.step,
+            self.means,
+            np.arange(clients),
+        )
         for row in range(plays):
             at = np.where(explores[row], draws.arm[row], utility.argmax(axis=0))
             before = utility[at, each]
@@ -86,7 +94,9 @@ class Clients:
 
 @dataclass(frozen=True)
 class Account:
-    """What exploitation has cost (marks, clients), and the utilities (marks, arms, clients)."""
+    """What exploitation has cost (marks, clients), and the utilities (marks, arms,
+    clients).
+    """
 
     exploited: Floats
     utility: Floats
@@ -99,28 +109,36 @@ def exploitation(
     means: Sequence[float] = CLOSE,
     seed: int = 0,
 ) -> dict[float, Account]:
-    """Regret of exploitation so far, and utilities, after so many plays; all steps at once."""
+    """Regret of exploitation so far, and utilities, after so many plays.
+
+    All steps at once.
+    """
     rng = Streams(seed)("steps")
     crowd = Clients.warmed_up(rng, np.repeat(steps, clients), means)
     gap = max(means) - np.array(means)
     cost, exploited, utility = np.zeros(len(crowd.step)), [], []
     for mark in marks:
         while crowd.pulls < mark:
-            draws = Draws.of(rng, min(BLOCK, mark - crowd.pulls), len(crowd.step), len(means))
+            draws = Draws.of(
+                rng, min(BLOCK, mark - crowd.pulls), len(crowd.step), len(means)
+            )
             played, explored = crowd.play(draws)
             cost += (gap[played] * ~explored).sum(axis=0)
         exploited.append(cost.copy())
         utility.append(crowd.utility.copy())
     return {
         step: Account(
-            np.array(exploited)[:, crowd.step == step], np.array(utility)[:, :, crowd.step == step]
+            np.array(exploited)[:, crowd.step == step],
+            np.array(utility)[:, :, crowd.step == step],
         )
         for step in steps
     }
 
 
 def powers(exploited: Floats, marks: Sequence[int] = MARKS) -> list[Interval]:
-    """By which power of T it grows from each mark to the next: √T would be 0.5, a floor 1."""
+    """By which power of T it grows from each mark to the next: √T would be 0.5, a floor
+    1.
+    """
     growth = np.diff(np.log(exploited), axis=0) / np.diff(np.log(marks))[:, None]
     return [interval(of_clients) for of_clients in growth]
 
@@ -132,7 +150,10 @@ def long_table(rows: Rows) -> str:
     lines[0].append(f"{last[0]} {last[1]} to {last[2]} like T to the power of")
     for step in STEPS:
         exploited = rows.over("exploitation, long", f"step {step}", MARKS).T
-        costs = (str(interval(cost / mark)) for mark, cost in zip(MARKS, exploited, strict=True))
+        costs = (
+            str(interval(cost / mark))
+            for mark, cost in zip(MARKS, exploited, strict=True)
+        )
         lines.append([f"step {step}", *costs, str(powers(exploited)[-1])])
     return markdown(lines)
 
@@ -141,7 +162,10 @@ def utilities_table(rows: Rows) -> str:
     """Mean utilities after all plays beside the means of the arms."""
     lines = [["arm's mean", *(f"its utility, step {step}" for step in STEPS)]]
     for mean in CLOSE:
-        at_end = (rows.values(f"utility of {mean}", f"step {step}", MARKS[-1]) for step in STEPS)
+        at_end = (
+            rows.values(f"utility of {mean}", (f"step {step}"), MARKS[-1])
+            for step in STEPS
+        )
         lines.append([f"{mean}", *(f"{utilities.mean():.2f}" for utilities in at_end)])
     return markdown(lines)
 

@@ -3,10 +3,10 @@
     python analysis/top_k_map.py run [--out studies] [--jobs 2]
     python analysis/top_k_map.py write     # from the kept rows, in a second
 
-`run` plays the study scenarios/studies/top-k-map.yaml (what is done is not done again) and keeps
-one row per run in top_k_map_rows.csv: when 90 % mean accuracy was first reached, else the end. From
-these rows come the map and the tables of docs/tutorial-when-top-k-stops-paying.md: which strategy
-was first in each cell.
+`run` plays the study scenarios/studies/top-k-map.yaml (what is done is not done again)
+and keeps one row per run in top_k_map_rows.csv: when 90 % mean accuracy was first
+reached, else the end. From these rows come the map and the tables of
+docs/tutorial-when-top-k-stops-paying.md: which strategy was first in each cell.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Cell:
     is_clear: bool
     """Whether it was before each other arm, with 95 % confidence."""
     beats_top_k: bool
-    """Whether it was before Top-K for certain, though perhaps not before the others; false if it is
-    Top-K."""
+    """Whether it was before Top-K for certain, though perhaps not before the others;
+    false if it is Top-K."""
     rival: str
     """Top-K where another was first; where Top-K was, the next after it."""
     against: Paired
@@ -66,11 +66,17 @@ class Cell:
 
 
 def cell_of(times: pd.DataFrame) -> Cell:
-    """The first arm among the times (`policy, seed, at_s, reached`) of one speed and bandwidth."""
+    """The first arm among the times (`policy, seed, at_s, reached`) of one speed and
+    bandwidth.
+    """
     arms = {arm: rows.sort_values("seed") for arm, rows in times.groupby(ARM)}
 
     def against(one: str, other: str) -> Paired:
-        columns = [arms[arm][name].tolist() for arm in (one, other) for name in ("at_s", "reached")]
+        columns = [
+            arms[arm][name].tolist()
+            for arm in (one, other)
+            for name in ("at_s", "reached")
+        ]
         return compare_times(*columns)
 
     def least_lead(one: str) -> float:
@@ -87,12 +93,16 @@ def cell_of(times: pd.DataFrame) -> Cell:
 
 @picture_style()
 def map_figure(times: pd.DataFrame) -> Figure:
-    """One square per cell, coloured by the arm that was first; hatched where that is not clear."""
+    """One square per cell, coloured by the arm that was first.
+
+    Hatched where that is not clear.
+    """
     speeds, rates = list(times[SPEED].unique()), list(times[UP].unique())
     from matplotlib.patches import Patch
 
     figure = build_empty_figure(
-        figsize=(0.62 * len(rates) + 1.3, 0.5 * len(speeds) + 1.35), layout="constrained"
+        figsize=(0.62 * len(rates) + 1.3, 0.5 * len(speeds) + 1.35),
+        layout="constrained",
     )
     ax = figure.add_subplot()
     colours = choose_arm_colours(ARM_MARKS)
@@ -108,19 +118,24 @@ def map_figure(times: pd.DataFrame) -> Figure:
     for side in ax.spines.values():
         side.set_visible(False)
     handles = [
-        Patch(color=colours[a], label=f"{ARM_MARKS[a]}: {_NAMES[a]} first") for a in ARM_MARKS
+        Patch(color=colours[a], label=f"{ARM_MARKS[a]}: {_NAMES[a]} first")
+        for a in ARM_MARKS
     ]
     for hatch, label in (
         ("....", "before Top-K, not clearly before the third"),
         ("////", "not clear"),
     ):
-        handles.append(Patch(facecolor="0.7", hatch=hatch, edgecolor="white", label=label))
+        handles.append(
+            Patch(facecolor="0.7", hatch=hatch, edgecolor="white", label=label)
+        )
     figure.legend(handles=handles, loc="outside upper center", ncols=2, frameon=False)
     seeds = times["seed"].nunique()
     figure.supxlabel(
-        f"time to 90 % mean accuracy, {seeds} seeds per cell and strategy; numbers: how many "
+        f"time to 90 % mean accuracy, {seeds} seeds per cell and strategy; numbers: "
+        f"how many "
         "times sooner\n"
-        "than Top-K (where Top-K is first: than the next); clear: against each other, with 95 % "
+        "than Top-K (where Top-K is first: than the next); clear: against each other, "
+        "with 95 % "
         "confidence",
         fontsize=5.5,
         color="0.35",
@@ -165,13 +180,16 @@ def map_table(times: pd.DataFrame) -> str:
     lines = [["processors", *rates]]
     for speed, rows in times.groupby(SPEED, sort=False):
         by_rate = dict(iter(rows.groupby(UP, sort=False)))
-        lines.append([f"{speed:g}×", *(_words(cell_of(by_rate[rate])) for rate in rates)])
+        lines.append(
+            [f"{speed:g}×", *(_words(cell_of(by_rate[rate])) for rate in rates)]
+        )
     return markdown(lines)
 
 
 def _words(cell: Cell) -> str:
-    """Who was first, and how many times sooner: in bold if it was clear against all, in italics if
-    against Top-K alone."""
+    """Who was first, and how many times sooner: in bold if it was clear against all, in
+    italics if against Top-K alone.
+    """
     ratio = cell.against.ratio
     mark = "**" if cell.is_clear else "*" if cell.beats_top_k else ""
     name = f"{mark}{_NAMES[cell.first]}{mark}"
@@ -179,12 +197,18 @@ def _words(cell: Cell) -> str:
 
 
 def rounds_table(times: pd.DataFrame) -> str:
-    """Rounds that each strategy needed, seed by seed; the clock does not change them."""
+    """Rounds that each strategy needed, seed by seed.
+
+    The clock does not change them.
+    """
     seeds = sorted(times["seed"].unique())
     lines = [["strategy", *(f"seed {seed}" for seed in seeds)]]
     for arm, rows in times.groupby(ARM, sort=False):
         of_seed = rows.drop_duplicates("seed").set_index("seed")
-        cells = [str(of_seed["round"][seed]) if of_seed["reached"][seed] else "–" for seed in seeds]
+        cells = [
+            str(of_seed["round"][seed]) if of_seed["reached"][seed] else "–"
+            for seed in seeds
+        ]
         lines.append([_NAMES[str(arm)], *cells])
     return markdown(lines)
 

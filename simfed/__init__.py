@@ -1,33 +1,37 @@
-"""simfed: a discrete-event simulator of federated learning that can be trusted with a decision.
+"""simfed: a discrete-event simulator of federated learning.
+
+It can be trusted with a decision:
 
     import simfed
-    scenario = simfed.load_scenario("scenarios/quickstart.yaml", overrides={"rounds": 20})
+    scenario = simfed.load_scenario("scenarios/quickstart.yaml", {"rounds": 20})
     result = simfed.run(scenario, out="runs/quick")
-    result.rounds                                   # pandas.DataFrame, as are its siblings
+    result.rounds                                 # pandas.DataFrame, as its siblings
     simfed.compare(result, simfed.run("other.yaml"))             # in plain words
 
 One word, one meaning:
 
-scenario        a validated, frozen experiment file
-run             scenario + seed → run directory
-study           many runs and what to compare
-client, server  the federation; a *prototype* is an architecture and its weights
-round           one exchange: tasks go out, contributions come back, a merge follows
-task            what one client is asked to do in a round
-contribution    what it sends back
-arm             a compression strategy, as a bandit sees it; *pull*, *update*, *reward*, *regret*
-codec           which entries of a gradient travel; the *residual* keeps the rest; the *payload*
-goes
-uplink          client to server; *downlink*: server to client
-link, path      what bytes cross; a *flow* is one transfer on a path
-barrier         what the server waits for; the *cohort* is who takes part
-profile         a device's calibrated times
-span, track     an interval on a timeline, and the line it is drawn on
+- scenario: a validated, frozen experiment file
+- run: scenario + seed → run directory
+- study: many runs and what to compare
+- client, server: the federation; a *prototype* is an architecture and its weights
+- round: one exchange: tasks go out, contributions come back, a merge follows
+- task: what one client is asked to do in a round
+- contribution: what it sends back
+- arm: a compression strategy, as a bandit sees it; *pull*, *update*, *reward*,
+  *regret*
+- codec: how an update travels; the *residual* keeps the rest; the *payload* goes
+- uplink: client to server; *downlink*: server to client
+- link, path: what bytes cross; a *flow* is one transfer on a path
+- barrier: what the server waits for; the *cohort* is who takes part
+- profile: a device's calibrated times
+- span, track: an interval on a timeline, and the line it is drawn on
 
-Units are seconds, bytes and bytes per second inside; suffixes say so (`_s`, `_at_s`, `_bytes`,
-`_bytes_per_s`). Host time is spelled `wall_*` and never enters simulated time.
+Units are seconds, bytes and bytes per second inside; suffixes say so (`_s`, `_at_s`,
+`_bytes`, `_bytes_per_s`). Host time is spelled `wall_*` and never enters simulated
+time.
 
-Importing this package imports neither torch nor simpy; names load when they are first used.
+Importing this package imports neither torch nor simpy; names load when they are first
+used.
 """
 
 from __future__ import annotations
@@ -37,11 +41,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-if sys.argv[:1] == ["-m"] and "simfed" in sys.orig_argv and sys.path[:1] == [os.getcwd()]:
-    # `python -m simfed` puts the current folder first, which may be a stranger's; the command
-    # `simfed` does not. It is looked at last, and only where simfed itself lies in it.
+if (
+    sys.argv[:1] == ["-m"]
+    and "simfed" in sys.orig_argv
+    and sys.path[:1] == [os.getcwd()]
+):
+    # `python -m simfed` puts the current folder first, which may be a stranger's; the
+    # command `simfed` does not. It is looked at last, and only where simfed itself lies
+    # in it.
     _here = sys.path.pop(0)
-    if os.path.realpath(__file__).startswith(os.path.join(os.path.realpath(_here), "simfed", "")):
+    if os.path.realpath(__file__).startswith(
+        os.path.join(os.path.realpath(_here), "simfed", "")
+    ):
         sys.path.append(_here)
 
 from simfed.ground.errors import (

@@ -1,7 +1,7 @@
 """What is written and the sentence that refuses it, as text files: see `read`.
 
-`python tests/refusals.py [FILE ...]` says where something else is said today; `--write` renews
-the sentences: read the difference before you commit it.
+`python tests/refusals.py [FILE ...]` says where something else is said today; `--write`
+renews the sentences: read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Row(NamedTuple):
 def read(path: Path) -> Iterator[Row]:
     """Yield the rows of a file.
 
-    A line `== KIND ARGUMENT` says what is asked of the rows below it, see `ASKED`. A row is
-    a paragraph: what is written, then the sentences behind `> `. Lines that
+    A line `== KIND ARGUMENT` says what is asked of the rows below it, see `ASKED`. A
+    row is a paragraph: what is written, then the sentences behind `> `. Lines that
     begin with `#` are comments.
     """
     asked, start = "", 1
@@ -89,7 +89,8 @@ def answer(row: Row) -> str:
     before, folder = os.getcwd(), _begun() if kind in ("file", "command") else _empty()
     os.chdir(folder)
     try:
-        with mock.patch("simfed.experiment.checks.require_accountant"):  # may be missing
+        # may be missing
+        with mock.patch("simfed.experiment.checks.require_accountant"):
             said = ASKED[kind](argument, row.written) or ""
     except SimfedError as error:
         said = str(error)
@@ -151,7 +152,10 @@ def ask_study(name: str, written: str) -> None:
 
 
 def ask_call(argument: str, written: str) -> None:
-    """An expression of a module, `MODULE: f(row)`; `row` is what is written, as YAML."""
+    """An expression of a module, `MODULE: f(row)`.
+
+    `row` is what is written, as YAML.
+    """
     module, _, expression = argument.partition(": ")
     eval(expression, {**vars(importlib.import_module(module)), "row": _parse(written)})
 
@@ -162,11 +166,18 @@ def ask_dataset(_: str, written: str) -> None:
 
 
 def ask_arrays(_: str, written: str) -> None:
-    """Arrays of a file as NumPy's expressions, in the place of good ones; `null`: none."""
+    """Arrays of a file as NumPy's expressions, in the place of good ones.
+
+    `null`: none.
+    """
     arrays = ARRAYS | _parse(written)
-    made = {name: eval(text, vars(np)) for name, text in arrays.items() if text is not None}
+    made = {
+        name: eval(text, vars(np)) for name, text in arrays.items() if text is not None
+    }
     np.savez("mine.npz", **made)
-    load_data(DatasetSpec.model_validate({"file": "mine.npz"}, context={"folder": Path()}))
+    load_data(
+        DatasetSpec.model_validate({"file": "mine.npz"}, context={"folder": Path()})
+    )
 
 
 ARRAYS = {
@@ -193,29 +204,42 @@ def ask_file(_: str, written: str) -> None:
     try:
         check(load_scenario(path), source=path)
     except InputErrors as errors:
-        raise InputErrors([add_line(e, overridden=False) for e in errors.errors]) from None
+        raise InputErrors(
+            [add_line(e, overridden=False) for e in errors.errors]
+        ) from None
     except InputError as error:
         raise add_line(error, overridden=False) from None
 
 
 def ask_text(argument: str, written: str) -> None:
-    """An expression of a module, `NAME MODULE: f(path, text)`; the file NAME has the text."""
+    """An expression of a module, `NAME MODULE: f(path, text)`.
+
+    The file NAME has the text.
+    """
     name, _, argument = argument.partition(" ")
     module, _, expression = argument.partition(": ")
     path, text = Path(name), written + "\n"
     path.write_text(text)
-    eval(expression, {**vars(importlib.import_module(module)), "path": path, "text": text})
+    eval(
+        expression,
+        {**vars(importlib.import_module(module)), "path": path, "text": text},
+    )
 
 
 def ask_command(_: str, written: str) -> str:
-    """A command line without `simfed`: the exit code, then what it says on standard error.
+    """A command line without `simfed`: the exit code, then what it says on standard
+    error.
 
-    The folder holds `quick.yaml`, a table `online.csv`, a `study.yaml`, an empty folder, a
-    run `done` and one without its rounds, `cut`.
+    The folder holds `quick.yaml`, a table `online.csv`, a `study.yaml`, an empty
+    folder, a run `done` and one without its rounds, `cut`.
     """
     said = io.StringIO()
     wide = mock.patch.dict(os.environ, COLUMNS="400")
-    with wide, contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    with (
+        wide,
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         code = main(shlex.split(written))
     return f"{code} {said.getvalue()}".rstrip("\n") if code else ""
 
@@ -231,7 +255,10 @@ def _empty() -> Path:
 
 @functools.cache
 def _begun() -> Path:
-    """Return a folder in which somebody has begun to work; what is refused leaves it alone."""
+    """Return a folder in which somebody has begun to work.
+
+    What is refused leaves it alone.
+    """
     folder = Path(_KEPT.name, "begun")
     folder.mkdir()
     (folder / "quick.yaml").write_text(worlds.FIRST)
@@ -260,7 +287,9 @@ ASKED: dict[str, Callable[[str, str], str | None]] = {
 
 
 def find_wrong(paths: Iterable[Path]) -> Iterator[str]:
-    """Yield what is said today of each row that is not refused in the sentences of its file."""
+    """Yield what is said today of each row that is not refused in the sentences of its
+    file.
+    """
     for row in (row for path in paths for row in read(path)):
         said = answer(row)
         if said != row.said or not said:
@@ -270,7 +299,9 @@ def find_wrong(paths: Iterable[Path]) -> Iterator[str]:
 if __name__ == "__main__":
     import conftest  # noqa: F401  (command lines are built once)
 
-    files = [Path(word) for word in sys.argv[1:] if word != "--write"] or sorted(HERE.glob("*.txt"))
+    files = [Path(word) for word in sys.argv[1:] if word != "--write"] or sorted(
+        HERE.glob("*.txt")
+    )
     if "--write" in sys.argv:
         for each in files:
             renew(each)

@@ -20,7 +20,9 @@ TINY = {
     "method": "fedavg",
     "dataset": {"name": "mnist-mini"},
     "prototypes": {"a": {"model": "logistic-regression"}},
-    "clients": [{"count": 2, "prototype": "a", "device": DEVICE, "link": {"up": "5 Mbps"}}],
+    "clients": [
+        {"count": 2, "prototype": "a", "device": DEVICE, "link": {"up": "5 Mbps"}}
+    ],
     "policy": {"kind": "uniform", "strategy": "top-k"},
 }
 """Two clients of one linear model, which a server averages."""
@@ -29,7 +31,10 @@ TWO = {
     **TINY,
     "method": "fedkd",
     "dataset": {"name": "mnist-mini", "public": 32},
-    "prototypes": {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}},
+    "prototypes": {
+        "a": {"model": "logistic-regression"},
+        "b": {"model": "lenet5-half"},
+    },
     "clients": [
         {"count": 2, "prototype": "a", "device": DEVICE},
         {"count": 2, "prototype": "b", "device": DEVICE},
@@ -64,8 +69,8 @@ GONE = "(gone)"
 def change(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `base` in which each key path has its value, right or wrong.
 
-    Unlike the overrides of `load_scenario`, which refuse a path that the schema lacks, this
-    writes what somebody might write into the file.
+    Unlike the overrides of `load_scenario`, which refuse a path that the schema lacks,
+    this writes what somebody might write into the file.
     """
     made = copy.deepcopy(dict(base))
     for path, value in changes.items():
@@ -85,7 +90,9 @@ def change(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 
 def world(name: str, changes: Mapping[str, Any] = {}, **more: Any) -> Scenario:
-    """Return the scenario of this name with what is different in it, by key path or key."""
+    """Return the scenario of this name with what is different in it, by key path or
+    key.
+    """
     return load_scenario(WORLDS[name], {**changes, **more})
 
 

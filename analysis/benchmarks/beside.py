@@ -4,11 +4,12 @@
     python analysis/benchmarks/beside.py --before /tmp/before            # every case
     python analysis/benchmarks/beside.py --before /tmp/before --cases fedkd fedavg --workers 1 2
 
-Each checkout plays the same scenario in a process of its own, through `simfed.run` alone, and
-waits before each block of rounds until it is its turn: so both meet the same machine, and neither
-pays for imports, data and first rounds. Reported are milliseconds of a further round, the least
-over the blocks of processor time (of the process and its workers) and of wall time, their ratios,
-and the resident memory at the end of the process and its workers together.
+Each checkout plays the same scenario in a process of its own, through `simfed.run`
+alone, and waits before each block of rounds until it is its turn: so both meet the same
+machine, and neither pays for imports, data and first rounds. Reported are milliseconds
+of a further round, the least over the blocks of processor time (of the process and its
+workers) and of wall time, their ratios, and the resident memory at the end of the
+process and its workers together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Any, NamedTuple
 
 _HERE = Path(__file__).resolve().parents[2]
 _WARM_UP = 3
-"""Rounds before the first block: caches fill, and the safeguard has something to compare with."""
+"""Rounds before the first block: caches fill, and the safeguard has something to
+compare with."""
 
 
 def _scenario(clients: Mapping[str, tuple[str, int]], **changes: Any) -> dict[str, Any]:
@@ -130,12 +132,19 @@ class _Tree:
 def _family() -> list[int]:
     """This process and its children."""
     children = Path("/proc/self/task").glob("*/children")
-    return [os.getpid(), *(int(pid) for path in children for pid in path.read_text().split())]
+    return [
+        os.getpid(),
+        *(int(pid) for path in children for pid in path.read_text().split()),
+    ]
 
 
 def _processor_s() -> float:
     """Of every thread of this process and of its workers."""
-    threads = [path for pid in _family() for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    threads = [
+        path
+        for pid in _family()
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+    ]
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
 
@@ -144,7 +153,9 @@ def _memory_mb() -> float:
     total = 0
     for pid in _family():
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        total += next(int(line.split()[1]) for line in rollup if line.startswith("Pss:"))
+        total += next(
+            int(line.split()[1]) for line in rollup if line.startswith("Pss:")
+        )
     return total / 1e3
 
 
@@ -177,7 +188,9 @@ def compare(trees: Sequence[Path], case: str, workers: int, blocks: int) -> None
             costs[at].append(players[at].play())
     cells = []
     for number, name in enumerate(("processor", "wall")):
-        before, after = (1e3 * min(cost[number] for cost in one) / CASES[case][1] for one in costs)
+        before, after = (
+            1e3 * min(cost[number] for cost in one) / CASES[case][1] for one in costs
+        )
         cells.append(f"{name} {before:9.2f} → {after:9.2f} ms, × {after / before:4.2f}")
     before, after = (player.memory_mb for player in players)
     print(
@@ -191,7 +204,9 @@ def compare(trees: Sequence[Path], case: str, workers: int, blocks: int) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--before", type=Path, help="a checkout to compare this one with")
+    parser.add_argument(
+        "--before", type=Path, help="a checkout to compare this one with"
+    )
     parser.add_argument("--after", type=Path, default=_HERE)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
@@ -203,7 +218,9 @@ def main() -> None:
         return
     for case in arguments.cases:
         for workers in arguments.workers:
-            compare((arguments.before, arguments.after), case, workers, arguments.blocks)
+            compare(
+                (arguments.before, arguments.after), case, workers, arguments.blocks
+            )
 
 
 if __name__ == "__main__":

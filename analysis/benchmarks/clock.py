@@ -1,18 +1,21 @@
-"""What the clock costs: its share of a full run, large cohorts, and clients that sit idle.
+"""What the clock costs: its share of a full run, large cohorts, and clients that sit
+idle.
 
     python analysis/benchmarks/clock.py [--rounds 60] [--clients 10000] [--idle 1000000]
                                         [--only share|cohort|idle|fleet|flight|peak]
 
-Prints ratios of things done side by side in this process, so that they mean the same on a slow, a
-busy and a fast machine:
+Prints ratios of things done side by side in this process, so that they mean the same on
+a slow, a busy and a fast machine:
 
 - clock, network and recording as a share of a full run's wall time (bound: 5 %);
-- a time-only round of many clients against the same number of bare SimPy processes with as many
-  waits each and nothing else in them;
+- a time-only round of many clients against the same number of bare SimPy processes with
+  as many waits each and nothing else in them;
 - memory of a run with many idle clients, against that of the same run with none;
-- processor time per participation in fleets of 100 to 1,000,000 clients drawn from distributions,
-  under a synchronous and an asynchronous server, and with 100 to 10,000 clients in flight;
-- the peak memory of a whole `simfed run` of 1,000,000 such clients, 1,000 per round, 100 rounds.
+- processor time per participation in fleets of 100 to 1,000,000 clients drawn from
+  distributions, under a synchronous and an asynchronous server, and with 100 to 10,000
+  clients in flight;
+- the peak memory of a whole `simfed run` of 1,000,000 such clients, 1,000 per round,
+  100 rounds.
 """
 
 from __future__ import annotations
@@ -50,17 +53,23 @@ QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 
 def share_of_a_full_run(rounds: int) -> None:
     scenario = simfed.load_scenario(QUICKSTART, {"rounds": rounds})
-    simfed.run(scenario, source=QUICKSTART, workers=1, progress=False)  # imports, page faults
-    wall_s = simfed.run(scenario, source=QUICKSTART, workers=1, progress=False).manifest["wall_s"]
+    # imports, page faults
+    simfed.run(scenario, source=QUICKSTART, workers=1, progress=False)
+    wall_s = simfed.run(
+        scenario, source=QUICKSTART, workers=1, progress=False
+    ).manifest["wall_s"]
     clock_s = wall_s["simulation"] + wall_s["recording"]
     print(
-        f"full run, 10 clients: clock, network and recording {clock_s / wall_s['total']:.1%} "
+        f"full run, 10 clients: clock, network and recording "
+        f"{clock_s / wall_s['total']:.1%} "
         f"of the wall time ({1e3 * clock_s / rounds:.2f} ms of "
         f"{1e3 * wall_s['total'] / rounds:.1f} ms a round)"
     )
 
 
-def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool) -> Simulation:
+def time_only(
+    clients: int, rounds: int, per_round: int | None, *, shared: bool
+) -> Simulation:
     scenario = Scenario.model_validate(
         {
             "name": "clock",
@@ -74,8 +83,17 @@ def time_only(clients: int, rounds: int, per_round: int | None, *, shared: bool)
     )
     rates = np.random.default_rng(0).lognormal(14.2, 0.8, clients)
     limit = {"receive_bytes_per_s": rates.sum() / 4} if shared else {}
-    star = Star(clients, up_bytes_per_s=rates, down_bytes_per_s=5 * rates, latency_s=0.01, **limit)
-    processor, streams = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE)), Streams(0)
+    star = Star(
+        clients,
+        up_bytes_per_s=rates,
+        down_bytes_per_s=5 * rates,
+        latency_s=0.01,
+        **limit,
+    )
+    processor, streams = (
+        build_processor(DeviceSpec(profile="p"), load_profile(PROFILE)),
+        Streams(0),
+    )
     policy = Uniform((Choice("top-k"),), strategy="top-k")
     models = {"small": facts("lenet5-half", "mnist-mini")}
     world = Clock(
@@ -129,7 +147,8 @@ def idle_clients(idle: int, rounds: int) -> None:
         tracemalloc.stop()
     each = (peaks[1] - peaks[0]) / (idle - 100)
     print(
-        f"time-only, 100 of {idle:,} clients a round: {each:.0f} bytes per idle client, "
+        f"time-only, 100 of {idle:,} clients a round: {each:.0f} bytes per idle "
+        f"client, "
         f"{took_s / rounds:.2f} s a round"
     )
 
@@ -143,7 +162,9 @@ def in_flight(clients: int) -> dict[str, Any]:
 
 
 def processor_s(clients: int, rounds: int, **others: Any) -> float:
-    """Processor seconds per participation from the first merge on, without what is built before."""
+    """Processor seconds per participation from the first merge on, without what is
+    built before.
+    """
     scenario = Scenario.model_validate(drawn_fleet(clients, rounds, **others))
     pyarrow.array([0.0])  # imports pandas, once: else the first rounds' columns would
     marks: list[float] = []
@@ -163,14 +184,18 @@ def cost_by_fleet_size(most: int) -> None:
         ("asynchronous, 50 in flight", 4_000, in_flight(50)),
     ):
         costs = [processor_s(n, rounds, **others) for n in sizes]
-        shown = ", ".join(f"{n:,}: {c / costs[0]:.2f}" for n, c in zip(sizes, costs, strict=True))
+        shown = ", ".join(
+            f"{n:,}: {c / costs[0]:.2f}" for n, c in zip(sizes, costs, strict=True)
+        )
         print(f"time-only, {name}: per participation, by clients of the fleet: {shown}")
 
 
 def cost_by_flight() -> None:
     sizes = (100, 1_000, 10_000)
     costs = [processor_s(100_000, 2 * n + 2_000, **in_flight(n)) for n in sizes]
-    shown = ", ".join(f"{n:,}: {c / costs[0]:.2f}" for n, c in zip(sizes, costs, strict=True))
+    shown = ", ".join(
+        f"{n:,}: {c / costs[0]:.2f}" for n, c in zip(sizes, costs, strict=True)
+    )
     print(f"time-only, asynchronous: per participation, by clients in flight: {shown}")
 
 
@@ -179,11 +204,24 @@ def peak_of_a_whole_run(clients: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder, "fleet.yaml")
-        scenario.write_text(yaml.safe_dump(drawn_fleet(clients, 100, **cohorts_of(1_000))))
-        command = [sys.executable, "-m", "simfed", "run", str(scenario), "--time-only", "--quiet"]
+        scenario.write_text(
+            yaml.safe_dump(drawn_fleet(clients, 100, **cohorts_of(1_000)))
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "simfed",
+            "run",
+            str(scenario),
+            "--time-only",
+            "--quiet",
+        ]
         subprocess.run([*command, "--out", str(Path(folder, "run"))], check=True)
     peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6
-    print(f"time-only, 1,000 of {clients:,} drawn clients, 100 rounds: {peak_mb:.0f} MB at most")
+    print(
+        f"time-only, 1,000 of {clients:,} drawn clients, 100 rounds: {peak_mb:.0f} "
+        f"MB at most"
+    )
 
 
 def seconds(work: object) -> float:
@@ -197,7 +235,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60, help="of the full run")
     parser.add_argument("--clients", type=int, default=10_000, help="in a large cohort")
     parser.add_argument("--idle", type=int, default=1_000_000)
-    parser.add_argument("--only", choices=("share", "cohort", "idle", "fleet", "flight", "peak"))
+    parser.add_argument(
+        "--only", choices=("share", "cohort", "idle", "fleet", "flight", "peak")
+    )
     options = parser.parse_args()
     parts: dict[str, Callable[[], None]] = {
         "share": lambda: share_of_a_full_run(options.rounds),

@@ -1,5 +1,8 @@
-"""The fleet that benchmarks of the clock play. It imports nothing of simfed, so that another
-checkout of it can be measured by the same world."""
+"""The fleet that benchmarks of the clock play.
+
+It imports nothing of simfed, so that another checkout of it can be measured by the same
+world.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Any
 
 
 def drawn_fleet(clients: int, rounds: int, **others: Any) -> dict[str, Any]:
-    """A scenario whose clients are drawn from distributions, behind one link of the server."""
+    """A scenario whose clients are drawn from distributions, behind one link of the
+    server.
+    """
     down = {"lognormal": {"median": "50 Mbps", "cv": 0.8, "low": "5 Mbps"}}
     up = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
     speed = {"lognormal": {"median": 0.3, "cv": 0.5}}

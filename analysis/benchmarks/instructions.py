@@ -3,14 +3,16 @@
     python analysis/benchmarks/instructions.py [--only chain steps bare] [--keep]
                                                [--of CHECKOUT --label WORDS]
 
-Seconds depend on what else a machine does; instructions repeat to a thousandth. Each line plays one
-run under valgrind's callgrind, which counts between the borders of two rounds (four lines of C,
-compiled for it, tell it when; string hashes are fixed). `--of` counts another checkout's package by
-the worlds of this one. `--keep` keeps the lines
-in instructions_rows.csv and makes of them the tables of docs/speed.md.
+Seconds depend on what else a machine does; instructions repeat to a thousandth. Each
+line plays one run under valgrind's callgrind, which counts between the borders of two
+rounds (four lines of C, compiled for it, tell it when; string hashes are fixed). `--of`
+counts another checkout's package by the worlds of this one. `--keep` keeps the lines in
+instructions_rows.csv and makes of them the tables of docs/speed.md.
 
-- chain: download, training, compression, upload; 1,000 clients of a drawn fleet per round;
-- steps: the plan of a method with ever more steps, half of them units of work, half messages;
+- chain: download, training, compression, upload; 1,000 clients of a drawn fleet per
+  round;
+- steps: the plan of a method with ever more steps, half of them units of work, half
+  messages;
 - bare: an event of SimPy with nothing but a process that waits for it.
 """
 
@@ -52,7 +54,7 @@ WORLDS: dict[str, list[tuple[str, int, int]]] = {
 """(what, steps, clients)"""
 
 
-# ---- within valgrind -----------------------------------------------------------------------------
+# ---- within valgrind -----------------------------------------------------------------
 
 
 def play(what: str, steps: int, clients: int, counter: str) -> None:
@@ -75,7 +77,9 @@ def play(what: str, steps: int, clients: int, counter: str) -> None:
     from simfed.scenario import Scenario
 
     pyarrow.array([0.0])  # imports pandas, once: else the first rounds' columns would
-    plain = drawn_fleet(clients, last, participation={"clients_per_round": min(clients, 1_000)})
+    plain = drawn_fleet(
+        clients, last, participation={"clients_per_round": min(clients, 1_000)}
+    )
     if what != "chain":
         plain["method"] = method_of(steps)
     simfed.run(Scenario.model_validate(plain), time_only=True, progress=border)
@@ -105,7 +109,16 @@ def method_of(steps: int) -> str:
     """The name of a method whose story has so many steps."""
     from dataclasses import dataclass
 
-    from simfed.ground.method import Client, Field, Method, Plan, Setting, Story, Who, Work
+    from simfed.ground.method import (
+        Client,
+        Field,
+        Method,
+        Plan,
+        Setting,
+        Story,
+        Who,
+        Work,
+    )
     from simfed.ground.registry import register
 
     @dataclass(frozen=True)
@@ -129,26 +142,42 @@ def method_of(steps: int) -> str:
     return "long"
 
 
-# ---- around it -----------------------------------------------------------------------------------
+# ---- around it -----------------------------------------------------------------------
 
 
 def count(what: str, steps: int, clients: int, checkout: Path) -> int:
     """Instructions per participation, or per bare event."""
     with tempfile.TemporaryDirectory() as folder:
-        source, library, out = (Path(folder, name) for name in ("count.c", "count.so", "out"))
+        source, library, out = (
+            Path(folder, name) for name in ("count.c", "count.so", "out")
+        )
         source.write_text(COUNTER)
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", source, "-o", library], check=True)
+        subprocess.run(
+            ["cc", "-O1", "-shared", "-fPIC", source, "-o", library], check=True
+        )
         watched = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
         world = [what, str(steps), str(clients), str(library)]
         played = subprocess.run(
-            [*watched, f"--callgrind-out-file={out}", sys.executable, __file__, "--play", *world],
+            [
+                *watched,
+                f"--callgrind-out-file={out}",
+                sys.executable,
+                __file__,
+                "--play",
+                *world,
+            ],
             env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(checkout)},
             capture_output=True,
             text=True,
         )
         if played.returncode:
             raise SystemExit(played.stderr)
-        totals = re.search(r"^totals: (\d+)", Path(f"{out}.1").read_text(), re.MULTILINE)
+        totals = re.search(
+            r"^totals: "
+            r"(\d+)",
+            Path(f"{out}.1").read_text(),
+            re.MULTILINE,
+        )
     assert totals is not None
     times = BARE_EVENTS if what == "bare event" else 4 * min(clients, 1_000)
     return round(int(totals[1]) / times)
@@ -159,7 +188,9 @@ def table_of_chains(rows: pd.DataFrame) -> str:
     lines = [["clients of the fleet", "", "instructions", "bare SimPy events"]]
     for row in rows[rows.what == "chain"].itertuples():
         events = row.instructions / bare
-        lines.append([f"{row.clients:,}", row.label, f"{row.instructions:,}", f"{events:.0f}"])
+        lines.append(
+            [f"{row.clients:,}", row.label, f"{row.instructions:,}", f"{events:.0f}"]
+        )
     text: str = markdown(lines)
     return text
 
@@ -168,7 +199,9 @@ def table_of_steps(rows: pd.DataFrame) -> str:
     lines, before = [["steps", "instructions", "for each more"]], (0, 0)
     for row in rows[rows.what == "in a row"].sort_values("steps").itertuples():
         steps, number = int(row.steps), int(row.instructions)
-        more = f"{(number - before[1]) / (steps - before[0]):,.0f}" if before[0] else "–"
+        more = (
+            f"{(number - before[1]) / (steps - before[0]):,.0f}" if before[0] else "–"
+        )
         lines.append([f"{steps}", f"{number:,}", more])
         before = steps, number
     text: str = markdown(lines)
@@ -185,7 +218,9 @@ def keep(new: pd.DataFrame) -> None:
     """Put these rows in place of those that are alike, and renew the page."""
     alike = ["what", "steps", "clients", "label"]
     rows = pd.concat([pd.read_csv(ROWS), new]) if ROWS.exists() else new
-    rows.drop_duplicates(alike, keep="last").sort_values(alike).to_csv(ROWS, index=False)
+    rows.drop_duplicates(alike, keep="last").sort_values(alike).to_csv(
+        ROWS, index=False
+    )
     write_page("instructions")
 
 
@@ -206,7 +241,10 @@ def main() -> None:
     for name in options.only:
         for what, steps, clients in WORLDS[name]:
             instructions = count(what, steps, clients, options.of.resolve())
-            print(f"{what:10} {steps:3} steps, {clients:9,} clients: {instructions:,}", flush=True)
+            print(
+                f"{what:10} {steps:3} steps, {clients:9,} clients: {instructions:,}",
+                flush=True,
+            )
             row = (what, steps, clients, options.label, instructions)
             names = ["what", "steps", "clients", "label", "instructions"]
             if options.keep:

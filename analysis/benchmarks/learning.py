@@ -10,17 +10,20 @@
     python analysis/benchmarks/learning.py fedavg    # logistic regression, 1,000 clients
     python analysis/benchmarks/learning.py fedavg --model lenet5     # 100 clients, batch 32
 
-The textbook loop is the one the tests compare the engine with (`tests/learn/reference_loop.py`):
-ordinary modules, one client after another, `torch.topk`, public images in batches of 128. Loop and
-engine play rounds in turn, so that both meet the same machine; the loop plays with one and with two
-threads and is credited with the better. Reported are the best and the median round of each, their
-ratios, the share of the measured matrix-multiply rate that the useful FLOPs reach (those of
-the layers, without anything done twice or for convenience), and where the engine's time goes.
+The textbook loop is the one the tests compare the engine with
+(`tests/learn/reference_loop.py`): ordinary modules, one client after another,
+`torch.topk`, public images in batches of 128. Loop and engine play rounds in turn, so
+that both meet the same machine; the loop plays with one and with two threads and is
+credited with the better. Reported are the best and the median round of each, their
+ratios, the share of the measured matrix-multiply rate that the useful FLOPs reach
+(those of the layers, without anything done twice or for convenience), and where the
+engine's time goes.
 
-`fedavg` plays federated averaging (10 clients per round, one epoch, dense updates) beside a loop of
-its own: one module, one client after another, autograd, `torch.optim.SGD`, images held as
-normalised floats. Reported are the processor time of a round of each (all threads of this
-process), and of `--method fedprox` or another that the host of plain methods runs.
+`fedavg` plays federated averaging (10 clients per round, one epoch, dense updates)
+beside a loop of its own: one module, one client after another, autograd,
+`torch.optim.SGD`, images held as normalised floats. Reported are the processor time of
+a round of each (all threads of this process), and of `--method fedprox` or another that
+the host of plain methods runs.
 """
 
 from __future__ import annotations
@@ -61,7 +64,10 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "cifar": {  # WResNet40-2 and ResNet18
         "dataset": {"name": "cifar10", "public": 256},
-        "prototypes": {"small": {"model": "wresnet40-2"}, "large": {"model": "resnet18"}},
+        "prototypes": {
+            "small": {"model": "wresnet40-2"},
+            "large": {"model": "resnet18"},
+        },
         "compression": {"k": 100_000},
     },
 }
@@ -87,8 +93,9 @@ def scenario(case: str, **changes: Any) -> Scenario:
 
 
 def a_quarter(case: str) -> dict[str, Any]:
-    """Of the public images, of the batch and of the probes: on a processor, a round of all may
-    take half a minute."""
+    """Of the public images, of the batch and of the probes: on a processor, a round of
+    all may take half a minute.
+    """
     return {
         "dataset": {**CASES[case]["dataset"], "public": 64},
         "training": {"batch_size": 8},
@@ -109,7 +116,9 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
         return images, np.arange(count) % facts.classes
 
     samples = max(10_000, 60 * made.client_count)
-    data = Dataset(*noise(samples), *noise(100), classes=facts.classes, mean=(0.5,), sd=(0.25,))
+    data = Dataset(
+        *noise(samples), *noise(100), classes=facts.classes, mean=(0.5,), sd=(0.25,)
+    )
     split = deal(
         data.train_labels,
         Streams(made.seed),
@@ -121,18 +130,22 @@ def federation(made: Scenario, device: str = "cpu") -> Federation:
 
 
 def useful_flops(work: HostedWorkload) -> float:
-    """Of one round: gradients, public logits of every client, distillation, probes after the
-    merge."""
+    """Of one round: gradients, public logits of every client, distillation, probes
+    after the merge.
+    """
     kit, total = work.kit, 0.0
     shape, classes = work.data.input_shape, work.data.classes
     facts = {
-        name: model_facts(of.model, shape, classes) for name, of in work.scenario.prototypes.items()
+        name: model_facts(of.model, shape, classes)
+        for name, of in work.scenario.prototypes.items()
     }
     for client in range(work.scenario.client_count):
         who = work.tasks.who(client)
         of, batches = facts[who.prototype], kit.batches(who, 1)
         total += of.train_flops * sum(map(len, batches))
-        total += of.forward_flops * (len(kit.own_samples(client, 1)) + kit.setting.public)
+        total += of.forward_flops * (
+            len(kit.own_samples(client, 1)) + kit.setting.public
+        )
     return total + sum(of.train_flops for of in facts.values()) * kit.setting.public
 
 
@@ -169,13 +182,17 @@ def on_cpu(case: str, rounds: int, cores: int, *, quarter: bool = False) -> None
     streams = Streams(made.seed)
     data = federation(made)
     engines = {
-        w: HostedWorkload(made, streams, workers=w, data=data) for w in dict.fromkeys((1, cores))
+        w: HostedWorkload(made, streams, workers=w, data=data)
+        for w in dict.fromkeys((1, cores))
     }
     players: dict[str, tuple[int, Callable[[], object]]] = {}
     for threads in dict.fromkeys((1, cores)):
         loop, numbers = ReferenceLoop(made, streams, data), iter(range(1, 10**6))
         loop_rounds = map(loop.round, numbers)
-        players[f"textbook loop, {threads} thread(s)"] = (threads, partial(next, loop_rounds))
+        players[(f"textbook loop, {threads} thread(s)")] = (
+            threads,
+            partial(next, loop_rounds),
+        )
     for workers, work in engines.items():
         turns = plain_rounds(made, work, streams)
         players[f"engine, {workers} worker(s)"] = (1, partial(next, turns))
@@ -191,11 +208,13 @@ def on_cpu(case: str, rounds: int, cores: int, *, quarter: bool = False) -> None
         work.close()
 
 
-def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds: int) -> None:
+def accuracy(
+    rounds: int, cores: int, dataset: str, strategy: str | None, seeds: int
+) -> None:
     """What loop and engine have learnt after as many rounds, over so many seeds.
 
-    A last bit decides now and then which entry is sent and where a kink's gradient goes, so the two
-    go apart as two seeds do: their means are to be compared.
+    A last bit decides now and then which entry is sent and where a kink's gradient
+    goes, so the two go apart as two seeds do: their means are to be compared.
     """
     accuracies: dict[str, list[float]] = {"textbook loop": [], "engine": []}
     for seed in range(seeds):
@@ -205,7 +224,11 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
             rounds=rounds,
             dataset={"name": dataset, "public": 256},
             evaluation={"every": rounds},
-            **({"policy": {"kind": "uniform", "strategy": strategy}} if strategy else {}),
+            **(
+                {"policy": {"kind": "uniform", "strategy": strategy}}
+                if strategy
+                else {}
+            ),
         )
         streams = Streams(seed)
         loop = ReferenceLoop(made, streams)
@@ -215,17 +238,26 @@ def accuracy(rounds: int, cores: int, dataset: str, strategy: str | None, seeds:
         work.close()
         accuracies["textbook loop"].append(statistics.mean(loop.accuracy().values()))
         accuracies["engine"].append(
-            statistics.mean(each.accuracy for each in played.outcome.evaluation.values())
+            statistics.mean(
+                each.accuracy for each in played.outcome.evaluation.values()
+            )
         )
         print(
-            f"  seed {seed}: " + ", ".join(f"{who} {v[-1]:.4f}" for who, v in accuracies.items()),
+            f"  seed {seed}: "
+            + ", ".join(f"{who} {v[-1]:.4f}" for who, v in accuracies.items()),
             flush=True,
         )
     means = {who: statistics.mean(values) for who, values in accuracies.items()}
-    apart = [a - b for a, b in zip(accuracies["engine"], accuracies["textbook loop"], strict=True)]
+    apart = [
+        a - b
+        for a, b in zip(
+            accuracies["engine"], accuracies[("textbook loop")], strict=True
+        )
+    ]
     error = statistics.stdev(apart) / len(apart) ** 0.5
     print(
-        f"  mean: {means}; difference {statistics.mean(apart):+.4f} ± {error:.4f} (standard error)"
+        f"  mean: {means}; difference {statistics.mean(apart):+.4f} ± {error:.4f} "
+        f"(standard error)"
     )
 
 
@@ -233,7 +265,9 @@ def options(rounds: int, cores: int, dataset: str) -> None:
     """Accuracy and time with a public subset per round, over three seeds."""
     variants: dict[str, dict[str, Any]] = {
         "256 public images": {},
-        "64 of them per round": {"dataset": {"name": dataset, "public": 256, "public_batch": 64}},
+        "64 of them per round": {
+            "dataset": {"name": dataset, "public": 256, "public_batch": 64}
+        },
     }
     for name, changes in variants.items():
         reached, spent = [], []
@@ -255,9 +289,12 @@ def options(rounds: int, cores: int, dataset: str) -> None:
             spent.append((time.perf_counter() - begin) / rounds)
             work.close()
             evaluations = last.outcome.evaluation.values()
-            reached.append(statistics.mean(evaluation.accuracy for evaluation in evaluations))
+            reached.append(
+                statistics.mean(evaluation.accuracy for evaluation in evaluations)
+            )
         print(
-            f"  {name:22} accuracy {statistics.mean(reached):.4f} {[f'{x:.4f}' for x in reached]}, "
+            f"  {name:22} accuracy {statistics.mean(reached):.4f} "
+            f"{[f'{x:.4f}' for x in reached]}, "
             f"{min(spent) * 1e3:.1f} ms per round",
             flush=True,
         )
@@ -273,10 +310,12 @@ def on_gpu(case: str, rounds: int) -> None:
     work = HostedWorkload(made, streams, device="cuda", data=data)
     turns = plain_rounds(made, work, streams)
     next(turns)
-    engine_bytes = torch.cuda.max_memory_allocated()  # before the loop's models are there, too
+    # before the loop's models are there, too
+    engine_bytes = torch.cuda.max_memory_allocated()
     loop = map(ReferenceLoop(made, streams, data).round, range(1, 10**6))
     players: dict[str, Callable[[], object]] = {
-        "textbook loop": partial(next, loop),  # in float32 like the engine, which has set it
+        # in float32 like the engine, which has set it
+        "textbook loop": partial(next, loop),
         "loop, TF32": partial(by_default, partial(next, loop)),
         "engine": partial(next, turns),
     }
@@ -290,14 +329,18 @@ def on_gpu(case: str, rounds: int) -> None:
     for name, values in seconds.items():
         print(
             f"  {name:14} best {min(values) * 1e3:8.1f} ms, median "
-            f"{statistics.median(values) * 1e3:8.1f} ms, {1 / statistics.median(values):6.1f} "
-            f"rounds/s, device busy {busy_s(players[name]) / statistics.median(values):.0%}"
+            f"{statistics.median(values) * 1e3:8.1f} ms, "
+            f"{1 / statistics.median(values):6.1f} "
+            f"rounds/s, device busy "
+            f"{busy_s(players[name]) / statistics.median(values):.0%}"
         )
     best, median = (
-        one(seconds["textbook loop"]) / one(seconds["engine"]) for one in (min, statistics.median)
+        one(seconds[("textbook loop")]) / one(seconds["engine"])
+        for one in (min, statistics.median)
     )
     print(
-        f"  engine: {best:.2f} × the loop's rounds per second by the best round, {median:.2f} × "
+        f"  engine: {best:.2f} × the loop's rounds per second by the best round, "
+        f"{median:.2f} × "
         "by the median"
     )
     rate = useful_flops(work) / statistics.median(seconds["engine"])
@@ -309,7 +352,9 @@ def on_gpu(case: str, rounds: int) -> None:
 
 
 def by_default(play: Callable[[], object]) -> None:
-    """With convolutions in TF32, as PyTorch computes them where nobody asks for float32."""
+    """With convolutions in TF32, as PyTorch computes them where nobody asks for
+    float32.
+    """
     cudnn: Any = torch.backends.cudnn
     conv = cudnn.conv  # PyTorch 2.9 and later
     before, conv.fp32_precision = conv.fp32_precision, "tf32"
@@ -320,23 +365,33 @@ def by_default(play: Callable[[], object]) -> None:
 
 
 def busy_s(play: Callable[[], object], times: int = 5) -> float:
-    """Seconds of a call in which the device computes or copies: kernels queue up, one at a time.
+    """Seconds of a call in which the device computes or copies: kernels queue up, one
+    at a time.
 
     To be compared with a call's time without the profiler, which slows every launch.
     """
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CUDA]
+    ) as seen:
         timed_on_gpu(play, times)
     of_device: Any = [
         event
         for event in seen.key_averages()
         if event.device_type.name == "CUDA" and not event.is_user_annotation
     ]
-    return float(sum(event.self_device_time_total for event in of_device)) * 1e-6 / times
+    return (
+        float(sum(event.self_device_time_total for event in of_device)) * 1e-6 / times
+    )
 
 
-def report(case: str, seconds: dict[str, list[float]], work: HostedWorkload, cores: int) -> None:
+def report(
+    case: str, seconds: dict[str, list[float]], work: HostedWorkload, cores: int
+) -> None:
     """Print the table, the ratios, the share of the multiply rate and the profile."""
-    print(f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on {cores} core(s)")
+    print(
+        f"{case}: {len(next(iter(seconds.values())))} rounds each, in turn, on "
+        f"{cores} core(s)"
+    )
     for name, values in seconds.items():
         print(
             f"  {name:28} best {min(values) * 1e3:8.1f} ms   median "
@@ -344,21 +399,28 @@ def report(case: str, seconds: dict[str, list[float]], work: HostedWorkload, cor
         )
     engine = f"engine, {cores} worker(s)"
     for label, pick in (("best", min), ("median", statistics.median)):
-        loop = min(pick(v) for name, v in seconds.items() if name.startswith("textbook"))
+        loop = min(
+            pick(v) for name, v in seconds.items() if name.startswith("textbook")
+        )
         alone = pick(seconds["engine, 1 worker(s)"]) / pick(seconds[engine])
         print(
-            f"  {label}: engine {loop / pick(seconds[engine]):.2f} × the loop's rounds per second; "
+            f"  {label}: engine {loop / pick(seconds[engine]):.2f} × the loop's rounds "
+            f"per second; "
             f"{cores} workers {alone:.2f} × one"
         )
     flops, rate = useful_flops(work), multiply_rate(cores)
     best = min(seconds[engine])
     print(
-        f"  useful work {flops / 1e9:.2f} GFLOP per round: {flops / best / 1e9:.0f} GFLOP/s, "
+        f"  useful work {flops / 1e9:.2f} GFLOP per round: {flops / best / 1e9:.0f} "
+        f"GFLOP/s, "
         f"{flops / best / rate:.0%} of the {rate / 1e9:.0f} GFLOP/s of matrix products"
     )
     total = sum(work.timings().values())
     parts = sorted(work.timings().items(), key=lambda item: -item[1])
-    print("  the engine's time: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts if s))
+    print(
+        "  the engine's time: "
+        + ", ".join(f"{name} {s / total:.0%}" for name, s in parts if s)
+    )
 
 
 def memory(rounds: int, method: str) -> None:
@@ -372,7 +434,11 @@ def memory(rounds: int, method: str) -> None:
             "name": "memory",
             "rounds": rounds,
             "method": method,
-            "dataset": {"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+            "dataset": {
+                "name": "mnist-mini",
+                "public": 0,
+                "partition": {"kind": "iid"},
+            },
             "prototypes": {"large": {"model": "lenet5"}},
             "clients": [group],
             "training": {"batch_size": 10, "learning_rate": 0.05},
@@ -399,13 +465,16 @@ def memory(rounds: int, method: str) -> None:
 
 
 class AveragingLoop:
-    """Federated averaging as one writes it down: who takes part and in which order samples come
-    are the engine's, so that both learn the same."""
+    """Federated averaging as one writes it down: who takes part and in which order
+    samples come are the engine's, so that both learn the same.
+    """
 
     def __init__(self, made: Scenario, streams: Streams, data: Federation) -> None:
         [(name, prototype)] = made.prototypes.items()
         seed = streams.integer("init", name)
-        self._model = build_model(prototype.model, data.input_shape, data.classes, seed=seed)
+        self._model = build_model(
+            prototype.model, data.input_shape, data.classes, seed=seed
+        )
         self._model = plain(self._model)
         rate = made.training.learning_rate
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate)
@@ -432,7 +501,9 @@ class AveragingLoop:
                 batch = torch.from_numpy(positions)
                 self._optimizer.zero_grad()
                 logits = self._model(self._images[batch])
-                torch.nn.functional.cross_entropy(logits, self._labels[batch]).backward()
+                torch.nn.functional.cross_entropy(
+                    logits, self._labels[batch]
+                ).backward()
                 self._optimizer.step()
             with torch.no_grad():
                 for mean, parameter in zip(total, parameters, strict=True):
@@ -443,11 +514,15 @@ class AveragingLoop:
 
     def weights(self) -> torch.Tensor:
         """The model now, as a flat vector."""
-        return torch.cat([layer.detach().flatten() for layer in self._model.parameters()])
+        return torch.cat(
+            [layer.detach().flatten() for layer in self._model.parameters()]
+        )
 
 
 def averaging(model: str, method: str) -> Scenario:
-    """Many clients with equal shares of MNIST, 10 of them per round, one epoch, dense updates."""
+    """Many clients with equal shares of MNIST, 10 of them per round, one epoch, dense
+    updates.
+    """
     small = model == "logistic-regression"
     return Scenario.model_validate(
         {
@@ -456,7 +531,9 @@ def averaging(model: str, method: str) -> Scenario:
             "rounds": 10**6,
             "dataset": {"name": "mnist", "public": 0, "partition": {"kind": "iid"}},
             "prototypes": {"only": {"model": model}},
-            "clients": [{"count": 1000 if small else 100, "prototype": "only", "device": "any"}],
+            "clients": [
+                {"count": 1000 if small else 100, "prototype": "only", "device": "any"}
+            ],
             "training": {
                 "batch_size": 10 if small else 32,
                 "learning_rate": 0.03,
@@ -471,7 +548,10 @@ def averaging(model: str, method: str) -> Scenario:
 
 
 def fedavg(model: str, method: str, rounds: int) -> dict[str, float]:
-    """Loop and learning in turn, one thread; processor seconds of the median round of each."""
+    """Loop and learning in turn, one thread.
+
+    Processor seconds of the median round of each.
+    """
     made = averaging(model, method)
     streams, data = Streams(made.seed), federation(made)
     work = workload(made, streams, data)
@@ -490,19 +570,26 @@ def fedavg(model: str, method: str, rounds: int) -> dict[str, float]:
             if turn >= 3:
                 seconds[name].append(time.process_time() - begin)
     ratios = [a / b for a, b in zip(*seconds.values(), strict=True)]
-    print(f"{method} of {model}, {made.client_count} clients: {rounds} rounds each, in turn")
+    print(
+        f"{method} of {model}, {made.client_count} clients: {rounds} rounds each, in "
+        f"turn"
+    )
     for name, values in seconds.items():
         print(
             f"  {name:12} best {min(values) * 1e3:7.2f} ms, median "
             f"{statistics.median(values) * 1e3:7.2f} ms of processor time per round"
         )
     print(
-        f"  the loop takes {statistics.median(ratios):.2f} × as long in the median pair; best "
+        f"  the loop takes {statistics.median(ratios):.2f} × as long in the median "
+        f"pair; best "
         f"rounds {min(seconds['plain loop']) / min(seconds[method]):.2f} ×"
     )
     if method == "fedavg":
         apart = (loop.weights() - work._server["only"]["weights"]).abs().max()
-        print(f"  weights of the two after all rounds differ by {apart.item():.1e} at most")
+        print(
+            f"  weights of the two after all rounds differ by {apart.item():.1e} at "
+            f"most"
+        )
     work.close()
     return {name: statistics.median(values) for name, values in seconds.items()}
 
@@ -514,20 +601,28 @@ def workload(made: Scenario, streams: Streams, data: Federation) -> HostedWorklo
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("case", choices=[*CASES, "options", "accuracy", "memory", "fedavg"])
+    parser.add_argument(
+        "case", choices=[*CASES, "options", "accuracy", "memory", "fedavg"]
+    )
     parser.add_argument(
         "--rounds", type=int, help="20; 1,000 for options and accuracy, 500 for memory"
     )
     parser.add_argument(
-        "--dataset", default="mnist", help="for options and accuracy: mnist or mnist-mini"
+        "--dataset",
+        default="mnist",
+        help="for options and accuracy: mnist or mnist-mini",
     )
     parser.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="for mnist and cifar"
     )
     parser.add_argument(
-        "--quarter", action="store_true", help="of the samples, for mnist and cifar on a processor"
+        "--quarter",
+        action="store_true",
+        help="of the samples, for mnist and cifar on a processor",
     )
-    parser.add_argument("--strategy", help="for accuracy: a fixed one, in place of ASCEND")
+    parser.add_argument(
+        "--strategy", help="for accuracy: a fixed one, in place of ASCEND"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="for accuracy")
     parser.add_argument("--method", default="fedavg", help="for memory and fedavg")
     parser.add_argument(

@@ -1,13 +1,15 @@
-"""What a long run costs per round, and whether that and its memory stay the same to the end.
+"""What a long run costs per round, and whether that and its memory stay the same to the
+end.
 
     python analysis/benchmarks/long.py clock [--rounds 1000000] [--clients 2] [--save-every 10000]
     python analysis/benchmarks/long.py learn [--rounds 10000] [--clients 4] [--save-every 500]
 
-Plays one run into a folder that is thrown away, and prints for each tenth of its rounds the
-processor time per round (this process and its workers) and the resident memory at its end (of this
-process); then what ending the run takes and the peak. Beside it stands what a bare SimPy event
-takes in this process at that time, as machines differ and are busy. `--keep` keeps a row per tenth
-in long_rows.csv, and makes of them the table of docs/reliability.md.
+Plays one run into a folder that is thrown away, and prints for each tenth of its rounds
+the processor time per round (this process and its workers) and the resident memory at
+its end (of this process); then what ending the run takes and the peak. Beside it stands
+what a bare SimPy event takes in this process at that time, as machines differ and are
+busy. `--keep` keeps a row per tenth in long_rows.csv, and makes of them the table of
+docs/reliability.md.
 """
 
 from __future__ import annotations
@@ -145,7 +147,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         simfed.run(made, f"{folder}/run", workers=1, time_only=clock, progress=told)
-        on_disk = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        on_disk = sum(
+            file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()
+        )
     ended_s = cpu_s()
     typical_s = sorted(bare_s)[len(bare_s) // 2]
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
@@ -153,7 +157,8 @@ def main() -> None:
     print(f"{on_disk / 1e6:.0f} MB on disk")
     whole_s = ended_s - marks[0][1] - sum(200_000 * s for s in bare_s[1:])
     print(
-        f"{whole_s:.0f} s of processor time, a bare SimPy event takes {1e6 * typical_s:.2f} µs: "
+        f"{whole_s:.0f} s of processor time, a bare SimPy event takes "
+        f"{1e6 * typical_s:.2f} µs: "
         f"{1e-6 * whole_s / typical_s:.0f} s where it takes 1 µs"
     )
     if options.keep:

@@ -3,23 +3,25 @@
     python analysis/benchmarks/network.py [--largest 100000] [--repeat 3] [--links 10000] [--lines
     10000000]
 
-Draws stars (log-normal access links, one shared server link at a quarter of their sum), the same
-with all transfers starting at once, the same inside a SimPy simulation with a process per client,
-three-hop trees, and trees whose core is full; replays each and prints the best of several runs: CPU
-seconds (which a busy machine stretches less than wall seconds), microseconds per transfer, and
-ratios of things done side by side in this process, which mean the same on a slow and on a fast
-machine:
+Draws stars (log-normal access links, one shared server link at a quarter of their sum),
+the same with all transfers starting at once, the same inside a SimPy simulation with a
+process per client, three-hop trees, and trees whose core is full; replays each and
+prints the best of several runs: CPU seconds (which a busy machine stretches less than
+wall seconds), microseconds per transfer, and ratios of things done side by side in this
+process, which mean the same on a slow and on a fast machine:
 
-- `× heap`: against pushing and popping two events per transfer on a heap, which no simulator of
-  these cases can do without. Near-linear growth shows as a column that does not rise.
-- `× repair`: what solving everything from scratch at every event costs, against repairing the last
-  solution (small cases only: it is quadratic).
+- `× heap`: against pushing and popping two events per transfer on a heap, which no
+  simulator of these cases can do without. Near-linear growth shows as a column that
+  does not rise.
+- `× repair`: what solving everything from scratch at every event costs, against
+  repairing the last solution (small cases only: it is quadratic).
 
 Then a radio cell of 1,000 transfers against one shared link of as many, in turns.
 
-Then what big inputs cost: graphs of `--links` links with a client at every node (a chain, a random
-tree, a square mesh), ten transfers over the whole chain, and traces of `--lines` lines in each
-format, each read in a process of its own, whose peak of memory is shown.
+Then what big inputs cost: graphs of `--links` links with a client at every node (a
+chain, a random tree, a square mesh), ten transfers over the whole chain, and traces of
+`--lines` lines in each format, each read in a process of its own, whose peak of memory
+is shown.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ Case = dict[str, Any]
 
 
 def star(n: int, seed: int = 0) -> Case:
-    """n uploads, one per client: access log-normal(14.2, 0.8) bytes/s, server 25 % of their sum."""
+    """n uploads, one per client: access log-normal(14.2, 0.8) bytes/s, server 25 % of
+    their sum.
+    """
     rng = np.random.default_rng(seed)
     access = rng.lognormal(14.2, 0.8, n)
     return _case(
@@ -61,7 +65,9 @@ def star(n: int, seed: int = 0) -> Case:
 
 
 def tree(n: int, seed: int = 0) -> Case:
-    """n uploads over access, n/20 edge links log-normal(16, 0.5) and a core of half their sum."""
+    """n uploads over access, n/20 edge links log-normal(16, 0.5) and a core of half
+    their sum.
+    """
     rng = np.random.default_rng(seed)
     edges = n // 20
     access, edge = rng.lognormal(14.2, 0.8, n), rng.lognormal(16.0, 0.5, edges)
@@ -82,8 +88,9 @@ def burst(n: int, seed: int = 0) -> Case:
 
 
 def crowded_tree(n: int, seed: int = 0) -> Case:
-    """The tree with every transfer five times as large and all within a second: the core is
-    full."""
+    """The tree with every transfer five times as large and all within a second: the
+    core is full.
+    """
     case = tree(n, seed)
     flows = [
         {**flow, "start_s": flow["start_s"] / 20, "size_bytes": 5 * flow["size_bytes"]}
@@ -96,7 +103,10 @@ def _case(
     capacities: Any, latency_s: float, starts: Any, sizes: Any, paths: list[list[int]]
 ) -> Case:
     return {
-        "links": [{"capacity_bytes_per_s": float(c), "latency_s": latency_s} for c in capacities],
+        "links": [
+            {"capacity_bytes_per_s": float(c), "latency_s": latency_s}
+            for c in capacities
+        ],
         "flows": [
             {"start_s": float(start), "size_bytes": float(size), "path": path}
             for start, size, path in zip(starts, sizes, paths, strict=True)
@@ -158,8 +168,9 @@ def from_scratch(case: Case) -> None:
 
 
 def cell_against_link(n: int, repeat: int) -> tuple[float, float]:
-    """CPU seconds of n uploads in a Wi-Fi cell of mixed rates, and over one shared link; each the
-    best of `repeat`, in turns."""
+    """CPU seconds of n uploads in a Wi-Fi cell of mixed rates, and over one shared
+    link; each the best of `repeat`, in turns.
+    """
     rng = np.random.default_rng(0)
     wifi = Wifi("ac", 80)
     rates = np.array([wifi.phy_rate(int(mcs)) for mcs in rng.integers(0, 10, n)])
@@ -170,7 +181,8 @@ def cell_against_link(n: int, repeat: int) -> tuple[float, float]:
     )
     starts, sizes = rng.uniform(0, 20, n).tolist(), rng.lognormal(13.3, 0.8, n).tolist()
     sends = [
-        net.FlowStart(at, k, size) for k, (at, size) in enumerate(zip(starts, sizes, strict=True))
+        net.FlowStart(at, k, size)
+        for k, (at, size) in enumerate(zip(starts, sizes, strict=True))
     ]
     times = [
         [best_cpu_s(partial(net.play, topology, sends), 1) for topology in topologies]
@@ -196,7 +208,9 @@ def joined(pairs: list[tuple[str, str]]) -> net.Topology:
     """The graph with a client at each of its nodes."""
     ways = [way for a, b in pairs for way in ((a, b), (b, a))]
     lines = [net.Line(f"{a}>{b}", a, b, 1e6, 1e-3) for a, b in ways]
-    nodes = sorted({node for pair in pairs for node in pair} - {"0"}, key=int, reverse=True)
+    nodes = sorted(
+        {node for pair in pairs for node in pair} - {"0"}, key=int, reverse=True
+    )
     access = net.Access(2e5, 2e5)
     return net.graph(len(nodes), access, lines, node_of_client=nodes, server="0")
 
@@ -233,7 +247,8 @@ def big_inputs(links: int, lines: int) -> None:
     for kind in ("chain", "random tree", "mesh"):
         pairs = edges(kind, links)
         print(
-            f"{kind:<14}{len(pairs):>10,}{best_cpu_s(partial(joined, pairs), 1):>10.2f}", flush=True
+            f"{kind:<14}{len(pairs):>10,}{best_cpu_s(partial(joined, pairs), 1):>10.2f}",
+            flush=True,
         )
     chain = joined(edges("chain", links))
     sends = [net.FlowStart(float(k), k, 3e6) for k in range(10)]
@@ -253,12 +268,16 @@ def big_inputs(links: int, lines: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--largest", type=int, default=100_000, help="transfers in a star")
+    parser.add_argument(
+        "--largest", type=int, default=100_000, help="transfers in a star"
+    )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--links", type=int, default=10_000, help="of the graphs")
     parser.add_argument("--lines", type=int, default=10_000_000, help="of the traces")
     arguments = parser.parse_args()
-    print(f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}")
+    print(
+        f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}"
+    )
     kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
         ("star", star, net.replay, 1),
         ("burst", burst, net.replay, 1),
@@ -282,7 +301,10 @@ def main() -> None:
                 flush=True,
             )
     cell_s, link_s = cell_against_link(1_000, 10 * arguments.repeat)
-    print(f"\n{'a cell':<14}{1_000:>10,}{cell_s:>10.4f}   × one shared link{cell_s / link_s:>6.2f}")
+    print(
+        f"\n{'a cell':<14}{1_000:>10,}{cell_s:>10.4f}   × one shared "
+        f"link{cell_s / link_s:>6.2f}"
+    )
     big_inputs(arguments.links, arguments.lines)
 
 

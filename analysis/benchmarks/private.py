@@ -2,13 +2,14 @@
 
     python analysis/benchmarks/private.py [--models lenet5 lenet5-half] [--batch 8 32 64] [--loop]
 
-One thread. Each line plays an ordinary step (gradient, plain SGD) and a private one (gradient of
-each sample shortened, noise, the same SGD) in turn in this process and gives the least processor
-time of both and their ratio, which survives a busy machine better than milliseconds do. `passes`
-names what computes them: a model's own fast passes, or those of any module, by autograd and
-`torch.func.vmap`. `--loop` adds what a loop over the samples takes, by autograd, one backward pass
-for each: what a private step never does. `--keep` keeps the lines in private_rows.csv, with the
-machine, and makes of them the table of docs/privacy.md.
+One thread. Each line plays an ordinary step (gradient, plain SGD) and a private one
+(gradient of each sample shortened, noise, the same SGD) in turn in this process and
+gives the least processor time of both and their ratio, which survives a busy machine
+better than milliseconds do. `passes` names what computes them: a model's own fast
+passes, or those of any module, by autograd and `torch.func.vmap`. `--loop` adds what a
+loop over the samples takes, by autograd, one backward pass for each: what a private
+step never does. `--keep` keeps the lines in private_rows.csv, with the machine, and
+makes of them the table of docs/privacy.md.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ class Steps:
 
     def private(self) -> None:
         into = self._gradient.zero_()
-        self._passes.clipped_gradient(self.samples, self.labels, self._objective, CLIP, into)
+        self._passes.clipped_gradient(
+            self.samples, self.labels, self._objective, CLIP, into
+        )
         noise = torch.randn(len(into), generator=self._draws)
         into.add_(noise, alpha=DEVIATION).div_(len(self.samples))
         self._weights.sub_(into, alpha=RATE)
@@ -87,16 +90,24 @@ def processor() -> str:
     """What the machine calls itself."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    names = [
+        line.partition(":")[2].strip()
+        for line in lines
+        if line.startswith("model name")
+    ]
     return names[0] if names else platform.machine()
 
 
 def table(rows: pd.DataFrame) -> str:
-    """How many times an ordinary step a private one takes, by what a run uses and by vmap."""
+    """How many times an ordinary step a private one takes, by what a run uses and by
+    vmap.
+    """
     batches = sorted(rows["batch"].unique())
     lines = [["model", "passes", *(f"batch of {batch}" for batch in batches)]]
     for (model, passes), mine in rows.groupby(["model", "passes"], sort=False):
-        ratio = (mine["private_ms"] / mine["ordinary_ms"]).groupby(mine["batch"]).first()
+        ratio = (
+            (mine["private_ms"] / mine["ordinary_ms"]).groupby(mine["batch"]).first()
+        )
         way = "`torch.func.vmap`" if passes == Passes.__name__ else "its own"
         lines.append([f"`{model}`", way, *(f"{ratio[batch]:.1f}" for batch in batches)])
     return markdown(lines)
@@ -119,7 +130,10 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
-    print(f"{'model':20} {'passes':16} {'batch':>5} {'ordinary':>9} {'private':>9} {'ratio':>6}")
+    print(
+        f"{'model':20} {'passes':16} {'batch':>5} {'ordinary':>9} {'private':>9} "
+        f"{'ratio':>6}"
+    )
     for model in arguments.models:
         flat = FlatModel(build_model(model, SHAPE, CLASSES, seed=0))
         fast = choose_passes(flat, SHAPE)
@@ -130,9 +144,14 @@ def main() -> None:
                 tasks += [steps.one_by_one] if arguments.loop else []
                 with exact_float32(), same_algorithms():
                     ordinary, private, *loop = least_ms(*tasks, repeat=arguments.repeat)
-                line = f"{model:20} {type(passes).__name__:16} {batch:5} {ordinary:6.2f} ms "
+                line = (
+                    f"{model:20} {type(passes).__name__:16} {batch:5} "
+                    f"{ordinary:6.2f} ms "
+                )
                 line += f"{private:6.2f} ms {private / ordinary:6.2f}"
-                print(line + "".join(f"; one by one {ms / ordinary:.1f}" for ms in loop))
+                print(
+                    line + "".join(f"; one by one {ms / ordinary:.1f}" for ms in loop)
+                )
                 rows.append(
                     {
                         "model": model,

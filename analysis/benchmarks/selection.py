@@ -1,26 +1,28 @@
-"""How long selection, error feedback and codecs take, beside what one would write with PyTorch
-alone.
+"""How long selection, error feedback and codecs take, beside what one would write with
+PyTorch alone.
 
     OPENBLAS_NUM_THREADS=1 python analysis/benchmarks/selection.py [--quick] [--memory] [--codecs]
 
-One thread (OpenBLAS, behind the low-rank codecs, has to be told). Each line times two things in
-turn in this process and gives the best of both and their ratio, because a ratio survives a change
-of machine better than milliseconds do. `--memory` also plays 100 ResNet18 clients and 1,000 LeNet5
-clients, and needs 6 GB.
+One thread (OpenBLAS, behind the low-rank codecs, has to be told). Each line times two
+things in turn in this process and gives the best of both and their ratio, because a
+ratio survives a change of machine better than milliseconds do. `--memory` also plays
+100 ResNet18 clients and 1,000 LeNet5 clients, and needs 6 GB.
 
-- Top-K: `simfed.compress.top_k_indices` against `torch.topk` of |x| followed by sorting the
-  indices, which gives the same set but for ties. Inputs: normal, Student's t with 1.5 degrees of
-  freedom (heavy-tailed), all equal, mostly zero, and the residual that a ResNet18 is left with
-  after 5 rounds of Top-K error feedback on real digits (`mnist-mini`, enlarged to 32 × 32 × 3).
-- Random-K and Periodic-K (a client's plays in a row): against the start of `torch.randperm`,
-  sorted.
-- Error feedback: residual += gradient (parameter by parameter), Top-K, values out, zeros in, on a
-  buffer that stays; against a fresh flat gradient, sum and residual each round.
-- Codecs: one play of each on an update of a ResNet18 (a client's part: residual and state
-  included), and what decodes it, as multiples of copying that vector. *Passes* are how often the
-  rule itself has to go over a vector of that length: the goal is three copies' time per pass. The
-  time is that of the processor, so that what else runs on the machine shows less. `svd` is bound by
-  arithmetic, not memory.
+- Top-K: `simfed.compress.top_k_indices` against `torch.topk` of |x| followed by sorting
+  the indices, which gives the same set but for ties. Inputs: normal, Student's t with
+  1.5 degrees of freedom (heavy-tailed), all equal, mostly zero, and the residual that a
+  ResNet18 is left with after 5 rounds of Top-K error feedback on real digits
+  (`mnist-mini`, enlarged to 32 × 32 × 3).
+- Random-K and Periodic-K (a client's plays in a row): against the start of
+  `torch.randperm`, sorted.
+- Error feedback: residual += gradient (parameter by parameter), Top-K, values out,
+  zeros in, on a buffer that stays; against a fresh flat gradient, sum and residual each
+  round.
+- Codecs: one play of each on an update of a ResNet18 (a client's part: residual and
+  state included), and what decodes it, as multiples of copying that vector. *Passes*
+  are how often the rule itself has to go over a vector of that length: the goal is
+  three copies' time per pass. The time is that of the processor, so that what else runs
+  on the machine shows less. `svd` is bound by arithmetic, not memory.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ def best_ms(*tasks: Callable[[], Any], repeat: int) -> list[float]:
 
 
 def line(what: str, d: int, k: int, ours: float, other: float) -> None:
-    print(f"| {what:29} | {d:10,} | {k:9,} | {ours:8.3f} | {other:8.3f} | {ours / other:5.2f} |")
+    print(
+        f"| {what:29} | {d:10,} | {k:9,} | {ours:8.3f} | {other:8.3f} | "
+        f"{ours / other:5.2f} |"
+    )
 
 
 def heading(title: str, other: str) -> None:
@@ -98,7 +103,8 @@ def inputs(d: int, residual: Any) -> dict[str, Any]:
         "normal": normal,
         "heavy-tailed": rng.standard_t(1.5, d).astype(np.float32),
         "all equal": np.full(d, 0.5, np.float32),
-        "19 of 20 zero": np.where(rng.random(d) < 0.95, np.float32(0), np.float32(1)) * normal,
+        "19 of 20 zero": np.where(rng.random(d) < 0.95, np.float32(0), np.float32(1))
+        * normal,
         "residual": residual[:d],
     }
 
@@ -108,7 +114,9 @@ def torch_top_k(values: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def torch_random(d: int, k: int) -> torch.Tensor:
-    return torch.randperm(d, generator=torch.Generator().manual_seed(0))[:k].sort().values
+    return (
+        torch.randperm(d, generator=torch.Generator().manual_seed(0))[:k].sort().values
+    )
 
 
 def top_k(residual: Any, quick: bool) -> None:
@@ -159,12 +167,23 @@ def feedback(residual: Any, gradients: list[Any]) -> None:
             rng = Streams(0)("benchmark")
             encode = with_error_feedback(strategy).encode_in_place
             ours = partial(encode, gradients, residual.copy(), k, rng)
-            other = partial(naive_feedback, gradients, memory, k, strategy.name == "top-k")
-            line(f"{strategy.name} with residual", RESNET18, k, *best_ms(ours, other, repeat=5))
+            other = partial(
+                naive_feedback, gradients, memory, k, strategy.name == "top-k"
+            )
+            line(
+                f"{strategy.name} with residual",
+                RESNET18,
+                k,
+                *best_ms(ours, other, repeat=5),
+            )
 
 
-def naive_feedback(gradients: list[Any], memory: dict[str, Any], k: int, largest: bool) -> Any:
-    total = memory["residual"] + torch.cat([gradient.flatten() for gradient in gradients])
+def naive_feedback(
+    gradients: list[Any], memory: dict[str, Any], k: int, largest: bool
+) -> Any:
+    total = memory["residual"] + torch.cat(
+        [gradient.flatten() for gradient in gradients]
+    )
     chosen = torch_top_k(total, k) if largest else torch_random(len(total), k)
     memory["residual"] = total.index_fill(0, chosen, 0.0)
     return chosen, total[chosen]
@@ -195,13 +214,17 @@ PASSES = {
 
 def codecs(quick: bool) -> None:
     """Plays on normal gradients, anew in every repeat; the state goes on."""
-    layout = [tuple(p.shape) for p in build_model("resnet18", (3, 32, 32), 10, seed=0).parameters()]
+    layout = [
+        tuple(p.shape)
+        for p in build_model("resnet18", (3, 32, 32), 10, seed=0).parameters()
+    ]
     rng = np.random.default_rng(0)
     updates = [rng.standard_normal(RESNET18, dtype=np.float32) for _ in range(4)]
     other = np.zeros_like(updates[0])
     copy = min(processor_ms(partial(np.copyto, other, updates[0])) for _ in range(9))
     print(
-        f"\nCodecs, d = {RESNET18:,}, K = 100,000; copying the vector takes {copy:.1f} ms\n\n"
+        f"\nCodecs, d = {RESNET18:,}, K = 100,000; copying the vector takes {copy:.1f} "
+        f"ms\n\n"
         "| codec | play, ms | copies | passes | copies per pass | decoding, copies |\n"
         "|---|--:|--:|--:|--:|--:|"
     )
@@ -212,7 +235,13 @@ def codecs(quick: bool) -> None:
         for update in updates:
             buffer = update.copy()
             play = partial(
-                player.encode_in_place, None, buffer, 100_000, rng, state=state, layout=layout
+                player.encode_in_place,
+                None,
+                buffer,
+                100_000,
+                rng,
+                state=state,
+                layout=layout,
             )
             begin = time.process_time()
             payload = play()
@@ -222,7 +251,8 @@ def codecs(quick: bool) -> None:
         ours = min(times) / copy
         each = f"{ours / passes:.1f}" if passes else "–"
         print(
-            f"| {label} | {min(times):.1f} | {ours:.1f} | {passes}: {why} | {each} | {decode:.1f} |"
+            f"| {label} | {min(times):.1f} | {ours:.1f} | {passes}: {why} | {each} | "
+            f"{decode:.1f} |"
         )
 
 
@@ -249,7 +279,9 @@ def memory() -> None:
                 encode = with_error_feedback(strategy).encode_in_place
                 for client, residual in enumerate(residuals):
                     key = client, strategy.name
-                    states[key] = encode(gradient, residual, k, rng, state=states.get(key)).state
+                    states[key] = encode(
+                        gradient, residual, k, rng, state=states.get(key)
+                    ).state
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"| {clients:,} | {d:,} | {(after - before) * 1024 / 1e9:.2f} |")
         del residuals
@@ -257,12 +289,19 @@ def memory() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the two sizes of the source only")
+    parser.add_argument(
+        "--quick", action="store_true", help="the two sizes of the source only"
+    )
     parser.add_argument("--codecs", action="store_true", help="codecs alone")
-    parser.add_argument("--memory", action="store_true", help="also measure memory; needs 6 GB")
+    parser.add_argument(
+        "--memory", action="store_true", help="also measure memory; needs 6 GB"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"NumPy {np.__version__}, PyTorch {torch.__version__}, one thread; best of several, ms")
+    print(
+        f"NumPy {np.__version__}, PyTorch {torch.__version__}, one thread; best of "
+        f"several, ms"
+    )
     if arguments.memory:  # first: the peak of the other parts would hide it
         memory()
     if arguments.codecs:

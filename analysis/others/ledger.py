@@ -1,7 +1,8 @@
 """Rows of other people's numbers beside simfed's, and the page that is made of them.
 
-A source is a folder: README.md, scenario.yaml, a script with `compare_rows(data)`, and the rows.csv
-that the script leaves behind. `docs/validation.md` is written from all rows.csv alone.
+A source is a folder: README.md, scenario.yaml, a script with `compare_rows(data)`, and
+the rows.csv that the script leaves behind. `docs/validation.md` is written from all
+rows.csv alone.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Row:
     published: float
     simfed: float
     use: str
-    """`fitted`: simfed's inputs were taken from this number; `held out`: from others of the same
-    source; `stated`: from what the source says of its inputs."""
+    """`fitted`: simfed's inputs were taken from this number; `held out`: from others of
+    the same source; `stated`: from what the source says of its inputs."""
     low: float | None = None
-    """Of the interval of simfed's number, at 95 % unless the note says otherwise; None: exact."""
+    """Of the interval of simfed's number, at 95 % unless the note says otherwise; None:
+    exact."""
     high: float | None = None
     note: str = ""
 
@@ -97,7 +99,9 @@ def median_error(rows: Iterable[Row]) -> float:
 def _row(line: Mapping[str, str]) -> Row:
     low, high = (float(line[name]) if line[name] else None for name in ("low", "high"))
     numbers = float(line["published"]), float(line["simfed"])
-    return Row(line["quantity"], line["unit"], *numbers, line["use"], low, high, line["note"])
+    return Row(
+        line["quantity"], line["unit"], *numbers, line["use"], low, high, line["note"]
+    )
 
 
 def _written(value: str | float | None) -> str:

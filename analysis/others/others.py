@@ -3,8 +3,9 @@
     python analysis/others/others.py SOURCE [--data FOLDER]
     python analysis/others/others.py page
 
-SOURCE is a folder beside this file; what its README asks for is given by `--data`. Its rows.csv is
-written anew, and `page` writes the tables of docs/validation.md from all of them.
+SOURCE is a folder beside this file; what its README asks for is given by `--data`. Its
+rows.csv is written anew, and `page` writes the tables of docs/validation.md from all of
+them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", choices=[*SOURCES, "page"])
-    parser.add_argument("--data", type=Path, help="a checkout, where the source needs one")
+    parser.add_argument(
+        "--data", type=Path, help="a checkout, where the source needs one"
+    )
     options = parser.parse_args()
     if options.source != "page":
         sys.path.insert(0, str(HERE / options.source))

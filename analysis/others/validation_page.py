@@ -9,7 +9,16 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ledger import FITTED, HELD_OUT, PAGE, REPEATED, STATED, Row, median_error, read_rows
+from ledger import (
+    FITTED,
+    HELD_OUT,
+    PAGE,
+    REPEATED,
+    STATED,
+    Row,
+    median_error,
+    read_rows,
+)
 from orders import Orders, compare_orders
 from pages import markdown
 
@@ -18,7 +27,8 @@ _SHOWN_ROWS = 24
 
 class Source(NamedTuple):
     title: str
-    """Of its section on the page, which says where it is from and where simfed fails."""
+    """Of its section on the page, which says where it is from and where simfed
+    fails."""
     script: str
 
 
@@ -31,20 +41,30 @@ SOURCES = {
 
 
 def page_parts() -> dict[str, str]:
-    """What stands between the page's comments, by their names: the tables of all kept rows."""
-    by_source = {name: read_rows(name) for name in SOURCES if _rows_file(name).is_file()}
+    """What stands between the page's comments, by their names: the tables of all kept
+    rows.
+    """
+    by_source = {
+        name: read_rows(name) for name in SOURCES if _rows_file(name).is_file()
+    }
     head = ["source", "numbers", "use", "median error", "largest", "in their interval"]
     lines = [line for name, rows in by_source.items() for line in _summary(name, rows)]
     sections = {name: _section(name, rows) for name, rows in by_source.items()}
-    return {"answer": _answer(by_source), "summary": markdown([head, *lines]), **sections}
+    return {
+        "answer": _answer(by_source),
+        "summary": markdown([head, *lines]),
+        **sections,
+    }
 
 
 def _answer(by_source: dict[str, list[Row]]) -> str:
     """Return the first lines of the page: each source by itself."""
     judged = sum(row.use != FITTED for rows in by_source.values() for row in rows)
     lines = [
-        f"{judged} numbers of {len(by_source)} sources (measured, simulated by others, or proved) "
-        "were predicted without having been fitted. Of those that others measured and that were "
+        f"{judged} numbers of {len(by_source)} sources (measured, simulated by others, "
+        f"or proved) "
+        "were predicted without having been fitted. Of those that others measured and "
+        "that were "
         "held out, by source:"
     ]
     for name, rows in by_source.items():
@@ -53,12 +73,16 @@ def _answer(by_source: dict[str, list[Row]]) -> str:
             new = [row for row in held_out if not row.use_told(rows).endswith(REPEATED)]
             if fewer := [row for row in new if row.quantity.startswith("makespan")]:
                 line += (
-                    f". Of {len(held_out) - len(new)} another run of the same configuration was "
-                    f"fitted; the {len(fewer)} makespans of configurations of which none was: "
+                    f". Of {len(held_out) - len(new)} another run of the same "
+                    f"configuration was "
+                    f"fitted; the {len(fewer)} makespans of configurations of which "
+                    f"none was: "
                     f"{_met(fewer)}"
                 )
             lines.append(line + ".")
-    return "\n\n".join([lines[0], "\n".join(lines[1:]), "Where simfed fails stands under each."])
+    return "\n\n".join(
+        [lines[0], "\n".join(lines[1:]), ("Where simfed fails stands under each.")]
+    )
 
 
 def _met(rows: Sequence[Row]) -> str:
@@ -80,7 +104,9 @@ def _summary(name: str, rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
     anchor = SOURCES[name].title.lower().replace("'", "").replace(" ", "-")
     for use in (HELD_OUT, HELD_OUT + REPEATED, STATED, FITTED):
         for unit in dict.fromkeys(row.unit for row in rows):
-            chosen = [row for row in rows if row.use_told(rows) == use and row.unit == unit]
+            chosen = [
+                row for row in rows if row.use_told(rows) == use and row.unit == unit
+            ]
             if not chosen:
                 continue
             covered = [row.covered for row in chosen if row.covered is not None]
@@ -106,7 +132,9 @@ def _section(name: str, rows: Sequence[Row]) -> str:
             _number(row.simfed, row.unit),
             f"{100 * row.error:+.2f} %",
             row.use,
-            "–" if row.low is None or row.high is None else f"{row.low:.4g} … {row.high:.4g}",
+            "–"
+            if row.low is None or row.high is None
+            else f"{row.low:.4g} … {row.high:.4g}",
             *((row.note,) if notes else ()),
         )
         for row in shown
@@ -116,11 +144,15 @@ def _section(name: str, rows: Sequence[Row]) -> str:
             f"{len(shown)} of the {len(rows)} rows, evenly picked; all are in "
             f"[rows.csv](../analysis/others/{name}/rows.csv)."
         )
-    return "\n\n".join([*lines, markdown([(*header, *(("note",) if notes else ())), *cells])])
+    return "\n\n".join(
+        [*lines, markdown([(*header, *(("note",) if notes else ())), *cells])]
+    )
 
 
 def _orders(rows: Sequence[Row]) -> Iterable[str]:
-    """Orders of configurations by their held-out makespans: all, and those of equal epochs."""
+    """Orders of configurations by their held-out makespans: all, and those of equal
+    epochs.
+    """
     simulated: dict[str, list[float]] = {}
     real: dict[str, list[float]] = {}
     for row in rows:
@@ -130,12 +162,18 @@ def _orders(rows: Sequence[Row]) -> Iterable[str]:
             real.setdefault(configuration, []).append(row.published)
     orders = compare_orders(simulated, real)
     yield (
-        f"**Orders** of mean makespans, strategies by epochs. {_told(orders)} Epochs make most of "
-        "that order; strategies of equal epochs are within 2 % of one another, and reality "
+        f"**Orders** of mean makespans, strategies by epochs. {_told(orders)} Epochs "
+        f"make most of "
+        "that order; strategies of equal epochs are within 2 % of one another, and "
+        "reality "
         "separates few of them."
     )
     for epochs in (1, 3, 5):
-        chosen = {name: values for name, values in real.items() if name.endswith(f"E = {epochs}")}
+        chosen = {
+            name: values
+            for name, values in real.items()
+            if name.endswith(f"E = {epochs}")
+        }
         yield f"- E = {epochs} alone: {_told(compare_orders(simulated, chosen))}"
 
 

@@ -1,4 +1,6 @@
-"""What the API reference reads: docstrings as Markdown, and names that load when they are used."""
+"""What the API reference reads: docstrings as Markdown, and names that load when they
+are used.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ class Docstrings(griffe.Extension):
         for module in modules:
             modules += [m for m in module.modules.values() if not m.is_alias]
             for name, home in _homes(module):
-                module.set_member(name, griffe.Alias(name, f"{home}.{name}", parent=module))
+                module.set_member(
+                    name, griffe.Alias(name, f"{home}.{name}", parent=module)
+                )
 
 
 def _homes(module: griffe.Module) -> list[tuple[str, str]]:
-    """Names that a module gets from elsewhere when they are first asked for, with their homes."""
+    """Names that a module gets from elsewhere when they are first asked for, with their
+    homes.
+    """
     table = module.members.get("_HOMES")
     if not isinstance(table, griffe.Attribute) or table.value is None:
         return []
@@ -41,7 +47,8 @@ def _homes(module: griffe.Module) -> list[tuple[str, str]]:
 
 _ROW = r"(?!>>>)\S[^\n]*? {2,}\S[^\n]*\n"
 _TABLE = re.compile(rf"(?<=\n\n)(?:{_ROW}(?:\S[^\n]*\n)??){{3,}}(?=\n)")
-"""Words on the left, what they mean on the right: a paragraph of three such lines or more."""
+"""Words on the left, what they mean on the right: a paragraph of three such lines or
+more."""
 
 
 def _listed(table: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """Pages of the site, gathered from the repository: no text stands twice.
 
-Pages keep the paths of their files, so that links between files of the repository are links between
-pages. What a page links to and is no page itself becomes one that shows it (a scenario, a script, a
-folder) or is copied (an image, a table).
+Pages keep the paths of their files, so that links between files of the repository are
+links between pages. What a page links to and is no page itself becomes one that shows
+it (a scenario, a script, a folder) or is copied (an image, a table).
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ STUDIES = (
 )
 """Pages whose figures the gallery shows."""
 NOTEBOOK = "docs/tour.ipynb"
-SHOWN = {".yaml": "yaml", ".py": "python", ".cff": "yaml", ".csv": "text", ".json": "json"}
+SHOWN = {
+    ".yaml": "yaml",
+    ".py": "python",
+    ".cff": "yaml",
+    ".csv": "text",
+    ".json": "json",
+}
 """Kinds of files that are shown on a page of their own, and their language."""
 LARGEST_SHOWN = 60_000
 BESIDE = InclusionLevel.NOT_IN_NAV
@@ -78,13 +84,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             found += [_file(config, f"{target}/{name}") for name in _listed(target)]
         else:
             found.append(_file(config, target))
-    found.append(_page(config, "gallery.md", gallery({path: texts[path] for path in STUDIES})))
+    found.append(
+        _page(config, "gallery.md", gallery({path: texts[path] for path in STUDIES}))
+    )
     for file in {file.src_uri: file for file in found}.values():
         files.append(file)
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(
+    markdown: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
     """Links to files that are shown lead to the pages that show them."""
     source = PurePosixPath(page.file.src_uri)
 
@@ -98,7 +108,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def gallery(texts: Mapping[str, str]) -> str:
-    """The studies that have figures, from the pages about them: figure, caption, a link."""
+    """The studies that have figures, from the pages about them: figure, caption, a
+    link.
+    """
     out = [
         "# Gallery of studies", "",
         "Each figure was drawn from a study in `scenarios/studies`, by a script "
@@ -123,7 +135,9 @@ def _named(nav: Any) -> Iterator[str]:
     """The pages that a navigation names, at any depth."""
     if isinstance(nav, str):
         yield nav
-    for below in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+    for below in (
+        nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
+    ):
         yield from _named(below)
 
 
@@ -151,7 +165,10 @@ def _is_short(path: str) -> bool:
 
 
 def _page(
-    config: MkDocsConfig, uri: str, text: str, level: InclusionLevel = InclusionLevel.INCLUDED
+    config: MkDocsConfig,
+    uri: str,
+    text: str,
+    level: InclusionLevel = InclusionLevel.INCLUDED,
 ) -> File:
     return File.generated(config, uri, content=text, inclusion=level)
 
@@ -162,7 +179,12 @@ def _file(config: MkDocsConfig, path: str) -> File:
         return File.generated(config, path, abs_src_path=str(ROOT / path))
     language = SHOWN[PurePosixPath(path).suffix]
     fence = "`" * 4
-    return _page(config, uri, f"# `{path}`\n\n{fence}{language}\n{_text(path)}\n{fence}\n", BESIDE)
+    return _page(
+        config,
+        uri,
+        (f"# `{path}`\n\n{fence}{language}\n{_text(path)}\n{fence}\n"),
+        BESIDE,
+    )
 
 
 def _linked(path: str, text: str) -> Iterator[str]:
@@ -192,9 +214,14 @@ def _listed(folder: str) -> list[str]:
 
 def _folder(folder: str) -> str:
     names = _listed(folder)
-    lines = [f"- [{name}]({_page_of(f'{folder}/{name}').rpartition('/')[2]})" for name in names]
+    lines = [
+        (f"- [{name}]({_page_of(f'{folder}/{name}').rpartition('/')[2]})")
+        for name in names
+    ]
     count = sum(1 for path in (ROOT / folder).iterdir())
-    return "\n".join([f"# `{folder}`", "", *(lines or [f"{count} files, in the repository."]), ""])
+    return "\n".join(
+        [f"# `{folder}`", "", *(lines or [(f"{count} files, in the repository.")]), ""]
+    )
 
 
 def _notebook(notebook: dict[str, Any]) -> str:
@@ -202,7 +229,9 @@ def _notebook(notebook: dict[str, Any]) -> str:
     out = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
-        out.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        out.append(
+            text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        )
     return "\n\n".join(out) + "\n"
 
 

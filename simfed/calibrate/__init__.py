@@ -1,2 +1,4 @@
-"""Device profiles made: this machine measured, laws fitted to a table or to a run, and what a
-fit is worth. Profiles are read and charged in `simfed.device`."""
+"""Makes device profiles: measures, fits laws to a table or a run, checks a fit.
+
+Profiles are read and charged in `simfed.device`.
+"""

@@ -1,5 +1,7 @@
-"""A profile against measurements it has not seen: errors, coverage, a verdict in words (needs
-scipy)."""
+"""Checks a profile against measurements it has not seen (needs scipy).
+
+It gives errors, coverage, and a verdict in words.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,10 @@ class HeldOutPoint:
     measured_s: float
     predicted_s: float
     factor: float | None
-    """Of the interval [predicted/factor, predicted·factor]; None where the profile states none."""
+    """The factor of the interval [predicted/factor, predicted·factor]; None where the
+    profile states none."""
     source: str = ""
-    """What the prediction is taken from: a row, a law, or rows of another shape."""
+    """The source of the prediction: a row, a law, or rows of another shape."""
 
     @property
     def error(self) -> float:
@@ -41,10 +44,12 @@ class HeldOutPoint:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the median lies in the interval."""
+        """True if the median lies in the interval."""
         if self.factor is None:
             return None
-        return abs(math.log(self.predicted_s / self.measured_s)) <= math.log(self.factor)
+        return abs(math.log(self.predicted_s / self.measured_s)) <= math.log(
+            self.factor
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +66,16 @@ class ProfileCheck:
     @property
     def worst(self) -> HeldOutPoint:
         """The point with the largest factor between prediction and median."""
-        return max(self.points, key=lambda p: abs(math.log(p.predicted_s / p.measured_s)))
+        return max(
+            self.points, key=lambda p: abs(math.log(p.predicted_s / p.measured_s))
+        )
 
     @property
     def coverage(self) -> float | None:
-        """Share of the medians inside their interval; None where there are no intervals."""
+        """Share of the medians inside their interval.
+
+        None where there are no intervals.
+        """
         inside = [p.inside for p in self.points if p.inside is not None]
         return sum(inside) / len(inside) if inside else None
 
@@ -76,7 +86,8 @@ class ProfileCheck:
         error = f"the median error is {self.median_error:.1%}"
         if covered is not None:
             error += (
-                f" and {covered:.0%} of the held-out medians lie in their {LEVEL:.0%} intervals"
+                f" and {covered:.0%} of the held-out medians lie in their {LEVEL:.0%} "
+                f"intervals"
             )
         if self.median_error > 0.25:
             return f"The profile does not describe these measurements: {error}."
@@ -105,31 +116,49 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
         if predicted_s == 0:
             allowed = f"a profile that predicts a time for {quantity} of {model}"
             raise InputError(allowed, where=profile.name, got="0 s")
-        measured_s, factor = statistics.median(seconds), find_interval_factor(profile, key, x)
+        measured_s, factor = (
+            statistics.median(seconds),
+            find_interval_factor(profile, key, x),
+        )
         source = profile.tell_source(quantity, model=model, strategy=strategy, **size)
         points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor, source))
     return ProfileCheck(tuple(points))
 
 
 def _estimate_starting_s(profile: Profile, row: Row) -> float:
-    """What a row's seconds hold of the beginning of training, as far as the profile knows it."""
+    """Return the seconds of a row that the beginning of training takes.
+
+    It is as far as the profile knows it.
+    """
     quantity, model, _ = row.key
-    if quantity not in ("training", "private") or not profile.has("starting", model=model):
+    if quantity not in ("training", "private") or not profile.has(
+        "starting", model=model
+    ):
         return 0.0
     return profile.seconds("starting", model=model, samples=1)
 
 
 def find_interval_factor(profile: Profile, key: Key, x: float) -> float | None:
-    """The factor by which a new median may differ from the profile, with probability `LEVEL`."""
+    """Return the factor by which a new median may differ from the profile.
+
+    It does so with probability `LEVEL`.
+    """
     entry = profile.find(key)
     if entry is None:
         return None
     curve = entry[1]
     if isinstance(curve, Fitted) and curve.spread is not None:
-        size = {name: np.array([value]) for name, value in profile.size_of(key, curve, x).items()}
+        size = {
+            name: np.array([value])
+            for name, value in profile.size_of(key, curve, x).items()
+        }
         return float(
-            compute_interval_factor(curve.law, curve.parameters, curve.spread, size, LEVEL)[0]
+            compute_interval_factor(
+                curve.law, curve.parameters, curve.spread, size, LEVEL
+            )[0]
         )
     if isinstance(curve, Points) and key[0] in profile.uncertainty:
-        return math.exp(float(stats.norm.ppf(0.5 + LEVEL / 2)) * profile.uncertainty[key[0]])
+        return math.exp(
+            float(stats.norm.ppf(0.5 + LEVEL / 2)) * profile.uncertainty[key[0]]
+        )
     return None

@@ -1,12 +1,16 @@
-"""Fitting laws to measured times: robust, non-negative, chosen by leaving sizes out (needs scipy).
+"""Fits laws to measured times: robust, non-negative, chosen by leaving sizes out.
 
-The data are medians: one per size and session (one process that measured). What is minimised is the
-deviation of the *relative* error, so that microseconds count as much as seconds:
+Needs scipy.
 
-- with enough points, least squares in which wild points count less, by residuals whose scale is
-  taken from the residuals themselves;
-- with at most one point more than parameters, the largest relative error (Chebyshev): so few points
-  cannot tell an outlier from a law that does not fit, and the worst error is then the fair summary.
+The data are medians: one per size and session (one process that measured). What is
+minimised is the deviation of the *relative* error, so that microseconds count as much
+as seconds:
+
+- with enough points, least squares in which wild points count less, by residuals whose
+  scale is taken from the residuals themselves;
+- with at most one point more than parameters, the largest relative error (Chebyshev):
+  so few points cannot tell an outlier from a law that does not fit, and the worst error
+  is then the fair summary.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ class FitSample:
         return [int(g) for g in np.unique(self.group)]
 
     def where(self, mask: Bools) -> FitSample:
-        """The points that `mask` selects."""
+        """Return the points that `mask` selects."""
         return FitSample(
             {n: x[mask] for n, x in self.size.items()},
             self.seconds[mask],
@@ -65,10 +69,12 @@ class Candidate:
     residuals: Floats
     """log(predicted / measured) at every point."""
     held_out: Floats
-    """log(predicted / measured) with the point's own size left out of the fit; empty where too few
-    sizes are."""
+    """log(predicted / measured) with the point's own size left out of the fit; empty
+    where too few sizes are."""
     spread: Spread | None = None
-    fits: list[tuple[dict[str, float], FitSample]] = field(default_factory=list, repr=False)
+    fits: list[tuple[dict[str, float], FitSample]] = field(
+        default_factory=list, repr=False
+    )
     """Per group left out: parameters and the points that remained."""
 
     @property
@@ -83,18 +89,22 @@ class Candidate:
 
     @property
     def cross_validated(self) -> float:
-        """Mean absolute log-error at sizes left out; infinite where that could not be done."""
+        """Mean absolute log-error at sizes left out.
+
+        Infinite where that could not be done.
+        """
         return float(np.mean(np.abs(self.held_out))) if len(self.held_out) else math.inf
 
 
 def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
-    """The law with the smallest cross-validated error; of near equals (10 %, 0.2 %) the first
-    named.
+    """Return the law with the smallest cross-validated error.
 
-    Leaving out the smallest or largest size judges how a law extrapolates. So that this does not
-    outweigh what was measured, laws take part only if they fit the points themselves nearly as well
-    as the best (mean error within twice its own, or 1 %), and if they have no more parameters than
-    there are sizes. There must be two sizes.
+    Of near equals (10 %, 0.2 %) the first named.
+
+    Leaving out the smallest or largest size judges how a law extrapolates. So that this
+    does not outweigh what was measured, laws take part only if they fit the points
+    themselves nearly as well as the best (mean error within twice its own, or 1 %), and
+    if they have no more parameters than there are sizes. There must be two sizes.
     """
     laws = [LAWS[name] for name in names if set(LAWS[name].needs) <= set(sample.size)]
     usable = [law for law in laws if len(law.parameters) <= len(sample.groups)]
@@ -124,8 +134,13 @@ def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
     return Candidate(law, parameters, residuals, held_out, fits=fits)
 
 
-def _compute_log_errors(law: CostLaw, parameters: dict[str, float], sample: FitSample) -> Floats:
-    """log(predicted / measured); a law may say 0 s where rows contradict each other."""
+def _compute_log_errors(
+    law: CostLaw, parameters: dict[str, float], sample: FitSample
+) -> Floats:
+    """Return log(predicted / measured).
+
+    A law may say 0 s where rows contradict each other.
+    """
     return _log(law.seconds(parameters, sample.size) / sample.seconds)
 
 
@@ -134,22 +149,31 @@ def _log(ratios: Floats) -> Floats:
 
 
 def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
-    """The parameters of one law, all at least 0 and one above."""
+    """Return the parameters of one law, all at least 0 and one above."""
     few = len(sample) <= len(law.parameters) + 1
     if law.features is not None:
-        design = np.column_stack([f(sample.size) * np.ones(len(sample)) for f in law.features])
+        design = np.column_stack(
+            [f(sample.size) * np.ones(len(sample)) for f in law.features]
+        )
         relative = design / sample.seconds[:, None]
-        values: Floats = _fit_chebyshev_linear(relative) if few else fit_relative(relative)
+        values: Floats = (
+            _fit_chebyshev_linear(relative) if few else fit_relative(relative)
+        )
     elif law.name.startswith("power-"):
         values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
     else:
         values = _fit_roofline(law, sample)
-    return {name: float(value) for name, value in zip(law.parameters, values, strict=True)}
+    return {
+        name: float(value) for name, value in zip(law.parameters, values, strict=True)
+    }
 
 
 def fit_relative(relative: Floats, weights: Floats | float = 1.0) -> Floats:
-    """Return the θ ≥ 0 for which the rows of `relative`·θ are nearest to 1, wild ones counting
-    less (rows: features of points over their times). `weights`: of each row's square root."""
+    """Return the θ ≥ 0 for which the rows of `relative`·θ are nearest to 1.
+
+    Wild rows count less; rows are features of points over their times. `weights`: of
+    each row's square root.
+    """
     scale = _find_largest(relative)
     scaled, trust = relative / scale, np.ones(len(relative))
     for _ in range(_PASSES):
@@ -166,7 +190,7 @@ def _trust(residuals: Floats) -> Floats:
 
 
 def _fit_chebyshev_linear(relative: Floats) -> Floats:
-    """θ ≥ 0 that minimises the largest |relative·θ − 1|."""
+    """Return θ ≥ 0 that minimises the largest |relative·θ − 1|."""
     scale = _find_largest(relative)
     return _fit_chebyshev(relative / scale, np.ones(len(relative)), (0, None)) / scale
 
@@ -174,8 +198,10 @@ def _fit_chebyshev_linear(relative: Floats) -> Floats:
 def _fit_chebyshev(
     design: Floats, target: Floats, *bounds: tuple[float | None, float | None]
 ) -> Floats:
-    """The x that minimises the largest |design·x − target|, each within its bounds (the last are
-    those of all others): a linear programme."""
+    """Return the x that minimises the largest |design·x − target|.
+
+    Each is within its bounds (the last are those of all others): a linear programme.
+    """
     ones = np.ones((len(design), 1))
     cost = np.zeros(design.shape[1] + 1)
     cost[-1] = 1.0
@@ -190,13 +216,16 @@ def _fit_chebyshev(
 
 
 def _find_largest(columns: Floats) -> Floats:
-    """The largest entry of each column, which brings features of any unit near 1."""
+    """Return the largest entry of each column.
+
+    It brings features of any unit near 1.
+    """
     largest = columns.max(axis=0)
     return np.asarray(np.where(largest > 0, largest, 1.0))
 
 
 def _fit_power(x: Floats, seconds: Floats, few: bool) -> Floats:
-    """The parameters a and p of a·x^p."""
+    """Return the parameters a and p of a·x^p."""
     log_x, log_t = np.log(x), np.log(seconds)
     middle = float(log_x.mean())
     design, trust = np.column_stack([np.ones(len(x)), log_x - middle]), np.ones(len(x))
@@ -205,7 +234,9 @@ def _fit_power(x: Floats, seconds: Floats, few: bool) -> Floats:
     else:
         for _ in range(_PASSES):
             root = np.sqrt(trust)
-            values = np.linalg.lstsq(design * root[:, None], log_t * root, rcond=None)[0]
+            values = np.linalg.lstsq(design * root[:, None], log_t * root, rcond=None)[
+                0
+            ]
             if values[1] < 0:
                 values = np.array([np.average(log_t, weights=trust), 0.0])
             trust = _trust(design @ values - log_t)
@@ -213,7 +244,7 @@ def _fit_power(x: Floats, seconds: Floats, few: bool) -> Floats:
 
 
 def _fit_roofline(law: CostLaw, sample: FitSample) -> Floats:
-    """The best of all ways to say which points memory binds: those with most bytes a FLOP."""
+    """Return the better fit from two starts: all bound by compute, all by memory."""
     features = np.column_stack([sample.size["flops"], sample.size["bytes"]])
     intensity = features[:, 1] / features[:, 0]
     best, least = np.zeros(3), math.inf

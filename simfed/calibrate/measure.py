@@ -1,26 +1,28 @@
-"""Times the learning side's own functions on this machine: the raw table behind a calibration
-profile.
+"""Times the learning side's own functions on this machine: the raw table.
 
-What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`; `simfed.compress`): a
-single client's gradient from the received weights, the compression of residual + gradient, the
-server's sparse addition of a payload, the public logits of a client's model, a distillation step.
-The model has its right shape, the samples are random. One call is one row; nothing is averaged
-here. Cases take turns in an order that is shuffled anew in every repeat, so a slow minute falls on
-all of them; each is called once beforehand, untimed.
+A calibration profile is fitted to it.
 
-A call is made as a round makes it: once, after a rest, with caches that hold other things by then
-(`MeasurementPlan.pace_s`; 0: one call after the other, with warm caches). Training is as many steps
-in a row as the plan says.
+What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`;
+`simfed.compress`): a single client's gradient from the received weights, the
+compression of residual + gradient, the server's sparse addition of a payload, the
+public logits of a client's model, a distillation step. The model has its right shape,
+the samples are random. One call is one row; nothing is averaged here. Cases take turns
+in an order that is shuffled anew in every repeat, so a slow minute falls on all of
+them; each is called once beforehand, untimed.
 
-What else runs on the machine should not show. One thread on a CPU is
-timed by the time it spent on the processor (`clock: cpu`), anything else by the wall clock. A call
-during which the operating system took the processor away is marked as `preempted` and, if it is
-short, followed by another.
+A call is made as a round makes it: once, after a rest, with caches that hold other
+things by then (`MeasurementPlan.pace_s`; 0: one call after the other, with warm
+caches). Training is as many steps in a row as the plan says.
+
+What else runs on the machine should not show. One thread on a CPU is timed by the time
+it spent on the processor (`clock: cpu`), anything else by the wall clock. A call during
+which the operating system took the processor away is marked as `preempted` and, if it
+is short, followed by another.
 
 What is not measured: reading of data, what a server does around these calls, and what a
-participation takes beside them (`handling`, `starting`), which only a real client shows:
-`simfed.calibrate.from_run` finds it in a deployed run. On CUDA every call is timed between two
-synchronisations.
+participation takes beside them (`handling`, `starting`), which only a real client
+shows: `simfed.calibrate.from_run` finds it in a deployed run. On CUDA every call is
+timed between two synchronisations.
 """
 
 from __future__ import annotations
@@ -69,19 +71,20 @@ _LINEAR_ALGEBRA = ("powersgd", "svd")
 """Codecs that call NumPy's."""
 
 _SETTING = ("machine", "cpu", "governor", "device", "threads", "manner")
-"""What must not change within one table."""
+"""The columns that must not change within one table."""
 
 _TRIES = 3
 """Calls per repeat in the hope of one that is not preempted."""
 
 _SLICE_S = 0.01
-"""Longer calls hardly ever have a shared processor to themselves; they are not tried again."""
+"""Longer calls hardly ever have a shared processor to themselves; they are not tried
+again."""
 
 _OTHER_THINGS = 48 * 2**20
 """Bytes that caches hold when a round begins: more than most have."""
 
 MEASURED = tuple(name for name in QUANTITIES if name != "auxiliary")
-"""What is timed; methods' own work goes by its FLOPs."""
+"""The kinds of work that are timed; methods' own work goes by its FLOPs."""
 _FILLER = 2
 """Batch of the training that only makes something to compress."""
 
@@ -97,7 +100,7 @@ class MeasuredCase:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """What to measure. Sizes that a model cannot have (K above d) are left out."""
+    """The cases to measure. Sizes that a model cannot have (K above d) are left out."""
 
     models: tuple[tuple[str, str], ...]
     """(model, data set whose samples it takes)."""
@@ -106,7 +109,7 @@ class MeasurementPlan:
     ks: tuple[int, ...] = (500, 1000, 2000, 5000, 10_000)
     batches: tuple[int, ...] = (8, 16, 32, 64)
     samples: tuple[int, ...] = (64, 128, 256, 512)
-    """Of public sets: inference and distillation."""
+    """Samples of public sets: inference and distillation."""
     quantities: tuple[str, ...] = MEASURED
     repeat: int = 20
     threads: int = 1
@@ -118,13 +121,13 @@ class MeasurementPlan:
 
     @property
     def manner(self) -> str:
-        """How calls are made, in words."""
+        """The way calls are made, in words."""
         words = [f"rested {self.pace_s:g} s and cold" if self.pace_s else "in a loop"]
         words += [f"{self.steps} steps in a row"] if self.steps > 1 else []
         return ", ".join(words)
 
     def cases(self, model: str, dataset: str) -> list[MeasuredCase]:
-        """All cases of one model."""
+        """Return all cases of one model."""
         d, buffers = facts(model, dataset).parameters, facts(model, dataset).buffers
         ks = [k for k in sorted(set(self.ks)) if k <= d]
         per_strategy = [
@@ -143,11 +146,13 @@ class MeasurementPlan:
         for quantity in self.quantities:
             plain = [("", size) for size in sorted(set(sizes.get(quantity, ())))]
             pairs = per_strategy if QUANTITIES[quantity].per_strategy else plain
-            cases += [MeasuredCase(quantity, strategy, size) for strategy, size in pairs]
+            cases += [
+                MeasuredCase(quantity, strategy, size) for strategy, size in pairs
+            ]
         return cases
 
     def left_out(self) -> list[str]:
-        """A sentence for each model that has fewer entries than some K."""
+        """Return a sentence for each model that has fewer entries than some K."""
         if not any(QUANTITIES[quantity].per_strategy for quantity in self.quantities):
             return []
         sentences = []
@@ -155,19 +160,28 @@ class MeasurementPlan:
             d = facts(model, dataset).parameters
             above = [f"{k:,}" for k in sorted(set(self.ks)) if k > d]
             if above:
-                sentences.append(f"K = {listed(above)} is left out: {model} has {d:,} entries")
+                sentences.append(
+                    f"K = {listed(above)} is left out: {model} has {d:,} entries"
+                )
         return sentences
 
     def threads_beside(self) -> list[str]:
-        """A sentence where NumPy's linear algebra may take other threads than `threads`: how many
-        is settled from outside, before Python starts."""
-        codec_of = {s: codec_from_spec(s, where="--strategies") for s in self.strategies}
+        """Return a sentence where NumPy may take other threads than `threads`.
+
+        Its linear algebra settles that from outside, before Python starts.
+        """
+        codec_of = {
+            s: codec_from_spec(s, where="--strategies") for s in self.strategies
+        }
         codecs = [s for s, codec in codec_of.items() if codec.name in _LINEAR_ALGEBRA]
-        settings = {os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
+        settings = {
+            os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+        }
         if not codecs or str(self.threads) in settings:
             return []
         return [
-            f"{listed(codecs)} may be timed with the threads of NumPy's linear algebra, all cores: "
+            f"{listed(codecs)} may be timed with the threads of NumPy's linear "
+            f"algebra, all cores: "
             f"set OPENBLAS_NUM_THREADS={self.threads} before measuring"
         ]
 
@@ -178,13 +192,15 @@ def measure(
     *,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> int:
-    """Append what is missing of the plan to the CSV table `out`; how often a case was measured.
+    """Append what is missing of the plan to the CSV table `out`.
 
-    `progress(done, total, what)` is told of every repeat of a case. A table that is there goes on
-    where it stopped: cases are repeated until each was measured `plan.repeat` times.
-    Raises: `InputError` for names, sizes and devices that do not exist, a plan without a case, and
-    a table of another machine or setting; `Interrupted` on Ctrl-C, every row so far being in the
-    table.
+    Returns how often a case was measured. `progress(done, total, what)` is told of
+    every repeat of a case. A table that is there goes on where it stopped: cases are
+    repeated until each was measured `plan.repeat` times.
+
+    Raises: `InputError` for names, sizes and devices that do not exist, a plan without
+    a case, and a table of another machine or setting; `Interrupted` on Ctrl-C, every
+    row so far being in the table.
     """
     _check_plan(plan)
     out = Path(out)
@@ -195,7 +211,9 @@ def measure(
         for case in plan.cases(model, dataset):
             key = model, _find_shape(dataset), case
             wanted.setdefault(key, (model, dataset, case))  # work may be alike
-    todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {pair: {} for pair in plan.models}
+    todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {
+        pair: {} for pair in plan.models
+    }
     for key, (model, dataset, case) in wanted.items():
         if done[key] < plan.repeat:
             todo[model, dataset][case] = plan.repeat - done[key]
@@ -214,7 +232,9 @@ def measure(
             if file.tell() == 0:
                 writer.writeheader()
             for (model, dataset), times in todo.items():
-                for case, seconds, preempted, last in _time_cases(plan, model, dataset, times):
+                for case, seconds, preempted, last in _time_cases(
+                    plan, model, dataset, times
+                ):
                     name, quantity = model, case.quantity
                     row = {
                         **common,
@@ -222,8 +242,12 @@ def measure(
                         "model": name,
                         "dataset": dataset,
                         "strategy": case.strategy,
-                        "k" if QUANTITIES[quantity].per_strategy else "samples": case.size,
-                        "steps": plan.steps if quantity in ("training", "private") else "",
+                        "k"
+                        if QUANTITIES[quantity].per_strategy
+                        else "samples": case.size,
+                        "steps": plan.steps
+                        if quantity in ("training", "private")
+                        else "",
                         "seconds": f"{seconds:.9g}",
                         "preempted": preempted,
                         "measured_at": _format_now(),
@@ -233,10 +257,13 @@ def measure(
                         file.flush()
                     new += last
                     if last and progress is not None:
-                        progress(new, total, f"{name} {quantity} {case.strategy}".rstrip())
+                        progress(
+                            new, total, (f"{name} {quantity} {case.strategy}").rstrip()
+                        )
     except KeyboardInterrupt:
         raise Interrupted(
-            f"stopped; {new} of {total} measurements are in {out}, and the same command goes on "
+            f"stopped; {new} of {total} measurements are in {out}, and the same "
+            f"command goes on "
             "from there"
         ) from None
     finally:
@@ -245,11 +272,13 @@ def measure(
 
 
 def describe_machine(device: str, threads: int) -> dict[str, str]:
-    """What describes this machine in every row; no name of it and nobody's."""
+    """Return this machine's description in every row, without any name."""
     return {
         "machine": f"{platform.system()} {platform.machine()}",
         "cpu": _find_cpu_model(),
-        "governor": _read_first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": _read_first_line(
+            "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+        ),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "threads": str(threads),
         "python": platform.python_version(),
@@ -273,10 +302,14 @@ def _check_plan(plan: MeasurementPlan) -> None:
     if plan.device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=plan.device)
     if plan.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("cpu", where="--device", got="cuda", problem="PyTorch sees no CUDA device")
+        raise InputError(
+            "cpu", where="--device", got="cuda", problem="PyTorch sees no CUDA device"
+        )
     lists = {"--k": plan.ks, "--batch": plan.batches, "--samples": plan.samples}
     counts = {"--repeat": plan.repeat, "--threads": plan.threads, "--steps": plan.steps}
-    for name, values in (lists | {name: (count,) for name, count in counts.items()}).items():
+    for name, values in (
+        lists | {name: (count,) for name, count in counts.items()}
+    ).items():
         for value in values:
             if value < 1:
                 raise InputError("whole numbers of at least 1", where=name, got=value)
@@ -294,34 +327,49 @@ def _check_plan(plan: MeasurementPlan) -> None:
         registry("model").get(model, where="--models")
         facts(model, dataset)
         if shapes.setdefault(model, _find_shape(dataset)) != _find_shape(dataset):
-            allowed, hint = "one shape of samples for each model", "measure into a table of each"
-            raise InputError(allowed, where="--models", got=f"{model} on two", hint=hint)
+            allowed, hint = (
+                "one shape of samples for each model",
+                ("measure into a table of each"),
+            )
+            raise InputError(
+                allowed, where="--models", got=f"{model} on two", hint=hint
+            )
     left_out = plan.left_out()
     if any(plan.cases(model, dataset) for model, dataset in plan.models):
         return
     if left_out:
         hint = "; ".join(left_out)
-        raise InputError("a K that a model has", where="--k", got=min(plan.ks), hint=hint)
+        raise InputError(
+            "a K that a model has", where="--k", got=min(plan.ks), hint=hint
+        )
     allowed, got = "work that one machine can time", listed(plan.quantities)
     hint = "`simfed calibrate fit --from RUN` finds it in a deployed run"
     raise InputError(allowed, where="--only", got=got, hint=hint)
 
 
 def _is_alone_on_a_cpu(plan: MeasurementPlan) -> bool:
-    """Whether the process's time on processors is the time that its one thread took."""
+    """Return whether processor time is the time that the one thread took."""
     return plan.device == "cpu" and plan.threads == 1
 
 
 def _open_table(out: Path) -> TextIO:
-    """The table to append to. Raises: `InputError` where it cannot be written."""
+    """Return the table to append to.
+
+    Raises: `InputError` where it cannot be written.
+    """
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         return open(out, "a", newline="", encoding="utf-8")
 
 
-def _count_measured(out: Path, machine: dict[str, str], plan: MeasurementPlan) -> Counter[_CaseKey]:
-    """How often each case of a model was measured in a table. Raises: `InputError` for one of
-    another machine or setting, or of a model of the plan on other samples."""
+def _count_measured(
+    out: Path, machine: dict[str, str], plan: MeasurementPlan
+) -> Counter[_CaseKey]:
+    """Return how often each case of a model was measured in a table.
+
+    Raises: `InputError` for one of another machine or setting, or of a model of the
+    plan on other samples.
+    """
     done: Counter[_CaseKey] = Counter()
     tries: Counter[_CaseKey] = Counter()
     wanted = {model: _find_shape(dataset) for model, dataset in plan.models}
@@ -329,23 +377,33 @@ def _count_measured(out: Path, machine: dict[str, str], plan: MeasurementPlan) -
     for line, row in _read_rows(out):
         for column in _SETTING:
             if row[column] != machine[column]:
-                allowed = f"a table of this machine and setting ({column} {machine[column]})"
+                allowed = (
+                    f"a table of this machine and setting ({column} {machine[column]})"
+                )
                 hint = "measure into another file"
                 raise InputError(allowed, where=str(out), got=row[column], hint=hint)
         try:
-            case = MeasuredCase(row["quantity"], row["strategy"], int(row["k"] or row["samples"]))
+            case = MeasuredCase(
+                row["quantity"], row["strategy"], int(row["k"] or row["samples"])
+            )
             seconds, preempted = float(row["seconds"]), int(row["preempted"])
         except (TypeError, ValueError):
             allowed, where = "a row of `calibrate measure`", f"{out}: line {line}"
             raise InputError(allowed, where=where, problem="cannot be read") from None
         model, dataset = row["model"], row["dataset"]
         if dataset not in shapes:
-            shapes[dataset] = (), 0  # a data set of one's own may not be registered this time
+            # a data set of one's own may not be registered this time
+            shapes[dataset] = (), 0
             with contextlib.suppress(InputError):
                 shapes[dataset] = _find_shape(dataset)
         if wanted.get(model, shapes[dataset]) != shapes[dataset]:
-            allowed, hint = f"a table of {model} on the same samples", "measure into another file"
-            raise InputError(allowed, where=f"{out}: line {line}", got=dataset, hint=hint)
+            allowed, hint = (
+                f"a table of {model} on the same samples",
+                ("measure into another file"),
+            )
+            raise InputError(
+                allowed, where=f"{out}: line {line}", got=dataset, hint=hint
+            )
         key = model, shapes[dataset], case
         tries[key] += 1
         if _is_last_attempt(seconds, preempted, tries[key]):
@@ -355,7 +413,10 @@ def _count_measured(out: Path, machine: dict[str, str], plan: MeasurementPlan) -
 
 
 def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a table with their line numbers; none where there is no table yet."""
+    """Return the rows of a table with their line numbers.
+
+    None where there is no table yet.
+    """
     allowed = "a new file, or a table of `calibrate measure`"
     try:
         text = read_text(out)
@@ -368,15 +429,17 @@ def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _is_last_attempt(seconds: float, preempted: int, attempt: int) -> bool:
-    """Whether this attempt ends a repeat, rather than being followed by another."""
+    """Return whether this attempt ends a repeat, rather than being followed by another."""
     return preempted == 0 or attempt == _TRIES or seconds > _SLICE_S
 
 
 def _time_cases(
     plan: MeasurementPlan, model: str, dataset: str, times: dict[MeasuredCase, int]
 ) -> Iterator[tuple[MeasuredCase, float, int, bool]]:
-    """(case, seconds, preemptions, whether it counts as a repeat) of one model, cases taking
-    turns."""
+    """Yield (case, seconds, preemptions, whether it counts) of one model.
+
+    Cases take turns; what counts is a repeat.
+    """
     if not times:
         return
     bench = Bench(model, facts(model, dataset), plan)
@@ -403,13 +466,21 @@ class Bench:
         plan: MeasurementPlan,
     ) -> None:
         self._plan = plan
-        self.clock = time.process_time if _is_alone_on_a_cpu(plan) else time.perf_counter
+        self.clock = (
+            time.process_time if _is_alone_on_a_cpu(plan) else time.perf_counter
+        )
         self._rng = np.random.default_rng(0)
         draw = torch.Generator().manual_seed(0)
         count, public = max([_FILLER, *plan.batches]), max([1, *plan.samples])
-        self.samples = torch.randn(count, *facts.input_shape, generator=draw).to(plan.device)
-        self.labels = torch.randint(facts.classes, (count,), generator=draw).to(plan.device)
-        self._public = torch.randn(public, *facts.input_shape, generator=draw).to(plan.device)
+        self.samples = torch.randn(count, *facts.input_shape, generator=draw).to(
+            plan.device
+        )
+        self.labels = torch.randint(facts.classes, (count,), generator=draw).to(
+            plan.device
+        )
+        self._public = torch.randn(public, *facts.input_shape, generator=draw).to(
+            plan.device
+        )
         logits = torch.randn(public, facts.classes, generator=draw)
         self._targets = soft_targets(logits, 1.0).to(plan.device)
         self.server = self._flat_model(model, facts)
@@ -420,13 +491,14 @@ class Bench:
         self.residual = self._zeros(facts.parameters)
         self._gradient = self._zeros(facts.parameters)
         self._players = {
-            name_codec(name): feedback_for(codec_from_spec(name)) for name in plan.strategies
+            name_codec(name): feedback_for(codec_from_spec(name))
+            for name in plan.strategies
         }
         self._states: dict[str, Memory | None] = {}
         self.other_things = np.zeros(_OTHER_THINGS if plan.pace_s else 0, np.uint8)
 
     def time(self, case: MeasuredCase) -> tuple[float, int]:
-        """Make one call of a case: its seconds, and how often it was preempted."""
+        """Make one call of a case; return its seconds, and its preemptions."""
         with exact_float32(), same_algorithms():  # as in a run
             call = self.prepare(case)
             self._wait()
@@ -441,25 +513,25 @@ class Bench:
         return seconds, preempted
 
     def rest(self) -> None:
-        """For as long as the plan says; caches hold other things then."""
+        """Rest for as long as the plan says; caches hold other things then."""
         if self._plan.pace_s:
             self.other_things += 1
             time.sleep(self._plan.pace_s)
 
     def prepare(self, case: MeasuredCase) -> Callable[[], object]:
-        """The call of a case, with all that it needs at hand."""
+        """Return the call of a case, with all that it needs at hand."""
         call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
         return call
 
     def train(self, batch: int) -> None:
-        """One training step, with the arithmetic of a run."""
+        """Make one training step, with the arithmetic of a run."""
         with exact_float32(), same_algorithms():
             self.step(batch)
 
-    # ---- one method per kind of work: prepares a call and returns it -----------------------------
+    # ---- one method per kind of work: prepares a call and returns it -----------------
 
     def _training(self, case: MeasuredCase) -> Callable[[], object]:
-        """From the received weights to the gradient, added to the residual."""
+        """Return training from the received weights to the gradient in the residual."""
 
         def call() -> None:
             for _ in range(self._plan.steps):
@@ -468,7 +540,7 @@ class Bench:
         return call
 
     def _private(self, case: MeasuredCase) -> Callable[[], object]:
-        """Training steps with the gradient of each sample shortened, and noise added."""
+        """Return training steps with clipped gradients of samples, and noise."""
         draws = torch.Generator().manual_seed(0)
 
         def call() -> None:
@@ -510,7 +582,7 @@ class Bench:
         return call
 
     def _distillation(self, case: MeasuredCase) -> Callable[[], object]:
-        """One student step on the public set: loss, gradient, new weights."""
+        """Return one student step on the public set: loss, gradient, new weights."""
 
         def call() -> None:
             self._gradient.zero_()
@@ -521,27 +593,33 @@ class Bench:
         return call
 
     def _evaluation(self, case: MeasuredCase) -> Callable[[], object]:
-        """Right answers and the loss on samples of a test set."""
+        """Return the test of samples: right answers and the loss."""
         labels = torch.zeros(case.size, dtype=torch.long, device=self._public.device)
 
         def call() -> None:
             for part in self._server_passes.chunks(0, case.size):
                 logits = self._server_passes.logits(self._public[part])
-                (logits.argmax(1) == labels[part]).sum(), cross_entropy(logits, labels[part])
+                (
+                    (logits.argmax(1) == labels[part]).sum(),
+                    cross_entropy(logits, labels[part]),
+                )
 
         return call
 
-    # ---- inside ----------------------------------------------------------------------------------
+    # ---- inside ----------------------------------------------------------------------
 
     def step(self, batch: int) -> torch.Tensor:
-        """One step of a client: from the received weights to the gradient, in the residual."""
+        """Return the residual after one step of a client from the received weights."""
         samples, labels = self._batch(batch)
         return self._client_passes.gradient(
-            samples, lambda logits: cross_entropy(logits, labels), self.residual, training=True
+            samples,
+            lambda logits: cross_entropy(logits, labels),
+            self.residual,
+            training=True,
         )
 
     def _batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """So many samples, and their labels, for a client that got the weights anew."""
+        """Return so many samples and labels of a client that got the weights anew."""
         self.client.weights.copy_(self.server.weights)
         self.client.statistics.copy_(self.server.statistics)
         self.client.reset_counters()
@@ -550,11 +628,16 @@ class Bench:
         return self.samples[positions], self.labels[positions]
 
     def encode(self, case: MeasuredCase) -> Payload:
-        """The payload of the residual, which is what is left of it then."""
+        """Return the payload of the residual, which is what is left of it then."""
         player, state = self._players[case.strategy], self._states.get(case.strategy)
         if isinstance(player, ErrorFeedback):
             payload = player.encode_in_place(
-                None, self.residual, case.size, self._rng, state=state, layout=self.server.shapes
+                None,
+                self.residual,
+                case.size,
+                self._rng,
+                state=state,
+                layout=self.server.shapes,
             )
         else:  # as a run does, which may have to go back
             payload, _ = player.codec.encode(
@@ -570,10 +653,14 @@ class Bench:
             return value, gradient
 
         samples = self._public[part]
-        return self._server_passes.gradient(samples, loss, self._gradient, training=False)
+        return self._server_passes.gradient(
+            samples, loss, self._gradient, training=False
+        )
 
     def _flat_model(self, model: str, facts: ModelFacts) -> FlatModel:
-        module = build_model(model, facts.input_shape, facts.classes, seed=0).to(self._plan.device)
+        module = build_model(model, facts.input_shape, facts.classes, seed=0).to(
+            self._plan.device
+        )
         return FlatModel(module, weights=self._zeros(facts.parameters))
 
     def _zeros(self, length: int) -> torch.Tensor:
@@ -586,7 +673,7 @@ class Bench:
 
 
 def _count_preemptions() -> int:
-    """How often the operating system has taken a processor away from this process."""
+    """Return how often the system has taken a processor away from this process."""
     try:
         import resource
     except ImportError:  # not on Windows; every call then passes for undisturbed

@@ -1,4 +1,4 @@
-"""From measured rows to a profile, and from a profile to its errors on other rows (needs scipy)."""
+"""Fits a profile to measured rows, and finds its errors on others (needs scipy)."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ from simfed.ground.plain import Plain
 from simfed.ground.version import VERSION
 
 _TABLE_BETTER = 0.10
-"""A law that misses a measured size by more than this, and by more than sessions differ among
-themselves (twice their standard deviation), is worse than keeping the rows."""
+"""A law that misses a measured size by more than this, and by more than sessions differ
+among themselves (twice their standard deviation), is worse than keeping the rows."""
 
 FEW_REPEATS = 3
 """Rows of a size; of fewer nobody knows how far their median is off."""
 
 NOISE_ROWS = 20
 NOISE_REPEATS = 5
-"""Noise of a kind of work is known from so many rows, of sizes repeated so often in a session."""
+"""Noise of a kind of work is known from so many rows, of sizes repeated so often in a
+session."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveReport:
-    """What fitting found for one curve."""
+    """The findings of fitting one curve."""
 
     key: Key
     sizes: int
@@ -44,23 +45,26 @@ class CurveReport:
     """None: too few sizes for a law; the profile keeps the rows."""
     coverage: float | None = None
     other_model: float | None = None
-    """Of a law across models: mean absolute log-error on models left out."""
+    """The mean absolute log-error on models left out, of a law across models."""
     repeats: int = 0
     """Rows of the size with the fewest, all sessions together."""
     missed: float = 0.0
-    """Largest relative error at a size, its sessions averaged, that is too large for a good law; 0
-    where there is none."""
+    """Largest relative error at a size, its sessions averaged, that is too large for a
+    good law; 0 where there is none."""
 
     @property
     def error_is_known(self) -> bool:
-        """Whether something tells how far the law is off: sizes that could be left out of the fit,
-        and enough repeats to know the medians that it is held against."""
+        """True if something tells how far the law is off.
+
+        That is sizes that could be left out of the fit, and enough repeats to know the
+        medians that it is held against.
+        """
         enough = self.candidate is not None and len(self.candidate.held_out) > 0
         return enough and self.repeats >= FEW_REPEATS
 
     @property
     def prefers_table(self) -> bool:
-        """Whether the rows say more than the law."""
+        """True if the rows say more than the law."""
         return self.candidate is None or self.missed > 0 or not self.error_is_known
 
 
@@ -74,8 +78,11 @@ class Calibration:
 
     @property
     def recommended(self) -> str:
-        """`table` where some curve's law misses a measured median by more than 10 %, or where
-        nothing tells how far it is off; else `law`."""
+        """`table` where the law is off or unknown, else `law`.
+
+        It is off where some curve misses a measured median by more than 10 %, unknown
+        where nothing tells how far.
+        """
         prefers = any(c.prefers_table for c in self.curves if c.key[1] != ANY)
         return "table" if prefers else "law"
 
@@ -87,15 +94,17 @@ def fit_profile(
     name: str,
     models: Mapping[str, ModelWork] | None = None,
 ) -> Calibration:
-    """The profile that a table of measurements supports.
+    """Return the profile that a table of measurements supports.
 
     Args:
-        table: rows of one machine, see `read_table`. Training that was measured with several
-            numbers of steps in a row tells what its beginning takes, and what of its scatter is
-            each step's own.
-        kind: `law` fits a law to every curve of at least two sizes and keeps the rows of the
-            others; `table` keeps the medians of all rows. Both come with noise and uncertainty,
-            where rows were repeated, and with laws for other models, where `models` are known.
+        table: rows of one machine, see `read_table`. Training that was measured with
+            several numbers of steps in a row tells what its beginning takes, and what
+            of its scatter is each step's own.
+        kind: `law` fits a law to every curve of at least two sizes and keeps the rows
+            of the others; `table` keeps the medians of all rows. Both come with noise
+            and uncertainty, where rows were repeated, and with laws for other models,
+            where `models` are known.
+        name: the profile's name.
         models: sizes of the measured models, for laws that count d or FLOPs.
     """
     table, models = add_starts(table), models or {}
@@ -107,7 +116,9 @@ def fit_profile(
     }
     shapes = {model: build_shape_node(models.get(model)) for _, model, _ in table.keys}
     if any(shapes.values()):
-        document["measured_on"] = {name: shape for name, shape in shapes.items() if shape}
+        document["measured_on"] = {
+            name: shape for name, shape in shapes.items() if shape
+        }
     curves: list[CurveReport] = []
     between = _estimate_session_scatter(table)
     for quantity in QUANTITIES:
@@ -115,7 +126,9 @@ def fit_profile(
         if not of_work:
             continue
         laws = PER_MODEL[QUANTITIES[quantity].variable]
-        fitted = {k: choose_law(laws, x) for k, x in of_work.items() if len(x.groups) >= 2}
+        fitted = {
+            k: choose_law(laws, x) for k, x in of_work.items() if len(x.groups) >= 2
+        }
         repeats = {key: _find_fewest_repeats(table, key) for key in of_work}
         reports = _report_curves(of_work, fitted, between.get(quantity, 0.0), repeats)
         across = _fit_across_models(quantity, table, models)
@@ -124,10 +137,18 @@ def fit_profile(
     if between:
         document["uncertainty"] = {q: _round_number(sd) for q, sd in between.items()}
     factors = _collect_noise_factors(table)
-    enough = {q: np.array(pairs).T for q, pairs in factors.items() if len(pairs) >= NOISE_ROWS}
+    enough = {
+        q: np.array(pairs).T for q, pairs in factors.items() if len(pairs) >= NOISE_ROWS
+    }
     if enough:
-        document["noise"] = {q: fit_noise(*pairs).written() for q, pairs in enough.items()}
-    notes = [*_list_law_notes(curves), *_list_row_notes(table), *_list_noise_notes(factors)]
+        document["noise"] = {
+            q: fit_noise(*pairs).written() for q, pairs in enough.items()
+        }
+    notes = [
+        *_list_law_notes(curves),
+        *_list_row_notes(table),
+        *_list_noise_notes(factors),
+    ]
     notes += _list_shape_notes(table, shapes)
     return Calibration(document, tuple(curves), tuple(notes))
 
@@ -138,20 +159,26 @@ def _find_fewest_repeats(table: MeasuredRows, key: Key) -> int:
 
 
 def _list_law_notes(curves: Sequence[CurveReport]) -> list[str]:
-    """Where no error of a law can be known, and what it would take."""
-    fits = [(c, c.candidate) for c in curves if c.candidate is not None and c.key[1] != ANY]
+    """Return where no error of a law can be known, and what it would take."""
+    fits = [
+        (c, c.candidate) for c in curves if c.candidate is not None and c.key[1] != ANY
+    ]
     few = [curve for curve, candidate in fits if not len(candidate.held_out)]
     seldom = [c for c, _ in fits if c not in few and c.repeats < FEW_REPEATS]
     notes = []
     if few:
         notes.append(
-            f"the error of the law of {_name_curves(few)} cannot be known: with {few[0].sizes} "
-            "sizes none can be left out of the fit; measure more sizes, or take --kind table"
+            f"the error of the law of {_name_curves(few)} cannot be known: with "
+            f"{few[0].sizes} "
+            "sizes none can be left out of the fit; measure more sizes, or take --kind "
+            "table"
         )
     if seldom:
         notes.append(
-            f"the error of the law of {_name_curves(seldom)} cannot be known: a size was measured "
-            f"{seldom[0].repeats} times, and fewer than {FEW_REPEATS} tell nothing of how far "
+            f"the error of the law of {_name_curves(seldom)} cannot be known: a size "
+            f"was measured "
+            f"{seldom[0].repeats} times, and fewer than {FEW_REPEATS} tell nothing of "
+            f"how far "
             "their median is off; raise --repeat, or take --kind table"
         )
     return [note.replace("measured 1 times", "measured once") for note in notes]
@@ -162,14 +189,22 @@ def _name_curves(curves: Sequence[CurveReport]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _list_noise_notes(factors: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
-    few = {quantity: len(pairs) for quantity, pairs in factors.items() if len(pairs) < NOISE_ROWS}
+def _list_noise_notes(
+    factors: Mapping[str, Sequence[tuple[float, float]]],
+) -> list[str]:
+    few = {
+        quantity: len(pairs)
+        for quantity, pairs in factors.items()
+        if len(pairs) < NOISE_ROWS
+    }
     if not few:
         return []
     have = ", ".join(f"{quantity} has {count}" for quantity, count in few.items())
     return [
-        f"`noise: measured` needs {NOISE_ROWS} rows of a kind of work, of sizes repeated at least "
-        f"{NOISE_REPEATS} times in one session: {have}; --repeat {NOISE_ROWS} is always enough"
+        f"`noise: measured` needs {NOISE_ROWS} rows of a kind of work, of sizes "
+        f"repeated at least "
+        f"{NOISE_REPEATS} times in one session: {have}; --repeat {NOISE_ROWS} is "
+        f"always enough"
     ]
 
 
@@ -177,29 +212,38 @@ def _list_row_notes(table: MeasuredRows) -> list[str]:
     notes = []
     if table.dropped:
         counts = Counter(row.key[0] for row in table.dropped)
-        parts = ", ".join(f"{count} of {quantity}" for quantity, count in counts.items())
+        parts = ", ".join(
+            f"{count} of {quantity}" for quantity, count in counts.items()
+        )
         whole = len(table.dropped) + len(table.rows)
         notes.append(
-            f"{len(table.dropped)} of {whole} rows left out ({parts}): the operating system gave "
-            "the processor to others during them (column `preempted`), so they time more than the "
+            f"{len(table.dropped)} of {whole} rows left out ({parts}): the operating "
+            f"system gave "
+            "the processor to others during them (column `preempted`), so they time "
+            "more than the "
             "work; close what else runs and measure again for fewer"
         )
     if table.sessions == 1:
         notes.append(
-            "one session: the intervals do not know how much another process differs; measure "
+            "one session: the intervals do not know how much another process differs; "
+            "measure "
             "again and fit both together"
         )
     return notes
 
 
 def _list_shape_notes(table: MeasuredRows, shapes: Mapping[str, object]) -> list[str]:
-    models = dict.fromkeys(model for quantity, model, _ in table.keys if quantity != "auxiliary")
+    models = dict.fromkeys(
+        model for quantity, model, _ in table.keys if quantity != "auxiliary"
+    )
     unknown = [model for model in models if not shapes[model]]
     if not unknown:
         return []
     return [
-        f"nothing says what {', '.join(unknown)} was measured on (column `dataset`, of a model "
-        "and a data set that are known here): runs take these times whatever their samples, and "
+        f"nothing says what {', '.join(unknown)} was measured on (column `dataset`, of "
+        f"a model "
+        "and a data set that are known here): runs take these times whatever their "
+        "samples, and "
         "warn"
     ]
 
@@ -210,8 +254,7 @@ def _report_curves(
     between: float,
     repeats: Mapping[Key, int],
 ) -> list[CurveReport]:
-    """Fits with their uncertainty and what is to be said of them, of all curves of a kind of
-    work."""
+    """Return fits of all curves of a kind of work, with uncertainty and remarks."""
     typical = estimate_typical_spread(
         [(candidate, samples[key]) for key, candidate in fitted.items()]
     )
@@ -221,13 +264,20 @@ def _report_curves(
         if key not in fitted:
             reports.append(CurveReport(key, sizes, None, repeats=repeats[key]))
             continue
-        candidate = replace(fitted[key], spread=estimate_spread(fitted[key], sample, typical))
-        residuals = [float(np.mean(candidate.residuals[sample.group == g])) for g in sample.groups]
+        candidate = replace(
+            fitted[key], spread=estimate_spread(fitted[key], sample, typical)
+        )
+        residuals = [
+            float(np.mean(candidate.residuals[sample.group == g]))
+            for g in sample.groups
+        ]
         largest = max(residuals, key=abs)
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
         missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
         covered = coverage(candidate, sample, typical, LEVEL)
-        reports.append(CurveReport(key, sizes, candidate, covered, None, repeats[key], missed))
+        reports.append(
+            CurveReport(key, sizes, candidate, covered, None, repeats[key], missed)
+        )
     return reports
 
 
@@ -237,12 +287,19 @@ def _build_work_node(
     across: Sequence[tuple[CurveReport, FitSample]],
     kind: str,
 ) -> dict[str, Plain]:
-    """The part of the profile's file on one kind of work."""
+    """Return the part of the profile's file on one kind of work."""
     node: dict[str, Plain] = {}
-    for report, sample in [*[(report, samples[report.key]) for report in reports], *across]:
+    for report, sample in [
+        *[(report, samples[report.key]) for report in reports],
+        *across,
+    ]:
         _, model, strategy = report.key
         by_rows = report.candidate is None or (kind == "table" and model != ANY)
-        value = _build_rows_node(report.key, sample) if by_rows else _build_law_node(report, sample)
+        value = (
+            _build_rows_node(report.key, sample)
+            if by_rows
+            else _build_law_node(report, sample)
+        )
         if strategy:
             node.setdefault(model, {})[strategy] = value
         else:
@@ -259,7 +316,11 @@ def _fit_across_models(
         return reports
     strategies = dict.fromkeys(key[2] for key in table.keys if key[0] == quantity)
     for strategy in strategies:
-        keys = [k for k in table.keys if k[0] == quantity and k[2] == strategy and k[1] in models]
+        keys = [
+            k
+            for k in table.keys
+            if k[0] == quantity and k[2] == strategy and k[1] in models
+        ]
         if len(keys) < 2:
             continue
         sample = _build_sample(table, keys, models)
@@ -267,17 +328,26 @@ def _fit_across_models(
         candidate = choose_law(laws, sample)
         errors = _estimate_model_error(candidate, keys, table, models)
         typical = estimate_typical_spread([(candidate, sample)])
-        candidate = replace(candidate, spread=estimate_spread(candidate, sample, typical))
+        candidate = replace(
+            candidate, spread=estimate_spread(candidate, sample, typical)
+        )
         key = (quantity, ANY, strategy)
-        reports.append((CurveReport(key, len(sample.groups), candidate, None, errors), sample))
+        reports.append(
+            (CurveReport(key, len(sample.groups), candidate, None, errors), sample)
+        )
     return reports
 
 
 def _estimate_model_error(
-    candidate: Candidate, keys: Sequence[Key], table: MeasuredRows, models: Mapping[str, ModelWork]
+    candidate: Candidate,
+    keys: Sequence[Key],
+    table: MeasuredRows,
+    models: Mapping[str, ModelWork],
 ) -> float | None:
-    """Mean absolute log-error of the law on each model, fitted without it; None where that leaves
-    too little."""
+    """Return the law's mean absolute log-error on models left out of the fit.
+
+    None where that leaves too little.
+    """
     errors: list[float] = []
     for left_out in keys:
         others = _build_sample(table, [key for key in keys if key != left_out], models)
@@ -293,7 +363,7 @@ def _estimate_model_error(
 def _build_sample(
     table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, ModelWork]
 ) -> FitSample:
-    """The medians of some curves as points with their sizes."""
+    """Return the medians of some curves as points with their sizes."""
     features: list[dict[str, float]] = []
     seconds: list[float] = []
     group: dict[tuple[str, float], int] = {}
@@ -307,7 +377,10 @@ def _build_sample(
             features.append({**size, **(work.size(quantity, x) if work else {})})
             seconds.append(middle)
             labels.append(
-                (group.setdefault((model, x), len(group)), session.setdefault(name, len(session)))
+                (
+                    group.setdefault((model, x), len(group)),
+                    session.setdefault(name, len(session)),
+                )
             )
     names = set.intersection(*(set(f) for f in features))
     return FitSample(
@@ -318,8 +391,11 @@ def _build_sample(
 
 
 def _estimate_session_scatter(table: MeasuredRows) -> dict[str, float]:
-    """By how much a new session's medians differ from the table's (sd of the logarithm), per kind
-    of work, from sizes measured in several sessions."""
+    """Return the scatter of sessions' medians, per kind of work.
+
+    It is the sd of the logarithm of a new session's medians over the table's, from
+    sizes measured in several sessions.
+    """
     deviations = {}
     for quantity in QUANTITIES:
         squares = freedom = sessions = 0.0
@@ -339,10 +415,13 @@ def _estimate_session_scatter(table: MeasuredRows) -> dict[str, float]:
 
 
 def _collect_noise_factors(table: MeasuredRows) -> dict[str, list[tuple[float, float]]]:
-    """Each kind of work in the table → (its rows' seconds over their medians, steps), of sizes that
-    were repeated often enough in one session."""
+    """Return (rows' seconds over their medians, steps) of each kind of work.
+
+    They are of sizes that were repeated often enough in one session.
+    """
     factors: dict[str, list[tuple[float, float]]] = {}
-    for key in (key for key in table.keys if key[0] != "starting"):  # training's holds that
+    # training's holds that
+    for key in (key for key in table.keys if key[0] != "starting"):
         alike: dict[tuple[float, str, float], list[float]] = defaultdict(list)
         for row in table.rows_of(key):
             alike[row.size, row.session, row.steps].append(row.whole_s)
@@ -354,7 +433,7 @@ def _collect_noise_factors(table: MeasuredRows) -> dict[str, list[tuple[float, f
     return factors
 
 
-# ---- the profile's file ------------------------------------------------------------------------
+# ---- the profile's file --------------------------------------------------------------
 
 
 def _build_provenance(table: MeasuredRows) -> dict[str, Plain]:
@@ -380,8 +459,13 @@ class _Line(dict[str, Plain]):
 
 
 def build_shape_node(work: ModelWork | None) -> _Line:
-    """What rows were measured on, as the file says it; empty where that is not known."""
-    if work is None or not (work.input_shape or work.parameters == 0 < work.train_flops):
+    """Return the shape that rows were measured on, as the file says it.
+
+    Empty where that is not known.
+    """
+    if work is None or not (
+        work.input_shape or work.parameters == 0 < work.train_flops
+    ):
         return _Line()
     if not work.parameters:
         return _Line(flops=_shorten_number(work.train_flops))
@@ -399,9 +483,12 @@ def _build_rows_node(key: Key, sample: FitSample) -> dict[float, str]:
     rows: dict[float, str] = {}
     for group in sample.groups:
         points = sample.where(sample.group == group)
-        # geometric mean of the sessions' medians; of one session, its median to the last digit
+        # geometric mean of the sessions' medians; of one session, its median to the
+        # last digit
         t = points.seconds
-        middle = float(t[0]) if len(t) == 1 else float(f"{np.exp(np.mean(np.log(t))):.6g}")
+        middle = (
+            float(t[0]) if len(t) == 1 else float(f"{np.exp(np.mean(np.log(t))):.6g}")
+        )
         rows[_shorten_number(points.size[variable][0])] = f"{middle!r} s"
     return rows
 
@@ -414,7 +501,10 @@ def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
         "law": law.name,
         "parameters": {p: float(f"{v:.6g}") for p, v in candidate.parameters.items()},
         "valid": {
-            n: [_shorten_number(sample.size[n].min()), _shorten_number(sample.size[n].max())]
+            n: [
+                _shorten_number(sample.size[n].min()),
+                _shorten_number(sample.size[n].max()),
+            ]
             for n in law.needs
         },
         "error": {
@@ -422,7 +512,11 @@ def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
             "worst": _round_share(candidate.worst),
             "cross_validated": _round_share(candidate.cross_validated),
             "coverage_90": _round_share(report.coverage),
-            **({"other_model": _round_share(report.other_model)} if report.key[1] == ANY else {}),
+            **(
+                {"other_model": _round_share(report.other_model)}
+                if report.key[1] == ANY
+                else {}
+            ),
             "sizes": report.sizes,
         },
     }
@@ -433,9 +527,14 @@ def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
         node["uncertainty"] = {
             "residual": _round_number(spread.residual),
             "freedom": _round_number(spread.freedom),
-            "standard_error": {law.coordinates[i]: _round_number(float(sd[i])) for i in used},
+            "standard_error": {
+                law.coordinates[i]: _round_number(float(sd[i])) for i in used
+            },
             "correlation": [
-                [round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4) for j in used]
+                [
+                    round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4)
+                    for j in used
+                ]
                 for i in used
             ],
         }
@@ -451,19 +550,22 @@ def _round_number(x: float | None) -> float | None:
 
 
 def _round_share(x: float | None) -> float | None:
-    """A relative error or a share, as a person wants to read it."""
+    """Return a relative error or a share, as a person wants to read it."""
     return None if x is None or not math.isfinite(x) else round(x, 4)
 
 
 def format_profile(document: Mapping[str, Plain], header: str = "") -> str:
-    """The profile's YAML: small mappings on one line, so that it reads as a table."""
+    """Return the profile's YAML, with small mappings on one line, like a table."""
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:
             return True
 
     Dumper.add_representer(
-        _Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, True)
+        _Line,
+        lambda dumper, line: dumper.represent_mapping(
+            "tag:yaml.org,2002:map", line, True
+        ),
     )
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     layout: dict[str, Plain] = {"sort_keys": False, "allow_unicode": True, "width": 130}

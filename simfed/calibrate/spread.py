@@ -1,16 +1,17 @@
-"""What a fitted law does not know: the spread of new measurements around it (needs scipy).
+"""The spread of new measurements around a fitted law (needs scipy).
 
-Regression in log-time with two sources of scatter. *Within* a session (one process that measured)
-points lie off the law because it does not quite fit and medians are noisy; from one *session* to
-another the whole curve moves, because memory, clocks and neighbours differ. A new median at a size
-of leverage h has the variance
+Regression in log-time with two sources of scatter. *Within* a session (one process that
+measured) points lie off the law because it does not quite fit and medians are noisy;
+from one *session* to another the whole curve moves, because memory, clocks and
+neighbours differ. A new median at a size of leverage h has the variance
 
     within² · (1 + h) + session² · (1 + 1/S)
 
-after S sessions, and Student's t with Satterthwaite's degrees of freedom. With few sizes per curve
-the two are themselves uncertain: both are drawn towards those of the typical curve of the same kind
-of work, as if `BORROWED` degrees of freedom came from it. How much sessions differ is known from S
-of them only, however many curves; from one session it is not known at all, and left out.
+after S sessions, and Student's t with Satterthwaite's degrees of freedom. With few
+sizes per curve the two are themselves uncertain: both are drawn towards those of the
+typical curve of the same kind of work, as if `BORROWED` degrees of freedom came from
+it. How much sessions differ is known from S of them only, however many curves; from one
+session it is not known at all, and left out.
 
 Source: textbook variance components (F. E. Satterthwaite, Biometrics Bulletin 2, 1946).
 """
@@ -55,9 +56,13 @@ class _Components:
     sessions: int
 
 
-def estimate_typical_spread(fitted: Sequence[tuple[Candidate, FitSample]]) -> Typical | None:
-    """The medians over the curves that have points to spare; None where none has. (A mean would
-    let one bad curve spoil the others.)"""
+def estimate_typical_spread(
+    fitted: Sequence[tuple[Candidate, FitSample]],
+) -> Typical | None:
+    """Return the medians over the curves that have points to spare.
+
+    None where none has. (A mean would let one bad curve spoil the others.)
+    """
     parts = [_estimate_components(c.residuals, s, c.parameters) for c, s in fitted]
     spare = [part for part in parts if part.freedom > 0]
     if not spare:
@@ -69,15 +74,17 @@ def estimate_typical_spread(fitted: Sequence[tuple[Candidate, FitSample]]) -> Ty
 def estimate_spread(
     candidate: Candidate, sample: FitSample, typical: Typical | None
 ) -> Spread | None:
-    """The uncertainty of a fit; None where nothing says how large it is."""
+    """Return the uncertainty of a fit; None where nothing says how large it is."""
     return _estimate_law_spread(candidate.law, candidate.parameters, sample, typical)
 
 
 def coverage(
     candidate: Candidate, sample: FitSample, typical: Typical | None, level: float
 ) -> float | None:
-    """Share of left-out medians inside the interval that was predicted without their size; None
-    where no size could be left out."""
+    """Return the share of left-out medians inside their predicted intervals.
+
+    The prediction is without their size; None where no size could be left out.
+    """
     inside: list[bool] = []
     for (parameters, others), group in zip(candidate.fits, sample.groups, strict=False):
         spread = _estimate_law_spread(candidate.law, parameters, others, typical)
@@ -92,18 +99,29 @@ def coverage(
 
 
 def compute_interval_factor(
-    law: CostLaw, parameters: Mapping[str, float], spread: Spread, size: Size, level: float
+    law: CostLaw,
+    parameters: Mapping[str, float],
+    spread: Spread,
+    size: Size,
+    level: float,
 ) -> Floats:
-    """The factor f for which a new median lies in [predicted/f, predicted·f] with probability
-    `level`."""
+    """Return the factor f of the interval of a new median.
+
+    It lies in [predicted/f, predicted·f] with probability `level`.
+    """
     jacobian = _jacobian(law, parameters, size)
     parameter_variance = np.einsum("ij,jk,ik->i", jacobian, spread.covariance, jacobian)
     quantile = stats.t.ppf(0.5 + level / 2, spread.freedom)
-    return np.asarray(np.exp(quantile * np.sqrt(spread.residual**2 + parameter_variance)))
+    return np.asarray(
+        np.exp(quantile * np.sqrt(spread.residual**2 + parameter_variance))
+    )
 
 
 def _estimate_law_spread(
-    law: CostLaw, parameters: Mapping[str, float], sample: FitSample, typical: Typical | None
+    law: CostLaw,
+    parameters: Mapping[str, float],
+    sample: FitSample,
+    typical: Typical | None,
 ) -> Spread | None:
     residuals = np.log(law.seconds(parameters, sample.size) / sample.seconds)
     scatter = _estimate_components(residuals, sample, parameters)
@@ -111,12 +129,16 @@ def _estimate_law_spread(
     freedom = scatter.freedom + borrowed
     if freedom == 0:
         return None
-    within = (scatter.squares + (borrowed * typical.within if typical else 0.0)) / freedom
+    within = (
+        scatter.squares + (borrowed * typical.within if typical else 0.0)
+    ) / freedom
     within = max(within, _SUREST**2)
     session = 0.0
     if scatter.sessions > 1:
         others = scatter.sessions - 1
-        pulled = others * scatter.session + (borrowed * typical.session if typical else 0.0)
+        pulled = others * scatter.session + (
+            borrowed * typical.session if typical else 0.0
+        )
         session = pulled / (others + borrowed) * (1 + 1 / scatter.sessions)
         freedom = (within + session) ** 2 / (within**2 / freedom + session**2 / others)
     covariance = within * _inverse_information(_jacobian(law, parameters, sample.size))
@@ -131,7 +153,9 @@ def _estimate_components(
     freedom = len(residuals) - used - (len(names) - 1)
     if len(names) == 1 or freedom <= 0:
         freedom = max(0, len(residuals) - used)
-        return _Components(_sum_robust_squares(residuals) if freedom else 0.0, freedom, 0.0, 1)
+        return _Components(
+            _sum_robust_squares(residuals) if freedom else 0.0, freedom, 0.0, 1
+        )
     means = np.array([residuals[sample.session == name].mean() for name in names])
     moved = residuals - means[np.searchsorted(names, sample.session)]
     squares = _sum_robust_squares(moved)
@@ -141,7 +165,7 @@ def _estimate_components(
 
 
 def _inverse_information(jacobian: Floats) -> Floats:
-    """(JᵀJ)⁻¹ for the columns that are not 0; 0 for the others."""
+    """Return (JᵀJ)⁻¹ for the columns that are not 0; 0 for the others."""
     scale = np.linalg.norm(jacobian, axis=0)  # seconds per FLOP are tiny numbers
     used = scale > 0
     scaled = jacobian[:, used] / scale[used]
@@ -153,13 +177,16 @@ def _inverse_information(jacobian: Floats) -> Floats:
 
 
 def _sum_robust_squares(residuals: Floats) -> float:
-    """Sum of squared residuals, the wild ones held to 3 robust standard deviations."""
+    """Return the sum of squared residuals, wild ones held to 3 robust deviations."""
     bound = max(3 * 1.4826 * float(np.median(np.abs(residuals))), _LEAST_BOUND)
     return float(np.sum(np.minimum(np.abs(residuals), bound) ** 2))
 
 
 def _jacobian(law: CostLaw, parameters: Mapping[str, float], size: Size) -> Floats:
-    """d log seconds / d coordinate, one row per point; 0 for parameters that are held at 0."""
+    """Return d log seconds / d coordinate, one row per point.
+
+    0 for parameters that are held at 0.
+    """
     centre = law.located(parameters)
     columns: list[Floats | None] = []
     for i, name in enumerate(law.parameters):

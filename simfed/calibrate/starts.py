@@ -1,8 +1,10 @@
-"""What the beginning of a participation's training takes beside its steps, told from rows of
-different numbers of steps in a row.
+"""The beginning of a participation's training, told from rows of unlike steps.
 
-n steps take starting + n·step: cold caches, the loop's own setting out. Rows of one number of steps
-cannot tell the two apart: those of few would make many steps too slow, and the other way round.
+It takes seconds beside its steps.
+
+n steps take starting + n·step: cold caches, the loop's own setting out. Rows of one
+number of steps cannot tell the two apart: those of few would make many steps too slow,
+and the other way round.
 """
 
 from __future__ import annotations
@@ -19,17 +21,22 @@ from simfed.device.table import MeasuredRows, Row
 
 _STEPS = ("training", "private")
 _LEAST = 0.05
-"""Of a row's seconds, which no beginning takes away."""
+"""The share of a row's seconds that no beginning takes away."""
 
 
 def add_starts(table: MeasuredRows) -> MeasuredRows:
-    """The table with a row of `starting` for each model whose training was measured with several
-    numbers of steps, and with what that takes left out of its rows of training."""
+    """Return the table with a row of `starting` for each model that tells it.
+
+    Its training was measured with several numbers of steps; what beginning takes is
+    left out of the rows of training.
+    """
     of_curve: dict[tuple[str, str, float], dict[float, list[float]]] = {}
     for row in table.rows:
         quantity, model, _ = row.key
         if quantity in _STEPS:
-            by_steps = of_curve.setdefault((model, quantity, row.size), defaultdict(list))
+            by_steps = of_curve.setdefault(
+                (model, quantity, row.size), defaultdict(list)
+            )
             by_steps[row.steps].append(row.steps * row.seconds)
     starting: dict[str, list[float]] = defaultdict(list)
     for (model, *_), by_steps in of_curve.items():
@@ -42,14 +49,18 @@ def add_starts(table: MeasuredRows) -> MeasuredRows:
     rows = [_subtract_start(row, starts.get(row.key[1], 0.0)) for row in table.rows]
     for model, seconds in starts.items():
         like = next(row for row in table.rows if row.key[1] == model)
-        row = replace(like, key=("starting", model, ""), size=1.0, steps=1.0, seconds=seconds)
+        row = replace(
+            like, key=("starting", model, ""), size=1.0, steps=1.0, seconds=seconds
+        )
         rows.append(row)
     return replace(table, rows=tuple(rows))
 
 
 def _fit_starting_s(by_steps: Mapping[float, list[float]]) -> float:
-    """The a ≥ 0 of a + n·b ≥ 0 through the medians of whole stretches of n steps, by relative
-    errors."""
+    """Return the a ≥ 0 of a + n·b ≥ 0 through medians of n steps in a row.
+
+    The fit is by relative errors.
+    """
     counts = np.array(sorted(by_steps))
     middle_s = np.array([statistics.median(by_steps[count]) for count in counts])
     design = np.column_stack([np.ones(len(counts)), counts]) / middle_s[:, None]
@@ -58,7 +69,7 @@ def _fit_starting_s(by_steps: Mapping[float, list[float]]) -> float:
 
 
 def _subtract_start(row: Row, starting_s: float) -> Row:
-    """The row without its share of `starting_s`: seconds of its steps alone."""
+    """Return the row without its share of `starting_s`: seconds of its steps alone."""
     if row.key[0] not in _STEPS or not starting_s:
         return row
     step_s = max(row.seconds - starting_s / row.steps, _LEAST * row.seconds)

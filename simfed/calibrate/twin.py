@@ -1,14 +1,15 @@
 """A scenario fitted to a log of somebody's run: its twin.
 
-Rounds are taken as synchronous: everybody asked starts with the round, the server works once all
-have ended. Per client, work (training, compression, and the time between logged phases) becomes a
-speed, transfers become rates; the server's part of a round is what its clients do not fill. Means
-are fitted, since totals are what is to come out; work scatters log-normally around a client's mean.
-The first half of a log, ten rounds at most, is left out where rounds are not named: caches warm up
-and clocks settle.
+Rounds are taken as synchronous: everybody asked starts with the round, the server works
+once all have ended. Per client, work (training, compression, and the time between
+logged phases) becomes a speed, transfers become rates; the server's part of a round is
+what its clients do not fill. Means are fitted, since totals are what is to come out;
+work scatters log-normally around a client's mean. The first half of a log, ten rounds
+at most, is left out where rounds are not named: caches warm up and clocks settle.
 
-What is ignored: scatter of transfers; links that change or are shared (a rate is what a client had,
-whoever else was sending); how work would change with other models, batches or data.
+What is ignored: scatter of transfers; links that change or are shared (a rate is what a
+client had, whoever else was sending); how work would change with other models, batches
+or data.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _STAND_INS = (
 _DATASET = "mnist-mini"
 _WORK = ("training", "compression")
 _VARIED = 1.5
-"""Sizes of one client's messages that differ by less than this do not tell latency from rate."""
+"""Sizes of one client's messages that differ by less than this do not tell latency from
+rate."""
 
 
 class FittedNumber(NamedTuple):
@@ -56,7 +58,7 @@ class FittedNumber(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What is predicted of rounds to come."""
+    """The prediction of rounds to come."""
 
     mean_s: float
     low_s: float
@@ -65,7 +67,7 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class TwinClient:
-    """What the log says of one client."""
+    """The facts of one client from the log."""
 
     name: str
     work: FittedNumber
@@ -75,7 +77,7 @@ class TwinClient:
     upload_bytes: float | None
     download_bytes: float | None
     latency_s: float
-    """Of an upload; 0 where the log does not tell it from the rate."""
+    """Seconds of an upload's latency; 0 where the log does not tell it apart."""
     rounds: int
 
 
@@ -101,28 +103,44 @@ class Twin:
     training_share: float
     """The share of training in a participation's work, from 0 to 1."""
     untold: tuple[str, ...]
-    """What the log cannot tell, a sentence each."""
+    """Sentences on what the log cannot tell."""
 
     def predict(self, rounds: int, confidence: float = 0.9) -> Forecast:
-        """The mean length of so many further rounds, with the interval that the scatter of the
-        logged ones leaves. Raises: `InputError` where only one round tells of it."""
+        """Return the mean length of so many further rounds, with an interval.
+
+        It is the one that the scatter of the logged ones leaves.
+
+        Raises: `InputError` where only one round tells of it.
+        """
         from scipy import stats
 
         if self.scatter_rounds < 2:
-            allowed = "two rounds or more, the log's first left out, to tell their scatter"
+            allowed = (
+                "two rounds or more, the log's first left out, to tell their scatter"
+            )
             raise InputError(allowed, where="log", got=self.scatter_rounds)
         quantile = stats.t.ppf((1 + confidence) / 2, self.scatter_rounds - 1)
-        half_s = quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
+        half_s = (
+            quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
+        )
         mean_s = float(self.rounds_s.mean())
-        return Forecast(mean_s, max(mean_s - float(half_s), 0.0), mean_s + float(half_s))
+        return Forecast(
+            mean_s, max(mean_s - float(half_s), 0.0), mean_s + float(half_s)
+        )
 
-    def write(self, out: Path, *, model: str | None = None, source: str = "a log") -> list[Path]:
-        """The scenario at `out`, its clients as a CSV table beside it, and where joules are known
-        a profile; returns their paths. `model`: what stands for the logged model; the one of
-        nearest size if omitted."""
+    def write(
+        self, out: Path, *, model: str | None = None, source: str = "a log"
+    ) -> list[Path]:
+        """Write the scenario to `out`, and return the paths.
+
+        Its clients are a CSV table beside it, and where joules are known there is a
+        profile. `model`: what stands for the logged model; the one of nearest size if
+        omitted.
+        """
         model = model or self._nearest_model()
         table, profile = (
-            out.with_name(f"{out.stem}-{name}") for name in ("clients.csv", "device.yaml")
+            out.with_name(f"{out.stem}-{name}")
+            for name in ("clients.csv", "device.yaml")
         )
         scenario = self._scenario(out.stem, model, table, profile, source)
         files = {out: scenario, table: self._table(model)}
@@ -136,7 +154,7 @@ class Twin:
 
     @property
     def work_s(self) -> float:
-        """Of the client whose speed is 1: the mean over clients."""
+        """The seconds of the client whose speed is 1: the mean over clients."""
         return float(np.mean([client.work.value for client in self.clients]))
 
     def _nearest_model(self) -> str:
@@ -145,14 +163,17 @@ class Twin:
         if not logged:
             return _STAND_INS[0]
         size = float(np.median(logged))
-        return min(_STAND_INS, key=lambda name: abs(math.log(_count_model_bytes(name) / size)))
+        return min(
+            _STAND_INS, key=lambda name: abs(math.log(_count_model_bytes(name) / size))
+        )
 
     def _table(self, model: str) -> str:
-        """A line per client, with standard errors and how often it was logged."""
+        """Return a line per client, with standard errors and how often it was logged."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         text.write(
-            "# `client` as logged; *_error: standard errors; links carry the model's bytes\n"
+            "# `client` as logged; *_error: standard errors; links carry the model's "
+            "bytes\n"
         )
         writer.writerow(
             (
@@ -174,10 +195,14 @@ class Twin:
             up = _compute_rate(size, client.upload, client.latency_s)
             down = _compute_rate(size, client.download, 0.0)
             numbers = (speed, *client.work, *up, *down, client.latency_s)
-            writer.writerow((client.name, *(_format_number(x) for x in numbers), client.rounds))
+            writer.writerow(
+                (client.name, *(_format_number(x) for x in numbers), client.rounds)
+            )
         return text.getvalue()
 
-    def _scenario(self, name: str, model: str, table: Path, profile: Path, source: str) -> str:
+    def _scenario(
+        self, name: str, model: str, table: Path, profile: Path, source: str
+    ) -> str:
         link: dict[str, Plain] = {}
         for key, transfers in (
             ("up", [client.upload for client in self.clients]),
@@ -223,9 +248,14 @@ class Twin:
         asked = round(self.participants)
         if asked < len(self.clients):
             plain["participation"] = {"clients_per_round": asked}
-        notes = [f"Fitted to {source} by `simfed twin`: {self.describe_rounds()}", *self.untold]
+        notes = [
+            (f"Fitted to {source} by `simfed twin`: {self.describe_rounds()}"),
+            *self.untold,
+        ]
         comment = "".join(f"# {note}\n" for note in notes)
-        return comment + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
+        return comment + yaml.safe_dump(
+            plain, sort_keys=False, allow_unicode=True, width=100
+        )
 
     def _profile(self, model: str) -> dict[str, Plain]:
         from simfed.learn.catalogue import facts
@@ -238,36 +268,49 @@ class Twin:
             "description": "seconds and watts fitted to a log by `simfed twin`",
             "measured_on": {model: dict(shape)},
             **{
-                name: {model: {32: by_model[model]}} if name == "training" else by_model[model]
+                name: {model: {32: by_model[model]}}
+                if name == "training"
+                else by_model[model]
                 for name, by_model in seconds.items()
             },
-            "power": {phase: f"{watts:.6g} W" for phase, watts in self._all_power_w().items()},
+            "power": {
+                phase: (f"{watts:.6g} W")
+                for phase, watts in self._all_power_w().items()
+            },
         }
 
     def _work_s(self) -> dict[str, float]:
-        """Seconds of the client whose speed is 1; what is not training is handling, which is
-        charged whatever the codec."""
+        """Seconds of the client whose speed is 1.
+
+        What is not training is handling, which is charged whatever the codec.
+        """
         training_s = self.training_share * self.work_s
         return {"training": training_s, "handling": self.work_s - training_s}
 
     def _all_power_w(self) -> dict[str, float]:
-        """Watts of every phase that can take time; what was not logged takes the least of those
-        that were."""
+        """Watts of every phase that can take time.
+
+        What was not logged takes the least of those that were.
+        """
         least_w = min(self.power_w.values())
         phases = ("training", "compression", "uplink", "downlink", "idle")
         return {phase: self.power_w.get(phase, least_w) for phase in phases}
 
     def describe_rounds(self) -> str:
-        """Which rounds were fitted and how long they were."""
+        """Return which rounds were fitted and how long they were."""
         mean_s, fitted = float(self.rounds_s.mean()), len(self.rounds_s)
-        return f"{fitted} of {self.logged_rounds} rounds, {mean_s:.4g} s each on average."
+        return (
+            f"{fitted} of {self.logged_rounds} rounds, {mean_s:.4g} s each on average."
+        )
 
 
 def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Twin:
-    """The twin of a log. rounds: the first and the last one to fit; the log's later ones if
-    omitted.
+    """Return the twin of a log.
 
-    Raises: `InputError` where rounds overlap (no synchronous server), or none is there to fit.
+    rounds: the first and the last one to fit; the log's later ones if omitted.
+
+    Raises: `InputError` where rounds overlap (no synchronous server), or none is there
+    to fit.
     """
     by_round: dict[int, list[LogRow]] = {}
     for row in log:
@@ -279,19 +322,29 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     else:
         chosen = [number for number in numbers if rounds[0] <= number <= rounds[1]]
     if not chosen:
-        raise InputError(f"rounds from {numbers[0]} to {numbers[-1]}", where="--rounds", got=rounds)
+        raise InputError(
+            f"rounds from {numbers[0]} to {numbers[-1]}", where="--rounds", got=rounds
+        )
     lengths_s = np.array([spans[number].length_s for number in chosen])
-    pool_s = np.array([spans[n].length_s for n in numbers[1:]]) if rounds is None else lengths_s
+    pool_s = (
+        np.array([spans[n].length_s for n in numbers[1:]])
+        if rounds is None
+        else lengths_s
+    )
     rows = [row for number in chosen for row in by_round[number]]
     named = any(row.client for row in rows)
-    shares = [_Participation.of(number, by_round[number], spans[number]) for number in chosen]
+    shares = [
+        _Participation.of(number, by_round[number], spans[number]) for number in chosen
+    ]
     flights = [flight for share in shares for flight in share]
     clients = _fit_clients(flights)
     servers_s = np.array([spans[number].server_s for number in chosen])
     training_s = sum(flight.phases_s.get("training", 0.0) for flight in flights)
     work_s = sum(flight.work_s for flight in flights)
     whole = not any(flight.phases_s for flight in flights)
-    absent = len({row.client for row in log if row.client} - {row.client for row in rows})
+    absent = len(
+        {row.client for row in log if row.client} - {row.client for row in rows}
+    )
     return Twin(
         clients=clients,
         server=_estimate_mean(servers_s),
@@ -314,7 +367,8 @@ class _Span(NamedTuple):
     server_s: float
     """Seconds of the round in which no client is at work."""
     whole: bool
-    """Its end is known: by the next round's start, or by a line of the server's."""
+    """True if its end is known: by the next round's start, or by a line of the
+    server's."""
 
 
 class _Participation(NamedTuple):
@@ -324,7 +378,9 @@ class _Participation(NamedTuple):
     sizes: dict[str, float]
 
     @classmethod
-    def of(cls, number: int, rows: Sequence[LogRow], span: _Span) -> list[_Participation]:
+    def of(
+        cls, number: int, rows: Sequence[LogRow], span: _Span
+    ) -> list[_Participation]:
         by_client: dict[str, list[LogRow]] = {}
         for row in rows:
             if row.phase not in ("round", "server", "waiting"):
@@ -334,7 +390,9 @@ class _Participation(NamedTuple):
         if not by_client:
             return [cls("", {}, span.length_s - span.server_s, {})]
         flights = []
-        for client, its_rows in sorted(by_client.items(), key=lambda item: _make_sort_key(item[0])):
+        for client, its_rows in sorted(
+            by_client.items(), key=lambda item: _make_sort_key(item[0])
+        ):
             phases_s: dict[str, float] = {}
             sizes: dict[str, float] = {}
             for row in its_rows:
@@ -349,9 +407,13 @@ class _Participation(NamedTuple):
 
 
 def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
-    """A round lasts until the next one's start; the last one as long as its lines say."""
+    """Return a round lasts until the next one's start.
+
+    The last one as long as its lines say.
+    """
     starts = {
-        number: min(row.started_at_s for row in rows) for number, rows in sorted(by_round.items())
+        number: min(row.started_at_s for row in rows)
+        for number, rows in sorted(by_round.items())
     }
     numbers = list(starts)
     spans = {}
@@ -370,10 +432,16 @@ def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
                 raise InputError(allowed, where=f"line {late.line}", problem=problem)
             end_s, whole = next_s, True
         length_s = end_s - starts[number]
-        busy_s = max((row.finished_at_s for row in busy), default=end_s) - starts[number]
+        busy_s = (
+            max((row.finished_at_s for row in busy), default=end_s) - starts[number]
+        )
         if not busy:
-            busy_s = length_s - sum(row.duration_s for row in rows if row.phase == "server")
-        spans[number] = _Span(starts[number], length_s, max(0.0, length_s - busy_s), whole)
+            busy_s = length_s - sum(
+                row.duration_s for row in rows if row.phase == "server"
+            )
+        spans[number] = _Span(
+            starts[number], length_s, max(0.0, length_s - busy_s), whole
+        )
     return spans
 
 
@@ -382,7 +450,9 @@ def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
     for flight in flights:
         by_client.setdefault(flight.client, []).append(flight)
     clients = []
-    for name, rows in sorted(by_client.items(), key=lambda item: _make_sort_key(item[0])):
+    for name, rows in sorted(
+        by_client.items(), key=lambda item: _make_sort_key(item[0])
+    ):
         up_s, up_bytes = _collect_transfers(rows, "upload")
         down_s, down_bytes = _collect_transfers(rows, "download")
         clients.append(
@@ -400,7 +470,9 @@ def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
     return tuple(clients)
 
 
-def _collect_transfers(rows: Iterable[_Participation], phase: str) -> tuple[Floats, Floats]:
+def _collect_transfers(
+    rows: Iterable[_Participation], phase: str
+) -> tuple[Floats, Floats]:
     """Seconds, and bytes where they are logged throughout."""
     logged = [row for row in rows if row.phases_s.get(phase, 0.0) > 0]
     seconds = np.array([row.phases_s[phase] for row in logged])
@@ -409,7 +481,10 @@ def _collect_transfers(rows: Iterable[_Participation], phase: str) -> tuple[Floa
 
 
 def _fit_latency_s(seconds: Floats, sizes: Floats) -> float:
-    """What an upload of no bytes would take, by least squares; 0 where sizes do not differ."""
+    """Return the seconds of an upload of no bytes, by least squares.
+
+    0 where sizes do not differ.
+    """
     if len(sizes) < 3 or sizes.max() < _VARIED * sizes.min():
         return 0.0
     return max(0.0, float(np.polyfit(sizes, seconds, 1)[1]))
@@ -436,38 +511,70 @@ def _fit_power(rows: Iterable[LogRow]) -> dict[str, float]:
 
 
 def _list_untold(
-    rows: Sequence[LogRow], clients: Sequence[TwinClient], absent: int, named: bool, whole: bool
+    rows: Sequence[LogRow],
+    clients: Sequence[TwinClient],
+    absent: int,
+    named: bool,
+    whole: bool,
 ) -> Iterable[str]:
-    """What the log, or its fitted rounds, cannot tell."""
+    """Return what the log, or its fitted rounds, cannot tell."""
     if absent:
-        yield f"Untold: {absent} further clients, which took part in no round that was fitted."
+        yield (
+            f"Untold: {absent} further clients, which took part in no round that "
+            f"was fitted."
+        )
     if not named:
-        yield "Untold: how many clients there were, and which was slow; one stands for all."
+        yield (
+            "Untold: how many clients there were, and which was slow; one stands "
+            "for all."
+        )
     if whole:
-        yield "Untold: shares of computing and links; all of a participation counts as training."
+        yield (
+            "Untold: shares of computing and links; all of a participation counts "
+            "as training."
+        )
     elif all(client.upload is None and client.download is None for client in clients):
         yield "Untold: links; transfers are part of the work, and links are unlimited."
     elif not any(client.latency_s for client in clients):
-        yield "Untold: latency, which is in the rates: sizes do not differ, or are not logged."
+        yield (
+            "Untold: latency, which is in the rates: sizes do not differ, or are "
+            "not logged."
+        )
     if any(row.phase in ("upload", "download") for row in rows):
-        yield "Untold: whether links were shared; a rate is what the client had beside the others."
+        yield (
+            "Untold: whether links were shared; a rate is what the client had "
+            "beside the others."
+        )
     if all(row.moved_bytes is None for row in rows):
-        yield "Untold: bytes; the model stands for a size, and rates are what gives the seconds."
+        yield (
+            "Untold: bytes; the model stands for a size, and rates are what gives "
+            "the seconds."
+        )
     if not any(row.phase in ("server", "round") for row in rows):
-        yield "Untold: what the server did; its part is what lies between the rounds' clients."
+        yield (
+            "Untold: what the server did; its part is what lies between the rounds' "
+            "clients."
+        )
     if all(row.joules is None for row in rows):
         yield "Untold: joules."
 
 
 def _estimate_scatter(flights: Sequence[_Participation]) -> float:
-    """The coefficient of variation of work around each client's mean, pooled over clients."""
+    """Return the coefficient of variation of work around each client's mean.
+
+    It is pooled over clients.
+    """
     by_client: dict[str, list[float]] = {}
     for flight in flights:
         if flight.work_s > 0:
             by_client.setdefault(flight.client, []).append(math.log(flight.work_s))
     squares = sum(float(np.var(logs)) * len(logs) for logs in by_client.values())
     freedom = sum(len(logs) - 1 for logs in by_client.values())
-    return _drop_rounding_error(math.sqrt(math.expm1(squares / freedom))) if freedom else 0.0
+    return (
+        _drop_rounding_error(math.sqrt(math.expm1(squares / freedom)))
+        if freedom
+        else 0.0
+    )
 
 
 def _estimate_variation(seconds: Floats) -> float:
@@ -478,19 +585,26 @@ def _estimate_variation(seconds: Floats) -> float:
 
 
 def _drop_rounding_error(variation: float) -> float:
-    return 0.0 if variation < 1e-9 else variation  # rounding errors of instants are no scatter
+    # rounding errors of instants are no scatter
+    return 0.0 if variation < 1e-9 else variation
 
 
 def _estimate_mean(values: Floats) -> FittedNumber:
-    error = float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    error = (
+        float(values.std(ddof=1)) / math.sqrt(len(values))
+        if len(values) > 1
+        else math.nan
+    )
     return FittedNumber(float(values.mean()), error)
 
 
 def _compute_rate(
     size_bytes: float, transfer: FittedNumber | None, latency_s: float
 ) -> tuple[float, float]:
-    """(bytes per second, standard error) of a link on which the model takes that long, its latency
-    taken as known."""
+    """Return (bytes per second, standard error) of a link.
+
+    The model takes that long on it; its latency is taken as known.
+    """
     if transfer is None:
         return math.nan, math.nan
     moving_s = max(transfer.value - latency_s, 1e-9)

@@ -1,8 +1,9 @@
 """Logs of anybody's federated runs: who did what from when to when.
 
 A CSV file with a line per client, round and phase: `round, client, phase, started_at_s,
-finished_at_s`, and if known `bytes` and `joules`. Instants are seconds since any instant, the same
-for all. A line without a client is the server's, or about all clients together.
+finished_at_s`, and if known `bytes` and `joules`. Instants are seconds since any
+instant, the same for all. A line without a client is the server's, or about all clients
+together.
 """
 
 from __future__ import annotations
@@ -19,13 +20,20 @@ from simfed.ground.tables import MOST_TABLE_BYTES, find_column_hint, read_record
 LOG_COLUMNS = ("round", "client", "phase", "started_at_s", "finished_at_s")
 _MEASURES = ("bytes", "joules")
 
-CLIENT_PHASES = ("download", "training", "compression", "upload", "participation", "waiting")
-"""`participation`: all of a client's round, where its shares are not known. `waiting`: for the
-others, where its joules are known."""
+CLIENT_PHASES = (
+    "download",
+    "training",
+    "compression",
+    "upload",
+    "participation",
+    "waiting",
+)
+"""`participation`: all of a client's round, where its shares are not known. `waiting`:
+for the others, where its joules are known."""
 
 SERVER_PHASES = ("round", "participation", "server")
-"""Of lines without a client: all of a round; from the first client's start to the last one's end;
-the server's own work."""
+"""The phases of lines without a client: all of a round; from the first client's start
+to the last one's end; the server's own work."""
 
 
 class LogRow(NamedTuple):
@@ -40,24 +48,28 @@ class LogRow(NamedTuple):
     moved_bytes: float | None
     joules: float | None
     line: int
-    """Its number in the file; the header is line 1."""
+    """The number in the file; the header is line 1."""
 
     @property
     def duration_s(self) -> float:
+        """The seconds from beginning to end."""
         return self.finished_at_s - self.started_at_s
 
 
 def read_log(path: Path) -> list[LogRow]:
-    """The lines of a log.
+    """Return the lines of a log.
 
-    Raises: `InputErrors` with a sentence per bad line, `InputError` for a file that is no such log.
+    Raises: `InputErrors` with a sentence per bad line, `InputError` for a file that is
+    no such log.
     """
     names, records = read_records(read_text(path, MOST_TABLE_BYTES), str(path))
     for column in LOG_COLUMNS:
         if column not in names:
             hint = find_column_hint(column, names)
             problem = f"no column {column}"
-            raise InputError(", ".join(LOG_COLUMNS), where=str(path), problem=problem, hint=hint)
+            raise InputError(
+                ", ".join(LOG_COLUMNS), where=str(path), problem=problem, hint=hint
+            )
     rows: list[LogRow] = []
     errors: list[InputError] = []
     for line, values in records:
@@ -68,7 +80,9 @@ def read_log(path: Path) -> list[LogRow]:
     if errors:
         raise InputErrors(errors)
     if not rows:
-        raise InputError("a line per client, round and phase", where=str(path), problem="empty")
+        raise InputError(
+            "a line per client, round and phase", where=str(path), problem="empty"
+        )
     return rows
 
 
@@ -77,7 +91,9 @@ def _read_row(values: Mapping[str, str], line: int) -> LogRow:
     phases = CLIENT_PHASES if client else SERVER_PHASES
     if phase not in phases:
         allowed = listed(phases) + ("" if client else " where there is no client")
-        raise InputError(allowed, where="phase", got=phase, hint=did_you_mean(phase, phases))
+        raise InputError(
+            allowed, where="phase", got=phase, hint=did_you_mean(phase, phases)
+        )
     number = _read_number(values, "round", "a round: 1, 2, …")
     if number < 1 or number != int(number):
         raise InputError("a round: 1, 2, …", where="round", got=values["round"])
@@ -86,7 +102,9 @@ def _read_row(values: Mapping[str, str], line: int) -> LogRow:
         allowed = f"an instant not before started_at_s, {start_s:g}"
         raise InputError(allowed, where="finished_at_s", got=end_s)
     measures = [_read_measure(values, name) for name in _MEASURES]
-    return LogRow(int(number), client, phase, start_s, end_s, measures[0], measures[1], line)
+    return LogRow(
+        int(number), client, phase, start_s, end_s, measures[0], measures[1], line
+    )
 
 
 def _read_number(values: Mapping[str, str], name: str, allowed: str) -> float:

@@ -1,7 +1,7 @@
 """The `simfed` command: parse, call one function, map errors to exit codes.
 
-Exit codes: 0 done; 1 a run failed; 2 the input is wrong; 3 an invariant or a bound that the user
-gave is broken; 130 interrupted; 143 the same by SIGTERM.
+Exit codes: 0 done; 1 a run failed; 2 the input is wrong; 3 an invariant or a bound that
+the user gave is broken; 130 interrupted; 143 the same by SIGTERM.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from simfed.ground.errors import InputError, InputErrors, SimfedError
 __all__ = ["main"]
 
 
-# A full collection visits all that importing PyTorch has made, a tenth of a second long: seldom,
-# and not at the end, when the system takes all memory back.
+# A full collection visits all that importing PyTorch has made, a tenth of a second
+# long: seldom, and not at the end, when the system takes all memory back.
 gc.set_threshold(50_000, 20, 100)
 atexit.register(gc.freeze)
 
@@ -45,9 +45,12 @@ def _run_command(arguments: list[str], debug: bool) -> int:
         return _report_interruption(code) if isinstance(code, int) else 0
     except (BrokenPipeError, SystemExit) as error:
         # typer makes an exit code of the first
-        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+        if isinstance(error, SystemExit) and not isinstance(
+            error.__context__, BrokenPipeError
+        ):
             raise
-        # the reader of a pipe went away (`simfed list models | head -1`): nothing to tell anybody
+        # the reader of a pipe went away (`simfed list models | head -1`): nothing to
+        # tell anybody
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SimfedError as error:
@@ -102,7 +105,10 @@ def _report_usage_or_bug(error: Exception, debug: bool) -> int:
 
 
 def _report_interruption(code: int) -> int:
-    """Print that Ctrl-C was pressed, which Typer turns into an exit code alone; the code."""
+    """Print that Ctrl-C was pressed, and return the exit code.
+
+    Typer turns it into an exit code alone.
+    """
     if code == 130:
         print("simfed: interrupted", file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""All commands on one page."""
+"""The page of all commands."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from simfed.cli import (
     twin,
 )
 
-# Help is plain, and brackets stand in it as they are: typer before 0.21, which Flower asks for,
-# writes `\[default: 10]` wherever rich is installed.
+# Help is plain, and brackets stand in it as they are: typer before 0.21, which Flower
+# asks for, writes `\[default: 10]` wherever rich is installed.
 typer.core.HAS_RICH = False
 
 app = typer.Typer(
     name="simfed",
-    help="Simulate federated learning: real training, calibrated devices, an exact network.",
+    help="Simulate federated learning: real training, calibrated devices, an exact "
+    "network.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="To begin: `simfed new quickstart`; to go on: `simfed help`. --debug, anywhere, shows "
+    epilog="To begin: `simfed new quickstart`; to go on: `simfed help`. --debug, "
+    "anywhere, shows "
     "the traceback of an error.",
 )
 
@@ -52,7 +54,9 @@ def _say_version(wanted: bool) -> None:
 def simfed(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say it and exit."),
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Say it and exit."
+        ),
     ] = False,
 ) -> None:
     """Simulate federated learning: real training, calibrated devices, an exact network."""

@@ -13,7 +13,7 @@ app = typer.Typer(help="Learning kept for replay.", no_args_is_help=True)
 
 @app.command("list")
 def list_() -> None:
-    """What is kept: size, steps, states, last use, and what was learned."""
+    """List what is kept: size, steps, states, last use, and what was learned."""
     import time
 
     from simfed.ground.units import format_duration
@@ -23,7 +23,9 @@ def list_() -> None:
     trajectories = store.kept()
     for one in trajectories:
         setup = one.about.get("scenario", {})
-        models = sorted({prototype["model"] for prototype in setup.get("prototypes", {}).values()})
+        models = sorted(
+            {prototype["model"] for prototype in setup.get("prototypes", {}).values()}
+        )
         clients = len(one.about.get("clients", {}).get("order", ()))
         what = (
             f"{setup.get('dataset', {}).get('name')}, {', '.join(models)}, "
@@ -31,7 +33,8 @@ def list_() -> None:
         )
         age = format_duration(max(0.0, time.time() - one.used_at_wall))
         typer.echo(
-            f"{one.key[:12]}  {format_bytes(one.size_bytes):>8}  {one.steps:>6,} steps  "
+            f"{one.key[:12]}  {format_bytes(one.size_bytes):>8}  {one.steps:>6,} steps "
+            f" "
             f"{one.states:>3} states  used {age} ago  {what}"
         )
     total = sum(one.size_bytes for one in trajectories)
@@ -45,7 +48,8 @@ def list_() -> None:
 @app.command()
 def clear(
     key: Annotated[
-        str | None, typer.Argument(help="The beginning of a key; everything if omitted.")
+        str | None,
+        typer.Argument(help="The beginning of a key; everything if omitted."),
     ] = None,
 ) -> None:
     """Delete kept trajectories; nothing but time is lost."""

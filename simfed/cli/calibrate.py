@@ -1,5 +1,4 @@
-"""`simfed calibrate`: measure this machine, fit a profile, see it, check it against
-measurements."""
+"""`simfed calibrate`: measures this machine, fits, shows and checks a profile."""
 
 from __future__ import annotations
 
@@ -30,9 +29,12 @@ app = typer.Typer(
 )
 
 Tables = Annotated[
-    list[Path], typer.Argument(metavar="TABLE", help="Measurements in CSV, one file or more.")
+    list[Path],
+    typer.Argument(metavar="TABLE", help="Measurements in CSV, one file or more."),
 ]
-ProfileName = Annotated[str, typer.Argument(metavar="PROFILE", help="A profile's name or file.")]
+ProfileName = Annotated[
+    str, typer.Argument(metavar="PROFILE", help="A profile's name or file.")
+]
 
 _CIFAR_MODELS = ("resnet18", "wresnet40-2")
 
@@ -41,12 +43,18 @@ _CIFAR_MODELS = ("resnet18", "wresnet40-2")
 def measure(
     out: Annotated[Path, typer.Option(help="CSV table to write, or to go on with.")],
     models: Annotated[
-        str, typer.Option(help="Comma-separated; MODEL or MODEL@DATASET for the shape of samples.")
+        str,
+        typer.Option(
+            help="Comma-separated; MODEL or MODEL@DATASET for the shape of samples."
+        ),
     ] = "lenet5-half,lenet5",
     k: Annotated[str, typer.Option(help="Entries kept.")] = "500,1000,2000,5000,10000",
-    batch: Annotated[str, typer.Option(help="Batch sizes of a training step.")] = "8,16,32,64",
+    batch: Annotated[
+        str, typer.Option(help="Batch sizes of a training step.")
+    ] = "8,16,32,64",
     samples: Annotated[
-        str, typer.Option(help="Public samples of inference and of a distillation step.")
+        str,
+        typer.Option(help="Public samples of inference and of a distillation step."),
     ] = "64,128,256,512",
     strategies: Annotated[
         str,
@@ -55,7 +63,8 @@ def measure(
         ),
     ] = "top-k,random-k,periodic-k",
     only: Annotated[
-        str | None, typer.Option(help="Kinds of work, if not all: training, compression, …")
+        str | None,
+        typer.Option(help="Kinds of work, if not all: training, compression, …"),
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads of PyTorch.")] = 1,
     paced: Annotated[
@@ -66,7 +75,10 @@ def measure(
         ),
     ] = 0.02,
     steps: Annotated[
-        int, typer.Option(help="Local steps in a row that make one measurement of training.")
+        int,
+        typer.Option(
+            help="Local steps in a row that make one measurement of training."
+        ),
     ] = 1,
     repeat: Annotated[int, typer.Option(help="Measurements per case, in all.")] = 20,
     device: Annotated[str, typer.Option(help="cpu or cuda")] = "cpu",
@@ -74,8 +86,8 @@ def measure(
 ) -> None:
     """Time the learning side's own functions on this machine.
 
-    Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds some in a new
-    session, which tells the fit how much processes differ.
+    Ctrl-C keeps what was measured; the same command goes on. A larger --repeat adds
+    some in a new session, which tells the fit how much processes differ.
     """
     from simfed.calibrate.measure import MEASURED, MeasurementPlan
     from simfed.calibrate.measure import measure as run
@@ -99,7 +111,11 @@ def measure(
         new = run(plan, out, progress=progress)
     for note in plan.left_out():
         print(f"note: {note}")
-    print(f"{out}: {new} new measurements" if new else f"{out}: complete, nothing to measure")
+    print(
+        f"{out}: {new} new measurements"
+        if new
+        else f"{out}: complete, nothing to measure"
+    )
 
 
 @app.command()
@@ -107,7 +123,9 @@ def fit(
     *,
     tables: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="TABLE", help="Measurements in CSV, unless --from says a run."),
+        typer.Argument(
+            metavar="TABLE", help="Measurements in CSV, unless --from says a run."
+        ),
     ] = None,
     from_: Annotated[
         list[Path] | None,
@@ -119,38 +137,53 @@ def fit(
         ),
     ] = None,
     rounds: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Of these rounds of the run alone.")
+        str | None,
+        typer.Option(metavar="A:B", help="Of these rounds of the run alone."),
     ] = None,
     host: Annotated[
         bool,
-        typer.Option(help="Also what the run's hosts took beside the phases, as handling."),
+        typer.Option(
+            help="Also what the run's hosts took beside the phases, as handling."
+        ),
     ] = True,
     out: Annotated[Path, typer.Option(help="Profile to write (YAML).")],
     kind: Annotated[
         str, typer.Option(help="law: fitted laws; table: the medians, interpolated.")
     ] = "law",
-    name: Annotated[str | None, typer.Option(help="The profile's name; the file's.")] = None,
-    description: Annotated[str | None, typer.Option(help="One line about the device.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The profile's name; the file's.")
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option(help="One line about the device.")
+    ] = None,
     import_: Imports = None,
 ) -> None:
     """Fit a profile to measurements, and report its errors.
 
     It says whether a table of medians would be the better choice.
 
-    Of runs, the measurements go to a table beside the profile, and so does the first one's scenario
-    with the profile, the rates and speeds that its groups came to, and what its server took:
-    OUT.csv and OUT.scenario.yaml.
+    Of runs, the measurements go to a table beside the profile, and so does the first
+    one's scenario with the profile, the rates and speeds that its groups came to, and
+    what its server took: OUT.csv and OUT.scenario.yaml.
     """
     from simfed.calibrate.profiles import fit_profile, format_profile
     from simfed.device.table import read_table
 
     check_known(kind, ("law", "table"), where="--kind")
     if (not from_) == (not tables):
-        raise InputError("tables, or --from RUN", where="fit", problem="there is nothing to fit")
+        raise InputError(
+            "tables, or --from RUN", where="fit", problem="there is nothing to fit"
+        )
     if not from_ and rounds is not None:
-        raise InputError(where="--rounds", problem="without --from RUN this says nothing")
+        raise InputError(
+            where="--rounds", problem="without --from RUN this says nothing"
+        )
     measured = [_Measured(run, rounds) for run in from_ or ()]
-    beside = [_write_text(out.with_suffix(".csv"), _join_rows(measured, host))] if measured else []
+    beside = (
+        [_write_text(out.with_suffix(".csv"), _join_rows(measured, host))]
+        if measured
+        else []
+    )
     table = read_table(tables or beside)
     works = _find_works(table)
     for run in measured:
@@ -162,7 +195,12 @@ def fit(
 
         document = centre_rows(document, table)
     if description:
-        document = {"kind": kind, "name": document["name"], "description": description, **document}
+        document = {
+            "kind": kind,
+            "name": document["name"],
+            "description": description,
+            **document,
+        }
     text = format_profile(document, _HEADERS[kind])
     _write_text(out, text)
     if measured:
@@ -184,7 +222,9 @@ def check(
     tables: Tables,
     bound: Annotated[
         str | None,
-        typer.Option(help="Largest allowed median error, such as 10%; else exit code 3."),
+        typer.Option(
+            help="Largest allowed median error, such as 10%; else exit code 3."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Picture of the errors (PNG, SVG, PDF).")
@@ -230,7 +270,9 @@ def show(
             help="Measurements to draw as points; the profile's own files if they lie beside it.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Picture (PNG, SVG, PDF); PROFILE.png")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Picture (PNG, SVG, PDF); PROFILE.png")
+    ] = None,
     import_: Imports = None,
 ) -> None:
     """Draw a profile's curves over the points, and list them.
@@ -254,7 +296,7 @@ def show(
     print(save_picture(profile_figure(loaded, points), target))
 
 
-# ---- arguments ---------------------------------------------------------------------------------
+# ---- arguments -----------------------------------------------------------------------
 
 
 class _Measured:
@@ -267,23 +309,31 @@ class _Measured:
 
         self._run = open_run(run)
         self._parts = load_parts(self._run, run)
-        self._rounds = None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
+        self._rounds = (
+            None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
+        )
 
     def table(self, host: bool) -> str:
-        """CSV of its participations, a row per activity; `host`: of host seconds too."""
+        """Return CSV of its participations, a row per activity.
+
+        `host`: of host seconds too.
+        """
         from simfed.calibrate.from_run import format_table
 
         return format_table(self._run, self._parts, rounds=self._rounds, host=host)
 
     def works(self) -> dict[str, ModelWork]:
-        """What its models were measured on."""
+        """Return the works that its models were measured on."""
         from simfed.device.profile import ModelWork
 
         prototypes = self._parts.scenario.prototypes
-        return {prototypes[name].model: ModelWork.of(x) for name, x in self._parts.facts.items()}
+        return {
+            prototypes[name].model: ModelWork.of(x)
+            for name, x in self._parts.facts.items()
+        }
 
     def scenario(self, profile: str, noise: bool) -> str:
-        """Its scenario as it came to be."""
+        """Return its scenario as it came to be."""
         from simfed.calibrate.from_run import (
             calibrate_scenario,
             measure_group_speeds,
@@ -326,29 +376,39 @@ def _parse_numbers(text: str, where: str) -> tuple[int, ...]:
 
 def _parse_model(name: str) -> tuple[str, str]:
     model, at, dataset = name.partition("@")
-    return model, dataset if at else ("cifar10" if model in _CIFAR_MODELS else "mnist-mini")
+    return model, dataset if at else (
+        "cifar10" if model in _CIFAR_MODELS else "mnist-mini"
+    )
 
 
 def parse_share(text: str, where: str) -> float:
-    """A relative error: `10%` or `0.1`."""
+    """Return a relative error: `10%` or `0.1`."""
     try:
         value = float(text.rstrip("% ")) / (100 if text.rstrip().endswith("%") else 1)
     except ValueError:
         value = -1.0
     if not 0 < value <= 1:  # 10 is more often a forgotten % than a bound of 1000 %
-        raise InputError("a relative error up to 100%, such as 10% or 0.1", where=where, got=text)
+        raise InputError(
+            "a relative error up to 100%, such as 10% or 0.1", where=where, got=text
+        )
     return value
 
 
 def _find_works(table: MeasuredRows) -> dict[str, ModelWork]:
-    """What the table's models and auxiliary works were measured on, where simfed has them and
-    their data sets. Raises: `InputError` where rows of one name are not of one shape."""
+    """Return the works that the table's models and auxiliary works were measured on.
+
+    They are those that simfed has, with their data sets.
+
+    Raises: `InputError` where rows of one name are not of one shape.
+    """
     from simfed.device.profile import ModelWork
     from simfed.learn.catalogue import facts
 
     works: dict[str, ModelWork] = {}
     of_methods: dict[str, dict[str, ModelWork]] = {}
-    for quantity, name, dataset in dict.fromkeys((*row.key[:2], row.dataset) for row in table.rows):
+    for quantity, name, dataset in dict.fromkeys(
+        (*row.key[:2], row.dataset) for row in table.rows
+    ):
         known: dict[str, ModelWork] = {}
         if quantity == "auxiliary":
             if dataset not in of_methods:
@@ -362,17 +422,22 @@ def _find_works(table: MeasuredRows) -> dict[str, ModelWork]:
 
 
 def _add_works(works: dict[str, ModelWork], others: Mapping[str, ModelWork]) -> None:
-    """Add `others` to `works`. Raises: `InputError` where both have one name for unlike work."""
+    """Add `others` to `works`.
+
+    Raises: `InputError` where both have one name for unlike work.
+    """
     for name, work in others.items():
         before = works.setdefault(name, work)
         if before != work:
             problem = f"{name} was measured on {before}, and on {work}"
             hint = "fit a profile of each"
-            raise InputError("rows of one shape of each name", problem=problem, hint=hint)
+            raise InputError(
+                "rows of one shape of each name", problem=problem, hint=hint
+            )
 
 
 def _find_auxiliary_works(dataset: str) -> dict[str, ModelWork]:
-    """The FLOPs of methods' own work beside any registered model on this data set."""
+    """Return FLOPs of methods' own work beside any registered model on this data."""
     from simfed.device.profile import ModelWork
     from simfed.ground.registry import registry
     from simfed.learn.catalogue import list_auxiliary
@@ -401,23 +466,30 @@ def _find_fitted(profile: Profile, tables: list[Path]) -> list[Path]:
 
 
 def _find_files(profile: Profile) -> list[Path]:
-    """The measurements that a profile names, where they lie beside it."""
-    files = [(Path(profile.source).parent / name, digest) for name, digest in _list_files(profile)]
-    there = all(path.is_file() and digest in (None, _sha256(path)) for path, digest in files)
+    """Return the measurements that a profile names, where they lie beside it."""
+    files = [
+        (Path(profile.source).parent / name, digest)
+        for name, digest in _list_files(profile)
+    ]
+    there = all(
+        path.is_file() and digest in (None, _sha256(path)) for path, digest in files
+    )
     return [path for path, _ in files] if there else []
 
 
 def _list_files(profile: Profile) -> list[tuple[str, str | None]]:
-    """(name, SHA-256 if it is said) of the tables that a profile was made from."""
+    """Return (name, SHA-256 if it is said) of the tables that a profile was made from."""
     files = profile.provenance.get("files", [])
-    return [(f, None) if isinstance(f, str) else (f["name"], f.get("sha256")) for f in files]
+    return [
+        (f, None) if isinstance(f, str) else (f["name"], f.get("sha256")) for f in files
+    ]
 
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(read_bytes(path)).hexdigest()
 
 
-# ---- what is said ------------------------------------------------------------------------------
+# ---- what is said --------------------------------------------------------------------
 
 _HEADERS = {
     "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as "
@@ -500,9 +572,17 @@ def _print_profile(profile: Profile) -> None:
             cells = [format_duration(curve.seconds), "", "", None, None]
         elif isinstance(curve, Fitted):
             low, high = next(iter(curve.valid.values()), ("", ""))
-            error = curve.error.get("other_model" if model == "any" else "cross_validated")
+            error = curve.error.get(
+                "other_model" if model == "any" else "cross_validated"
+            )
             spread = curve.spread.residual if curve.spread else None
-            cells = [curve.law.name, _format_amount(low), _format_amount(high), error, spread]
+            cells = [
+                curve.law.name,
+                _format_amount(low),
+                _format_amount(high),
+                error,
+                spread,
+            ]
         else:
             ends = _format_amount(curve.sizes[0]), _format_amount(curve.sizes[-1])
             spread = profile.uncertainty.get(quantity)
@@ -510,7 +590,9 @@ def _print_profile(profile: Profile) -> None:
         shares = map(_format_share, cells[3:])
         rows.append((quantity, model, strategy, *cells[:3], *shares))
     print_columns(headers, rows, words=4)
-    described = profile.provenance.get("description") or profile.provenance.get("cpu") or ""
+    described = (
+        profile.provenance.get("description") or profile.provenance.get("cpu") or ""
+    )
     print(f"{profile.name}: {profile.kind} profile; {described}".rstrip("; "))
 
 
@@ -526,7 +608,7 @@ def _format_share(x: float | None) -> str:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar on a terminal, else a line at every tenth of the work."""
+    """Return a bar on a terminal, else a line at every tenth of the work."""
     if not sys.stderr.isatty():
 
         def line(done: int, total: int, what: str) -> None:
@@ -538,7 +620,11 @@ def _progress() -> Iterator[Callable[[int, int, str], None]]:
     from rich import progress
     from rich.console import Console
 
-    columns = (progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn())
+    columns = (
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+    )
     text = progress.TextColumn("{task.description}")
     with progress.Progress(*columns, text, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None)

@@ -16,23 +16,27 @@ if TYPE_CHECKING:
 
 
 def compare(
-    simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="Run directory.")],
-    real: Annotated[Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`.")],
+    simulated: Annotated[
+        Path, typer.Argument(metavar="SIMULATED", help="Run directory.")
+    ],
+    real: Annotated[
+        Path, typer.Argument(metavar="REAL", help="Run directory, `deployed`.")
+    ],
     bound: Annotated[
         str | None,
         typer.Option(
-            metavar="5%", help="Exit code 3 where makespan or the median round is further off."
+            metavar="5%",
+            help="Exit code 3 where makespan or the median round is further off.",
         ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Page (HTML) with both timelines on one scale.")
     ] = None,
 ) -> None:
-    """How far a simulation is from reality, and why.
+    """Compare a simulation with reality, and say why they differ.
 
-    Per phase, client and round.
-
-    Two simulations, or two deployments, are called by the names of their folders.
+    Per phase, client and round. Two simulations, or two deployments, are called by the
+    names of their folders.
     """
     from simfed.deploy.fidelity import fidelity
     from simfed.record.read import open_run
@@ -48,7 +52,9 @@ def compare(
 
         print(write_fidelity(comparison, ours, theirs, out))
     if most is not None and (beyond := comparison.beyond(most)):
-        raise BrokenInvariant("\n".join(f"{simulated}: {sentence}" for sentence in beyond))
+        raise BrokenInvariant(
+            "\n".join(f"{simulated}: {sentence}" for sentence in beyond)
+        )
 
 
 def _name_sides(first: Path, second: Path) -> tuple[str, str] | None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from simfed.learn.facts import DatasetFacts
     from simfed.scenario.dataset import DatasetSpec
 
-app = typer.Typer(no_args_is_help=True, help="Get data sets, list them, show who owns what.")
+app = typer.Typer(
+    no_args_is_help=True, help="Get data sets, list them, show who owns what."
+)
 
 
 @app.command()
@@ -34,7 +36,8 @@ def get(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", help="A folder or archive that holds its files; nothing is fetched."
+            "--from",
+            help="A folder or archive that holds its files; nothing is fetched.",
         ),
     ] = None,
 ) -> None:
@@ -51,7 +54,9 @@ def get(
     if kind == "huggingface":
         if source is not None:
             hint = "name the folder: dataset: {huggingface: FOLDER}"
-            raise InputError(where="--from", problem="it belongs to published sets", hint=hint)
+            raise InputError(
+                where="--from", problem="it belongs to published sets", hint=hint
+            )
         print(f"{name}: {fetch_hub_set(hub_name)}")
         return
     published = _find_published(name)
@@ -86,7 +91,9 @@ def list_() -> None:
 @app.command()
 def show(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
-    out: Annotated[Path | None, typer.Option(help="Picture to write: png, svg or pdf.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Picture to write: png, svg or pdf.")
+    ] = None,
     set_: Overrides = None,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
@@ -107,25 +114,36 @@ def show(
     facts = dataset_facts(data)
     shape = "×".join(map(str, facts.input_shape))
     told = [counted(facts.owners, "owner")] if facts.owners else []
-    told += [f"{facts.classes} classes" if facts.task == "classification" else facts.task]
+    told += [
+        (f"{facts.classes} classes") if facts.task == "classification" else facts.task
+    ]
     print(
-        f"{data.label}: {facts.train_samples:,} training and {facts.test_samples:,} test samples "
+        f"{data.label}: {facts.train_samples:,} training and {facts.test_samples:,} "
+        f"test samples "
         f"of {shape}"
     )
     print(f"{', '.join(told)}; partition {data.partition.kind}")
     print(
-        "\n".join(format_owned_lines(owned.plain(), _describe_samples(data, facts, owned.labels)))
+        "\n".join(
+            format_owned_lines(
+                owned.plain(), _describe_samples(data, facts, owned.labels)
+            )
+        )
     )
     if out is not None:
-        figure = draw_owned_figure(owned.samples, owned.classes, owned.names, parse_width(width))
+        figure = draw_owned_figure(
+            owned.samples, owned.classes, owned.names, parse_width(width)
+        )
         print(save_picture(figure, out))
 
 
 def _describe_samples(
     data: DatasetSpec, facts: DatasetFacts, labels: Sequence[tuple[str, int, int]]
 ) -> list[str]:
-    """Return lines that say how images were read, which columns are inputs, and how often each
-    class is there."""
+    """Return lines on how images were read, which columns are inputs, and classes.
+
+    The last is how often each class is there.
+    """
     from simfed.learn.data.own import list_inputs
     from simfed.report.owned import format_label_lines, wrap_lines
 
@@ -164,7 +182,9 @@ def _find_published(name: str) -> Published:
     entry = registry("dataset").get(name, where="NAME")
     if not isinstance(entry, Published):
         hint = f"this one comes from: {registry('dataset').origin(name)}"
-        raise InputError("a data set that simfed can fetch", where="NAME", got=name, hint=hint)
+        raise InputError(
+            "a data set that simfed can fetch", where="NAME", got=name, hint=hint
+        )
     return entry
 
 
@@ -180,7 +200,7 @@ def _describe_place(published: Published) -> str:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar per file on a terminal, else one line per file."""
+    """Return a bar per file on a terminal, else one line per file."""
     if not sys.stderr.isatty():
         seen: set[str] = set()
 

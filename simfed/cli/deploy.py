@@ -28,14 +28,20 @@ from simfed.ground.units import parse_duration
 
 Token = Annotated[
     Path | None,
-    typer.Option(help="File with a secret that server and clients share; beyond this machine due."),
+    typer.Option(
+        help="File with a secret that server and clients share; beyond this "
+        "machine due."
+    ),
 ]
 
 
 def serve(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where clients join; port 0: any free one.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="Where clients join; port 0: any free one."
+        ),
     ] = "127.0.0.1:7000",
     out: RunFolder = None,
     token: Token = None,
@@ -44,16 +50,20 @@ def serve(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None,
     at_least: Annotated[
-        int | None, typer.Option(help="Begin once so many clients are there; all if omitted.")
+        int | None,
+        typer.Option(help="Begin once so many clients are there; all if omitted."),
     ] = None,
     join_within: Annotated[
-        float, typer.Option(help="Seconds to wait for them, and whenever nobody is there.")
+        float,
+        typer.Option(help="Seconds to wait for them, and whenever nobody is there."),
     ] = 600.0,
     silence: Annotated[
         float, typer.Option(help="Seconds without a byte after which a client is gone.")
     ] = 30.0,
     set_: Overrides = None,
-    device: Annotated[str, typer.Option(help="Where the server computes: cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where the server computes: cpu or cuda.")
+    ] = "cpu",
     resume: Resume = False,
     overwrite: Overwrite = False,
     allow_plugins: AllowPlugins = False,
@@ -75,7 +85,9 @@ def serve(
         if not number > 0:
             raise InputError("seconds above 0", where=name, got=number)
     if at_least is not None and at_least < 1:
-        raise InputError("a whole number of at least 1", where="--at-least", got=at_least)
+        raise InputError(
+            "a whole number of at least 1", where="--at-least", got=at_least
+        )
     secret, tls = read_token(token), None
     if tls_cert is not None and tls_key is not None:
         tls = load_server_tls(tls_cert, tls_key)
@@ -90,7 +102,9 @@ def serve(
         source=scenario,
         device=device,
         say=say,
-        told=lambda host, port: say(f"{loaded.name}: clients join {_format_address(host, port)}"),
+        told=lambda host, port: say(
+            f"{loaded.name}: clients join {_format_address(host, port)}"
+        ),
     )
     options = RunOptions(out, resume, overwrite, figures, quiet)
     make_run(loaded, options, play, seconds="measured")
@@ -98,11 +112,15 @@ def serve(
 
 def join(
     server: Annotated[str, typer.Argument(metavar="HOST:PORT")],
-    client: Annotated[int, typer.Option(help="Which client of the scenario this is: 0, 1, …")],
+    client: Annotated[
+        int, typer.Option(help="Which client of the scenario this is: 0, 1, …")
+    ],
     token: Token = None,
     tls_ca: Annotated[
         Path | None,
-        typer.Option(help="Trust the certificates in this file, PEM, and no others; speak TLS."),
+        typer.Option(
+            help="Trust the certificates in this file, PEM, and no others; speak TLS."
+        ),
     ] = None,
     patience: Annotated[
         float, typer.Option(help="Seconds to look for a server that is not there.")
@@ -137,13 +155,15 @@ def join(
 
 def certificate(
     hosts: Annotated[
-        list[str], typer.Argument(metavar="HOST", help="The server's, as clients write it.")
+        list[str],
+        typer.Argument(metavar="HOST", help="The server's, as clients write it."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for cert.pem and key.pem.")],
 ) -> None:
     """Make a certificate for a server, and its key.
 
-    Several hosts may be names of one server. It is valid for 397 days; make another one then.
+    Several hosts may be names of one server. It is valid for 397 days; make another one
+    then.
     """
     from simfed.deploy.certificate import make_certificate
 
@@ -159,7 +179,8 @@ def deploy(
         bool,
         typer.Option(
             "--shaped",
-            help="Links and processor shares as in the scenario, in network namespaces of their "
+            help="Links and processor shares as in the scenario, in network namespaces "
+            "of their "
             "own (Linux, root).",
         ),
     ] = False,
@@ -167,7 +188,8 @@ def deploy(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="How long what waits for a shaped link may wait before more is dropped; 100 ms "
+            help="How long what waits for a shaped link may wait before more is "
+            "dropped; 100 ms "
             "(and room for 32 kB at least).",
         ),
     ] = None,
@@ -204,7 +226,7 @@ def deploy(
 
 
 def parse_address(text: str, where: str) -> tuple[str, int]:
-    """`HOST:PORT`; an IPv6 host stands in brackets.
+    """Return `HOST:PORT`; an IPv6 host stands in brackets.
 
     >>> parse_address("[::1]:7000", "--listen")
     ('::1', 7000)
@@ -224,7 +246,7 @@ def _format_address(host: str, port: int) -> str:
 
 
 def _make_say(quiet: bool) -> Callable[[str], None]:
-    """A function that prints a sentence to standard error, or nothing where `quiet`."""
+    """Return a function that prints to standard error; where `quiet`, nothing."""
 
     def say(sentence: str) -> None:
         if not quiet:

@@ -13,9 +13,12 @@ from simfed.cli.inspect import AllowPlugins, Imports
 
 def explore(
     what: Annotated[
-        Path, typer.Argument(metavar="RUN|SCENARIO", help="A run directory, or a scenario.")
+        Path,
+        typer.Argument(metavar="RUN|SCENARIO", help="A run directory, or a scenario."),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="0 for any that is free.")
+    ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,

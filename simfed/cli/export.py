@@ -16,12 +16,15 @@ def export(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run directories, one or more.")
     ],
-    to: Annotated[str, typer.Option(metavar="csv|tensorboard|mlflow", help="For what.")],
+    to: Annotated[
+        str, typer.Option(metavar="csv|tensorboard|mlflow", help="For what.")
+    ],
     out: Annotated[
         str | None,
         typer.Option(
             metavar="PATH",
-            help="File or folder to write, or MLflow's tracking address; curves.csv, tensorboard/ "
+            help="File or folder to write, or MLflow's tracking address; curves.csv, "
+            "tensorboard/ "
             "or mlruns/ in the run directory (several: here) if omitted.",
         ),
     ] = None,

@@ -40,11 +40,14 @@ def run(
     app_dir: Annotated[Path, typer.Argument(metavar="APP_DIR")],
     fleet: Annotated[Path, typer.Option(help="Fleet file, or a scenario as one.")],
     out: RunFolder = None,
-    seed: Annotated[int | None, typer.Option(help="In place of the fleet's seed.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="In place of the fleet's seed.")
+    ] = None,
     run_config: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="'KEY=VALUE …'", help="Override the app's configuration, as `flwr run` does."
+            metavar="'KEY=VALUE …'",
+            help="Override the app's configuration, as `flwr run` does.",
         ),
     ] = None,
     work: Annotated[
@@ -59,10 +62,14 @@ def run(
     resume: Resume = False,
     overwrite: Overwrite = False,
     workers: Annotated[
-        int, typer.Option(help="Processes for the nodes' work; no result depends on it.")
+        int,
+        typer.Option(help="Processes for the nodes' work; no result depends on it."),
     ] = 1,
     host_timeout: Annotated[
-        float, typer.Option(help="Host seconds after which an app that gives no sign is given up.")
+        float,
+        typer.Option(
+            help="Host seconds after which an app that gives no sign is given up."
+        ),
     ] = 600.0,
     figures: Figures = True,
     quiet: Quiet = False,
@@ -77,7 +84,8 @@ def run(
         raise InputError(
             "a run from its beginning",
             where="--resume",
-            problem="a Flower app cannot go on where it stopped: what its server app keeps in its "
+            problem="a Flower app cannot go on where it stopped: what its server app "
+            "keeps in its "
             "variables cannot be saved",
             hint="--overwrite, or a study, whose finished runs are kept",
         )
@@ -88,10 +96,15 @@ def run(
     if work is not None:
         loaded = loaded.charged_by(work)
     most = min(most_processes(), loaded.client_count)
-    workers = limit_processes("--workers", workers, most, each="each node", quiet=quiet) or 1
+    workers = (
+        limit_processes("--workers", workers, most, each="each node", quiet=quiet) or 1
+    )
     with folder_for(out, loaded.name, overwrite) as folder, sigterm_is_ctrl_c():
         if not quiet:
-            print(f"{loaded.name}: {loaded.client_count:,} nodes → {folder}", file=sys.stderr)
+            print(
+                f"{loaded.name}: {loaded.client_count:,} nodes → {folder}",
+                file=sys.stderr,
+            )
         result = flower.run_folder(
             app_dir,
             loaded,
@@ -115,13 +128,15 @@ def measure(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="The work file; APP_DIR/app.work.yaml, where `run` finds it, if omitted."
+            help="The work file; APP_DIR/app.work.yaml, where `run` finds it, if "
+            "omitted."
         ),
     ] = None,
     nodes: Annotated[
         int | None,
         typer.Option(
-            help="Of the smallest play; others have twice and four times as many. As the app's "
+            help="Of the smallest play; others have twice and four times as many. As "
+            "the app's "
             "`num-supernodes` if omitted, or 4."
         ),
     ] = None,
@@ -133,18 +148,24 @@ def measure(
         str | None,
         typer.Option(
             metavar="NAME,…",
-            help="Numbers of the app's or its nodes' configuration that are varied; all if "
+            help="Numbers of the app's or its nodes' configuration that are varied; "
+            "all if "
             "omitted.",
         ),
     ] = None,
     run_config: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="'KEY=VALUE …'", help="Override the app's configuration, as `flwr run` does."
+            metavar="'KEY=VALUE …'",
+            help="Override the app's configuration, as `flwr run` does.",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option(help="Replace the work file that is there.")] = False,
-    figures: Annotated[bool, typer.Option(help="Draw the laws' card beside the work file.")] = True,
+    overwrite: Annotated[
+        bool, typer.Option(help="Replace the work file that is there.")
+    ] = False,
+    figures: Annotated[
+        bool, typer.Option(help="Draw the laws' card beside the work file.")
+    ] = True,
     quiet: Quiet = False,
 ) -> None:
     """Measure what a Flower app's messages take on this machine.
@@ -159,10 +180,19 @@ def measure(
 
     path = out or app_dir / "app.work.yaml"
     if path.exists() and not overwrite:
-        raise InputError("--overwrite", where=str(path), problem="there is a work file already")
-    if out is not None and not path.parent.is_dir():  # before the plays, whose work would be lost
-        raise InputError("a file in a folder that is there", where="--out", got=str(path))
-    tell = (lambda line: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+        raise InputError(
+            "--overwrite", where=str(path), problem="there is a work file already"
+        )
+    # before the plays, whose work would be lost
+    if out is not None and not path.parent.is_dir():
+        raise InputError(
+            "a file in a folder that is there", where="--out", got=str(path)
+        )
+    tell = (
+        (lambda line: None)
+        if quiet
+        else (lambda line: print(line, file=sys.stderr, flush=True))
+    )
     overrides = read_config(run_config or [])
     measured = measure_app(
         app_dir,

@@ -21,39 +21,54 @@ if TYPE_CHECKING:
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."),
+    typer.Option(
+        "--set", metavar="KEY.PATH=VALUE", help="Change one key; may be repeated."
+    ),
 ]
 AllowPlugins = Annotated[
     bool,
     typer.Option(
-        "--allow-plugins", help="Run the code that the file names: `plugins`, a study's `app`."
+        "--allow-plugins",
+        help="Run the code that the file names: `plugins`, a study's `app`.",
     ),
 ]
 
 
 RunFolder = Annotated[
-    str | None, typer.Option(help="Run directory; runs/NAME (or the next free) if omitted.")
+    str | None,
+    typer.Option(help="Run directory; runs/NAME (or the next free) if omitted."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the run that is in --out, else in runs/NAME.")
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace the run that is in --out, else in runs/NAME."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Seed = Annotated[int | None, typer.Option(help="In place of the scenario's seed.")]
 Rounds = Annotated[int | None, typer.Option(help="In place of the scenario's rounds.")]
 Device = Annotated[str, typer.Option(help="Where to learn: cpu or cuda.")]
 Figures = Annotated[bool, typer.Option(help="Draw pictures into the run directory.")]
-Width = Annotated[str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")]
+Width = Annotated[
+    str, typer.Option(help="Width of a picture with its unit: 3.5in, 88mm.")
+]
 Workers = Annotated[
-    int | None, typer.Option(help="Learning processes; the results do not depend on it.")
+    int | None,
+    typer.Option(help="Learning processes; the results do not depend on it."),
 ]
 
 
 def limit_processes(
     name: str, asked: int | None, most: int, *, each: str = "", quiet: bool = False
 ) -> int | None:
-    """The processes that the option `name` asks for, or `most` and a sentence: a few per core, and
-    one for `each` thing that keeps one busy. Raises: `InputError` for fewer than 1."""
+    """Return the processes that the option `name` asks for, or at most `most`.
+
+    Beyond that a sentence is printed: a few per core, and one for `each` thing that
+    keeps one busy.
+
+    Raises: `InputError` for fewer than 1.
+    """
     if asked is None:
         return None
     if asked < 1:
@@ -65,8 +80,10 @@ def limit_processes(
     return min(asked, most)
 
 
-def read_overrides(set_: list[str] | None, **keys: int | None) -> list[tuple[str, Plain]]:
-    """(key path, value) of each `--set`, then of each of `keys` whose value is given.
+def read_overrides(
+    set_: list[str] | None, **keys: int | None
+) -> list[tuple[str, Plain]]:
+    """Return (key path, value) of each `--set`, then of each given one of `keys`.
 
     Raises: `InputError` for text that is no `KEY.PATH=VALUE`.
     """
@@ -82,7 +99,10 @@ def load(
     allow_plugins: bool,
     **keys: int | None,
 ) -> Scenario:
-    """The scenario of a command's options; see `load_scenario` and `read_overrides`."""
+    """Return the scenario of a command's options.
+
+    See `load_scenario` and `read_overrides`.
+    """
     from simfed.scenario import load_scenario
 
     pairs = read_overrides(set_, **keys)
@@ -112,7 +132,8 @@ def validate(
         bool, typer.Option("--resolved", help="Print the scenario with every default.")
     ] = False,
     details: Annotated[
-        bool, typer.Option("--details", help="Every warning of a profile, one line each.")
+        bool,
+        typer.Option("--details", help="Every warning of a profile, one line each."),
     ] = False,
     set_: Overrides = None,
     time_only: Annotated[
@@ -151,16 +172,22 @@ def validate(
             if resolved:
                 typer.echo(dump_scenario(scenario), nl=False)
                 if scenario.compression.k_choices:
-                    typer.echo(f"# arms: {', '.join(map(str, scenario.compression.choices))}")
+                    typer.echo(
+                        f"# arms: {', '.join(map(str, scenario.compression.choices))}"
+                    )
                 for column in parts.columns():
                     if column.drawn:
                         typer.echo(f"# drawn: {column}")
             else:
                 clients = counted(scenario.client_count, "client")
-                typer.echo(f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})")
+                typer.echo(
+                    f"{path}: valid ({clients}, {counted(scenario.rounds, 'round')})"
+                )
             warnings = Checks(parts).warnings()
             if not details:
-                warnings = shorten_warnings(warnings, f"simfed validate --details {path}")
+                warnings = shorten_warnings(
+                    warnings, (f"simfed validate --details {path}")
+                )
             for warning in warnings:
                 typer.echo(f"{path}: warning: {warning}", err=True)
     if errors:
@@ -188,7 +215,10 @@ def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> No
     if resolved:
         typer.echo(dump_scenario(fleet), nl=False)
     else:
-        typer.echo(f"{path}: valid (a fleet of {counted(fleet.client_count, 'node')} for an app)")
+        typer.echo(
+            f"{path}: valid (a fleet of {counted(fleet.client_count, 'node')} "
+            f"for an app)"
+        )
     for warning in warn_of_world(parts):
         typer.echo(f"{path}: warning: {warning}", err=True)
 
@@ -239,9 +269,10 @@ def list_parts(
 
 
 def _list_kinds() -> dict[str, str]:
-    """What may be listed: plural → singular."""
+    """Return what may be listed: plural → singular."""
     plurals = {
-        registry.group.removeprefix("simfed."): name for name, registry in REGISTRIES.items()
+        registry.group.removeprefix("simfed."): name
+        for name, registry in REGISTRIES.items()
     }
     return {**plurals, "profiles": "profile", "scenarios": "scenario"}
 
@@ -254,7 +285,7 @@ def _find_registry(kind: str) -> Registry:
 
 
 def _find_first_sentence(text: str) -> str:
-    """The first sentence of a docstring on one line; `et al. 2017` ends none.
+    r"""Return the first sentence of a docstring on one line; `et al. 2017` ends none.
 
     >>> _find_first_sentence("Sends (A et al. 2017)\\n    what changed. The rest is elsewhere.")
     'Sends (A et al. 2017) what changed.'

@@ -26,7 +26,8 @@ def new(
         ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="Where to write; here if omitted.")
+        Path | None,
+        typer.Argument(metavar="DIR", help="Where to write; here if omitted."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The scenario's file; TEMPLATE.yaml if omitted.")
@@ -78,7 +79,7 @@ def show_page(
 
 
 def _list_pages() -> dict[str, Path]:
-    """Name → file of each page; that of the devices stands beside their profiles."""
+    """Return the file of each page; that of devices stands beside their profiles."""
     pages = {
         path.stem: path
         for folder in reversed(list_shipped_folders("docs"))

@@ -9,7 +9,9 @@ _OF_PROFILE = re.compile(r"device profile ([^:]+): (.*)", re.DOTALL)
 
 
 def shorten_warnings(warnings: Sequence[str], details: str) -> list[str]:
-    """The warnings, several of one profile as one line that ends with where all of them stand.
+    """Return the warnings, several of one profile as one line.
+
+    It ends with where all of them stand.
 
     >>> noted = [f"device profile pi: training of m{i} was not measured" for i in range(3)]
     >>> shorten_warnings([*noted, "a link is slow"], "run/manifest.json")
@@ -26,7 +28,8 @@ def shorten_warnings(warnings: Sequence[str], details: str) -> list[str]:
         noted = of_profile[match[1]] if match else []
         if match and len(noted) > 1:
             warning = (
-                f"device profile {match[1]}: {len(noted)} of its times are not what was measured, "
+                f"device profile {match[1]}: {len(noted)} of its times are not what "
+                f"was measured, "
                 f"first: {noted[0]}; details: {details}"
             )
         lines[warning] = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import typer
 from typer.core import TyperCommand
+from typing_extensions import override
 
 from simfed.cli.inspect import (
     AllowPlugins,
@@ -46,7 +47,7 @@ A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
 class RunOptions(NamedTuple):
-    """What a command line says of the run directory that it makes."""
+    """The options of a command line for the run directory that it makes."""
 
     out: str | None
     resume: bool
@@ -61,7 +62,9 @@ class Player(Protocol):
 
     def __call__(
         self, folder: Path, /, *, progress: RunProgress, resume: bool, overwrite: bool
-    ) -> RunResult: ...
+    ) -> RunResult:
+        """Play the run into `folder`."""
+        ...
 
 
 def run(
@@ -79,7 +82,8 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Of what clients keep, such as 4GB; what is more lies in files. No result depends "
+            help="Of what clients keep, such as 4GB; what is more lies in files. No "
+            "result depends "
             "on it.",
         ),
     ] = None,
@@ -93,7 +97,8 @@ def run(
         bool, typer.Option("--timings", help="Print where the host's time went.")
     ] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Open its page, which goes on as the run does.")
+        bool,
+        typer.Option("--watch", help="Open its page, which goes on as the run does."),
     ] = False,
 ) -> None:
     """Run a scenario and write its run directory."""
@@ -105,7 +110,9 @@ def run(
         raise InputError("cpu or cuda", where="--device", got=device)
     loaded = load(scenario, set_, allow_plugins, seed=seed, rounds=rounds)
     most, silent = experiment.count_useful_workers(loaded), quiet or time_only
-    workers = limit_processes("--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent)
+    workers = limit_processes(
+        "--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent
+    )
     play = partial(
         experiment.run,
         loaded,
@@ -138,18 +145,25 @@ def _make_watcher(allow_plugins: bool, *, time_only: bool) -> Watcher:
 def make_run(
     loaded: Scenario, options: RunOptions, play: Player, *, seconds: str = "simulated"
 ) -> RunResult:
-    """`play` a scenario into its folder, draw its pictures, and print its summary. `seconds`: the
-    word before the time in progress, `simulated` or `measured`."""
+    """Play a scenario into its folder, draw its pictures, and print its summary.
+
+    `seconds`: the word before the time in progress, `simulated` or `measured`.
+    """
     from simfed.experiment.progress import RunProgress
 
     out, resume, overwrite, figures, quiet, watcher = options
     if resume and out is None:
         raise InputError(
-            "--out DIR of the run to go on with", where="--resume", problem="no run is named"
+            "--out DIR of the run to go on with",
+            where="--resume",
+            problem="no run is named",
         )
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    clients, length = counted(loaded.client_count, "client"), counted(loaded.rounds, "round")
+    clients, length = (
+        counted(loaded.client_count, "client"),
+        counted(loaded.rounds, "round"),
+    )
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(folder_for(out, loaded.name, overwrite))
         stack.enter_context(sigterm_is_ctrl_c())
@@ -170,11 +184,15 @@ def verify(
     recompute: Annotated[
         int | None,
         typer.Option(
-            metavar="[N]", help="Learn again: everything, or up to the last of N sampled rounds."
+            metavar="[N]",
+            help="Learn again: everything, or up to the last of N sampled rounds.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Learning processes of --recompute; no result depends on it.")
+        int | None,
+        typer.Option(
+            help="Learning processes of --recompute; no result depends on it."
+        ),
     ] = None,
     allow_plugins: AllowPlugins = False,
     import_: Imports = None,
@@ -186,7 +204,9 @@ def verify(
     from simfed.verify.run import verify as verify_run
 
     if recompute is not None and recompute < 1:
-        raise InputError("a whole number of at least 1", where="--recompute", got=recompute)
+        raise InputError(
+            "a whole number of at least 1", where="--recompute", got=recompute
+        )
     workers = limit_processes("--workers", workers, most_processes())
     broken, repeated = verify_run(folder, allow_plugins=allow_plugins), ""
     if not broken and recompute is not None:
@@ -205,6 +225,7 @@ def verify(
 class Verify(TyperCommand):
     """`--recompute` may stand alone, and then means every round."""
 
+    @override
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--recompute" in args:
             after = args.index("--recompute") + 1
@@ -221,9 +242,15 @@ def print_summary(result: RunResult, drawn: list[str]) -> None:
 
     console = Console()
     console.print(build_summary_table(result))
-    for warning in shorten_warnings(result.manifest["warnings"], f"{result.path}/manifest.json"):
-        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
-    console.print(f"{result.path}: {', '.join([*drawn, 'tables'])}", markup=False, highlight=False)
+    for warning in shorten_warnings(
+        result.manifest["warnings"], f"{result.path}/manifest.json"
+    ):
+        console.print(
+            f"warning: {warning}", style="yellow", markup=False, highlight=False
+        )
+    console.print(
+        f"{result.path}: {', '.join([*drawn, 'tables'])}", markup=False, highlight=False
+    )
     console.print(f"more: simfed report {result.path}", markup=False, highlight=False)
 
 
@@ -232,27 +259,34 @@ def _print_timings(result: RunResult) -> None:
     total = wall.pop("total")
     width = max(len(name) for name in wall)
     for name, seconds in sorted(wall.items(), key=lambda item: -item[1]):
-        typer.echo(f"{name:<{width}}  {format_duration(seconds):>12}  {seconds / total:6.1%}")
+        typer.echo(
+            f"{name:<{width}}  {format_duration(seconds):>12}  {seconds / total:6.1%}"
+        )
     typer.echo(f"{'total':<{width}}  {format_duration(total):>12}")
 
 
 def draw(result: RunResult, folder: Path) -> list[str]:
-    """Draw the run's pictures into its folder; the names of the files."""
+    """Draw the run's pictures into its folder, and return the names of the files."""
     from simfed.report.run_pictures import draw_run
 
     return [path.name for path in draw_run(result, folder)]
 
 
 def _make_file_name(name: str) -> str:
-    """A scenario's name as one path component, of which file systems count the bytes."""
+    """Return a scenario's name as one path component.
+
+    File systems count its bytes.
+    """
     allowed = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
     return allowed.encode()[:80].decode(errors="ignore") or "run"
 
 
 @contextlib.contextmanager
 def folder_for(out: str | None, name: str, overwrite: bool) -> Iterator[Path]:
-    """The folder that the user named, or a new one that no other process takes for its run; to
-    `overwrite`, the first of these."""
+    """Yield the folder that the user named, or a new one for this run alone.
+
+    To `overwrite`, it is the first of these.
+    """
     unnamed = Path("runs") / _make_file_name(name)
     if out is not None or overwrite:
         yield unnamed if out is None else Path(out)

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from simfed.net.spec import CellSpec, LinkSpec
     from simfed.record import Run
 
-app = typer.Typer(help="Show what a scenario comes to before anything runs.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show what a scenario comes to before anything runs.", no_args_is_help=True
+)
 
 _SHOWN_HOURS = 48
 
@@ -45,7 +47,9 @@ def fleet(
     scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Picture to write: png, svg or pdf; NAME-fleet.png here if omitted."),
+        typer.Option(
+            help="Picture to write: png, svg or pdf; NAME-fleet.png here if omitted."
+        ),
     ] = None,
     seed: Seed = None,
     set_: Overrides = None,
@@ -74,17 +78,20 @@ def fleet(
     width_in = parse_width(width)
     # what an app sends has no K, nor has an update of which all travels
     by_k = isinstance(loaded, Scenario) and any(
-        choice.level is None and choice.codec.takes_k for choice in loaded.compression.choices
+        choice.level is None and choice.codec.takes_k
+        for choice in loaded.compression.choices
     )
     columns = [column for column in parts.columns() if by_k or column.field != "k"]
     hours = np.linspace(0, _SHOWN_HOURS, 4 * _SHOWN_HOURS + 1)
     there = parts.fleet.shares_there(3600 * hours)
     names = [
-        f"clients[{i}]: {group.count:,} × {group.prototype}, {group.device.profile or 'no profile'}"
+        f"clients[{i}]: {group.count:,} × {group.prototype}, "
+        f"{group.device.profile or 'no profile'}"
         + _describe_cell(group.link, loaded.network.cells)
         for i, group in enumerate(loaded.clients)
     ]
-    times, warnings = {}, warn_of_world(parts)  # what an app computes is not known beforehand
+    # what an app computes is not known beforehand
+    times, warnings = {}, warn_of_world(parts)
     if isinstance(parts, Parts):
         times, warnings = Checks(parts).list_times(), Checks(parts).warnings()
     for i, name in enumerate(names):
@@ -94,7 +101,8 @@ def fleet(
             shares = (float(x) for x in np.quantile(there[:, i], (0, 0.5, 1)))
             least, median, most = (f"{share:.0%}" for share in shares)
             typer.echo(
-                f"  there: {least} to {most} of its clients, median {median}, in {_SHOWN_HOURS} h"
+                f"  there: {least} to {most} of its clients, median {median}, in "
+                f"{_SHOWN_HOURS} h"
             )
         _print_times(times.pop(f"clients[{i}].device", []))
     for where, rows in times.items():
@@ -102,7 +110,9 @@ def fleet(
         _print_times(rows)
     path = out if out is not None else Path(f"{scenario.stem}-fleet.png")
     typer.echo(
-        save_picture(draw_fleet_figure(columns, names, there, hours, width_in=width_in), path)
+        save_picture(
+            draw_fleet_figure(columns, names, there, hours, width_in=width_in), path
+        )
     )
     details = f"simfed validate --details {scenario}"
     for warning in shorten_warnings(warnings, details):
@@ -147,7 +157,10 @@ def cost(
         finish=finish,
         begun_s=time.process_time(),
     )
-    typer.echo(f"{loaded.name}: {counted(loaded.rounds, 'round')}, by {found.played} of them here")
+    typer.echo(
+        f"{loaded.name}: {counted(loaded.rounds, 'round')}, by {found.played} "
+        f"of them here"
+    )
     processor = format_duration(found.processor_s)
     typer.echo(f"  time    {format_duration(found.wall_s)}, {processor} of processors")
     typer.echo(f"  memory  {format_bytes(found.memory_bytes)} in its largest process")
@@ -155,7 +168,7 @@ def cost(
 
 
 def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
-    """In which radio cell the clients of a link are, if in any, and what it has of the air."""
+    """Return the radio cell of a link's clients, and its share of the air, if any."""
     if link.cell is None:
         return ""
     place = f", cell {link.cell}" + ("" if link.mcs is None else f" at mcs {link.mcs}")
@@ -167,13 +180,17 @@ def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
 
 def _print_columns(columns: list[FleetColumn]) -> None:
     rows = [("field", "drawn from", "min", "median", "max")]
-    _print_table([*rows, *((column.field, column.how, *column.summary()) for column in columns)])
+    _print_table(
+        [*rows, *((column.field, column.how, *column.summary()) for column in columns)]
+    )
 
 
 def _print_times(rows: Sequence[tuple[str, str, str]]) -> None:
     """Print what work takes, and whether its seconds were measured or derived."""
     if rows:
-        _print_table([("work", "seconds from", "takes"), *((w, s, t) for w, t, s in rows)])
+        _print_table(
+            [("work", ("seconds from"), "takes"), *((w, s, t) for w, t, s in rows)]
+        )
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:

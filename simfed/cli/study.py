@@ -42,17 +42,21 @@ def run(
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Runs at once on this machine; if omitted one per core, or one on a GPU."
+            help="Runs at once on this machine; if omitted one per core, or one on a "
+            "GPU."
         ),
     ] = None,
     dask: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Scheduler of a Dask cluster that does the runs."),
+        typer.Option(
+            metavar="ADDRESS", help="Scheduler of a Dask cluster that does the runs."
+        ),
     ] = None,
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="AXIS=VALUE,…", help="Only the runs at this place of the axes, or seed=N."
+            metavar="AXIS=VALUE,…",
+            help="Only the runs at this place of the axes, or seed=N.",
         ),
     ] = None,
     retry_failed: Annotated[
@@ -63,7 +67,10 @@ def run(
         bool, typer.Option("--time-only", help="The clock without learning (no torch).")
     ] = False,
     cache: Annotated[
-        bool, typer.Option(help="Answer learning from what was learned before (see simfed cache).")
+        bool,
+        typer.Option(
+            help="Answer learning from what was learned before (see simfed cache)."
+        ),
     ] = True,
     set_: Overrides = None,
     allow_plugins: AllowPlugins = False,
@@ -72,8 +79,8 @@ def run(
 ) -> None:
     """Run what is not yet done of a study.
 
-    Killed or stopped, the same command goes on. Several may be at one folder at once, on
-    several machines too.
+    Killed or stopped, the same command goes on. Several may be at one folder at once,
+    on several machines too.
     """
     from simfed.study import load_study, run_study
     from simfed.study.drive import choose_out
@@ -121,7 +128,7 @@ def _present(result: StudyResult, folder: Path, *, quiet: bool) -> None:
 
 @app.command()
 def status(folder: Folder) -> None:
-    """How far a study is, and what failed; also while it runs."""
+    """Show how far a study is, and what failed; also while it runs."""
     from simfed.study import load_study
     from simfed.study.tables import describe_status
 
@@ -145,12 +152,14 @@ def prune(folder: Folder) -> None:
 @app.command()
 def table(
     folder: Folder,
-    runs: Annotated[bool, typer.Option("--runs", help="One row per run, not per arm.")] = False,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="One row per run, not per arm.")
+    ] = False,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows to a CSV file.")
     ] = None,
 ) -> None:
-    """What came out so far: every arm, and the verdicts in words."""
+    """Print what came out so far: every arm, and the verdicts in words."""
     from simfed.study import load_study
 
     result = load_study(folder)
@@ -169,29 +178,37 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="DIR/report.html if omitted; .png, .svg or .pdf for a picture."
+            metavar="FILE",
+            help="DIR/report.html if omitted; .png, .svg or .pdf for a picture.",
         ),
     ] = None,
     figure: Annotated[
         str,
         typer.Option(
             metavar="targets|curves",
-            help="The picture: what was spent to reach the targets, or the measure over time.",
+            help="The picture: what was spent to reach the targets, or the measure "
+            "over time.",
         ),
     ] = "targets",
     spent: Annotated[
         str,
-        typer.Option(metavar="time|sent|moved|energy", help="What was spent to reach the targets."),
+        typer.Option(
+            metavar="time|sent|moved|energy",
+            help="What was spent to reach the targets.",
+        ),
     ] = "time",
     over: Annotated[
         str | None,
-        typer.Option(metavar="AXIS", help="The axis to draw against; most values if omitted."),
+        typer.Option(
+            metavar="AXIS", help="The axis to draw against; most values if omitted."
+        ),
     ] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
             metavar="85%",
-            help="An accuracy such as 85%, or RMSE such as 12.5, may be repeated; else the "
+            help="An accuracy such as 85%, or RMSE such as 12.5, may be repeated; else "
+            "the "
             "study's thresholds.",
         ),
     ] = None,
@@ -201,19 +218,23 @@ def report(
     ] = None,
     width: Width = "7in",
     height: Annotated[
-        str | None, typer.Option(help="Height of a picture; by what it holds if omitted.")
+        str | None,
+        typer.Option(help="Height of a picture; by what it holds if omitted."),
     ] = None,
 ) -> None:
     """Make the page about a study, or a picture of it for print.
 
-    The page is one self-contained HTML file. The picture is what each arm spent to reach
-    the targets against the swept axis, or its curves. A caption for it is printed.
+    The page is one self-contained HTML file. The picture is what each arm spent to
+    reach the targets against the swept axis, or its curves. A caption for it is
+    printed.
     """
     from simfed.study import load_study
 
     kinds = (".html", ".png", ".svg", ".pdf")
     if out is not None and out.suffix.lower() not in kinds:
-        raise InputError(f"a file that ends in {listed(kinds)}", where="--out", got=out.name)
+        raise InputError(
+            f"a file that ends in {listed(kinds)}", where="--out", got=out.name
+        )
     check_known(figure, ("targets", "curves"), where="--figure")
     if out is None or out.suffix.lower() == ".html":
         typer.echo(f"{_write_page(load_study(folder), out)}: written")
@@ -262,12 +283,22 @@ def _draw_figure(
 def _print_result(result: StudyResult, *, runs: bool = False) -> None:
     from rich.console import Console
 
-    from simfed.study.tables import build_arms_table, build_runs_table, lay_out, list_notes
+    from simfed.study.tables import (
+        build_arms_table,
+        build_runs_table,
+        lay_out,
+        list_notes,
+    )
 
     # a pipe has no width: nothing is cut there
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(lay_out(build_runs_table(result) if runs else build_arms_table(result)))
-    for mark, lines in {"· ": [] if runs else result.verdicts, "": list_notes(result)}.items():
+    console.print(
+        lay_out(build_runs_table(result) if runs else build_arms_table(result))
+    )
+    for mark, lines in {
+        "· ": [] if runs else result.verdicts,
+        "": list_notes(result),
+    }.items():
         for i, line in enumerate(lines):
             console.print("\n" * (i == 0) + mark + line, markup=False)
 

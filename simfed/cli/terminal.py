@@ -1,7 +1,7 @@
-"""What goes to the terminal: text, in which nothing steers it.
+"""Text for the terminal, in which nothing steers it.
 
-Names come from strangers' scenarios, data and run folders; a control character in one would move
-the cursor, change what was written, or set the window's title.
+Names come from strangers' scenarios, data and run folders; a control character in one
+would move the cursor, change what was written, or set the window's title.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simfed.ground.names import STEERING, escape_steering
 
 
 class _Steering:
-    """A stream as rich needs it, which writes its own control sequences between escaped texts."""
+    """A stream for rich, which writes control sequences between escaped texts."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self.write = stream, stream.write
@@ -27,15 +27,19 @@ class _Steering:
 
 @contextmanager
 def escaping_output() -> Iterator[None]:
-    """A block in which standard output and error get no control character of a name, and a
-    question mark for what their encoding lacks."""
+    """Escape control characters of names in the block's output.
+
+    Standard output and error get a question mark for what their encoding lacks.
+    """
     from rich import control
 
     # in place, as rich's functions have it as a default: what it drops from texts
     table = getattr(control, "_CONTROL_STRIP_TRANSLATE", {})
     table.update({ord(char): escape_steering(char) for char in STEERING})
     patched: list[Any] = []
-    streams: list[Any] = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    streams: list[Any] = [
+        stream for stream in (sys.stdout, sys.stderr) if stream is not None
+    ]
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -61,7 +65,9 @@ def _make_write(steering: _Steering) -> Any:
     return write
 
 
-def print_columns(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
+def print_columns(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
+) -> None:
     """Print a table; its first `words` columns are texts, the others numbers."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):

@@ -13,17 +13,23 @@ from simfed.ground.units import counted
 
 
 def twin(
-    log: Annotated[Path, typer.Argument(metavar="LOG.csv", help="Who did what from when to when.")],
-    out: Annotated[Path, typer.Option(help="Scenario to write; its table lies beside it.")],
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG.csv", help="Who did what from when to when.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Scenario to write; its table lies beside it.")
+    ],
     rounds: Annotated[
         str | None,
         typer.Option(metavar="A:B", help="Rounds to fit; if omitted the later ones."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="In place of the logged one; if omitted of nearest size.")
+        str | None,
+        typer.Option(help="In place of the logged one; if omitted of nearest size."),
     ] = None,
     predict: Annotated[
-        int | None, typer.Option(metavar="N", help="Say how long N further rounds take.")
+        int | None,
+        typer.Option(metavar="N", help="Say how long N further rounds take."),
     ] = None,
 ) -> None:
     """Fit devices, links and server to the log of anybody's run.
@@ -40,7 +46,9 @@ def twin(
     if out.suffix not in (".yaml", ".yml"):
         raise InputError("a file that ends with .yaml", where="--out", got=str(out))
     rows = read_log(log)
-    chosen = None if rounds is None else parse_rounds(rounds, max(row.round for row in rows))
+    chosen = (
+        None if rounds is None else parse_rounds(rounds, max(row.round for row in rows))
+    )
     with within(str(log)):
         fitted = fit_twin(rows, chosen)
     further = None if predict is None else fitted.predict(predict)
@@ -60,7 +68,10 @@ def twin(
         print(f"{phase} {watts:.4g} W")
     for sentence in fitted.untold:
         print(sentence)
-    mean_s, logged_s = float(played.rounds["duration_s"].mean()), float(fitted.rounds_s.mean())
+    mean_s, logged_s = (
+        float(played.rounds["duration_s"].mean()),
+        float(fitted.rounds_s.mean()),
+    )
     off = round(100 * (mean_s / logged_s - 1), 2) + 0.0  # never -0.00
     print(f"played: {mean_s:.4g} s a round, {off:+.2f} %")
     if further is not None:

@@ -16,7 +16,14 @@ A strategy of your own is one class with the methods of `Sparsifier`, `ValueCode
 and no torch.
 """
 
-from simfed.compress.codec import Chain, Codec, Memory, Payload, ValueCodec, codec_from_spec
+from simfed.compress.codec import (
+    Chain,
+    Codec,
+    Memory,
+    Payload,
+    ValueCodec,
+    codec_from_spec,
+)
 from simfed.compress.feedback import (
     ErrorFeedback,
     WithoutFeedback,

@@ -29,7 +29,8 @@ def pack(numbers: Whole, width: int) -> bytes:
         return b""
     blocks = range(0, len(numbers), _BLOCK)
     return b"".join(
-        np.packbits(_split_bits(numbers[i : i + _BLOCK], width)).tobytes() for i in blocks
+        np.packbits(_split_bits(numbers[i : i + _BLOCK], width)).tobytes()
+        for i in blocks
     )
 
 
@@ -82,7 +83,9 @@ def encode_rice(gaps: Numbers) -> bytes:
     parameter, _ = choose_rice_parameter(gaps)
     unary = _encode_unary(gaps >> parameter)
     remainders = _split_bits(gaps, parameter)
-    return bytes([parameter]) + np.packbits(np.concatenate([unary, remainders])).tobytes()
+    return (
+        bytes([parameter]) + np.packbits(np.concatenate([unary, remainders])).tobytes()
+    )
 
 
 def decode_rice(data: bytes, count: int) -> Numbers:

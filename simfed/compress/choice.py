@@ -34,7 +34,9 @@ class Choice:
 
     __slots__ = ("_at", "_codec", "_label", "level", "strategy")
 
-    def __init__(self, codec: Codec | str, level: Level | WrittenLevel | None = None) -> None:
+    def __init__(
+        self, codec: Codec | str, level: Level | WrittenLevel | None = None
+    ) -> None:
         text = isinstance(codec, str)
         self.strategy: str = codec if text else codec.label  # type: ignore[assignment, union-attr]
         """The codec's label, under which profiles know its times."""
@@ -63,7 +65,11 @@ class Choice:
         codec.
         """
         codecs = registry("codec")
-        if isinstance(value, str) and value in codecs and codecs.origin(value) != "built in":
+        if (
+            isinstance(value, str)
+            and value in codecs
+            and codecs.origin(value) != "built in"
+        ):
             return cls(value)  # by the name that it was registered under
         spec, level = _split_label(value) if isinstance(value, str) else (value, None)
         codec = codec_from_spec(spec)
@@ -130,7 +136,9 @@ class Choice:
         return length if self.level is None else min(self.k, length)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Choice) and self.label == other.label)
+        return self is other or (
+            isinstance(other, Choice) and self.label == other.label
+        )
 
     def __hash__(self) -> int:
         return hash(self.label)
@@ -215,4 +223,6 @@ def list_recorded_labels(scenario: Mapping[str, Plain]) -> tuple[str, ...]:
     """Return the labels that a run's recorded scenario lets policies choose from."""
     compression = scenario.get("compression") or {}
     strategies = map(str, compression.get("strategies") or ())
-    return tuple(c.label for c in list_choices(strategies, compression.get("k_choices") or ()))
+    return tuple(
+        c.label for c in list_choices(strategies, compression.get("k_choices") or ())
+    )

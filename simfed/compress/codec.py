@@ -24,7 +24,12 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 import numpy as np
 from typing_extensions import override
 
-from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
+from simfed.compress.index_codes import (
+    code_in_use,
+    decode_indices,
+    encode_indices,
+    index_bytes,
+)
 from simfed.compress.labels import format_link, read_label
 from simfed.compress.selection import check_k, refuse_non_finite
 from simfed.compress.sparsifiers import Dense, Sparsifier, State, TopK
@@ -155,7 +160,9 @@ class Payload:
         if self.indices is None:
             return self.codec.decode(self)
         if is_tensor(self.values):
-            return self.values.new_zeros(self.length).index_copy_(0, self.indices, self.values)
+            return self.values.new_zeros(self.length).index_copy_(
+                0, self.indices, self.values
+            )
         vector = np.zeros(self.length, self.values.dtype)
         vector[self.indices] = self.values
         return vector
@@ -213,7 +220,9 @@ class ValueCodec(Protocol):
         """Return the symbols as they travel."""
         ...
 
-    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Symbols, int]:
+    def read(
+        self, data: bytes, count: int, layout: Layout | None
+    ) -> tuple[Symbols, int]:
         """Return (symbols, bytes read): the inverse of `write`.
 
         `data` may go on behind them.
@@ -319,7 +328,7 @@ class Codec(ABC):
         Args:
             update: not changed.
             state: what the same client's last play returned (None before the first);
-            not changed, unless `consume` says that its arrays may be overwritten.
+                not changed, unless `consume` says that its arrays may be overwritten.
             rng: keyed by codec, client and round.
             k: the number of entries, where the codec goes by one.
             layout: the shapes of the layers, for codecs that look at them.
@@ -378,7 +387,9 @@ class Codec(ABC):
         """Return `Work.parts` of an update, where it is made `by_layer`."""
         return ()
 
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+    def count_told(
+        self, length: int, k: int, layout: Layout | None = None
+    ) -> int | None:
         """Return the number of entries that every payload of such an update tells of.
 
         None where that depends on the data or on earlier plays.
@@ -491,17 +502,23 @@ class Chain(Codec):
         if self.values is not None and self.keeps_all:
             indices, values, seed, after = None, None, None, play.state
             symbols = self.values.quantise(
-                require_vector(play.update), play.rng, _check_layout(play.layout, len(play.update))
+                require_vector(play.update),
+                play.rng,
+                _check_layout(play.layout, len(play.update)),
             )
         else:
-            indices, after, seed = self._select(play.update, play.state, play.rng, play.k)
+            indices, after, seed = self._select(
+                play.update, play.state, play.rng, play.k
+            )
             values, symbols = take_entries(play.update, indices), None
             if self.values is not None:
                 host = not is_tensor(play.update) or play.update.device.type == "cpu"
                 if seed is not None and host:  # top-k has looked already
                     refuse_non_finite(require_vector(play.update))
                 symbols = self.values.quantise(require_vector(values), play.rng, None)
-                values = convert_like(_join_blocks(self.values, symbols, len(values)), values)
+                values = convert_like(
+                    _join_blocks(self.values, symbols, len(values)), values
+                )
         payload = Payload(
             self.label,
             len(play.update),
@@ -528,7 +545,8 @@ class Chain(Codec):
         expected = min(length if self.keeps_all else k, length)
         if len(indices) != expected:
             raise InputError(
-                f"{expected} indices chosen by strategy {self.selection.name}", got=len(indices)
+                f"{expected} indices chosen by strategy {self.selection.name}",
+                got=len(indices),
             )
 
     @override
@@ -550,7 +568,9 @@ class Chain(Codec):
     @override
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         layout, symbols = payload.layout, payload.symbols
-        size = self._bytes(payload.length, payload.k, index_code, layout, payload.indices, symbols)
+        size = self._bytes(
+            payload.length, payload.k, index_code, layout, payload.indices, symbols
+        )
         assert size is not None
         return size
 
@@ -578,7 +598,9 @@ class Chain(Codec):
             return 4.0 * k
         layout = layout if self.keeps_all else None
         bits = self.values.bits(k, layout, ideal=ideal, symbols=symbols)
-        return None if bits is None else bits / 8 if ideal else float(-(-int(bits) // 8))
+        return (
+            None if bits is None else bits / 8 if ideal else float(-(-int(bits) // 8))
+        )
 
     @override
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
@@ -588,8 +610,12 @@ class Chain(Codec):
         values = payload.symbols if self.values else convert_to_numpy(payload.values)
         if self.values is None and values.dtype != np.float32:
             raise InputError("values of float32", got=str(values.dtype))
-        head: bytes = self.values.write(values) if self.values else values.astype("<f4").tobytes()
-        return head + encode_indices(code, payload.indices, payload.length, payload.seed)
+        head: bytes = (
+            self.values.write(values) if self.values else values.astype("<f4").tobytes()
+        )
+        return head + encode_indices(
+            code, payload.indices, payload.length, payload.seed
+        )
 
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, k, index_code, layout, state = arrived
@@ -603,10 +629,14 @@ class Chain(Codec):
         if self.values is None:
             values: Floats | None = np.frombuffer(data[:used], "<f4").astype(np.float32)
         else:
-            symbols, used = self.values.read(data, k, layout if self.keeps_all else None)
+            symbols, used = self.values.read(
+                data, k, layout if self.keeps_all else None
+            )
             values = None if self.keeps_all else _join_blocks(self.values, symbols, k)
         rest, whole = data[used:], values is None
-        indices = decode_indices(code, rest, length, k, selection=self.selection, state=state)
+        indices = decode_indices(
+            code, rest, length, k, selection=self.selection, state=state
+        )
         return Payload(
             self.label,
             length,
@@ -675,7 +705,9 @@ def _codec(spec: Plain) -> Codec:
     if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:
         links = spec["chain"]
         if not isinstance(links, (list, tuple)) or not links:
-            raise InputError("a list of a selection and a value codec", where="chain", got=links)
+            raise InputError(
+                "a list of a selection and a value codec", where="chain", got=links
+            )
         return _make_chain([_make_link(link) for link in links])
     return wrap_as_codec(_make_link(spec))
 
@@ -694,7 +726,8 @@ def _make_link(spec: Plain) -> Part:
                 raise InputError("options as a mapping", where=name, got=options)
             return _make_part(name, dict(options or {}))
     raise InputError(
-        "a codec: its name, {name: {option: value}} or {chain: [selection, values]}", got=spec
+        "a codec: its name, {name: {option: value}} or {chain: [selection, values]}",
+        got=spec,
     )
 
 
@@ -708,7 +741,9 @@ def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
         return cls()
     allowed = list(_list_parameters(cls))
     first = allowed[0] if allowed else None
-    named: dict[Any, Plain] = {first if key is None else key: v for key, v in options.items()}
+    named: dict[Any, Plain] = {
+        first if key is None else key: v for key, v in options.items()
+    }
     for option in named:
         check_known(option, allowed, f"an option of {name}:", where=name)
     with within(name):
@@ -742,7 +777,9 @@ def _make_chain(parts: list[Part]) -> Codec:
         if len(chosen) > 1:
             raise InputError(f"at most one {kind} in a chain", where="chain", got=names)
     if parts != [*selections, *values]:
-        raise InputError("the selection before the value codec", where="chain", got=names)
+        raise InputError(
+            "the selection before the value codec", where="chain", got=names
+        )
     return Chain(selections[0], values[0])
 
 

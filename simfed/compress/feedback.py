@@ -51,7 +51,9 @@ class ErrorFeedback:
         if codec.feedback not in ("wanted", "optional"):
             why = "keeps its own error" if codec.feedback == "own" else "goes without"
             raise InputError(
-                "a codec that error feedback can be put around", got=codec.label, hint=f"it {why}"
+                "a codec that error feedback can be put around",
+                got=codec.label,
+                hint=f"it {why}",
             )
         self.codec = codec.under_feedback()
         """The codec that is played: the given one, or its variant that contracts."""
@@ -72,7 +74,9 @@ class ErrorFeedback:
         Neither `update` nor `residual` is changed.
         """
         residual = residual.clone() if is_tensor(residual) else np.array(residual)
-        return self.encode_in_place(update, residual, k, rng, state=state, layout=layout), residual
+        return self.encode_in_place(
+            update, residual, k, rng, state=state, layout=layout
+        ), residual
 
     def encode_in_place(
         self,
@@ -131,7 +135,9 @@ class WithoutFeedback:
         The arrays of `state` are written over: the payload's state goes on from them.
         """
         _add_update(residual, update)
-        payload, _ = self.codec.encode(residual, state, rng, k, layout=layout, consume=True)
+        payload, _ = self.codec.encode(
+            residual, state, rng, k, layout=layout, consume=True
+        )
         residual[:] = 0.0
         return payload
 
@@ -156,7 +162,11 @@ def feedback_for(
 
     Raises: `InputError` for True with a codec that keeps its own error or goes without.
     """
-    wants = wrap_as_codec(codec).feedback in ("wanted", "optional") if asked is None else asked
+    wants = (
+        wrap_as_codec(codec).feedback in ("wanted", "optional")
+        if asked is None
+        else asked
+    )
     return ErrorFeedback(codec) if wants else WithoutFeedback(codec)
 
 
@@ -193,7 +203,9 @@ def _add_update(residual: Vector, update: Update) -> None:
     flat = [_flatten_part(part, residual) for part in parts]
     length = sum(map(len, flat))
     if length != len(residual):
-        raise InputError(f"an update of {len(residual)} entries, as the residual has", got=length)
+        raise InputError(
+            f"an update of {len(residual)} entries, as the residual has", got=length
+        )
     start = 0
     for part in flat:
         residual[start : start + len(part)] += part

@@ -36,7 +36,13 @@ from simfed.compress.vectors import Indices, Vector, convert_to_numpy
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.vocabulary import INDEX_CODES
 
-__all__ = ["INDEX_CODES", "code_in_use", "decode_indices", "encode_indices", "index_bytes"]
+__all__ = [
+    "INDEX_CODES",
+    "code_in_use",
+    "decode_indices",
+    "encode_indices",
+    "index_bytes",
+]
 
 _SEED_BITS = 64
 
@@ -54,7 +60,9 @@ def code_in_use(selection: object, index_code: str) -> str:
     return index_code
 
 
-def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> float | None:
+def index_bytes(
+    code: str, d: int, k: int, indices: Vector | None = None
+) -> float | None:
     """Bytes of k indices below d; under `rice` those of `indices`, or None without any.
 
     Fractional under `ideal`, whole bytes under the others.
@@ -74,7 +82,9 @@ def index_bytes(code: str, d: int, k: int, indices: Vector | None = None) -> flo
     return float(-(-bits // 8))
 
 
-def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) -> bytes:
+def encode_indices(
+    code: str, indices: Vector | None, d: int, seed: int | None
+) -> bytes:
     """Return sorted, distinct indices below d as they travel.
 
     Raises: `InputError` for others and `ideal`.
@@ -95,7 +105,13 @@ def encode_indices(code: str, indices: Vector | None, d: int, seed: int | None) 
 
 
 def decode_indices(
-    code: str, data: bytes, d: int, k: int, *, selection: object = None, state: State = None
+    code: str,
+    data: bytes,
+    d: int,
+    k: int,
+    *,
+    selection: object = None,
+    state: State = None,
 ) -> Indices:
     """Return the k indices that `encode_indices` wrote.
 

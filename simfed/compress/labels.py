@@ -63,7 +63,9 @@ def _read_link(part: str, text: str) -> Link:
     for place, item in enumerate(split(inside, ",") if inside else []):
         key, equals, value = _split_option(item.strip())
         if place and not equals:
-            raise InputError("option=value after the first option", where=part, got=item)
+            raise InputError(
+                "option=value after the first option", where=part, got=item
+            )
         options[key if equals else None] = _read_value(value)
     return name, options
 
@@ -71,7 +73,11 @@ def _read_link(part: str, text: str) -> Link:
 def _split_option(item: str) -> tuple[str, str, str]:
     """Return `key=value`, unless the first `=` stands inside parentheses."""
     key, equals, value = item.partition("=")
-    return (key.strip(), equals, value.strip()) if equals and "(" not in key else ("", "", item)
+    return (
+        (key.strip(), equals, value.strip())
+        if equals and "(" not in key
+        else ("", "", item)
+    )
 
 
 def split(text: str, separator: str) -> list[str]:

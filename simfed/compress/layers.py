@@ -11,7 +11,15 @@ from typing import ClassVar, NamedTuple
 from typing_extensions import override
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.compress.codec import COMPOSED, Arrived, Codec, EncodeCall, Feedback, Layout, Payload
+from simfed.compress.codec import (
+    COMPOSED,
+    Arrived,
+    Codec,
+    EncodeCall,
+    Feedback,
+    Layout,
+    Payload,
+)
 from simfed.compress.labels import format_link
 from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import Block, find_device, list_layers, require_vector
@@ -65,7 +73,9 @@ class PerLayer(Codec):
 
     def __init__(self, choices: Mapping[str, Choice]) -> None:
         self.choices = choices
-        self._codecs = {p: choice.codec.under_feedback() for p, choice in choices.items()}
+        self._codecs = {
+            p: choice.codec.under_feedback() for p, choice in choices.items()
+        }
 
     @classmethod
     def read(cls, value: Plain) -> PerLayer:
@@ -75,7 +85,9 @@ class PerLayer(Codec):
         """
         if not isinstance(value, Mapping) or not value:
             raise InputError("a strategy for each pattern", where=_NAME, got=value)
-        return cls({pattern: _read_choice(pattern, value[pattern]) for pattern in value})
+        return cls(
+            {pattern: _read_choice(pattern, value[pattern]) for pattern in value}
+        )
 
     @cached_property
     @override
@@ -101,7 +113,9 @@ class PerLayer(Codec):
             layer.codec.encode(
                 vector[layer.stretch], before, play.rng, layer.k, layout=layer.shapes
             )[0]
-            for layer, before in zip(layers, play.state or [None] * len(layers), strict=True)
+            for layer, before in zip(
+                layers, play.state or [None] * len(layers), strict=True
+            )
         ]
         states: State = [part.state for part in parts]
         after = states if any(state is not None for state in states) else None
@@ -138,19 +152,29 @@ class PerLayer(Codec):
         return tuple(parts)
 
     @override
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+    def count_told(
+        self, length: int, k: int, layout: Layout | None = None
+    ) -> int | None:
         counts = [
             layer.codec.count_told(layer.length, layer.k, layer.shapes)
             for layer in self._layers(length, layout)
         ]
-        return None if None in counts else sum(count for count in counts if count is not None)
+        return (
+            None
+            if None in counts
+            else sum(count for count in counts if count is not None)
+        )
 
     @override
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
         sizes = [layer.size_bytes(index_code) for layer in self._layers(length, layout)]
-        return None if None in sizes else math.fsum(size for size in sizes if size is not None)
+        return (
+            None
+            if None in sizes
+            else math.fsum(size for size in sizes if size is not None)
+        )
 
     @override
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
@@ -174,9 +198,16 @@ class PerLayer(Codec):
         layers, at, parts = self._layers(length, layout), 0, []
         for layer, before in zip(layers, state or [None] * len(layers), strict=True):
             begin, size = at + layer.head_bytes(code), layer.size_bytes(code)
-            at = begin + (int.from_bytes(data[at:begin], "little") if size is None else int(size))
+            at = begin + (
+                int.from_bytes(data[at:begin], "little") if size is None else int(size)
+            )
             part = layer.codec.from_bytes(
-                data[begin:at], layer.length, layer.k, code, layout=layer.shapes, state=before
+                data[begin:at],
+                layer.length,
+                layer.k,
+                code,
+                layout=layer.shapes,
+                state=before,
             )
             parts.append(part)
         if at != len(data):
@@ -196,15 +227,23 @@ class PerLayer(Codec):
                 allowed = f"a pattern of the model's layers: {listed(layout.names)}"
                 hint = did_you_mean(pattern, layout.names)
                 raise InputError(allowed, where=_NAME, got=pattern, hint=hint)
-        named = [pair for pair in zip(layout.names, layout, strict=True) if math.prod(pair[1])]
+        named = [
+            pair
+            for pair in zip(layout.names, layout, strict=True)
+            if math.prod(pair[1])
+        ]
         layers = []
-        for (name, shape), stretch in zip(named, list_layers(length, layout), strict=True):
+        for (name, shape), stretch in zip(
+            named, list_layers(length, layout), strict=True
+        ):
             pattern = next((p for p in self.choices if fnmatchcase(name, p)), "")
             codec = self._codecs.get(pattern, NO_COMPRESSION.codec)
             level = self.choices.get(pattern, NO_COMPRESSION).level
             size = stretch.stop - stretch.start
             k = size if level is None else level.k(size)
-            layers.append(_Layer(stretch, pattern, codec, Layers([shape], (name,)), size, k))
+            layers.append(
+                _Layer(stretch, pattern, codec, Layers([shape], (name,)), size, k)
+            )
         return layers
 
 
@@ -221,5 +260,7 @@ def _read_choice(pattern: object, strategy: Plain) -> Choice:
             allowed = "a codec without memory of its own that allows error feedback"
             raise InputError(allowed, got=strategy)
         if codec.takes_k and choice.level is None:
-            raise InputError(f"a level behind it, such as {choice.label}@1%", got=strategy)
+            raise InputError(
+                f"a level behind it, such as {choice.label}@1%", got=strategy
+            )
     return choice

@@ -17,12 +17,26 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfed.compress.codec import Arrived, Codec, EncodeCall, Feedback, Layout, Memory, Payload
+from simfed.compress.codec import (
+    Arrived,
+    Codec,
+    EncodeCall,
+    Feedback,
+    Layout,
+    Memory,
+    Payload,
+)
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
 from simfed.compress.sparsifiers import State
-from simfed.compress.vectors import Block, Floats, find_device, list_layers, require_vector
+from simfed.compress.vectors import (
+    Block,
+    Floats,
+    find_device,
+    list_layers,
+    require_vector,
+)
 from simfed.ground.errors import InputError
 
 Matrix = Floats
@@ -63,7 +77,9 @@ class _LowRank(Codec):
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
         code_in_use(_AllEntries, index_code)
-        floats = sum(f.size for factors in payload.symbols for f in factors if f is not None)
+        floats = sum(
+            f.size for factors in payload.symbols for f in factors if f is not None
+        )
         return float(4 * floats) + self._head_bytes(payload.length, payload.layout)
 
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
@@ -77,7 +93,9 @@ class _LowRank(Codec):
         data, length, layout = arrived.data, arrived.length, arrived.layout
         shapes = self._shapes(length, layout)
         ranks, used = self._read_ranks(data, shapes)
-        size = used + 4 * sum(_count_floats(s, r) for s, r in zip(shapes, ranks, strict=True))
+        size = used + 4 * sum(
+            _count_floats(s, r) for s, r in zip(shapes, ranks, strict=True)
+        )
         if len(data) != size:
             raise InputError(f"a payload of {size} bytes", got=len(data))
         floats = np.frombuffer(data[used:], "<f4").astype(np.float32)
@@ -86,7 +104,9 @@ class _LowRank(Codec):
             ends = np.cumsum([start, *_list_sizes((rows, columns), rank)])
             parts = [floats[a:b] for a, b in pairwise(ends)]
             if rank:
-                symbols.append(Factors(parts[0].reshape(rows, rank), parts[1].reshape(-1, rank)))
+                symbols.append(
+                    Factors(parts[0].reshape(rows, rank), parts[1].reshape(-1, rank))
+                )
             else:
                 symbols.append(Factors(parts[0], None))
             start = ends[-1]
@@ -98,7 +118,9 @@ class _LowRank(Codec):
         (entries, 1) of those that are no matrix.
         """
         if layout is None:
-            raise InputError(f"the shapes of the layers (layout) for {self.name}", got=layout)
+            raise InputError(
+                f"the shapes of the layers (layout) for {self.name}", got=layout
+            )
         list_layers(length, layout)
         shapes = [
             (s[0], math.prod(s[1:])) if len(s) > 1 else (math.prod(s), 1)
@@ -125,7 +147,9 @@ class _LowRank(Codec):
     def _head(self, payload: Payload) -> bytes:
         return b""
 
-    def _read_ranks(self, data: bytes, shapes: list[tuple[int, int]]) -> tuple[list[int], int]:
+    def _read_ranks(
+        self, data: bytes, shapes: list[tuple[int, int]]
+    ) -> tuple[list[int], int]:
         return [self._rank(shape) for shape in shapes], 0
 
 
@@ -182,7 +206,11 @@ class PowerSGD(_LowRank):
         return payload, after
 
     def _right(
-        self, state: State, name: str, shape: tuple[int, int], rng: np.random.Generator | None
+        self,
+        state: State,
+        name: str,
+        shape: tuple[int, int],
+        rng: np.random.Generator | None,
     ) -> Matrix:
         if state is not None:
             right: Matrix = state.arrays[name]
@@ -225,14 +253,18 @@ class SVD(_LowRank):
         if self.energy is not None:
             check_number("energy", self.energy, above=0)
             if self.energy > 1:
-                raise InputError("a share above 0, at most 1", where="energy", got=self.energy)
+                raise InputError(
+                    "a share above 0, at most 1", where="energy", got=self.energy
+                )
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         vector = require_vector(play.update)
         shapes = self._shapes(len(vector), play.layout)
         symbols = [
             self._factors(vector[stretch], shape)
-            for stretch, shape in zip(list_layers(len(vector), play.layout), shapes, strict=True)
+            for stretch, shape in zip(
+                list_layers(len(vector), play.layout), shapes, strict=True
+            )
         ]
         payload = Payload(
             self.label,
@@ -259,7 +291,9 @@ class SVD(_LowRank):
             exact = matrix.astype(np.float64)
             gram = exact @ exact.T if wide else exact.T @ exact
         squares, vectors = np.linalg.eigh(gram.astype(np.float64))
-        rank = self.rank or _choose_rank(np.maximum(squares[::-1], 0), self.energy or 1.0)
+        rank = self.rank or _choose_rank(
+            np.maximum(squares[::-1], 0), self.energy or 1.0
+        )
         if not _is_smaller(shape, rank):
             return Factors(values.copy(), None)
         basis = np.ascontiguousarray(vectors[:, ::-1][:, :rank], np.float32)
@@ -275,7 +309,9 @@ class SVD(_LowRank):
         ranks = [0 if f.right is None else f.right.shape[1] for f in payload.symbols]
         return np.array(ranks, "<u2").tobytes()
 
-    def _read_ranks(self, data: bytes, shapes: list[tuple[int, int]]) -> tuple[list[int], int]:
+    def _read_ranks(
+        self, data: bytes, shapes: list[tuple[int, int]]
+    ) -> tuple[list[int], int]:
         if self.rank is not None:
             return super()._read_ranks(data, shapes)
         used = 2 * len(shapes)
@@ -284,7 +320,9 @@ class SVD(_LowRank):
         ranks: list[int] = np.frombuffer(data[:used], "<u2").tolist()
         for shape, rank in zip(shapes, ranks, strict=True):
             if rank and not _is_smaller(shape, rank):
-                raise InputError(f"a rank that a matrix of {shape} is sent with", got=rank)
+                raise InputError(
+                    f"a rank that a matrix of {shape} is sent with", got=rank
+                )
         return ranks, used
 
 
@@ -324,7 +362,9 @@ def _choose_rank(squares: NDArray[np.float64], share: float) -> int:
     total = np.cumsum(squares)
     if total[-1] == 0:
         return 1
-    return min(int(np.searchsorted(total, share * total[-1], side="right")) + 1, len(squares))
+    return min(
+        int(np.searchsorted(total, share * total[-1], side="right")) + 1, len(squares)
+    )
 
 
 def _is_smaller(shape: tuple[int, int], rank: int) -> bool:

@@ -10,8 +10,14 @@ from simfed.ground.plain import Plain
 
 def check_whole(option: str, value: object, least: int, most: int) -> None:
     """Raise `InputError` unless `value` is a whole number in these bounds."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"a whole number from {least} to {most}", where=option, got=value)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not least <= value <= most
+    ):
+        raise InputError(
+            f"a whole number from {least} to {most}", where=option, got=value
+        )
 
 
 def check_number(option: str, value: Plain, *, above: float) -> None:

@@ -27,7 +27,12 @@ from simfed.compress.codec import (
     Symbols,
     codec_from_spec,
 )
-from simfed.compress.index_codes import code_in_use, decode_indices, encode_indices, index_bytes
+from simfed.compress.index_codes import (
+    code_in_use,
+    decode_indices,
+    encode_indices,
+    index_bytes,
+)
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import check_k, refuse_non_finite, top_k_indices
 from simfed.compress.sparsifiers import State
@@ -70,7 +75,9 @@ class _Counted(Codec):
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
         code = code_in_use(self, index_code)
         places = encode_indices(code, payload.indices, payload.length, None)
-        return payload.k.to_bytes(_COUNT_BYTES, "little") + self._write(payload) + places
+        return (
+            payload.k.to_bytes(_COUNT_BYTES, "little") + self._write(payload) + places
+        )
 
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, layout = arrived.data, arrived.length, arrived.layout
@@ -82,7 +89,9 @@ class _Counted(Codec):
         indices = decode_indices(code, data[_COUNT_BYTES + used :], length, count)
         if values is None:
             values = self._values(symbols, indices, length, layout)
-        return Payload(self.label, length, indices, values, symbols=symbols, layout=layout)
+        return Payload(
+            self.label, length, indices, values, symbols=symbols, layout=layout
+        )
 
     def _value_bytes(self, payload: Payload, *, ideal: bool) -> float:
         return 4.0 * payload.k
@@ -94,8 +103,14 @@ class _Counted(Codec):
         self, data: bytes, count: int, length: int, layout: Layout | None
     ) -> tuple[Floats | None, Symbols, int]:
         if len(data) < 4 * count:
-            raise InputError(f"a payload of at least {4 * count} bytes of values", got=len(data))
-        return np.frombuffer(data[: 4 * count], "<f4").astype(np.float32), None, 4 * count
+            raise InputError(
+                f"a payload of at least {4 * count} bytes of values", got=len(data)
+            )
+        return (
+            np.frombuffer(data[: 4 * count], "<f4").astype(np.float32),
+            None,
+            4 * count,
+        )
 
     def _values(
         self, symbols: Symbols, indices: Indices, length: int, layout: Layout | None
@@ -133,7 +148,9 @@ class DGC(_Counted):
         if self.momentum != 0:
             check_number("momentum", self.momentum, above=0)
         if self.momentum >= 1:
-            raise InputError("a number from 0 to below 1", where="momentum", got=self.momentum)
+            raise InputError(
+                "a number from 0 to below 1", where="momentum", got=self.momentum
+            )
         if self.clip is not None:
             check_number("clip", self.clip, above=0)
         check_whole("warmup", self.warmup, 0, 2**31)
@@ -189,7 +206,9 @@ class DGC(_Counted):
         return None if places is None else _COUNT_BYTES + 4 * count + places
 
     @override
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+    def count_told(
+        self, length: int, k: int, layout: Layout | None = None
+    ) -> int | None:
         first, k = self._count(length, k, 0), check_k(k, length)
         return k if first == k else None  # the warm-up sends more
 
@@ -287,7 +306,9 @@ class AdaComp(_Counted):
         return None
 
     @override
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+    def count_told(
+        self, length: int, k: int, layout: Layout | None = None
+    ) -> int | None:
         return None
 
     def _value_bytes(self, payload: Payload, *, ideal: bool) -> float:
@@ -305,9 +326,13 @@ class AdaComp(_Counted):
         head = 4 * len(list_layers(length, layout))
         used = head + -(-count // 8)
         if len(data) < used:
-            raise InputError(f"a payload of at least {used} bytes of values", got=len(data))
+            raise InputError(
+                f"a payload of at least {used} bytes of values", got=len(data)
+            )
         scales = np.frombuffer(data[:head], "<f4").astype(np.float32)
-        signs = np.unpackbits(np.frombuffer(data[head:used], np.uint8))[:count].astype(bool)
+        signs = np.unpackbits(np.frombuffer(data[head:used], np.uint8))[:count].astype(
+            bool
+        )
         return None, (scales, signs), used
 
     def _values(
@@ -321,12 +346,16 @@ class AdaComp(_Counted):
         return values
 
     def _layers(self, length: int, layout: Layout | None) -> list[tuple[slice, int]]:
-        shapes = [s for s in layout if math.prod(s)] if layout is not None else [(length,)]
+        shapes = (
+            [s for s in layout if math.prod(s)] if layout is not None else [(length,)]
+        )
         sizes = [self.conv_bin if len(shape) > 2 else self.bin for shape in shapes]
         return list(zip(list_layers(length, layout), sizes, strict=True))
 
 
-def _select_from_bins(error: Floats, gradient: Floats, size: int) -> tuple[Indices, float]:
+def _select_from_bins(
+    error: Floats, gradient: Floats, size: int
+) -> tuple[Indices, float]:
     """Add the gradient to the error; return the entries that travel and their size.
 
     The size is the mean of the bins' maxima.
@@ -401,7 +430,9 @@ class _Around(Codec):
     ) -> float | None:
         return self._sender.size_bytes(length, k, index_code, layout)
 
-    def count_told(self, length: int, k: int, layout: Layout | None = None) -> int | None:
+    def count_told(
+        self, length: int, k: int, layout: Layout | None = None
+    ) -> int | None:
         return self._sender.count_told(length, k, layout)
 
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
@@ -436,7 +467,9 @@ class EF21(_Around):
 
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         gradient = require_vector(play.update)
-        before, (estimate,) = _read_state(play.state, ("estimate",), len(gradient), play.consume)
+        before, (estimate,) = _read_state(
+            play.state, ("estimate",), len(gradient), play.consume
+        )
         sent, _ = self._sender.encode(
             gradient - estimate, before, play.rng, play.k, layout=play.layout
         )
@@ -446,7 +479,9 @@ class EF21(_Around):
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, k, index_code, layout, state = arrived
         before, (estimate,) = _read_state(state, ("estimate",), length, False)
-        sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
+        sent = self._sender.from_bytes(
+            data, length, k, index_code, layout=layout, state=before
+        )
         return self._received(sent, estimate, None)
 
     def _received(self, sent: Payload, estimate: Floats, device: Device) -> Payload:
@@ -522,9 +557,13 @@ class DetachedEF(_Around):
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         gradient = require_vector(play.update)
         refuse_non_finite(gradient)
-        before, (error,) = _read_state(play.state, ("error",), len(gradient), play.consume)
+        before, (error,) = _read_state(
+            play.state, ("error",), len(gradient), play.consume
+        )
         error += gradient
-        sent, after = self._sender.encode(error, before, play.rng, play.k, layout=play.layout)
+        sent, after = self._sender.encode(
+            error, before, play.rng, play.k, layout=play.layout
+        )
         before_sending = self._move(error, sent, np.subtract)
         memory = Memory(after, {"error": error})
         return self._received(sent, memory, before_sending, play.update), memory
@@ -532,7 +571,9 @@ class DetachedEF(_Around):
     def _decode(self, arrived: Arrived) -> Payload:
         data, length, k, index_code, layout, state = arrived
         before = state.facts if isinstance(state, Memory) else state
-        sent = self._sender.from_bytes(data, length, k, index_code, layout=layout, state=before)
+        sent = self._sender.from_bytes(
+            data, length, k, index_code, layout=layout, state=before
+        )
         return self._received(sent, None, None, None)
 
     def _received(
@@ -582,5 +623,7 @@ def _read_state(
     arrays = [state.arrays[name] for name in names]
     for array in arrays:
         if len(array) != length:
-            raise InputError(f"an update of {len(array)} entries, as its memory has", got=length)
+            raise InputError(
+                f"an update of {len(array)} entries, as its memory has", got=length
+            )
     return state.facts, arrays if consume else [array.copy() for array in arrays]

@@ -12,7 +12,9 @@ _ROUNDS = 3
 
 def make_generator(key: int, purpose: int) -> np.random.Generator:
     """Return the generator of a 64-bit key; different purposes are independent."""
-    return np.random.Generator(np.random.Philox(key=np.array([key, purpose], dtype=np.uint64)))
+    return np.random.Generator(
+        np.random.Philox(key=np.array([key, purpose], dtype=np.uint64))
+    )
 
 
 class KeyedPermutation:
@@ -48,7 +50,9 @@ class KeyedPermutation:
 
     def _step(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
         row, column = np.divmod(cells, self.columns)
-        for row_shift, column_shift in zip(self._row_shifts, self._column_shifts, strict=True):
+        for row_shift, column_shift in zip(
+            self._row_shifts, self._column_shifts, strict=True
+        ):
             row += row_shift[column]
             _wrap_values(row, self.rows)
             column += column_shift[row]

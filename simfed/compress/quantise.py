@@ -77,11 +77,16 @@ class QSGD:
     ) -> Scaled:
         """Return signed levels and the scale of each bucket."""
         norms = self._norms(values)
-        factors = np.divide(self.levels, norms, out=np.zeros_like(norms), where=norms > 0)
+        factors = np.divide(
+            self.levels, norms, out=np.zeros_like(norms), where=norms > 0
+        )
         levels = np.empty(len(values), self._kind)
         draw = _Draws(rng, self.name)
         for stretch, buckets in self._stretches(len(values)):
-            scaled = values[stretch].reshape(len(factors[buckets]), -1) * factors[buckets, None]
+            scaled = (
+                values[stretch].reshape(len(factors[buckets]), -1)
+                * factors[buckets, None]
+            )
             draw.round(scaled.reshape(-1), levels[stretch], self.levels)
         scales = norms * np.float32(self._shrink(len(values)) / self.levels)
         return Scaled(scales, levels, self._ends(len(values)))
@@ -108,7 +113,9 @@ class QSGD:
         levels = symbols.levels.astype(np.int64)
         return head + pack(levels + self.levels, self._width)
 
-    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
+    def read(
+        self, data: bytes, count: int, layout: Layout | None
+    ) -> tuple[Scaled, int]:
         """Return the symbols that `write` wrote and the number of bytes read."""
         ends = self._ends(count)
         scales, head = _read_scales(data, len(ends))
@@ -140,7 +147,9 @@ class QSGD:
         return 1 / (1 + self.variance(count)) if self.scaled else 1.0
 
     def _ends(self, count: int) -> NDArray[np.int64]:
-        return np.minimum(np.arange(self.bucket, count + self.bucket, self.bucket), count)
+        return np.minimum(
+            np.arange(self.bucket, count + self.bucket, self.bucket), count
+        )
 
     def _stretches(self, count: int) -> Iterator[tuple[slice, slice]]:
         """Yield (values, buckets): whole buckets, a few at a time, then the rest."""
@@ -222,7 +231,9 @@ class TernGrad:
             if not (math.isfinite(low) and math.isfinite(high)):
                 refuse_non_finite(some)
             largest = max(largest, -low, high)
-            wide: NDArray[np.floating] = some if largest < 1e15 else some.astype(np.float64)
+            wide: NDArray[np.floating] = (
+                some if largest < 1e15 else some.astype(np.float64)
+            )
             total += float(wide.sum())
             squares += float(np.einsum("i,i->", wide, wide))
         if largest < _SMALLEST:
@@ -249,7 +260,9 @@ class TernGrad:
         """Return the scales, then the signs, as bytes."""
         return symbols.scales.astype("<f4").tobytes() + pack(symbols.levels + 1, 2)
 
-    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
+    def read(
+        self, data: bytes, count: int, layout: Layout | None
+    ) -> tuple[Scaled, int]:
         """Return the symbols that `write` wrote and the number of bytes read."""
         layers = list_layers(count, layout)
         scales, head = _read_scales(data, len(layers))
@@ -290,10 +303,14 @@ class EFSign:
                 refuse_non_finite(some)
                 magnitude = float(np.abs(some).sum(dtype=np.float64))
             total += magnitude
-            signs = np.greater_equal(some, 0, out=levels[stretch].view(np.bool_)).view(np.int8)
+            signs = np.greater_equal(some, 0, out=levels[stretch].view(np.bool_)).view(
+                np.int8
+            )
             signs += signs
             signs -= 1
-        return Scaled(np.array([total / len(values)], np.float32), levels, np.array([len(values)]))
+        return Scaled(
+            np.array([total / len(values)], np.float32), levels, np.array([len(values)])
+        )
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
         """Yield the values layer by layer."""
@@ -307,9 +324,14 @@ class EFSign:
 
     def write(self, symbols: Scaled) -> bytes:
         """Return the scales, then the signs, as bytes."""
-        return symbols.scales.astype("<f4").tobytes() + np.packbits(symbols.levels > 0).tobytes()
+        return (
+            symbols.scales.astype("<f4").tobytes()
+            + np.packbits(symbols.levels > 0).tobytes()
+        )
 
-    def read(self, data: bytes, count: int, layout: Layout | None) -> tuple[Scaled, int]:
+    def read(
+        self, data: bytes, count: int, layout: Layout | None
+    ) -> tuple[Scaled, int]:
         """Return the symbols that `write` wrote and the number of bytes read."""
         scales, head = _read_scales(data, 1)
         used = head + -(-count // 8)
@@ -382,7 +404,9 @@ class FP16(_Cast):
         if torch is None:
             raw[:] = values.astype(np.float16).view(np.uint16)
         else:  # the same bits, six times as fast as NumPy's
-            torch.from_numpy(raw.view(np.float16)).copy_(torch.from_numpy(np.array(values)))
+            torch.from_numpy(raw.view(np.float16)).copy_(
+                torch.from_numpy(np.array(values))
+            )
 
     def _back(self, raw: NDArray[np.uint16]) -> Floats:
         torch = sys.modules.get("torch")
@@ -469,4 +493,6 @@ def _check_long_enough(data: bytes, least: int) -> None:
 
 def _check_levels(levels: NDArray[np.int64], most: int) -> None:
     if np.abs(levels).max() > most:
-        raise InputError(f"levels from {-most} to {most}", got=int(np.abs(levels).max()))
+        raise InputError(
+            f"levels from {-most} to {most}", got=int(np.abs(levels).max())
+        )

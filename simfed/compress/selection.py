@@ -26,7 +26,9 @@ Magnitude: TypeAlias = Any
 # finite number. Per item size:
 _UNSIGNED = {4: np.uint32, 8: np.uint64}
 _WITHOUT_SIGN = {size: u(np.iinfo(u).max >> 1) for size, u in _UNSIGNED.items()}
-_INFINITY = {size: np.array(np.inf, f"f{size}").view(u)[()] for size, u in _UNSIGNED.items()}
+_INFINITY = {
+    size: np.array(np.inf, f"f{size}").view(u)[()] for size, u in _UNSIGNED.items()
+}
 
 # entries; measured: up to here a plain partition is as fast as sampling
 _DIRECT_BELOW = 2**17
@@ -57,7 +59,9 @@ def top_k_indices(values: Vector, k: int) -> Vector:
     _check_vector(values, values.dtype.char in "efd" and values.dtype.isnative)
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
-    return _select_top_k(values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size))
+    return _select_top_k(
+        values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size)
+    )
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
@@ -107,7 +111,9 @@ def refuse_non_finite(values: Floats) -> None:
 def _check_vector(values: Vector, suits: bool) -> None:
     if values.ndim != 1 or not len(values) or not suits:
         got = f"shape {tuple(values.shape)} of {values.dtype}"
-        raise InputError("a flat, non-empty vector of 16-, 32- or 64-bit floats", got=got)
+        raise InputError(
+            "a flat, non-empty vector of 16-, 32- or 64-bit floats", got=got
+        )
 
 
 def _select_top_k(raw: Bits, k: int) -> Indices:
@@ -155,7 +161,9 @@ def _add_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indice
     missing = k - above.size
     parts, start, size = [above], 0, max(missing, 1024)
     while missing and start < raw.size:
-        ties = _find_places(_strip_signs(raw[start : start + size]) == magnitude)[:missing]
+        ties = _find_places(_strip_signs(raw[start : start + size]) == magnitude)[
+            :missing
+        ]
         parts.append(ties + start)
         missing -= ties.size
         start, size = start + size, min(2 * size, _BLOCK)
@@ -209,7 +217,9 @@ def _refuse_non_finite(largest: Magnitude) -> None:
 
 
 def _make_non_finite_error(entry: float | np.floating) -> InputError:
-    return InputError("finite entries", got=float(entry), hint="has the learning diverged?")
+    return InputError(
+        "finite entries", got=float(entry), hint="has the learning diverged?"
+    )
 
 
 def _select_top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
@@ -234,7 +244,9 @@ def select_top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:
     import torch
 
     if values.dtype != torch.float32:
-        raise InputError("16- or 32-bit floats on an accelerator", got=str(values.dtype))
+        raise InputError(
+            "16- or 32-bit floats on an accelerator", got=str(values.dtype)
+        )
     magnitudes = values.view(torch.int32).bitwise_and(2**31 - 1).long()
     places = torch.arange(len(values), device=values.device)
     keys = (magnitudes << 32) | (2**32 - 1 - places)

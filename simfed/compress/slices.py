@@ -59,7 +59,9 @@ class Sliced:
             share = max(share, k - (length - end) - done)
             state_before = before[number] if before else None
             if share:
-                part = self.selection.select(update[begin:end], share, state=state_before, rng=rng)
+                part = self.selection.select(
+                    update[begin:end], share, state=state_before, rng=rng
+                )
                 chosen.append(part.indices + begin)
                 after.append(part.state)
             else:

@@ -52,7 +52,12 @@ class Sparsifier(Protocol):
     name: str
 
     def select(
-        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self,
+        update: Vector,
+        k: int,
+        *,
+        state: State = None,
+        rng: np.random.Generator | None = None,
     ) -> Selection:
         """Return min(k, d) indices of the flat vector `update`, which is not changed.
 
@@ -84,7 +89,12 @@ class TopK:
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def select(
-        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self,
+        update: Vector,
+        k: int,
+        *,
+        state: State = None,
+        rng: np.random.Generator | None = None,
     ) -> Selection:
         """Return the min(k, d) entries of the largest magnitude."""
         return Selection(top_k_indices(update, k), state)
@@ -102,7 +112,12 @@ class Dense:
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def select(
-        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self,
+        update: Vector,
+        k: int,
+        *,
+        state: State = None,
+        rng: np.random.Generator | None = None,
     ) -> Selection:
         """Return all entries."""
         if is_tensor(update):
@@ -124,7 +139,12 @@ class _Blind:
     name: str
 
     def select(
-        self, update: Vector, k: int, *, state: State = None, rng: np.random.Generator | None = None
+        self,
+        update: Vector,
+        k: int,
+        *,
+        state: State = None,
+        rng: np.random.Generator | None = None,
     ) -> Selection:
         if rng is None:
             raise InputError(f"a generator `rng` for {self.name}", got=rng)
@@ -149,7 +169,9 @@ class RandomK(_Blind):
 
     @override
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
-        return Selection(random_k_indices(length, k, make_generator(seed, 1)), state, seed)
+        return Selection(
+            random_k_indices(length, k, make_generator(seed, 1)), state, seed
+        )
 
 
 class SharedRandomK(RandomK):

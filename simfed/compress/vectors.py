@@ -132,7 +132,9 @@ def list_layers(length: int, layout: Layout | None) -> list[slice]:
         return [slice(0, length)]
     ends = np.cumsum([math.prod(shape) for shape in layout]).tolist() if layout else []
     if not ends or ends[-1] != length:
-        raise InputError(f"shapes of {length} entries in all", where="layout", got=list(layout))
+        raise InputError(
+            f"shapes of {length} entries in all", where="layout", got=list(layout)
+        )
     return [slice(a, b) for a, b in zip([0, *ends], ends, strict=False) if b > a]
 
 

@@ -1,8 +1,8 @@
-"""Who may talk: the same version and secret, and beyond this machine TLS alone.
+"""Access to a server: the same version and secret, and TLS beyond this machine.
 
-A client says who it is as it opens its WebSocket: version, number and a name of its process in the
-path, the token as `Authorization: Bearer`. A server answers with 101, or with 403 and a sentence
-before anything else of the client is read.
+A client says who it is as it opens its WebSocket: version, number and a name of its
+process in the path, the token as `Authorization: Bearer`. A server answers with 101, or
+with 403 and a sentence before anything else of the client is read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from simfed.ground.inputs import check_file
 from simfed.ground.version import VERSION
 
 SHAPED = ipaddress.ip_network("198.18.0.0/15")
-"""Set aside for tests of networks: `deploy --shaped` takes its namespaces' addresses from it."""
+"""Set aside for tests of networks: `deploy --shaped` takes its namespaces' addresses
+from it."""
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 16, 4096
 _PATH = re.compile(r"/([0-9A-Za-z.+-]{1,40})/([0-9]{1,9})/([0-9a-f]{16})")
 
 
 class Seat(NamedTuple):
-    """Which client somebody is."""
+    """A client's number, version and process, as it says them."""
 
     client: int
     life: str
@@ -48,18 +49,26 @@ def read_seat(path: str, bearers: list[str], token: str, clients: int) -> Seat:
         raise Refused("the token is another one than the server's, or none was given")
     asked = _PATH.fullmatch(path)
     if asked is None:
-        raise Refused(f"this is a server of simfed {VERSION}, to which `simfed join` talks")
+        raise Refused(
+            f"this is a server of simfed {VERSION}, to which `simfed join` talks"
+        )
     version, client, life = asked.groups()
     if version != VERSION:
-        raise Refused(f"the client has simfed {version}, the server {VERSION}: both need the same")
+        raise Refused(
+            f"the client has simfed {version}, the server {VERSION}: both need the same"
+        )
     if int(client) >= clients:
-        raise Refused(f"clients are 0 to {clients - 1} in this scenario, got {quote(int(client))}")
+        raise Refused(
+            f"clients are 0 to {clients - 1} in this scenario, got {quote(int(client))}"
+        )
     return Seat(int(client), life)
 
 
 def is_here(host: str) -> bool:
-    """Whether what is sent to an address stays on this machine, also in a namespace that
-    `deploy` made. A name other than localhost could mean any address.
+    """Return whether what is sent to an address stays on this machine.
+
+    It does so also in a namespace that `deploy` made. A name other than localhost could
+    mean any address.
 
     >>> [is_here(host) for host in ("localhost", "127.0.0.1", "::1", "0.0.0.0", "pi0.local")]
     [True, True, True, False, False]
@@ -73,10 +82,14 @@ def is_here(host: str) -> bool:
 
 def require_guard(host: str, token: str, tls: ssl.SSLContext | None) -> None:
     """Raises: `InputError` for a server that others can reach without a secret or TLS."""
-    lacks = [*([] if token else ["--token"]), *([] if tls else ["--tls-cert, --tls-key"])]
+    lacks = [
+        *([] if token else ["--token"]),
+        *([] if tls else [("--tls-cert, --tls-key")]),
+    ]
     if lacks and not is_here(host):
         raise InputError(
-            "--token, --tls-cert and --tls-key for an address that other machines reach",
+            "--token, --tls-cert and --tls-key for an address that other machines "
+            "reach",
             where="--listen",
             got=f"{host} without {' and '.join(lacks)}",
             hint="`simfed certificate HOST --out DIR` makes a certificate and its key",
@@ -86,16 +99,20 @@ def require_guard(host: str, token: str, tls: ssl.SSLContext | None) -> None:
 def read_token(file: str | Path | None) -> str:
     """Return the secret in a file, without white space around it; empty without a file.
 
-    Raises: `InputError` for a file that cannot be read, or a secret that could be guessed.
+    Raises: `InputError` for a file that cannot be read, or a secret that could be
+    guessed.
     """
     if file is None:
         return ""
     try:
-        with open(file, "rb") as opened:  # a pipe as well, but no more than a token of what it has
+        # a pipe as well, but no more than a token of what it has
+        with open(file, "rb") as opened:
             data = opened.read(_LONGEST_TOKEN + 1)
     except OSError as error:
         why = f"cannot be read: {error.strerror or error}"
-        raise InputError("a file with the token", where="--token", problem=why) from None
+        raise InputError(
+            "a file with the token", where="--token", problem=why
+        ) from None
     if len(data) > _LONGEST_TOKEN:
         allowed = f"a token of at most {_LONGEST_TOKEN:,} bytes"
         raise InputError(allowed, where=str(file), got="more")
@@ -111,7 +128,10 @@ def read_token(file: str | Path | None) -> str:
 
 
 def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return a server's TLS from its certificate and key, in PEM. Raises: `InputError`."""
+    """Return a server's TLS from its certificate and key, in PEM.
+
+    Raises: `InputError`.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     for file in (certificate, key):
@@ -121,18 +141,28 @@ def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         allowed, got = "a certificate and its key, in PEM", f"{certificate}, {key}"
         why = error.strerror or str(error)
-        raise InputError(allowed, where="--tls-cert, --tls-key", got=got, hint=why) from None
+        raise InputError(
+            allowed, where="--tls-cert, --tls-key", got=got, hint=why
+        ) from None
     return context
 
 
 def load_client_tls(authority: str | Path | None) -> ssl.SSLContext:
-    """Return a client's TLS that trusts the certificates in this file (None: what this machine
-    trusts). Raises: `InputError`."""
+    """Return a client's TLS that trusts the certificates in this file.
+
+    None: what this machine trusts.
+
+    Raises: `InputError`.
+    """
     if authority is not None:
         check_file(authority)
     try:
-        return ssl.create_default_context(cafile=None if authority is None else str(authority))
+        return ssl.create_default_context(
+            cafile=None if authority is None else str(authority)
+        )
     except (OSError, ssl.SSLError) as error:
         why = error.strerror or str(error)
         allowed = "certificates to trust, in PEM"
-        raise InputError(allowed, where="--tls-ca", got=str(authority), hint=why) from None
+        raise InputError(
+            allowed, where="--tls-ca", got=str(authority), hint=why
+        ) from None

@@ -1,6 +1,7 @@
 """A server's certificate, signed by itself, and its key: `simfed certificate`.
 
-Clients are given the certificate and trust nothing else, so nobody else needs to vouch for it.
+Clients are given the certificate and trust nothing else, so nobody else needs to vouch
+for it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ _EARLY = timedelta(days=1)
 def make_certificate(
     hosts: Sequence[str], out: Path, until: datetime | None = None
 ) -> tuple[Path, Path]:
-    """Write a certificate for these host names and addresses, and its key, into a folder.
+    """Write a certificate for these hosts, and its key, into a folder.
 
-    until: when it expires; in `VALID` from now if not given.
-    Raises: `InputError` for what is no host, files that exist, or without `cryptography`.
+    `until`: when it expires; in `VALID` from now if not given.
+
+    Raises: `InputError` for what is no host, files that exist, or without
+    `cryptography`.
     """
     try:
         from cryptography import x509
@@ -67,9 +70,12 @@ def make_certificate(
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
-            x509.KeyUsage(digital_signature=True, key_cert_sign=True, **uses), critical=True
+            x509.KeyUsage(digital_signature=True, key_cert_sign=True, **uses),
+            critical=True,
         )
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+        )
         .add_extension(identifier, critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
@@ -86,7 +92,9 @@ def make_certificate(
         out.mkdir(parents=True, exist_ok=True)
         contents = built.public_bytes(pem), private
         for file, data, mode in zip(files, contents, (0o644, 0o600), strict=True):
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as new:
+            with os.fdopen(
+                os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+            ) as new:
                 new.write(data)
     except OSError as error:
         why = error.strerror or str(error)

@@ -1,13 +1,13 @@
 """Two monotonic clocks on one time line.
 
-One end notes its clock as it asks (t0) and as the answer comes (t3), the other as it hears the
-question (t1) and as it answers (t2). The other clock is then ahead by ((t1 − t0) + (t2 − t3))/2,
-wrong by at most half of what the messages were on their way: (t3 − t0) − (t2 − t1). Of the recent
-exchanges the one that was shortest on its way counts, since what makes a way long (a queue behind
-an upload) makes it unequal.
+One end notes its clock as it asks (t0) and as the answer comes (t3), the other as it
+hears the question (t1) and as it answers (t2). The other clock is then ahead by ((t1 −
+t0) + (t2 − t3))/2, wrong by at most half of what the messages were on their way: (t3 −
+t0) − (t2 − t1). Of the recent exchanges the one that was shortest on its way counts,
+since what makes a way long (a queue behind an upload) makes it unequal.
 
-What is ignored: that clocks run at different rates, beyond asking again all the time. At 20 ppm and
-an exchange every two seconds that is 0.3 ms over the window.
+What is ignored: that clocks run at different rates, beyond asking again all the time.
+At 20 ppm and an exchange every two seconds that is 0.3 ms over the window.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ class Exchange(NamedTuple):
 
     @property
     def ahead_s(self) -> float:
-        """By how much the other clock is ahead."""
+        """Seconds by which the other clock is ahead."""
         return ((self.heard_s - self.asked_s) + (self.answered_s - self.came_s)) / 2
 
     @property
     def unsure_s(self) -> float:
-        """How far off that may be."""
-        return max((self.came_s - self.asked_s) - (self.answered_s - self.heard_s), 0.0) / 2
+        """Seconds by which that may be off."""
+        return (
+            max((self.came_s - self.asked_s) - (self.answered_s - self.heard_s), 0.0)
+            / 2
+        )
 
 
 class ClockLine:
-    """By how much another clock is ahead of this one, from exchanges so far.
+    """The lead of another clock over this one, from exchanges so far.
 
     >>> line = ClockLine()
     >>> line.add(Exchange(10.0, 110.0, 110.5, 10.7))
@@ -55,8 +58,11 @@ class ClockLine:
         """The smallest and the largest that counted."""
 
     def add(self, exchange: Exchange) -> None:
-        """Learn from one more exchange. Earlier ones that contradict it are of a clock that has
-        stood still since, as a laptop's does while it sleeps."""
+        """Learn from one more exchange.
+
+        Earlier ones that contradict it are of a clock that has stood still since, as a
+        laptop's does while it sleeps.
+        """
         agreeing = (
             before
             for before in self._recent
@@ -71,17 +77,17 @@ class ClockLine:
 
     @property
     def ahead_s(self) -> float:
-        """By how much the other clock is ahead, by the best exchange."""
+        """Seconds by which the other clock is ahead, by the best exchange."""
         return self._best.ahead_s
 
     @property
     def unsure_s(self) -> float:
-        """How far off `ahead_s` may be."""
+        """Seconds by which `ahead_s` may be off."""
         return self._best.unsure_s
 
     @property
     def wandered_s(self) -> float:
-        """How far apart the offsets were that counted."""
+        """Seconds between the extremes of the offsets that counted."""
         return self._offsets[1] - self._offsets[0] if self._offsets else 0.0
 
     @property

@@ -1,9 +1,10 @@
 """A listening socket before which so many may stand who have not said who they are.
 
-One more ends the oldest connection of its address, or of all. So whoever opens connections and
-keeps silent shuts out nobody and takes no file of the run's: a client says who it is within a way
-there and back, and whoever was dropped may come again. It counts as the kernel hands connections
-over, before TLS, which the library `websockets` does not see.
+One more ends the oldest connection of its address, or of all. So whoever opens
+connections and keeps silent shuts out nobody and takes no file of the run's: a client
+says who it is within a way there and back, and whoever was dropped may come again. It
+counts as the kernel hands connections over, before TLS, which the library `websockets`
+does not see.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ import ipaddress
 import socket
 
 _MOST, _MOST_OF_ONE = 64, 16
-"""Connections at a time: of all, and of one IPv4 address, or one IPv6 network of 64 bits, which is
-what one household or host is given."""
+"""Connections at a time: of all, and of one IPv4 address, or one IPv6 network of 64
+bits, which is what one household or host is given."""
 
 
 class Doorstep(socket.socket):
     """A listening socket that knows which of its connections are strangers'."""
 
     def __init__(self, listener: socket.socket) -> None:
-        """listener: taken over."""
+        """Take over a listening socket."""
         super().__init__(fileno=listener.detach())
         self._strangers: list[tuple[str, socket.socket]] = []
         """Oldest first: where each is from."""
 
     @property
     def strangers(self) -> int:
-        """How many connections are open whose other end has not said who it is."""
+        """The number of open connections whose other end has not said who it is."""
         return sum(other.fileno() >= 0 for _, other in self._strangers)
 
     def accept(self) -> tuple[socket.socket, tuple[object, ...]]:
@@ -47,7 +48,9 @@ class Doorstep(socket.socket):
     def let_in(self, descriptor: int) -> None:
         """Forget the connection with this descriptor, and those that have ended."""
         known = -1, descriptor
-        self._strangers = [one for one in self._strangers if one[1].fileno() not in known]
+        self._strangers = [
+            one for one in self._strangers if one[1].fileno() not in known
+        ]
 
     def end_all(self) -> None:
         """End the connections of all strangers."""

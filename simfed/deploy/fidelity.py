@@ -1,10 +1,13 @@
-"""How far a simulation is from the deployment of the same scenario, from both run directories.
+"""Errors of a simulation against the deployment of the same scenario.
 
-Participations are matched by round, client and turn, and count where both arrived; rounds by their
-number. An error is simulated over real, less one. What explains it: each phase's simulated seconds
-are replaced by the real ones, one phase at a time; the phase with which most of the rounds' error
-goes away stands on the assumption that is most wrong. What is ignored: that a phase which begins at
-another instant meets others on shared links, so that shares of an error need not sum to one.
+They are found from both run directories.
+
+Participations are matched by round, client and turn, and count where both arrived;
+rounds by their number. An error is simulated over real, less one. What explains it:
+each phase's simulated seconds are replaced by the real ones, one phase at a time; the
+phase with which most of the rounds' error goes away stands on the assumption that is
+most wrong. What is ignored: that a phase which begins at another instant meets others
+on shared links, so that shares of an error need not sum to one.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ ASSUMPTIONS = {
     "knows of `handling`",
     "server": "the server's work: without `server.device` it takes no simulated time",
 }
-"""What each part of a simulated round stands on."""
+"""The assumption behind each part of a simulated round."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class Fidelity:
     """A simulation held against reality."""
 
     phases: pd.DataFrame
-    """`phase, simulated_s, real_s, error, share`: means per participation, and the share of a
-    participation's real time."""
+    """`phase, simulated_s, real_s, error, share`: means per participation, and the
+    share of a participation's real time."""
     clients: pd.DataFrame
     """`client, simulated_s, real_s, error`: mean time from start to arrival."""
     rounds: pd.DataFrame
@@ -58,17 +61,19 @@ class Fidelity:
     makespan_s: tuple[float, float]
     """Simulated, real: of the matched rounds."""
     lengths: ComparedPair
-    """Simulated and real seconds, round by round, as if rounds were independent of each other."""
+    """Simulated and real seconds, round by round, as if rounds were independent of each
+    other."""
     explanations: pd.DataFrame
-    """`phase, assumption, explained`: share of the error that goes with it, largest first."""
+    """`phase, assumption, explained`: share of the error that goes with it, largest
+    first."""
     same_choices: float
     """Share of matched participations with the same strategy."""
     names: tuple[str, str] | None = None
-    """What the two runs are called; None: they are a simulation and its deployment."""
+    """The names of the two runs; None: they are a simulation and its deployment."""
 
     @property
     def heads(self) -> tuple[str, str]:
-        """What stands above their columns."""
+        """The heads of their columns."""
         return self.names or ("simulated", "real")
 
     @property
@@ -83,21 +88,25 @@ class Fidelity:
 
     @property
     def named_right(self) -> float:
-        """Share of the rounds of which reality names a straggler that the simulation names too;
-        NaN where it names none."""
+        """The share of real stragglers that the simulation names too.
+
+        NaN where reality names none.
+        """
         named = self.rounds.dropna(subset="real_straggler")
         same = named["simulated_straggler"] == named["real_straggler"]
         return float(same.fillna(False).astype(float).mean())
 
     @property
     def most_common(self) -> float:
-        """Share of these rounds that the most common real straggler has: what a constant guess
-        gets."""
+        """The share of rounds of the most common real straggler.
+
+        A constant guess gets it.
+        """
         shares = self.rounds["real_straggler"].value_counts(normalize=True)
         return float(shares.iloc[0]) if len(shares) else 0.0
 
     def beyond(self, bound: float) -> list[str]:
-        """What is further off than the bound, one sentence each."""
+        """Return what is further off than the bound, one sentence each."""
         errors = {"makespan": self.makespan_error, "median round": self.round_error}
         return [
             f"the {name} is {abs(error):.1%} off, beyond the bound of {bound:.1%}"
@@ -106,7 +115,10 @@ class Fidelity:
         ]
 
     def sentences(self) -> Iterator[str]:
-        """What the errors come to, a sentence each; the last names the phase behind most."""
+        """Yield what the errors come to, a sentence each.
+
+        The last names the phase behind most.
+        """
         whole = zip(self.heads, map(format_duration, self.makespan_s), strict=True)
         yield (
             f"{counted(len(self.rounds), 'round')}: {', '.join(map(' '.join, whole))} "
@@ -140,8 +152,12 @@ class Fidelity:
             yield "no one phase explains the error"
 
 
-def fidelity(simulated: Run, real: Run, names: tuple[str, str] | None = None) -> Fidelity:
-    """Hold a simulation against a deployment, or two runs of these names against each other.
+def fidelity(
+    simulated: Run, real: Run, names: tuple[str, str] | None = None
+) -> Fidelity:
+    """Return the errors of a simulation against a deployment, or of two runs.
+
+    `names`: those of two runs.
 
     Raises: `InputError` for runs without a common round, or of other clients.
     """
@@ -155,7 +171,13 @@ def fidelity(simulated: Run, real: Run, names: tuple[str, str] | None = None) ->
             problem="the runs have no round in common",
         )
     sides = [
-        (name, {i: RunOutcome({WHOLE_RUN: (s, True)}, np.nan) for i, s in rounds[column].items()})
+        (
+            name,
+            {
+                i: RunOutcome({WHOLE_RUN: (s, True)}, np.nan)
+                for i, s in rounds[column].items()
+            },
+        )
         for name, column in zip(names or _ROLES, ("simulated_s", "real_s"), strict=True)
     ]
     (lengths,) = compare_sides(sides, [WHOLE_RUN])
@@ -172,7 +194,7 @@ def fidelity(simulated: Run, real: Run, names: tuple[str, str] | None = None) ->
 
 
 def _select_participations(run: Run) -> pd.DataFrame:
-    """Those that arrived, with their turn in the round and what no phase tells of their time."""
+    """Return participations that arrived, with turns and time of no phase."""
     rows = run.participations.sort_values(["round", "client", "started_at_s"])
     rows = rows.assign(turn=rows.groupby(["round", "client"]).cumcount())
     told_s = rows[list(PHASES)].sum(axis=1)
@@ -210,7 +232,9 @@ def _compare_rounds(simulated: Run, real: Run) -> pd.DataFrame:
             "round": both["round"],
             "simulated_s": both["duration_s_simulated"],
             "real_s": both["duration_s_real"],
-            "error": _compute_errors(both["duration_s_simulated"], both["duration_s_real"]),
+            "error": _compute_errors(
+                both["duration_s_simulated"], both["duration_s_real"]
+            ),
             "simulated_straggler": both["critical_client_simulated"].astype("Int64"),
             "real_straggler": both["critical_client_real"].astype("Int64"),
             "simulated_server_s": both["server_s_simulated"],
@@ -226,9 +250,17 @@ def _compare_phases(both: pd.DataFrame) -> pd.DataFrame:
         ours, theirs = both[column], both[f"{column}_real"]
         share = theirs.sum() / whole_s if whole_s else 0.0
         rows.append(
-            (name, ours.mean(), theirs.mean(), _compute_error(ours.mean(), theirs.mean()), share)
+            (
+                name,
+                ours.mean(),
+                theirs.mean(),
+                _compute_error(ours.mean(), theirs.mean()),
+                share,
+            )
         )
-    return pd.DataFrame(rows, columns=["phase", "simulated_s", "real_s", "error", "share"])
+    return pd.DataFrame(
+        rows, columns=["phase", "simulated_s", "real_s", "error", "share"]
+    )
 
 
 def _compare_clients(both: pd.DataFrame) -> pd.DataFrame:
@@ -237,8 +269,13 @@ def _compare_clients(both: pd.DataFrame) -> pd.DataFrame:
     return means.assign(error=_compute_errors(means["simulated_s"], means["real_s"]))
 
 
-def _explain_error(both: pd.DataFrame, rounds: pd.DataFrame, together: bool) -> pd.DataFrame:
-    """`together`: a round lasts as long as its slowest participation, and the server's work."""
+def _explain_error(
+    both: pd.DataFrame, rounds: pd.DataFrame, together: bool
+) -> pd.DataFrame:
+    """Return a round's error by phase; `together`: it ends with the slowest.
+
+    The server's work comes after it.
+    """
 
     def length_s(elapsed_s: pd.Series, server_s: pd.Series) -> pd.Series:
         if not together:
@@ -264,7 +301,9 @@ def _explain_error(both: pd.DataFrame, rounds: pd.DataFrame, together: bool) -> 
         for name, seconds in left_s.items()
     ]
     parts = pd.DataFrame(rows, columns=["phase", "assumption", "explained"])
-    return parts.sort_values("explained", ascending=False, kind="stable").reset_index(drop=True)
+    return parts.sort_values("explained", ascending=False, kind="stable").reset_index(
+        drop=True
+    )
 
 
 def _is_synchronous(run: Run) -> bool:
@@ -278,5 +317,6 @@ def _compute_error(ours: float, theirs: float) -> float:
 
 def _compute_errors(ours: pd.Series, theirs: pd.Series) -> pd.Series:
     return pd.Series(
-        [_compute_error(a, b) for a, b in zip(ours, theirs, strict=True)], index=ours.index
+        [_compute_error(a, b) for a, b in zip(ours, theirs, strict=True)],
+        index=ours.index,
     )

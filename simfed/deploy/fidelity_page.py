@@ -1,4 +1,4 @@
-"""A page about a simulation and its deployment: the errors, and both timelines on one scale."""
+"""The page of a simulation and its deployment: errors, and timelines on one scale."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def write_fidelity(
     errors: Fidelity, simulated: Run, real: Run, path: str | os.PathLike[str]
 ) -> Path:
-    """One page with both timelines, the simulation above reality, and all errors."""
+    """Write one page with both timelines and all errors.
+
+    The simulation stands above reality.
+    """
     verdicts = [(sentence,) for sentence in errors.sentences()]
     frames = {
         "Per participation": errors.phases,
@@ -31,9 +34,12 @@ def write_fidelity(
         "What explains the rounds' error": errors.explanations,
         "Per round": errors.rounds,
     }
-    section, timelines = build_timelines(dict(zip(errors.heads, (simulated, real), strict=True)))
+    section, timelines = build_timelines(
+        dict(zip(errors.heads, (simulated, real), strict=True))
+    )
     tables = [
-        _build_table(caption, spell_out(frame, errors.heads)) for caption, frame in frames.items()
+        _build_table(caption, spell_out(frame, errors.heads))
+        for caption, frame in frames.items()
     ]
     in_words = PanelTable("In plain words", ("verdict",), verdicts)
     parts: dict[str, PageSection] = {
@@ -61,7 +67,9 @@ def spell_out(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:
             columns[head] = list(map(format_duration, values))
         elif name in ("error", "share", "explained"):
             sign = "+" if name == "error" else ""
-            columns[head] = [f"{v:{sign}.1%}" if np.isfinite(v) else "–" for v in values]
+            columns[head] = [
+                f"{v:{sign}.1%}" if np.isfinite(v) else "–" for v in values
+            ]
         else:
             columns[head] = ["–" if pd.isna(v) else str(v) for v in values]
     return pd.DataFrame(columns)

@@ -1,9 +1,10 @@
 """A client's end: `simfed join`.
 
-The connection lives on an event loop, so that it answers at once whatever the client is doing; the
-work is done on one other thread, one thing after another in the order in which the server asked. A
-lost connection is sought again for a while: the same process keeps what it has learned about its
-residual, and the server tells it which of its uploads are lost.
+The connection lives on an event loop, so that it answers at once whatever the client is
+doing; the work is done on one other thread, one thing after another in the order in
+which the server asked. A lost connection is sought again for a while: the same process
+keeps what it has learned about its residual, and the server tells it which of its
+uploads are lost.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 
 from simfed.deploy.access import Seat, is_here, load_client_tls
-from simfed.deploy.messages import Gone, Message, Refused, RefusedForNow, format_reason, quote
+from simfed.deploy.messages import (
+    Gone,
+    Message,
+    Refused,
+    RefusedForNow,
+    format_reason,
+    quote,
+)
 from simfed.deploy.wire import DONE, LATER, REFUSED, SILENT, ClientEnd, Wire
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.ground.plain import Plain
@@ -40,7 +48,7 @@ if TYPE_CHECKING:
 _MOST = 2**31
 """Bytes of a server's longest message: a model of 500 million weights."""
 _OPENING_S = 10.0
-"""For the connection to come about."""
+"""Seconds for the connection to come about."""
 _PING_S = 2.0
 _WELCOME_S = 20.0
 """Without a byte, until the server has said for how long it may be silent."""
@@ -61,16 +69,18 @@ def join(
 ) -> None:
     """Be one client of a served scenario until it is done.
 
-    tls: for a server on another machine what this machine trusts, if not given; there is no
-    connection to another machine without TLS.
-    patience_s: how long to look for a server that is not there (yet, or any longer).
-    allow_plugins: run the Python files that the scenario names and the server sends.
-    Raises: `Refused` where the server or this end does not take the other, `RunFailed` where the
-    server is gone for good or the learning fails.
+    tls: for a server on another machine what this machine trusts, if not given; there
+    is no connection to another machine without TLS. patience_s: how long to look for a
+    server that is not there (yet, or any longer). allow_plugins: run the Python files
+    that the scenario names and the server sends. Raises: `Refused` where the server or
+    this end does not take the other, `RunFailed` where the server is gone for good or
+    the learning fails.
     """
     if tls is None and not is_here(host):
         tls = load_client_tls(None)
-    asyncio.run(_Client(client, token, tls, patience_s, allow_plugins, say).live(host, port))
+    asyncio.run(
+        _Client(client, token, tls, patience_s, allow_plugins, say).live(host, port)
+    )
 
 
 @dataclass(eq=False)
@@ -121,7 +131,9 @@ class _Client:
         try:
             connection = await _Direct(
                 f"{scheme}://{name}:{port}{Seat(self.client, self.life).path()}",
-                additional_headers={"Authorization": f"Bearer {self.token}"} if self.token else {},
+                additional_headers={"Authorization": (f"Bearer {self.token}")}
+                if self.token
+                else {},
                 ssl=self.tls,
                 proxy=None,
                 create_connection=ClientEnd,
@@ -134,12 +146,16 @@ class _Client:
                 logger=SILENT,
             )
         except InvalidStatus as error:
-            said = format_reason((error.response.body or b"").decode("utf-8", "replace").strip())
+            said = format_reason(
+                (error.response.body or b"").decode("utf-8", "replace").strip()
+            )
             if error.response.status_code == 403:
                 raise Refused(said or "the server gives no reason") from None
             raise Gone(f"{where}: {error}") from None
         except InvalidHandshake as error:
-            raise Gone(f"{where}: no simfed server answers ({format_reason(str(error))})") from None
+            raise Gone(
+                f"{where}: no simfed server answers ({format_reason(str(error))})"
+            ) from None
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or error.reason or error
             raise Refused(f"{where}: TLS: {reason}") from None
@@ -151,24 +167,32 @@ class _Client:
         return Wire(connection)
 
     def _search_since(self, since_s: float | None, why: str) -> float:
-        """Since when there has been no server. Raises: `RunFailed` once that is too long."""
+        """Return the instant since which there has been no server.
+
+        Raises: `RunFailed` once that is too long.
+        """
         now_s = time.monotonic()
         if since_s is None:
             self.say(f"client {self.client}: {why}; looking for the server")
             return now_s
         if now_s - since_s > self.patience_s:
-            raise RunFailed(f"client {self.client}: no server for {self.patience_s:g} s: {why}")
+            raise RunFailed(
+                f"client {self.client}: no server for {self.patience_s:g} s: {why}"
+            )
         return since_s
 
-    # ---- on the client's thread ------------------------------------------------------------------
+    # ---- on the client's thread ------------------------------------------------------
 
     async def do(self, work: Callable[..., _Result], *arguments: object) -> _Result:
-        """The result of some work on the client's own thread."""
+        """Return the result of some work on the client's own thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(work, *arguments))
 
     def build(self, text: str, files: Mapping[str, Part]) -> dict[str, Plain]:
-        """Build its end of the scenario's learning; the facts by which the server checks it."""
+        """Build its half of the scenario's learning.
+
+        Returns the facts by which the server checks it.
+        """
         from simfed.ground.reading import parse_yaml
         from simfed.ground.seeding import Streams
         from simfed.learn import apart
@@ -177,11 +201,18 @@ class _Client:
 
         digest = digest_scenario(text)
         if self._digest not in (None, digest):
-            raise Refused("the server plays another scenario now than when this client joined")
+            raise Refused(
+                "the server plays another scenario now than when this client joined"
+            )
         if self._end is None:
-            folder = Path(self._folder.enter_context(tempfile.TemporaryDirectory("-simfed")))
+            folder = Path(
+                self._folder.enter_context(tempfile.TemporaryDirectory("-simfed"))
+            )
             _write_files(folder, files)
-            plain, source = parse_yaml(text, where="scenario.yaml"), "the server's scenario.yaml"
+            plain, source = (
+                parse_yaml(text, where="scenario.yaml"),
+                ("the server's scenario.yaml"),
+            )
             import_plugins(
                 plain,
                 source=source,
@@ -192,11 +223,15 @@ class _Client:
             self._end = apart.RealClient(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
             self._dataset = scenario.dataset
-        return {"digest": digest, "data": data_digest(self._dataset), "versions": versions()}
+        return {
+            "digest": digest,
+            "data": data_digest(self._dataset),
+            "versions": versions(),
+        }
 
     @property
     def end(self) -> RealClient:
-        """Its end of the learning, once it is built."""
+        """The client's end of the learning, once it is built."""
         assert self._end is not None
         return self._end
 
@@ -214,23 +249,30 @@ class _Talk:
         self._skipped: set[str] = set()
         """Tasks whose uploads nobody waits for any longer."""
         self._due: asyncio.Queue[Message] = asyncio.Queue()
-        """What the server has asked for and is not done yet."""
+        """The messages that the server has sent and that are not done yet."""
         self.begun = False
 
     async def hold(self) -> None:
-        """Talk until the connection is over. Raises: `Gone`, `Refused`; `RunFailed`."""
+        """Talk until the connection is over.
+
+        Raises: `Gone`, `Refused`; `RunFailed`.
+        """
         wire = self._wire
         watching = asyncio.ensure_future(wire.watch(_WELCOME_S))
         parts = [watching]
         try:
             welcome = await wire.receive()
             if welcome.kind != "welcome":
-                raise Refused(f"a message 'welcome' was due, {quote(welcome.kind)} came")
+                raise Refused(
+                    f"a message 'welcome' was due, {quote(welcome.kind)} came"
+                )
             silence_s = _read_number(welcome.facts, "silence_s", 0.01, 1e9)
             watching.cancel()
             parts += map(asyncio.ensure_future, (self._hear(), self._work(welcome)))
             parts.append(asyncio.ensure_future(wire.watch(silence_s)))
-            done, _ = await asyncio.wait(parts[1:3], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                parts[1:3], return_when=asyncio.FIRST_COMPLETED
+            )
             for part in done:
                 part.result()
         finally:
@@ -286,7 +328,9 @@ class _Talk:
         try:
             work = await owner.do(owner.end.work, Parcel(message.facts, message.body))
         except SimfedError as error:
-            await self._wire.send(Message("failed", {"label": label, "why": str(error)}))
+            await self._wire.send(
+                Message("failed", {"label": label, "why": str(error)})
+            )
             return
         if label in self._skipped:
             self._skipped.discard(label)
@@ -304,7 +348,9 @@ class _Talk:
                 "busy_s": time.process_time() - idle_s,
                 "sending_s": time.monotonic(),
             }
-            return Message("upload", {**work.parcel.facts, "times": times}, work.parcel.body)
+            return Message(
+                "upload", {**work.parcel.facts, "times": times}, work.parcel.body
+            )
 
         await self._wire.send(upload)
 
@@ -314,8 +360,12 @@ class _Talk:
         if what == "keep":
             answer = await owner.do(owner.end.keep)
         else:
-            answer = await owner.do(owner.end.answer, str(what), Parcel(facts, message.body))
-        await self._wire.send(Message("answer", {**answer.facts, "number": number}, answer.body))
+            answer = await owner.do(
+                owner.end.answer, str(what), Parcel(facts, message.body)
+            )
+        await self._wire.send(
+            Message("answer", {**answer.facts, "number": number}, answer.body)
+        )
 
 
 def _tell_clock(asked: Message) -> Message:
@@ -324,15 +374,23 @@ def _tell_clock(asked: Message) -> Message:
 
 
 def _read_text(facts: Mapping[str, Plain], name: str) -> str:
-    """The text of that name. Raises: `Refused` where there is none."""
+    """Return the text of that name.
+
+    Raises: `Refused` where there is none.
+    """
     value = facts.get(name)
     if not isinstance(value, str):
         raise Refused(f"a message whose {name} is no text, got {quote(value)}")
     return value
 
 
-def _read_number(facts: Mapping[str, Plain], name: str, least: float, most: float) -> float:
-    """The number of that name. Raises: `Refused` outside `least` to `most`."""
+def _read_number(
+    facts: Mapping[str, Plain], name: str, least: float, most: float
+) -> float:
+    """Return the number of that name.
+
+    Raises: `Refused` outside `least` to `most`.
+    """
     value = facts.get(name)
     if not (isinstance(value, (int, float)) and least <= value <= most):
         allowed = f"a number from {least:g} to {most:g}"
@@ -341,7 +399,10 @@ def _read_number(facts: Mapping[str, Plain], name: str, least: float, most: floa
 
 
 def _write_files(folder: Path, files: Mapping[str, Part]) -> None:
-    """The files that a scenario names, beside it. Raises: `Refused` for places elsewhere."""
+    """Write the files that a scenario names beside it.
+
+    Raises: `Refused` for places elsewhere.
+    """
     for name, content in files.items():
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()) or not isinstance(content, bytes):
@@ -351,7 +412,10 @@ def _write_files(folder: Path, files: Mapping[str, Part]) -> None:
 
 
 def _read_fate(name: object) -> Fate:
-    """What an upload became. Raises: `Refused` for any other word."""
+    """Return the fate of an upload.
+
+    Raises: `Refused` for any other word.
+    """
     if name == "merged" or name == "lost" or name == "undone":
         return name
     raise Refused(f"an upload that became {quote(name)}")

@@ -23,7 +23,7 @@ from simfed.ground.plain import Plain
 from simfed.scenario import Scenario
 
 _PATIENCE_S = 20.0
-"""For how long a client looks for a server that is gone."""
+"""Seconds that a client looks for a server that is gone."""
 
 
 def deploy(
@@ -39,13 +39,15 @@ def deploy(
 ) -> RunResult:
     """Serve a scenario to one process per client on this machine, over the loopback.
 
-    shaped: each client in a network namespace of its own, with links of the scenario's capacities
-    and latencies, and a share of processor time where the scenario says `speed`; Linux and root
-    only. Whatever was put up is taken down at the end, also after Ctrl-C and a crash.
-    queue_s: how long what waits for a shaped link may wait; more is dropped, as routers do.
-    Other arguments: those of `simfed.deploy.serving.serve`.
+    shaped: each client in a network namespace of its own, with links of the scenario's
+    capacities and latencies, and a share of processor time where the scenario says
+    `speed`; Linux and root only. Whatever was put up is taken down at the end, also
+    after Ctrl-C and a crash. queue_s: how long what waits for a shaped link may wait;
+    more is dropped, as routers do. Other arguments: those of
+    `simfed.deploy.serving.serve`.
 
-    Raises: `InputError`, where `shaped`, with what is missing; `RunFailed`; `Interrupted`.
+    Raises: `InputError`, where `shaped`, with what is missing; `RunFailed`;
+    `Interrupted`.
     """
     scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only=False)
@@ -62,10 +64,14 @@ def deploy(
         world = shape(parts, warden, queue_s) if shaped else Shaped()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-simfed")))
         token = secrets.token_hex()
-        descriptor = os.open(folder / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(
+            folder / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
+        )
         os.write(descriptor, token.encode())
         os.close(descriptor)
-        listening = replace(listening or Listening(), host=world.server, port=0, token=token)
+        listening = replace(
+            listening or Listening(), host=world.server, port=0, token=token
+        )
         crowd = _Crowd(world, warden, folder, scenario.client_count, allow_plugins)
         options |= {"listening": listening, "source": source, "told": crowd.begin}
         try:
@@ -96,11 +102,17 @@ class _Crowd:
 
     def _start(self, client: int, server: str) -> subprocess.Popen[bytes]:
         join = f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}".split()
-        simfed = make_python_command("from simfed.cli import main; sys.exit(main())", *join)
+        simfed = make_python_command(
+            "from simfed.cli import main; sys.exit(main())", *join
+        )
         command = [*self.world.within(client), *simfed]
         command += ["--token", str(self.folder / "token")]
         command += ["--allow-plugins"] if self.allow_plugins else []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _build_python_path()}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": _build_python_path(),
+        }
         with (self.folder / f"client-{client}").open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -113,7 +125,7 @@ class _Crowd:
             )
 
     def last_words(self) -> str:
-        """The last line of the first client that failed."""
+        """Return the last line of the first client that failed."""
         for client, process in self.processes.items():
             if process.poll() not in (None, 0):
                 text = (self.folder / f"client-{client}").read_text(errors="replace")
@@ -123,6 +135,6 @@ class _Crowd:
 
 
 def _build_python_path() -> str:
-    """This process's simfed, before what else there is."""
+    """Return the path of modules with this process's simfed first."""
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,8 +1,9 @@
-"""From the instants of a participation, by two clocks, to the phases that a record has.
+"""Measured phases of a participation, from instants by two clocks.
 
-The time from a client's start to the arrival of its upload is laid out without gaps: download,
-training, compression and upload as they were measured, and between them `host` time that is no
-phase: the server serialising, the client waking up, reading, measuring losses, writing.
+The time from a client's start to the arrival of its upload is laid out without gaps:
+download, training, compression and upload as they were measured, and between them
+`host` time that is no phase: the server serialising, the client waking up, reading,
+measuring losses, writing.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from simfed.sim.flight import BusySeconds, Leg
 _INSTANTS = ("received_s", "begun_s", "sending_s")
 _DURATIONS = ("training_s", "compression_s", "packing_s")
 _CLOCKS_APART_S = 60.0
-"""By how much a client's durations may be longer than the server's of the whole participation."""
+"""Seconds by which a client's durations may be longer than the server's of the whole
+participation."""
 _MOST_PROCESSORS = 1024
 
 
 class Instants(NamedTuple):
-    """Instants of one participation on the run's time line, and durations that lie within; s."""
+    """The instants of one participation on the run's time line, and durations in s."""
 
     started_s: float
     sent_s: float
     """The task's first byte left."""
     received_s: float
-    """Its last byte was there."""
+    """The instant at which its last byte was there."""
     begun_s: float
     """The client turned to it."""
     training_s: float
@@ -37,43 +39,64 @@ class Instants(NamedTuple):
     sending_s: float
     """The upload's first byte left."""
     arrived_s: float
-    """Its last byte was here."""
+    """The instant at which its last byte was here."""
     landed_s: float
     """The server turned to it."""
 
     @classmethod
-    def of(cls, times: object, here_s: Callable[[float], float], **server_s: float) -> Instants:
-        """From a client's own times; `here_s` puts instants of its clock on the run's line, which
-        the server's (`server_s`) are on already. Raises: `Refused`."""
+    def of(
+        cls, times: object, here_s: Callable[[float], float], **server_s: float
+    ) -> Instants:
+        """Return the instants from a client's own times.
+
+        `here_s` puts instants of its clock on the run's line, which the server's
+        (`server_s`) are on already.
+
+        Raises: `Refused`.
+        """
         instants_s = {name: here_s(read_number(times, name)) for name in _INSTANTS}
         longest_s = server_s["landed_s"] - server_s["started_s"] + _CLOCKS_APART_S
-        durations_s = {name: _read_duration(times, name, longest_s) for name in _DURATIONS}
+        durations_s = {
+            name: _read_duration(times, name, longest_s) for name in _DURATIONS
+        }
         return cls(**server_s, **instants_s, **durations_s)
 
 
 def _read_duration(times: object, name: str, longest_s: float) -> float:
     duration_s = read_number(times, name)
     if not 0 <= duration_s <= longest_s:
-        raise Refused(f"a message whose {name} is {duration_s:.4g}, not 0 to {longest_s:.4g}")
+        raise Refused(
+            f"a message whose {name} is {duration_s:.4g}, not 0 to {longest_s:.4g}"
+        )
     return duration_s
 
 
 def read_busy(times: object, longest_s: float) -> BusySeconds:
-    """What a client's processors did in a participation of `longest_s`, from its own times.
-    Raises: `Refused`."""
+    """Return the processor seconds of a client's participation of `longest_s`.
+
+    They are from its own times.
+
+    Raises: `Refused`.
+    """
     names = "training_busy_s", "compression_busy_s", "busy_s"
     most_s = (longest_s + _CLOCKS_APART_S) * _MOST_PROCESSORS
-    training_s, compression_s, whole_s = (_read_duration(times, name, most_s) for name in names)
-    return BusySeconds(training_s, compression_s, max(whole_s - training_s - compression_s, 0.0))
+    training_s, compression_s, whole_s = (
+        _read_duration(times, name, most_s) for name in names
+    )
+    return BusySeconds(
+        training_s, compression_s, max(whole_s - training_s - compression_s, 0.0)
+    )
 
 
-def lay_out_legs(instants: Instants, arm: str, down_bytes: float, up_bytes: float) -> list[Leg]:
-    """The legs of a participation in order, from its start until it landed.
+def lay_out_legs(
+    instants: Instants, arm: str, down_bytes: float, up_bytes: float
+) -> list[Leg]:
+    """Return the legs of a participation in order, from its start until it landed.
 
-    Where the clocks' uncertainty would have a task come before it was sent, or an upload before it
-    left, all of the client's instants move by as little as mends it, so that what the client
-    measured keeps its length; what cannot be mended so (a client's times that are longer than the
-    server's) is cut.
+    Where the clocks' uncertainty would have a task come before it was sent, or an
+    upload before it left, all of the client's instants move by as little as mends it,
+    so that what the client measured keeps its length; what cannot be mended so (a
+    client's times that are longer than the server's) is cut.
 
     >>> times_s = 0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0
     >>> legs = lay_out_legs(Instants(*times_s), "top-k", 8.0, 2.0)
@@ -99,7 +122,10 @@ def lay_out_legs(instants: Instants, arm: str, down_bytes: float, up_bytes: floa
     sent, received, begun, sending, arrived, landed = at_s[1:]
     work_s = sending - begun
     shrink = min(1.0, work_s / within_s) if within_s > 0 else 0.0
-    training_s, compression_s = instants.training_s * shrink, instants.compression_s * shrink
+    training_s, compression_s = (
+        instants.training_s * shrink,
+        instants.compression_s * shrink,
+    )
     return [
         Leg(HOST, "serialising", sent - at_s[0]),
         Leg("download", "download", received - sent, moved_bytes=down_bytes),

@@ -14,7 +14,8 @@ from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 
 MOST_FACTS = 2**20
-"""Bytes of a message's facts: a scenario, a codec's memory; arrays travel in the body."""
+"""Bytes of a message's facts: a scenario, a codec's memory; arrays travel in the
+body."""
 
 
 class Gone(SimfedError):
@@ -31,7 +32,7 @@ class Refused(SimfedError):
 
 
 class RefusedForNow(Refused):
-    """Not now: it may be taken later."""
+    """A refusal for now: it may be taken later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,25 @@ class Message:
     facts: Mapping[str, Plain] = field(default_factory=dict)
     body: bytes = b""
     at_s: float = 0.0
-    """When all of it had come, by this end's monotonic clock."""
+    """The instant at which all of it had come, by this end's monotonic clock."""
     size: int = 0
     """Bytes of the message; heads of the frames that carried it are not counted."""
 
     def encode(self) -> bytes:
-        """Return the bytes that travel.
+        r"""Return the bytes that travel.
 
         >>> Message("skip", {"label": "0/1"}, b"body").encode()
-        b'{"kind": "skip", "label": "0/1"}\\nbody'
+        b'{"kind": "skip", "label": "0/1"}\nbody'
         """
         facts = json.dumps({"kind": self.kind, **self.facts})
         return facts.encode() + b"\n" + self.body
 
     @classmethod
     def decode(cls, data: bytes, at_s: float) -> Message:
-        """Return the message that has come at `at_s`. Raises: `Refused`."""
+        """Return the message that has come at `at_s`.
+
+        Raises: `Refused`.
+        """
         end = data.find(b"\n", 0, MOST_FACTS)
         if end < 0:
             raise Refused(f"a message without facts in its first {MOST_FACTS:,} bytes")
@@ -72,7 +76,10 @@ class Message:
 
 
 def read_number(facts: object, name: str) -> float:
-    """Return a number of the other end's facts. Raises: `Refused`."""
+    """Return a number of the other end's facts.
+
+    Raises: `Refused`.
+    """
     number = facts.get(name) if isinstance(facts, Mapping) else None
     if not isinstance(number, (int, float)) or not abs(number) < 1e12:
         raise Refused(f"a message whose {name} is no instant")
@@ -94,5 +101,12 @@ def quote(value: object) -> str:
 
 
 def format_reason(reason: object) -> str:
-    """Return the other end's reason as one line that a terminal can show; empty if it is none."""
-    return "".join(c for c in reason[:500] if c.isprintable()) if isinstance(reason, str) else ""
+    """Return the other end's reason as one line that a terminal can show.
+
+    Empty if it is none.
+    """
+    return (
+        "".join(c for c in reason[:500] if c.isprintable())
+        if isinstance(reason, str)
+        else ""
+    )

@@ -1,7 +1,8 @@
 """The server's end of all connections: who is there, what is under way, what came.
 
-Runs on a thread of its own, so that hearts beat while the server merges. What happens is told to
-`post`, with the instant by this machine's monotonic clock at which it happened.
+Runs on a thread of its own, so that hearts beat while the server merges. What happens
+is told to `post`, with the instant by this machine's monotonic clock at which it
+happened.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from websockets.http11 import Request, Response
 from simfed.deploy.access import Seat, read_seat
 from simfed.deploy.clocks import ClockLine, Exchange
 from simfed.deploy.doorstep import Doorstep
-from simfed.deploy.messages import Gone, Message, Refused, RefusedForNow, quote, read_number
+from simfed.deploy.messages import (
+    Gone,
+    Message,
+    Refused,
+    RefusedForNow,
+    quote,
+    read_number,
+)
 from simfed.deploy.wire import DONE, LATER, LEAVING, REFUSED, SILENT, ServerEnd, Wire
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -37,24 +45,24 @@ _Result = TypeVar("_Result")
 Post = Callable[[float, Callable[[], object]], object]
 
 _MOST_REFUSALS = 20
-"""Of which is told why."""
+"""The most refusals of which is told why."""
 _FIRST_EXCHANGES = 8
 _FAREWELL_S = 2.0
-"""How long clients have to answer when they have been told that it is over."""
+"""Seconds that clients have to answer when they have been told that it is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for what."""
+    """The seconds of waiting, by what is waited for."""
 
     handshake_s: float = 10.0
-    """Until a connection has said who it is."""
+    """Seconds until a connection has said who it is."""
     silence_s: float = 30.0
     """Without a byte from the other end it is gone."""
     beat_s: float = 2.0
     """Between pings, and exchanges of clocks."""
     answer_s: float = 600.0
-    """For what only a client can measure."""
+    """Seconds for what only a client can measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,8 @@ class ArrivedUpload:
     message: Message | None
     """None: its client is gone."""
     sent_s: float
-    """When the first byte of the task left, by this machine's monotonic clock."""
+    """The instant at which the first byte of the task left, by this machine's monotonic
+    clock."""
     sent_bytes: int
     line: ClockLine
 
@@ -93,7 +102,8 @@ class _Peer:
     line: ClockLine = field(default_factory=ClockLine)
     errands: dict[str, _Errand] = field(default_factory=dict)
     forgotten: set[str] = field(default_factory=set)
-    """Labels of tasks whose uploads nobody waits for any longer, and which may still come."""
+    """Labels of tasks whose uploads nobody waits for any longer, and which may still
+    come."""
     questions: dict[int, asyncio.Future[Message]] = field(default_factory=dict)
     ready: bool = False
     asked_s: dict[int, float] = field(default_factory=dict)
@@ -105,13 +115,13 @@ class Peers:
     """The connections of one server, on a thread of their own."""
 
     clients: int
-    """How many the scenario has."""
+    """The number of the scenario's clients."""
     token: str
     post: Post
     """Lets something happen in the story's time."""
     _: KW_ONLY
     welcome: Parcel
-    """What every client is told first."""
+    """The message that every client is told first."""
     check: Callable[[int, dict[str, Plain]], str | None]
     """Client and its facts of itself → what is wrong with them, or None."""
     tell_newcomer: Callable[[int], Sequence[Message]]
@@ -135,14 +145,21 @@ class Peers:
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(_log_in_a_line)
-        self._thread = threading.Thread(target=self._run, name="simfed-peers", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="simfed-peers", daemon=True
+        )
         self.refused: deque[str] = deque(maxlen=_MOST_REFUSALS)
-        """Why the last connections were refused, for whoever looks on."""
+        """The reasons of the last refusals, for whoever looks on."""
 
-    # ---- from the server's thread ----------------------------------------------------------------
+    # ---- from the server's thread ----------------------------------------------------
 
-    def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Begin to accept connections; return where. Raises: `InputError`."""
+    def listen(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> tuple[str, int]:
+        """Begin to accept connections; return the address.
+
+        Raises: `InputError`.
+        """
         self._thread.start()
         try:
             self.doors += _open_doors(host, port)
@@ -150,7 +167,9 @@ class Peers:
             self.close()
             allowed = "an address of this machine and a free port"
             why = error.strerror or str(error)
-            raise InputError(allowed, where="--listen", got=f"{host}:{port}", hint=why) from None
+            raise InputError(
+                allowed, where="--listen", got=f"{host}:{port}", hint=why
+            ) from None
         where = self.doors[0].getsockname()
         for door in self.doors:
             self._servers.append(self._wait(self._serve(door, tls)))
@@ -163,13 +182,18 @@ class Peers:
         parcel: Parcel,
         tell: Callable[[ArrivedUpload], object],
     ) -> None:
-        """Give a client a task; `tell` is called, in the story's time, with what comes of it."""
+        """Give a client a task.
+
+        `tell` is called, in the story's time, with what comes of it.
+        """
         task = Message("task", parcel.facts, parcel.body)
         self._soon(self._give(client, label, task, _Errand(tell)))
 
     def forget(self, client: int, label: str) -> int:
-        """Wait for this upload no longer: it need not be sent. Return how many bytes of its task
-        have left."""
+        """Wait for this upload no longer: it need not be sent.
+
+        Returns how many bytes of its task have left.
+        """
         errand = self._wait(self._take_back(client, label))
         if errand is None:
             return 0
@@ -180,8 +204,13 @@ class Peers:
         """Tell a client what it must know, now or when it is back."""
         self._soon(self._tell(client, message))
 
-    def ask(self, what: str, questions: Sequence[tuple[int, Parcel]]) -> list[Parcel | None]:
-        """Return clients' answers to questions, asked all at once; None: the client is gone."""
+    def ask(
+        self, what: str, questions: Sequence[tuple[int, Parcel]]
+    ) -> list[Parcel | None]:
+        """Return clients' answers to questions, asked all at once.
+
+        None: the client is gone.
+        """
 
         async def ask_all() -> list[Parcel | None]:
             return await asyncio.gather(
@@ -194,12 +223,18 @@ class Peers:
         """Return what every client that is there needs to go on from here."""
         there = self.there
         answers = self.ask("keep", [(client, Parcel({})) for client in there])
-        return {c: state for c, state in zip(there, answers, strict=True) if state is not None}
+        return {
+            c: state
+            for c, state in zip(there, answers, strict=True)
+            if state is not None
+        }
 
     @property
     def there(self) -> list[int]:
         """Clients that are ready, ascending."""
-        return sorted(client for client, peer in list(self._peers.items()) if peer.ready)
+        return sorted(
+            client for client, peer in list(self._peers.items()) if peer.ready
+        )
 
     def clocks(self) -> dict[str, dict[str, float]]:
         """Return, by client, how far its clock is ahead and how sure that is."""
@@ -215,7 +250,10 @@ class Peers:
         }
 
     def close(self, *, done: bool = False) -> None:
-        """Tell everybody that the run is done, or that the server stops; safe to call twice."""
+        """Tell everybody that the run is done, or that the server stops.
+
+        Safe to call twice.
+        """
         if self._loop.is_closed() or not self._thread.is_alive():
             return
         with contextlib.suppress(Exception):
@@ -239,11 +277,13 @@ class Peers:
     def _soon(self, work: Coroutine[object, None, object]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    # ---- one connection --------------------------------------------------------------------------
+    # ---- one connection --------------------------------------------------------------
 
     async def _serve(self, door: Doorstep, tls: ssl.SSLContext | None) -> object:
         patience_s = self.patience.handshake_s
-        options: dict[str, Any] = {} if tls is None else {"ssl_handshake_timeout": patience_s}
+        options: dict[str, Any] = (
+            {} if tls is None else {"ssl_handshake_timeout": patience_s}
+        )
         return await serve(
             self._meet,
             sock=door,
@@ -262,7 +302,9 @@ class Peers:
             **options,
         )
 
-    def _look_at(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _look_at(
+        self, connection: ServerConnection, request: Request
+    ) -> Response | None:
         """Return what refuses a request; None: who sent it may talk."""
         assert isinstance(connection, ServerEnd)
         try:
@@ -286,11 +328,15 @@ class Peers:
         except Refused as error:
             why = str(error)
             self.refused.append(why)
-            await wire.close(LATER if isinstance(error, RefusedForNow) else REFUSED, why)
+            await wire.close(
+                LATER if isinstance(error, RefusedForNow) else REFUSED, why
+            )
         except Gone as error:
             why = str(error)
         except Exception as error:  # the library's log is silent
-            self._loop.call_exception_handler({"message": "a connection", "exception": error})
+            self._loop.call_exception_handler(
+                {"message": ("a connection"), "exception": error}
+            )
             raise
         finally:
             if peer is not None:
@@ -299,7 +345,10 @@ class Peers:
                 helper.cancel()
 
     async def _admit(self, wire: Wire, seat: Seat) -> _Peer:
-        """Welcome a client. Raises: `RefusedForNow` where it is here already, `Gone`."""
+        """Welcome a client.
+
+        Raises: `RefusedForNow` where it is here already, `Gone`.
+        """
         peer = _Peer(*seat, wire)
         before = self._peers.get(peer.client)
         if before is not None:
@@ -324,7 +373,10 @@ class Peers:
         if message.kind == "clock":
             asked_s = peer.asked_s.pop(_read_int(facts.get("number")), None)
             if asked_s is not None:
-                there_s = read_number(facts, "heard_s"), read_number(facts, "answered_s")
+                there_s = (
+                    read_number(facts, "heard_s"),
+                    read_number(facts, "answered_s"),
+                )
                 peer.line.add(Exchange(asked_s, *there_s, message.at_s))
                 self._clocks[peer.client] = peer.line
         elif message.kind in ("upload", "failed"):
@@ -346,9 +398,12 @@ class Peers:
             raise Refused(f"a message {quote(message.kind)} that no client sends")
 
     def _find_errands(self, peer: _Peer, label: str) -> list[_Errand]:
-        """Return what an upload answers. One of a task that the client was not given here, or has
-        answered before, answers all that it was given: each refuses it by its label, as nobody
-        could tell how long the right one is to be waited for."""
+        """Return what an upload answers.
+
+        One of a task that the client was not given here, or has answered before,
+        answers all that it was given: each refuses it by its label, as nobody could
+        tell how long the right one is to be waited for.
+        """
         if label in peer.forgotten:
             peer.forgotten.discard(label)
             return []
@@ -359,7 +414,7 @@ class Peers:
         return errands
 
     async def _greet(self, peer: _Peer, facts: dict[str, Plain]) -> None:
-        """A client that has built its end: check what it has, give it what it lacks."""
+        """Check what a client has that has built its half, and give it what it lacks."""
         wrong = self.check(peer.client, facts)
         if wrong is not None:
             raise Refused(wrong)
@@ -391,7 +446,7 @@ class Peers:
         await peer.wire.send(ask)
 
     def _lose(self, peer: _Peer, why: str) -> None:
-        """A connection is over: what was under way there will not come."""
+        """Note that a connection is over: what was under way there will not come."""
         if self._peers.get(peer.client) is peer:
             del self._peers[peer.client]
         now_s = time.monotonic()
@@ -405,13 +460,17 @@ class Peers:
             peer.ready = False
             self.post(now_s, lambda: self.left(peer.client, why))
 
-    # ---- what the server wants -------------------------------------------------------------------
+    # ---- what the server wants -------------------------------------------------------
 
-    async def _give(self, client: int, label: str, task: Message, errand: _Errand) -> None:
+    async def _give(
+        self, client: int, label: str, task: Message, errand: _Errand
+    ) -> None:
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
             errand.sent_s = time.monotonic()
-            self.post(errand.sent_s, partial(errand.tell, errand.arrival(None, ClockLine())))
+            self.post(
+                errand.sent_s, partial(errand.tell, errand.arrival(None, ClockLine()))
+            )
             return
         peer.errands[label] = errand
 
@@ -467,16 +526,24 @@ class Peers:
 
 
 def _open_doors(host: str, port: int) -> list[Doorstep]:
-    """Open one for every address of this machine that a name stands for. Raises: `OSError`."""
+    """Open one for every address of this machine that a name stands for.
+
+    Raises: `OSError`.
+    """
     doors: list[Doorstep] = []
     missing: OSError | None = None
     for family, _, _, _, address in dict.fromkeys(
-        socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     ):
         try:
-            listener = socket.create_server((str(address[0]), port), family=family, backlog=128)
+            listener = socket.create_server(
+                (str(address[0]), port), family=family, backlog=128
+            )
         except OSError as error:
-            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # as ::1 without IPv6
+            # as ::1 without IPv6
+            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 missing = error
                 continue
             for door in doors:
@@ -491,7 +558,9 @@ def _open_doors(host: str, port: int) -> list[Doorstep]:
 def _log_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Say in a line what asyncio would print with a traceback."""
     error = context.get("exception")
-    logging.getLogger(__name__).warning("%s%s", context["message"], f": {error}" if error else "")
+    logging.getLogger(__name__).warning(
+        "%s%s", context["message"], (f": {error}") if error else ""
+    )
 
 
 def _read_text(facts: Mapping[str, Plain], name: str) -> str:

@@ -1,8 +1,9 @@
 """Real clients as a world of the server's.
 
-Whom to start, when to merge, what becomes of the late, policies, rewards, records and checkpoints
-are `simfed.sim.Simulation`'s. What is real stands here: a client's part is a message that goes out
-and one that comes back, a merge takes the time that it takes, and who is there is who has joined.
+Whom to start, when to merge, what becomes of the late, policies, rewards, records and
+checkpoints are `simfed.sim.Simulation`'s. What is real stands here: a client's part is
+a message that goes out and one that comes back, a merge takes the time that it takes,
+and who is there is who has joined.
 """
 
 from __future__ import annotations
@@ -45,31 +46,45 @@ _MERGING = ("server", "distillation", "logits")
 
 
 class Joined:
-    """The clients that have joined and that the scenario has there as well, in the story's time. A
-    `Attendance`."""
+    """The presence of clients that have joined, in the story's time.
+
+    The scenario has them there as well. It is an `Attendance`.
+    """
 
     def __init__(self, planned: Attendance | None) -> None:
-        """planned: the scenario's; None: everybody is to be there, and nothing to fail."""
+        """Begin with nobody.
+
+        `planned`: the scenario's; None: everybody is to be there, and nothing to fail.
+        """
         self.ids: set[int] = set()
         self._planned = planned
 
     def available(self, at_s: float) -> NDArray[np.int64]:
+        """Return the ids of clients that are there."""
         joined = np.array(sorted(self.ids), dtype=np.int64)
         if self._planned is None:
             return joined
         return np.intersect1d(joined, self._planned.available(at_s), assume_unique=True)
 
     def there(self, client: int, at_s: float) -> bool:
+        """Return whether a client is there."""
         planned = self._planned
         return client in self.ids and (planned is None or planned.there(client, at_s))
 
     def change_after(self, client: int, at_s: float) -> float:
-        return math.inf if self._planned is None else self._planned.change_after(client, at_s)
+        """Return the instant at which a client that is there goes away."""
+        return (
+            math.inf
+            if self._planned is None
+            else self._planned.change_after(client, at_s)
+        )
 
     def arrival_after(self, at_s: float) -> float:
+        """Return the next instant at which the scenario has a client come."""
         return math.inf if self._planned is None else self._planned.arrival_after(at_s)
 
     def failure(self, client: int, phase: str) -> float:
+        """Return the probability that a phase of a client is to fail."""
         return 0.0 if self._planned is None else self._planned.failure(client, phase)
 
 
@@ -79,10 +94,17 @@ class Remote:
     network = None
 
     def __init__(
-        self, workload: Journaled, rejoin_s: float, streams: Streams, planned: Attendance | None
+        self,
+        workload: Journaled,
+        rejoin_s: float,
+        streams: Streams,
+        planned: Attendance | None,
     ) -> None:
-        """rejoin_s: how long to wait while nobody is there. planned: whom the scenario has there,
-        and what it lets fail."""
+        """Begin without a connection.
+
+        `rejoin_s`: how long to wait while nobody is there; `planned`: whom the scenario
+        has there, and what it lets fail.
+        """
         self.env = RealTime()
         if not workload.live:
             self.env.happen_again = self._happen_again
@@ -94,17 +116,20 @@ class Remote:
         self._rejoin_s = rejoin_s
         self._back = self.env.event()
         self._under_way: dict[int, simpy.Event] = {}
-        """What comes when a client's upload is there."""
+        """The events of clients' uploads."""
         self._flights: dict[int, Flight] = {}
-        self.before: Callable[[Callable[[], bool]], object] = lambda stop_requested: None
-        """Called with `stop_requested` before the first round: waits for clients, then `begin`s."""
+        self.before: Callable[[Callable[[], bool]], object] = lambda stop_requested: (
+            None
+        )
+        """Called with `stop_requested` before the first round: waits for clients, then
+        `begin`s."""
         self.refused: Callable[[str], object] = lambda sentence: None
         """Called with a sentence for each upload that is refused."""
         self.client_states: dict[int, Parcel] = {}
-        """What clients need to go on from the last checkpoint."""
+        """The states that clients need to go on from the last checkpoint."""
         self.fates: dict[int, list[Message]] = {}
-        """Client → what has become since of uploads that were under way in its state there: who
-        goes on from that state has to know."""
+        """Client → what has become since of uploads that were under way in its state
+        there: who goes on from that state has to know."""
 
     @property
     def _clients(self) -> Elsewhere:
@@ -112,15 +137,15 @@ class Remote:
         return clients
 
     def play_with(self, peers: Peers) -> None:
-        """These are the clients; call it before anything else."""
+        """Take the clients' connections; called before anything else."""
         self._peers = peers
 
     def begin(self) -> None:
-        """Time passes from now on."""
+        """Let time pass from now on."""
         self.presence.ids.update(self._peers.there)
         self.env.begin()
 
-    # ---- what happened outside, and happens again ------------------------------------------------
+    # ---- what happened outside, and happens again ------------------------------------
 
     def _note(self, what: str, client: int) -> None:
         if self._workload.live:
@@ -130,7 +155,9 @@ class Remote:
     def _happen_again(self) -> bool:
         line = self._workload.journal.next
         if line is None and not self.env._queue:
-            raise RunFailed(f"{self._workload.journal.path}: ends while clients are awaited")
+            raise RunFailed(
+                f"{self._workload.journal.path}: ends while clients are awaited"
+            )
         if line is None or line.label not in ("joined", "left", "arrived"):
             return False
         handled, now_s, client = line.answer
@@ -147,14 +174,17 @@ class Remote:
         return True
 
     def come_back_again(self) -> None:
-        """At a round's border: where the server had come back there, it does again."""
+        """Come back at a round's border where the server had, when played again."""
         while not self._workload.live and (line := self._workload.journal.next):
             if line.label != "resumed":
                 return
             self._come_back()
 
     def _come_back(self) -> None:
-        """The server was gone, and is back with those who have joined: all under way is lost."""
+        """Note that the server was gone, and is back with those who have joined.
+
+        All under way is lost.
+        """
         for flight in list(self._flights.values()):
             flight.away = True
             self._lose(flight, "dropped")
@@ -169,24 +199,24 @@ class Remote:
         self.presence.ids.clear()
         self.presence.ids.update(ids)
 
-    # ---- called in the story's time --------------------------------------------------------------
+    # ---- called in the story's time --------------------------------------------------
 
     def note_fate(self, client: int, label: str, message: Message) -> None:
-        """An upload is merged, or lost: `message` tells its client."""
+        """Tell a client with `message` that its upload is merged, or lost."""
         state = self.client_states.get(client)
         under_way = None if state is None else state.facts.get("under_way")
         if isinstance(under_way, list) and label in under_way:
             self.fates.setdefault(client, []).append(message)
 
     def joined(self, client: int) -> None:
-        """A client's connection stands: it may be chosen from now on."""
+        """Note that a client's connection stands: it may be chosen from now on."""
         self._note("joined", client)
         self.presence.ids.add(client)
         back, self._back = self._back, self.env.event()
         back.succeed()
 
     def left(self, client: int, why: str) -> None:
-        """A client is there no longer."""
+        """Note that a client is there no longer."""
         self._note("left", client)
         self.presence.ids.discard(client)
         self._forget(client)
@@ -196,30 +226,35 @@ class Remote:
         if self._workload.live:
             self._clients.forget(client)
 
-    # ---- what every world does -------------------------------------------------------------------
+    # ---- what every world does -------------------------------------------------------
 
     def connect(self, asking: Asking) -> None:
-        """See `World`."""
+        """Take the server that asks for participations."""
         self._asking = asking
 
     def set_out(self) -> None:
-        """See `World`."""
+        """Set the clock to 0, with nothing under way."""
         self.env.set_out(0.0)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
-        """See `World`."""
+        """Wait until rounds can be played; then time passes."""
         self._stop_requested = stop_requested
         if self._workload.live:
             self.before(stop_requested)
         self._say_who_is_there("begin")
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
-        """See `World`. Of those who have joined, one that the scenario has come back."""
+        """Return the event of a client's coming back.
+
+        Of those who have joined, it is one that the scenario has come back.
+        """
         returns_at_s = self.presence.arrival_after(self.env.now)
         back = self._back
         if returns_at_s < math.inf:
             back = back | at(self.env, returns_at_s)
-        return back if patient else self.env.process(self._wait_for_somebody(round, back))
+        return (
+            back if patient else self.env.process(self._wait_for_somebody(round, back))
+        )
 
     def _wait_for_somebody(
         self, round: int, back: simpy.Event
@@ -228,11 +263,13 @@ class Remote:
         if back.triggered:
             return
         if not self.presence.ids or back is self._back:
-            raise RunFailed(f"round {round}: no client was there for {self._rejoin_s:g} s")
+            raise RunFailed(
+                f"round {round}: no client was there for {self._rejoin_s:g} s"
+            )
         yield back
 
     def carry(self, flight: Flight) -> None:
-        """See `World`: it is asked to do its part, and answers when it is done."""
+        """Ask a client to do its part; it answers when it is done."""
         done = self._under_way[flight.client] = self.env.event()
         self._flights[flight.client] = flight
         done.callbacks.append(lambda event: self._arrive(flight, event.value))
@@ -247,10 +284,12 @@ class Remote:
             self._peers.give(flight.client, flight.task.label, parcel, tell)
         leaves_at_s = self.presence.change_after(flight.client, self.env.now)
         if leaves_at_s < math.inf:
-            flight.departure = at(self.env, leaves_at_s, call=lambda _: self.cut(flight, "dropped"))
+            flight.departure = at(
+                self.env, leaves_at_s, call=lambda _: self.cut(flight, "dropped")
+            )
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """See `World`. What its client still does of it is not waited for."""
+        """End a participation; what its client still does of it is not waited for."""
         flight.away = cause == "dropped"
         done = self._under_way[flight.client]
         done.callbacks.clear()
@@ -264,7 +303,10 @@ class Remote:
         self._land(flight)
 
     def _arrive(self, flight: Flight, arrival: ArrivedUpload | None) -> None:
-        """Its upload is there, or never will be; played again, the journal says what it was."""
+        """Note that its upload is there, or never will be.
+
+        Played again, the journal says what it was.
+        """
 
         def ask() -> Plain:
             assert arrival is not None
@@ -300,14 +342,21 @@ class Remote:
                     self._take_upload(flight, arrival, message)
                 else:
                     self._lose(flight, "failed", arrival.sent_bytes, message.size)
-                    why = format_reason(message.facts.get("why")) or "it gives no reason"
+                    why = format_reason(message.facts.get("why")) or (
+                        "it gives no reason"
+                    )
                     self.refused(f"client {client} failed in round {round}: {why}")
             except (InputError, Refused) as error:
-                # what no client of this version sends: it counts as a failure of its own
+                # what no client of this version sends: it counts as a failure of its
+                # own
                 self._lose(flight, "failed", arrival.sent_bytes, message.size)
-                self.refused(f"client {client}: its upload of round {round} is refused: {error}")
+                self.refused(
+                    f"client {client}: its upload of round {round} is refused: {error}"
+                )
 
-    def _take_upload(self, flight: Flight, arrival: ArrivedUpload, message: Message) -> None:
+    def _take_upload(
+        self, flight: Flight, arrival: ArrivedUpload, message: Message
+    ) -> None:
         facts = dict(message.facts)
         times = facts.pop("times", None)
         busy = read_busy(times, self.env.now - flight.started_at_s)
@@ -333,12 +382,18 @@ class Remote:
         flight.received, flight.busy = True, busy
 
     def _fails(self, flight: Flight) -> bool:
-        """Whether the scenario lets one of its phases fail, by the draws of the simulation; it is
-        known when the upload is there."""
+        """Return whether the scenario lets one of its phases fail.
+
+        It does by the draws of the simulation; it is known when the upload is there.
+        """
         task = flight.task
         down = int(task.downlink_bytes > 0)
         worked = down + len(task.work) + len(task.plan.compressed)
-        steps = {"download": down, "training": worked, "upload": worked + bool(task.plan.up)}
+        steps = {
+            "download": down,
+            "training": worked,
+            "upload": worked + bool(task.plan.up),
+        }
         return any(
             draw_failure(self.presence, self._streams, flight, phase, number)
             for phase, number in steps.items()
@@ -354,9 +409,16 @@ class Remote:
             self._forget(flight.client)
 
     def _lose(
-        self, flight: Flight, outcome: str, down_bytes: float = 0.0, up_bytes: float = 0.0
+        self,
+        flight: Flight,
+        outcome: str,
+        down_bytes: float = 0.0,
+        up_bytes: float = 0.0,
     ) -> None:
-        """It never arrives; what it did until now is not known, but how much travelled."""
+        """Note that it never arrives.
+
+        What it did until now is not known, but how much travelled.
+        """
         flight.lose(outcome)
         flight.legs = [
             Leg("download", "download", 0.0, moved_bytes=float(down_bytes)),
@@ -371,11 +433,18 @@ class Remote:
         work: Callable[[], Sequence[Work]],
         merge: Callable[[], Outcome],
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """See `World`: the merge itself, timed."""
+        """Return the merge's work, timed, and what gives its outcome."""
         before = dict(self._workload.timings())
         outcome = merge()
-        seconds = self._workload.ask_world(f"played {round}", lambda: self._time(before))
-        kinds = ("merge", "merge"), (HOST, "evaluation"), (HOST, "losses"), (HOST, "other")
+        seconds = self._workload.ask_world(
+            f"played {round}", lambda: self._time(before)
+        )
+        kinds = (
+            ("merge", "merge"),
+            (HOST, "evaluation"),
+            (HOST, "losses"),
+            (HOST, "other"),
+        )
         played = [
             PlayedWork(kind, name, None, duration_s)
             for (kind, name), duration_s in zip(kinds, seconds, strict=True)
@@ -383,7 +452,10 @@ class Remote:
         return played, lambda: outcome
 
     def _time(self, before: Mapping[str, float]) -> list[float]:
-        """Return the seconds of a merge, of tests, of losses and of the rest since then."""
+        """Return the seconds of a merge, of tests, of losses and of the rest.
+
+        They are since then.
+        """
         after = self._workload.timings()
         spent = {name: max(after[name] - before.get(name, 0.0), 0.0) for name in after}
         whole_s = max(self.env.real_now_s() - self.env.now, 0.0)
@@ -392,14 +464,19 @@ class Remote:
         losses_s = min(spent.get("local_losses", 0.0), whole_s - merge_s - tests_s)
         return [merge_s, tests_s, losses_s, whole_s - merge_s - tests_s - losses_s]
 
-    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
-        """See `World`: nobody knows the power of a real device."""
+    def energy_j(
+        self, client: int, phases_s: Callable[[], Mapping[str, float]]
+    ) -> float | None:
+        """Return None: nobody knows the power of a real device."""
         return None
 
-    # ---- checkpoints -----------------------------------------------------------------------------
+    # ---- checkpoints -----------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """What every client needs that is there; of the others, what was known of them."""
+        """Return what every client needs that is there.
+
+        Of the others it is what was known of them.
+        """
         kept = self._peers.states()
         self.client_states |= kept
         for client in kept:
@@ -407,14 +484,19 @@ class Remote:
         states = self.client_states.items()
         facts = {str(client): dict(state.facts) for client, state in states}
         bodies = {
-            f"client/{client}": np.frombuffer(state.body, np.uint8) for client, state in states
+            f"client/{client}": np.frombuffer(state.body, np.uint8)
+            for client, state in states
         }
         return {"clients": facts}, bodies
 
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
         """Take up what clients had kept, and wait for them: time passes again."""
         self.client_states = {
-            int(client): Parcel(of_client, np.asarray(arrays[f"client/{client}"]).tobytes())
+            int(client): Parcel(
+                of_client, np.asarray(arrays[f"client/{client}"]).tobytes()
+            )
             for client, of_client in facts["clients"].items()
         }
         self.env.happen_again = None
@@ -430,7 +512,9 @@ def play_again(parts: Parts, workload: Journaled, recorder: Recorder) -> None:
     loop.run(progress=lambda *_: world.come_back_again())
 
 
-def make_loop(parts: Parts, workload: Journaled, world: Remote, recorder: Recorder) -> Simulation:
+def make_loop(
+    parts: Parts, workload: Journaled, world: Remote, recorder: Recorder
+) -> Simulation:
     """Return the server's loop over real clients."""
     return Simulation(
         parts.scenario,

@@ -47,7 +47,7 @@ _MOST = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where and for whom a server listens."""
+    """The address and the audience of a server."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -55,7 +55,8 @@ class Listening:
     token: str = ""
     tls: ssl.SSLContext | None = None
     join_s: float = 600.0
-    """How long to wait for clients before the first round, and whenever nobody is there."""
+    """Seconds of waiting for clients before the first round, and whenever nobody is
+    there."""
     at_least: int | None = None
     """Begin once so many are there; None: all."""
     patience: Patience = field(default_factory=Patience)
@@ -76,17 +77,19 @@ def serve(
 ) -> RunResult:
     """Serve a scenario to clients that join; its run directory goes to `out`.
 
-    Real: devices, links, and whatever goes wrong with them. The rest is the simulation's:
-    selection, server mode, policies (whose rewards count measured seconds), codecs, learning,
-    records; and on top of what really happens, who is to be there, which phases are to fail, and
-    the server's restarts.
+    Real: devices, links, and whatever goes wrong with them. The rest is the
+    simulation's: selection, server mode, policies (whose rewards count measured
+    seconds), codecs, learning, records; and on top of what really happens, who is to be
+    there, which phases are to fail, and the server's restarts.
 
-    told: called with host and port once clients may join. The other arguments are those of
-    `simfed.run`.
-    Raises: `InputError` for a scenario that cannot be deployed, `RunFailed`, `Interrupted`.
+    told: called with host and port once clients may join. The other arguments are those
+    of `simfed.run`. Raises: `InputError` for a scenario that cannot be deployed,
+    `RunFailed`, `Interrupted`.
     """
     if resume and out is None:
-        raise InputError("a run directory to go on with", where="resume", problem="no run is named")
+        raise InputError(
+            "a run directory to go on with", where="resume", problem="no run is named"
+        )
     listening = listening or Listening()
     require_guard(listening.host, listening.token, listening.tls)
     scenario, source = accept_scenario(scenario, source)
@@ -113,7 +116,10 @@ def serve(
 
 @dataclass(eq=False)
 class _Holder:
-    """Joins what `carry_out_run` makes one after the other: learning, the loop, the connections."""
+    """The holder of what `carry_out_run` makes one after the other.
+
+    That is learning, the loop, the connections.
+    """
 
     parts: Parts
     listening: Listening
@@ -139,7 +145,7 @@ class _Holder:
         return self._peers
 
     def workload(self, device: str) -> Workload:
-        """The learning, whose clients are those that join."""
+        """Return the learning, whose clients are those that join."""
         from simfed.learn.apart import make_server_workload
 
         scenario, streams = self.parts.scenario, self.parts.streams
@@ -151,8 +157,10 @@ class _Holder:
             device,
         )
 
-    def simulation(self, parts: Parts, workload: Workload, recorder: Recorder) -> Simulation:
-        """The server loop, which nobody is connected to yet."""
+    def simulation(
+        self, parts: Parts, workload: Workload, recorder: Recorder
+    ) -> Simulation:
+        """Return the server loop, which nobody is connected to yet."""
         assert isinstance(workload, Journaled)
         self._clients: Elsewhere = workload.real.clients
         self._world = Remote(
@@ -215,12 +223,12 @@ class _Holder:
         self._world.begin()
 
     def close(self) -> None:
-        """Say it to everybody and hang up."""
+        """Tell everybody, and hang up."""
         if self._peers is not None:
             self._peers.close(done=self._done)
 
     def at_end(self) -> dict[str, Plain]:
-        """What the manifest says of the real world."""
+        """Return the manifest's facts of the real world."""
         ours = versions()
         strange = {
             f"client {client} has {name} {quote(theirs[name])}, the server {version}: "
@@ -235,7 +243,7 @@ class _Holder:
             "warnings": [*sorted(strange), *self._gone[:20]],
         }
 
-    # ---- what the learning and the connections ask -----------------------------------------------
+    # ---- what the learning and the connections ask -----------------------------------
 
     def _settle(self, client: int, label: str, fate: Fate) -> None:
         message = Message("settle", {"label": label, "fate": fate})
@@ -243,7 +251,7 @@ class _Holder:
         self.peers.tell(client, message)
 
     def _check(self, client: int, facts: dict[str, Plain]) -> str | None:
-        """What is wrong with a client's facts of itself."""
+        """Return what is wrong with a client's facts of itself."""
         if facts.get("digest") != self._digest:
             return f"client {client} was built for another scenario"
         if facts.get("data") != self._data:
@@ -254,14 +262,23 @@ class _Holder:
         return None
 
     def _tell_newcomer(self, client: int) -> list[Message]:
-        state, agreed = self._world.client_states.get(client), self._clients.hand_over(client)
-        begin = Message("anew") if state is None else Message("take up", state.facts, state.body)
+        state, agreed = (
+            self._world.client_states.get(client),
+            self._clients.hand_over(client),
+        )
+        begin = (
+            Message("anew")
+            if state is None
+            else Message("take up", state.facts, state.body)
+        )
         fates = self._world.fates.get(client, ())
         return [begin, *fates, Message("agree", agreed.facts, agreed.body)]
 
     def _note_leaving(self, client: int, why: str) -> None:
         self._world.left(client, why)
-        self._note_gone(f"client {client} was gone at {self._world.env.now:.6g} s: {why}")
+        self._note_gone(
+            f"client {client} was gone at {self._world.env.now:.6g} s: {why}"
+        )
 
     def _note_gone(self, sentence: str) -> None:
         self._gone.append(sentence)
@@ -269,7 +286,7 @@ class _Holder:
 
 
 def _list_plans(parts: Parts) -> Iterator[Plan]:
-    """Of each group's first client in the first round."""
+    """Yield the plan of each group's first client in the first round."""
     for i in range(len(parts.scenario.clients)):
         yield parts.tasks.task(1, parts.fleet.first(i), 0).plan
 
@@ -282,19 +299,25 @@ def _count_entries(parts: Parts) -> Iterator[int]:
 def _refuse_undeployable(scenario: Scenario) -> None:
     """Raises: `InputError` for what real clients cannot be made to do."""
     if scenario.aggregation.edge_servers is not None:
-        raise InputError("null: real clients talk to one server", where="aggregation.edge_servers")
+        raise InputError(
+            "null: real clients talk to one server", where="aggregation.edge_servers"
+        )
     if scenario.privacy is not None:
         raise InputError(
             where="privacy",
-            problem="a deployment does not claim it: whoever has the scenario's seed can draw its "
+            problem="a deployment does not claim it: whoever has the scenario's seed "
+            "can draw its "
             "noise again",
             hint="simfed run simulates it",
         )
     faults = [] if scenario.faults is None else sorted(scenario.faults.model_fields_set)
-    struck = [name for name in faults if name != "restarts" and getattr(scenario.faults, name)]
+    struck = [
+        name for name in faults if name != "restarts" and getattr(scenario.faults, name)
+    ]
     if struck:
         raise InputError(
-            "restarts alone in a deployment, whose links, devices and messages fail by themselves",
+            "restarts alone in a deployment, whose links, devices and messages fail by "
+            "themselves",
             where="faults",
             got=struck,
         )
@@ -314,17 +337,22 @@ def _refuse_undeployable(scenario: Scenario) -> None:
 
 
 def _refuse_unknown(parts: Parts) -> None:
-    """Raises: `InputError` for parts that ask what nobody knows, or does, of real clients."""
+    """Refuse parts that ask what nobody knows, or does, of real clients.
+
+    Raises: `InputError`.
+    """
     if parts.scenario.method.made.tells_own_story:
         raise InputError(
-            "a method whose clients receive, work and send: real ones exchange nothing beside",
+            "a method whose clients receive, work and send: real ones exchange nothing "
+            "beside",
             where="method",
             got=parts.scenario.method.kind,
         )
     presence = parts.fleet.presence()
     if presence is not None and presence.follows_work:
         raise InputError(
-            "a trace, daily or markov in a deployment: nobody knows the joules of real devices",
+            "a trace, daily or markov in a deployment: nobody knows the joules of real "
+            "devices",
             where="clients.availability",
             got="one that follows work, such as battery",
         )

@@ -4,16 +4,17 @@
     server ── sfTAG ═══════ server/send, ══════ s  router  cN ═══ client-N/down, ═══ eth0  client N
                             server/receive                        client-N/up
 
-Each end of a pair of virtual interfaces sends through a token bucket (`tbf`) of the capacity of
-that direction, client's pairs also through `netem` with the latency. What waits for tokens stands
-in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES` at least); what finds no room
-in it is dropped, as at a router. A quota of processor time is one (cgroup `cpu`), and a processor
-slower than the profile's becomes one, of short periods.
+Each end of a pair of virtual interfaces sends through a token bucket (`tbf`) of the
+capacity of that direction, client's pairs also through `netem` with the latency. What
+waits for tokens stands in a queue of `QUEUE_S` at the link's rate (`LEAST_QUEUE_BYTES`
+at least); what finds no room in it is dropped, as at a router. A quota of processor
+time is one (cgroup `cpu`), and a processor slower than the profile's becomes one, of
+short periods.
 
-What is not like the scenario: TCP shares the server's link as TCP does, not max-min; a quota in
-place of `speed` stops a process and lets it go, where a slow processor is slow all the time; all
-processes share caches and memory. Rates that vary, loss, and topologies other than stars are
-refused.
+What is not like the scenario: TCP shares the server's link as TCP does, not max-min; a
+quota in place of `speed` stops a process and lets it go, where a slow processor is slow
+all the time; all processes share caches and memory. Rates that vary, loss, and
+topologies other than stars are refused.
 """
 
 from __future__ import annotations
@@ -39,40 +40,52 @@ from simfed.net.topology import Direction
 from simfed.schema.distribution import Distribution
 
 QUEUE_S = 0.1
-"""A link's queue at its rate: a round trip's worth by the old rule for routers, a tenth of a second
-where nobody knows better. With a queue that never drops, whoever sends first keeps its share."""
+"""A link's queue at its rate: a round trip's worth by the old rule for routers, a tenth
+of a second where nobody knows better. With a queue that never drops, whoever sends
+first keeps its share."""
 LEAST_QUEUE_BYTES = 32_768
 _PACKET_BYTES = 1514
 
 MOST_CLIENTS = 1000
-"""Of a deployment on one machine."""
+"""The most clients of a deployment on one machine."""
 _BLOCK = 4096
-"""Addresses of one deployment, of 198.18.0.0/15, which is set aside for tests of networks."""
+"""Addresses of one deployment, of 198.18.0.0/15, which is set aside for tests of
+networks."""
 
 
 @dataclass(frozen=True)
 class Shaped:
-    """Where server and clients are."""
+    """The places of server and clients."""
 
     server: str = "127.0.0.1"
     """The address at which clients reach it."""
     prefixes: dict[int, list[str]] = field(default_factory=dict)
 
     def within(self, client: int) -> list[str]:
-        """What a client's command is preceded by."""
+        """Return what stands before a client's command."""
         return self.prefixes.get(client, [])
 
 
 def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
-    """Put up network and groups; `warden` takes them down. queue_s: for how long what waits for a
-    link may wait. Raises: `InputError` with all that is missing."""
+    """Put up network and groups; `warden` takes them down.
+
+    `queue_s`: for how long what waits for a link may wait.
+
+    Raises: `InputError` with all that is missing.
+    """
     topology = _require_star(parts)
     shares = [_find_share(parts, client) for client in range(topology.clients)]
-    ways = [topology.path(client, way) for client in range(topology.clients) for way in _WAYS]
+    ways = [
+        topology.path(client, way)
+        for client in range(topology.clients)
+        for way in _WAYS
+    ]
     latency_s = max((path.latency_s for path in ways), default=0.0)
     lacks = missing([share for share, _ in shares], latency_s)
     if lacks:
-        cure = "without --shaped clients share the loopback and the processor as they are"
+        cure = (
+            "without --shaped clients share the loopback and the processor as they are"
+        )
         got = f"no {listed(lacks)}"
         raise InputError("what shaped links need", where="--shaped", got=got, hint=cure)
     tag = secrets.token_hex(3)
@@ -92,11 +105,16 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
 
 
 def missing(shares: Sequence[float], latency_s: float) -> list[str]:
-    """What this machine lacks for shaped links of up to this latency, in words."""
+    """Return what this machine lacks for shaped links of up to this latency.
+
+    It is in words.
+    """
     if sys.platform != "linux":
         return ["Linux"]
     lacks = [] if os.geteuid() == 0 else ["root"]
-    lacks += [f"`{name}` (iproute2)" for name in ("ip", "tc") if shutil.which(name) is None]
+    lacks += [
+        (f"`{name}` (iproute2)") for name in ("ip", "tc") if shutil.which(name) is None
+    ]
     if lacks:
         return lacks
     works = _has_queue(_BUCKET)
@@ -106,7 +124,8 @@ def missing(shares: Sequence[float], latency_s: float) -> list[str]:
         lacks.append("`tbf` queues in this kernel (module sch_tbf)")
     if latency_s > 0 and not _has_queue(_NETEM):
         lacks.append(
-            "`netem` queues in this kernel (module sch_netem), which links with latency need"
+            "`netem` queues in this kernel (module sch_netem), which links with "
+            "latency need"
         )
     if min(shares, default=1.0) < 1.0 and find_cpu_groups() is None:
         lacks.append("cgroup with the `cpu` controller that can be written")
@@ -118,7 +137,10 @@ _BUCKET, _NETEM = "tbf rate 1mbit burst 1600 latency 1s", "netem"
 
 
 def _has_queue(queue: str) -> bool | None:
-    """Whether this kernel has such queues; None: it has no namespaces to try one in."""
+    """Return whether this kernel has such queues.
+
+    None: it has no namespaces to try one in.
+    """
     probe = f"simfed-probe-{secrets.token_hex(3)}"
     if not _can_run(f"ip netns add {probe}".split()):
         return None
@@ -134,9 +156,12 @@ def list_commands(
     route: Sequence[str] = (),
     queue_s: float = QUEUE_S,
 ) -> Iterator[list[str]]:
-    """All that puts up the network, in order; everything is inside namespaces of this tag, but for
-    the server's end of one pair of interfaces and the route through it. `route`: options of the
-    routes between server and clients, both ways."""
+    """Return all that puts up the network, in order.
+
+    Everything is inside namespaces of this tag, but for the server's end of one pair of
+    interfaces and the route through it. `route`: options of the routes between server
+    and clients, both ways.
+    """
     router, outside = f"simfed-{tag}", f"sf{tag}"
     options = " ".join(route)
     send, receive = _find_server_rates(topology)
@@ -169,12 +194,16 @@ def list_commands(
             ip -n {inside} route add default via {near} {options}
         """)
         up_s, down_s = (path.latency_s for path in (up, down))
-        yield from _list_queue_commands(f"tc -n {inside}", "eth0", rates[0], up_s, queue_s)
-        yield from _list_queue_commands(f"tc -n {router}", pair, rates[1], down_s, queue_s)
+        yield from _list_queue_commands(
+            f"tc -n {inside}", "eth0", rates[0], up_s, queue_s
+        )
+        yield from _list_queue_commands(
+            f"tc -n {router}", pair, rates[1], down_s, queue_s
+        )
 
 
 def _split_lines(lines: str) -> Iterator[list[str]]:
-    """The words of each line, as a shell splits them."""
+    """Return the words of each line, as a shell splits them."""
     for line in lines.strip().splitlines():
         yield shlex.split(line)
 
@@ -187,7 +216,8 @@ def _list_queue_commands(
         room = max(round(rate * queue_s), LEAST_QUEUE_BYTES)
         # what is on its way stands in the same queue
         packets = math.ceil((room + rate * latency_s) / _PACKET_BYTES)
-        burst = max(1600, round(rate * 5e-4))  # more would let small messages through unshaped
+        # more would let small messages through unshaped
+        burst = max(1600, round(rate * 5e-4))
         bucket = f"rate {round(8 * rate)}bit burst {burst} limit {room}"
         yield f"{tc} qdisc add dev {device} root handle 1: tbf {bucket}".split()
         parent = "parent 1:1"
@@ -210,7 +240,9 @@ def _require_star(parts: Parts) -> Topology:
     elif topology.clients > MOST_CLIENTS:
         wrong = f"{topology.clients} clients"
     if wrong is not None:
-        allowed = f"a star of at most {MOST_CLIENTS} clients with constant rates for --shaped"
+        allowed = (
+            f"a star of at most {MOST_CLIENTS} clients with constant rates for --shaped"
+        )
         raise InputError(allowed, where="network", got=wrong)
     return topology
 
@@ -224,13 +256,17 @@ def _find_server_rates(topology: Topology) -> tuple[float, float]:
 
 
 def _find_share(parts: Parts, client: int) -> tuple[float, float | None]:
-    """(share of a processor, of so many seconds) of its quota; where it has none, its speed, of
-    periods as short as can be."""
+    """Return (share of a processor, of so many seconds) of its quota.
+
+    Where it has none, its speed, of periods as short as can be.
+    """
     device = parts.group(client).device
     if device.quota is not None:
         return device.quota.share, device.quota.period
     speed = device.speed
-    return (parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)), None
+    return (
+        parts.fleet.speed(client) if isinstance(speed, Distribution) else float(speed)
+    ), None
 
 
 def _list_namespaces(tag: str, clients: int) -> Iterator[str]:
@@ -245,8 +281,11 @@ def _choose_ip(tag: str, pair: int, end: int) -> IPv4Address:
 
 
 def _find_cubic() -> list[str]:
-    """CUBIC for what is sent that way, where this kernel has it: nearly every Linux sends so, and
-    the network model; with BBR, say, short messages share a link in another way."""
+    """Return the arguments that choose CUBIC, where this kernel has it.
+
+    Nearly every Linux sends so, and the network model; with BBR, say, short messages
+    share a link in another way.
+    """
     choices = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
     has_cubic = choices.exists() and "cubic" in choices.read_text().split()
     return ["congctl", "cubic"] if has_cubic else []
@@ -255,7 +294,7 @@ def _find_cubic() -> list[str]:
 def _limit_speed(
     tag: str, client: int, share: float, period_s: float | None, warden: Warden
 ) -> list[str]:
-    """A command before a client's that puts it into a group with its share."""
+    """Return a command before a client's that puts it into a group with its share."""
     if share >= 1.0:
         return []
     above = find_cpu_groups()

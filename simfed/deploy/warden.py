@@ -14,8 +14,8 @@ eval "$all"
 class Warden:
     """A shell of its own, which is told commands, a line each.
 
-    It runs them when its input ends, because the deployment is done, was interrupted or was
-    killed: the last first.
+    It runs them when its input ends, because the deployment is done, was interrupted or
+    was killed: the last first.
     """
 
     def __init__(self) -> None:

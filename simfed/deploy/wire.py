@@ -1,8 +1,8 @@
 """One connection of the library `websockets`: messages, silence, and how it ended.
 
-Long messages go out in pieces, so that a sign of life passes between two of them and the sender
-knows how many bytes have left. Whether the other end is alive shows in bytes of any kind, not in
-answers to pings, which stand behind an upload on a narrow link.
+Long messages go out in pieces, so that a sign of life passes between two of them and
+the sender knows how many bytes have left. Whether the other end is alive shows in bytes
+of any kind, not in answers to pings, which stand behind an upload on a narrow link.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from simfed.deploy.access import Seat
 from simfed.deploy.messages import Gone, Message, Refused, format_reason
 
 DONE, LEAVING, REFUSED, LATER = 1000, 1001, 1008, 1013
-"""Codes with which a connection is closed: the run is done, the server goes away, the client is
-refused for good or for now."""
+"""Codes with which a connection is closed: the run is done, the server goes away, the
+client is refused for good or for now."""
 _UNREADABLE = (1002, 1007, 1009)
-"""With which the library closes: it is no WebSocket's frame, no text, too long."""
+"""The codes with which the library closes: it is no WebSocket's frame, no text, too
+long."""
 _PIECE = 2**18
 _MOST_UNREAD = 2**20
 """Bytes that wait to leave; of messages there are never more than one piece."""
@@ -51,7 +52,7 @@ class ServerEnd(_Heard, ServerConnection):
     """A server's end of a connection."""
 
     seat: Seat
-    """Which client the other end is, once it has said so."""
+    """The client at the other end, once it has said who it is."""
 
 
 class ClientEnd(_Heard, ClientConnection):
@@ -65,15 +66,19 @@ class Wire:
         self.connection = connection
         self._free = asyncio.Lock()
         self._silence_s = 0.0
-        """For how long the other end had been silent when it was given up."""
+        """Seconds for which the other end had been silent when it was given up."""
 
     async def send(
         self,
         message: Message | Callable[[], Message],
         left: Callable[[int], object] = lambda size: None,
     ) -> None:
-        """Send a message, or the one that a function makes at that very moment; `left` is called
-        with the bytes of each piece that leaves. Raises: `Gone`, `Refused`."""
+        """Send a message, or the one that a function makes at that very moment.
+
+        `left` is called with the bytes of each piece that leaves.
+
+        Raises: `Gone`, `Refused`.
+        """
         async with self._free:
             data = (message if isinstance(message, Message) else message()).encode()
             try:
@@ -86,7 +91,10 @@ class Wire:
                 raise self._explain(closed) from None
 
     async def receive(self) -> Message:
-        """Return the next message. Raises: `Gone`, `Refused`."""
+        """Return the next message.
+
+        Raises: `Gone`, `Refused`.
+        """
         try:
             data = await self.connection.recv()
         except ConnectionClosed as closed:
@@ -103,10 +111,13 @@ class Wire:
         self._silence_s = silence_s
         self.connection.transport.abort()
 
-    async def close(self, code: int = DONE, why: str = "", patience_s: float = 2.0) -> None:
+    async def close(
+        self, code: int = DONE, why: str = "", patience_s: float = 2.0
+    ) -> None:
         """Hang up, once what is being sent has left or patience is over."""
         with contextlib.suppress(asyncio.TimeoutError):
-            # the library breaks off a message that is under way, and tells another code then
+            # the library breaks off a message that is under way, and tells another code
+            # then
             await asyncio.wait_for(self._free.acquire(), patience_s)
         reason = why.encode("ascii", "replace")[:_LONGEST_REASON].decode()
         await self.connection.close(code, reason)

@@ -1,10 +1,10 @@
 """SimPy's clock, run by the real one.
 
-The server loop of simulations waits for events at instants. Here an event comes when its instant
-has come by the monotonic clock, and what happens outside, on other threads, becomes an event of the
-instant at which it happened. `now` is the instant of the event that is being handled, not of its
-handling: an upload whose last byte came before a deadline counts, however long the server was busy
-with something else.
+The server loop of simulations waits for events at instants. Here an event comes when
+its instant has come by the monotonic clock, and what happens outside, on other threads,
+becomes an event of the instant at which it happened. `now` is the instant of the event
+that is being handled, not of its handling: an upload whose last byte came before a
+deadline counts, however long the server was busy with something else.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from simfed.net.instants import Call, at
 
 
 class RealTime(simpy.Environment):
-    """An environment whose seconds are real ones since it was made; it goes on from
-    `initial_time`."""
+    """An environment whose seconds are real ones since it was made.
+
+    It goes on from `initial_time`.
+    """
 
     def __init__(self, initial_time: float = 0.0) -> None:
         super().__init__(initial_time)
@@ -30,15 +32,15 @@ class RealTime(simpy.Environment):
         self.handled = 0
         """Events so far that somebody waited for and that did not come from outside."""
         self.happen_again: Callable[[], bool] | None = None
-        """While it is played again: lets what happened next outside happen, if that came
-        after as many events as there were; says whether it did."""
+        """While it is played again: lets what happened next outside happen, if that
+        came after as many events as there were; says whether it did."""
 
     def set_out(self, now_s: float) -> None:
         """The clock stands at `now_s`; nothing is on it."""
         self._now = now_s
 
     def begin(self) -> None:
-        """From now on time passes; before, the clock has stood still."""
+        """Let time pass from now on; before, the clock has stood still."""
         self._zero_s = time.monotonic() - self.now
 
     def real_now_s(self) -> float:
@@ -46,12 +48,14 @@ class RealTime(simpy.Environment):
         return time.monotonic() - self._zero_s
 
     def instant_s(self, monotonic_s: float) -> float:
-        """An instant of this machine's monotonic clock on the run's time line."""
+        """Return an instant of this machine's monotonic clock on the run's time line."""
         return monotonic_s - self._zero_s
 
     def post(self, monotonic_s: float, happen: Callable[[], object]) -> None:
-        """From any thread: `happen()` is called at that instant of the story, or now, where the
-        story is beyond it."""
+        """Have `happen()` called at that instant of the story, from any thread.
+
+        Or now, where the story is beyond it.
+        """
         self._outside.put((monotonic_s, lambda _: happen()))
 
     def step(self) -> None:
@@ -81,7 +85,7 @@ class RealTime(simpy.Environment):
         super().step()
 
     def _let_in(self, patience_s: float) -> None:
-        """What has happened outside becomes events; wait so long for the first."""
+        """Make events of what has happened outside; wait so long for the first."""
         try:
             # in bounded pieces, so that signals are heard on every system
             happened = (
@@ -91,7 +95,9 @@ class RealTime(simpy.Environment):
             )
             while True:
                 monotonic_s, happen = happened
-                self._from_outside.add(at(self, self.instant_s(monotonic_s), call=happen))
+                self._from_outside.add(
+                    at(self, self.instant_s(monotonic_s), call=happen)
+                )
                 happened = self._outside.get_nowait()
         except queue.Empty:
             return

@@ -1,4 +1,4 @@
-"""How long computing takes: calibration profiles, and the processors of clients that scale them."""
+"""Devices: calibration profiles, and clients' processors that scale them."""
 
 from simfed.device.client import Device, Processor, build_device, build_processor
 from simfed.device.load import (

@@ -1,8 +1,9 @@
 """One client's processor: from a profile's nominal seconds to simulated seconds.
 
-A `Processor` is what a group of clients has in common (profile, speed regimes, noise); a `Device`
-is one client of it and costs next to nothing until it computes. Every draw comes from a generator
-keyed by client, round and phase, so none depends on another client or on the order of calls.
+A `Processor` is what a group of clients has in common (profile, speed regimes, noise);
+a `Device` is one client of it and costs next to nothing until it computes. Every draw
+comes from a generator keyed by client, round and phase, so none depends on another
+client or on the order of calls.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _LIKE_TRAINING = (
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What the clients of one group have in common."""
+    """The processor that the clients of one group share in kind."""
 
     profile: Profile
     regimes: Regimes = field(default_factory=Regimes)
@@ -60,8 +61,18 @@ class Processor:
     )
 
     def work_s(self, work: Work) -> float:
-        """`nominal_s` of one of a unit's `times`; computed once, as all clients of a group ask."""
-        key = work.quantity, work.model, work.size, work.strategy, work.parts, work.entries
+        """Return `nominal_s` of one of a unit's `times`.
+
+        Computed once, as all clients of a group ask.
+        """
+        key = (
+            work.quantity,
+            work.model,
+            work.size,
+            work.strategy,
+            work.parts,
+            work.entries,
+        )
         seconds = self._memo_s.get(key)
         if seconds is None:
             parts = work.parts or ((work.strategy, work.size, 1.0),)
@@ -97,13 +108,21 @@ class Processor:
         return " and ".join(dict.fromkeys(found))
 
     def nominal_s(
-        self, quantity: str, *, model: str, strategy: str = "", entries: float = 0, **size: float
+        self,
+        quantity: str,
+        *,
+        model: str,
+        strategy: str = "",
+        entries: float = 0,
+        **size: float,
     ) -> float:
-        """Seconds of one call on the measured device, before speed and noise; see
-        `Profile.seconds`.
+        """Seconds of one call on the measured device, before speed and noise.
 
-        What the scenario assumes for a quantity stands in place of the profile's; there is nothing
-        to assume of strategy `dense`, which takes 0 s. What the profile says is scaled.
+        See `Profile.seconds`.
+
+        What the scenario assumes for a quantity stands in place of the profile's; there
+        is nothing to assume of strategy `dense`, which takes 0 s. What the profile says
+        is scaled.
         """
         if quantity in self.assume and not is_free(quantity, strategy):
             return self.assume[quantity]
@@ -113,8 +132,11 @@ class Processor:
         return seconds * self.scale[quantity] if quantity in self.scale else seconds
 
     def stretch_s(self, work: Work) -> float:
-        """`nominal_s` of all of a unit's times in a row; of training that begins with what that
-        takes beside the steps, where it is known."""
+        """Return `nominal_s` of all of a unit's times in a row.
+
+        Of training that begins with what that takes beside the steps, where it is
+        known.
+        """
         return work.times * self.work_s(work) + self._starting_s(work)
 
     def _starting_s(self, work: Work) -> float:
@@ -124,19 +146,29 @@ class Processor:
         seconds = self._memo_s.get(key)
         if seconds is None:
             timed = self.charges("starting", work.model)
-            seconds = self.nominal_s("starting", model=work.model, samples=1) if timed else 0.0
+            seconds = (
+                self.nominal_s("starting", model=work.model, samples=1)
+                if timed
+                else 0.0
+            )
             self._memo_s[key] = seconds
         return seconds
 
     def charges(self, quantity: str, model: str) -> bool:
-        """Whether this work takes time: all does but what a host does beside the method, where
-        neither the profile nor the scenario knows of it."""
+        """Return whether this work takes time.
+
+        All does but what a host does beside the method, where neither the profile nor
+        the scenario knows of it.
+        """
         if not QUANTITIES[quantity].beside or quantity in self.assume:
             return True
         return self.profile.has(quantity, model=model)
 
     def noise_of(self, phase: str) -> LognormalNoise | Measured | None:
-        """The distribution that a phase's durations are scattered by; None: they are exact."""
+        """Return the distribution that a phase's durations are scattered by.
+
+        None: they are exact.
+        """
         if self.noise != "measured":
             return self.noise
         if phase not in self.profile.noise:
@@ -144,13 +176,17 @@ class Processor:
                 "a kind of work whose noise was measured",
                 where=f"{self.profile.name}: noise",
                 got=phase,
-                hint="20 rows of it, of sizes repeated 5 times in a session: calibrate measure "
+                hint="20 rows of it, of sizes repeated 5 times in a session: calibrate "
+                "measure "
                 "--repeat 20, then fit; or noise: {kind: lognormal, cv: 0.1}",
             )
         return self.profile.noise[phase]
 
     def client(self, streams: Streams, client: int, speed: float = 1.0) -> Device:
-        """The processor of one client; `speed`: its own factor on the group's speed."""
+        """Return the processor of one client.
+
+        `speed`: its own factor on the group's speed.
+        """
         return Device(self, streams, client, speed)
 
 
@@ -183,9 +219,13 @@ class Device:
         if quota is not None:
             self._offset_s = quota.period_s * streams("quota-offset", client).random()
 
-    def nominal_s(self, quantity: str, *, model: str, strategy: str = "", **size: float) -> float:
+    def nominal_s(
+        self, quantity: str, *, model: str, strategy: str = "", **size: float
+    ) -> float:
         """Seconds of one call on the measured device; see `Processor.nominal_s`."""
-        return self.processor.nominal_s(quantity, model=model, strategy=strategy, **size)
+        return self.processor.nominal_s(
+            quantity, model=model, strategy=strategy, **size
+        )
 
     def work_s(self, work: Work) -> float:
         """Seconds of one of a unit's `times` on the measured device."""
@@ -196,7 +236,7 @@ class Device:
         return self.processor.stretch_s(work)
 
     def charges(self, quantity: str, model: str) -> bool:
-        """Whether this work takes time; see `Processor.charges`."""
+        """Return whether this work takes time; see `Processor.charges`."""
         return self.processor.charges(quantity, model)
 
     def duration_s(
@@ -209,12 +249,12 @@ class Device:
         nth: int = 0,
         steps: float = 1.0,
     ) -> float:
-        """Simulated seconds that `nominal_s` of work takes when it starts at `start_at_s`.
+        """Return the simulated seconds of `nominal_s` of work from `start_at_s` on.
 
-        `phase` (training, compression, …) names the noise draw together with client and round, and
-        `nth` the second and further work of one phase in a round; `steps`: of how many it is made,
-        which scatter for themselves.
-        Calls of one client come in the order of their starts.
+        `phase` (training, compression, …) names the noise draw together with client and
+        round, and `nth` the second and further work of one phase in a round; `steps`:
+        of how many it is made, which scatter for themselves. Calls of one client come
+        in the order of their starts.
         """
         work_s = nominal_s / self.speed
         noise = self.processor.noise_of(phase)
@@ -224,23 +264,27 @@ class Device:
         regimes = self.processor.regimes
         if regimes.load is None and not regimes.remembers:
             return work_s / regimes.speed
-        duration_s, memory = regimes.run(work_s, start_at_s, self._memory, self._offset_s)
+        duration_s, memory = regimes.run(
+            work_s, start_at_s, self._memory, self._offset_s
+        )
         if regimes.remembers:
             self._memory = memory
         return duration_s
 
     @property
     def counts_energy(self) -> bool:
-        """Whether its profile says what power it takes, so that `energy_j` is known."""
+        """True if its profile says what power it takes, so that `energy_j` is known."""
         return bool(self.processor.profile.power_w)
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
-        """Joules of a participation, from seconds per phase; None where the profile knows no power.
-        Seconds of `idle` below zero are those in which it does one more thing: the watts of each
-        hold what standing idle takes, which counts once.
+        """Joules of a participation, from seconds per phase.
 
-        Where the profile has no watts of their own, inference, distillation and auxiliary steps
-        take those of training, and decompression those of compression.
+        None where the profile knows no power. Seconds of `idle` below zero are those in
+        which it does one more thing: the watts of each hold what standing idle takes,
+        which counts once.
+
+        Where the profile has no watts of their own, inference, distillation and
+        auxiliary steps take those of training, and decompression those of compression.
         """
         profile = self.processor.profile
         stated_w = profile.power_w
@@ -256,7 +300,9 @@ class Device:
             if seconds > 0 and phase not in power_w:
                 where = f"{profile.name}: power"
                 raise InputError("watts for this phase", where=where, got=phase)
-        return math.fsum(power_w[phase] * s for phase, s in phases_s.items() if phase in power_w)
+        return math.fsum(
+            power_w[phase] * s for phase, s in phases_s.items() if phase in power_w
+        )
 
 
 _FRESH = ProcessorState()
@@ -267,9 +313,9 @@ def build_processor(
 ) -> Processor:
     """Return the processor of a group of clients.
 
-    A speed that is drawn per client is left out: it is no property of the group. `streams` are
-    the run's: the uncertainty is drawn from them.
-    Raises: `InputError` for values that do not hang together.
+    A speed that is drawn per client is left out: it is no property of the group.
+    `streams` are the run's: the uncertainty is drawn from them. Raises: `InputError`
+    for values that do not hang together.
     """
     speed = 1.0 if isinstance(spec.speed, Distribution) else spec.speed
     regimes = Regimes(
@@ -277,7 +323,9 @@ def build_processor(
         load=_build_load(spec.background),
         clock=_build_clock(spec.dvfs),
         thermal=_build_thermal(spec.thermal),
-        quota=None if spec.quota is None else Quota(spec.quota.share, spec.quota.period),
+        quota=None
+        if spec.quota is None
+        else Quota(spec.quota.share, spec.quota.period),
     )
     if spec.uncertainty:
         if streams is None:
@@ -291,8 +339,13 @@ def build_processor(
     return Processor(profile, regimes, noise, assume, scale)
 
 
-def build_device(spec: DeviceSpec, profile: Profile, streams: Streams, client: int) -> Device:
-    """Return one client's device; for many of a group, build the processor once instead."""
+def build_device(
+    spec: DeviceSpec, profile: Profile, streams: Streams, client: int
+) -> Device:
+    """Return one client's device.
+
+    For many of a group, build the processor once instead.
+    """
     return build_processor(spec, profile, streams).client(streams, client)
 
 
@@ -306,7 +359,9 @@ def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:
         return 1.0
     measured = spec.measured or profile.provenance.get("threads")
     if not isinstance(measured, int) or measured < 1:
-        allowed = f"the number of cores measured, which profile {profile.name} does not say"
+        allowed = (
+            f"the number of cores measured, which profile {profile.name} does not say"
+        )
         raise InputError(allowed, where="cores.measured", got=measured)
     return spec.compute_factor(measured)
 
@@ -322,12 +377,16 @@ def _build_load(spec: Background | None) -> Load | None:
 def _build_clock(spec: Dvfs | None) -> ClockSteps | None:
     if spec is None:
         return None
-    lasts_s = tuple(math.inf if step.lasts is None else step.lasts for step in spec.steps)
+    lasts_s = tuple(
+        math.inf if step.lasts is None else step.lasts for step in spec.steps
+    )
     endless = [i for i, step in enumerate(spec.steps) if step.lasts is None]
     if endless != [len(spec.steps) - 1]:
         allowed = "steps of which all but the last say how long they last"
         raise InputError(allowed, where="dvfs.steps", got=len(spec.steps))
-    return ClockSteps(tuple(step.factor for step in spec.steps), lasts_s, spec.reset_after)
+    return ClockSteps(
+        tuple(step.factor for step in spec.steps), lasts_s, spec.reset_after
+    )
 
 
 def _build_thermal(spec: ThermalSpec | None) -> Thermal | None:

@@ -1,5 +1,7 @@
-"""Seconds against size for one kind of work on one model: measured points, a fitted law, a
-constant."""
+"""Curves of seconds against size, for one kind of work on one model.
+
+They are measured points, a fitted law, or a constant.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from numpy.typing import NDArray
 from simfed.device.laws import CostLaw, Size
 
 STEEPEST = 2.0
-"""Two close rows with noise in them must not make a power law that explodes a decade further on."""
+"""Two close rows with noise in them must not make a power law that explodes a decade
+further on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class Constant:
     seconds: float
 
     def at(self, size: Size) -> float:
+        """Return the seconds, whatever the size."""
         return self.seconds
 
     def tell(self, size: Size) -> str:
@@ -31,6 +35,7 @@ class Constant:
         return "as written"
 
     def outside(self, size: Size) -> str | None:
+        """Return None: it holds for every size."""
         return None
 
 
@@ -38,10 +43,11 @@ class Constant:
 class Points:
     """Measured rows: exact at them, monotone between them, a power law beyond them.
 
-    Between two rows the logarithm of the time is linear in the logarithm of the size, so it never
-    leaves the interval of the two times. Where one of the two times is 0, it is linear instead.
-    Beyond the rows the power law through the two nearest rows goes on, its exponent held to
-    0 … 2; one row alone is continued in proportion to the size.
+    Between two rows the logarithm of the time is linear in the logarithm of the size,
+    so it never leaves the interval of the two times. Where one of the two times is 0,
+    it is linear instead. Beyond the rows the power law through the two nearest rows
+    goes on, its exponent held to 0 … 2; one row alone is continued in proportion to the
+    size.
     """
 
     variable: str
@@ -49,6 +55,7 @@ class Points:
     seconds: tuple[float, ...]
 
     def at(self, size: Size) -> float:
+        """Return the seconds at a size, between its neighbours' if not measured."""
         x = float(size[self.variable])
         i = bisect_left(self.sizes, x)
         if i < len(self.sizes) and self.sizes[i] == x:
@@ -67,35 +74,40 @@ class Points:
         return anchor_y * math.exp(slope * math.log(x / anchor_x))
 
     def tell(self, size: Size) -> str:
+        """Return where the seconds at a size come from, in words."""
         x = float(size[self.variable])
         if x in self.sizes:
             return "row"
         return "between rows" if self.sizes[0] < x < self.sizes[-1] else "beyond rows"
 
     def scaled(self, factor: float) -> Points:
-        """All rows times a factor."""
+        """Return all rows times a factor."""
         return replace(self, seconds=tuple(factor * s for s in self.seconds))
 
     def outside(self, size: Size, how: str = "") -> str | None:
+        """Return a warning for a size beyond the measured ones, else None."""
         x = size[self.variable]
         if self.sizes[0] <= x <= self.sizes[-1]:
             return None
         single = len(self.sizes) == 1
-        how = how or ("in proportion" if single else "by the power law of the nearest rows")
+        how = how or (
+            "in proportion" if single else "by the power law of the nearest rows"
+        )
         measured = _describe_range(self.variable, self.sizes[0], self.sizes[-1])
         return f"{measured}; {self.variable} = {x:g} is extrapolated {how}"
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What a fitted law does not know: spread of log-time around it, and of its own parameters."""
+    """The uncertainty of a fitted law: log-time around it, and its parameters."""
 
     residual: float
     """Standard deviation of log(measured median / law)."""
     freedom: float
     """Degrees of freedom behind it."""
     covariance: NDArray[np.float64]
-    """Of the law's coordinates; rows of parameters that are held at 0 are 0."""
+    """The covariance of the law's coordinates; rows of parameters that are held at 0
+    are 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +119,21 @@ class Fitted:
     valid: Mapping[str, tuple[float, float]]
     """Range of each size it was fitted on."""
     error: Mapping[str, float | None] = field(default_factory=dict)
-    """Relative errors as stored in the profile: in_sample, worst, cross_validated, other_model."""
+    """Relative errors as stored in the profile: in_sample, worst, cross_validated,
+    other_model."""
     spread: Spread | None = None
     scale: float = 1.0
 
     def at(self, size: Size) -> float:
+        """Return the law's seconds at a size."""
         return self.scale * float(self.law.seconds(self.parameters, size))
 
     def tell(self, size: Size) -> str:
+        """Return where the seconds at a size come from, in words."""
         return f"law {self.law.name}"
 
     def outside(self, size: Size) -> str | None:
+        """Return a warning for a size beyond the measured ones, else None."""
         for variable, (low, high) in self.valid.items():
             x = size[variable]
             if not low <= x <= high:
@@ -126,17 +142,24 @@ class Fitted:
         return None
 
     def drawn(self, rng: np.random.Generator) -> Fitted:
-        """One of the laws that the measurements allow: parameters and a common factor drawn."""
+        """Return one of the laws that the measurements allow.
+
+        Its parameters and a common factor are drawn.
+        """
         assert self.spread is not None
         centre = np.array(self.law.located(self.parameters))
         values, vectors = np.linalg.eigh(self.spread.covariance)
-        step = vectors @ (np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values)))
+        step = vectors @ (
+            np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values))
+        )
         scale = math.exp(self.spread.residual * rng.standard_normal())
-        return replace(self, parameters=self.law.parameters_at(centre + step), scale=scale)
+        return replace(
+            self, parameters=self.law.parameters_at(centre + step), scale=scale
+        )
 
 
 def _describe_range(variable: str, low: float, high: float) -> str:
-    """The range of sizes that was measured, in words."""
+    """Return the range of sizes that was measured, in words."""
     if low == high:
         return f"measured at {variable} = {low:g}"
     return f"measured for {variable} from {low:g} to {high:g}"

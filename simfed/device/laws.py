@@ -1,13 +1,13 @@
 """Laws of time: how long work of a given size takes on a measured device.
 
-A linear law is a sum of non-negative terms, each a parameter (seconds per unit) times a feature of
-the size. Sizes are numbers, or arrays of them, by name: `k` (entries kept), `d` (entries of the
-gradient), `samples` (of a batch or a public set), `flops` (of the whole call) and `bytes` (weights
-and gradients that the call touches at least once; activations grow with the FLOPs and are left to
-them).
+A linear law is a sum of non-negative terms, each a parameter (seconds per unit) times a
+feature of the size. Sizes are numbers, or arrays of them, by name: `k` (entries kept),
+`d` (entries of the gradient), `samples` (of a batch or a public set), `flops` (of the
+whole call) and `bytes` (weights and gradients that the call touches at least once;
+activations grow with the FLOPs and are left to them).
 
-What is ignored: caches that fill up between two sizes, vector remainders, clock changes. A law is
-a summary; the profile that holds it states how far it was off.
+What is ignored: caches that fill up between two sizes, vector remainders, clock
+changes. A law is a summary; the profile that holds it states how far it was off.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ class CostLaw:
     seconds: Callable[[Mapping[str, float], Size], Amount]
     """(parameters, size) → seconds."""
     features: tuple[Feature, ...] | None = None
-    """What each parameter of a linear law is multiplied by; None: the law is not linear."""
+    """The features that the parameters of a linear law multiply; None: the law is not
+    linear."""
 
     @property
     def coordinates(self) -> tuple[str, ...]:
-        """Names of the numbers in which log-time is nearest to linear, so that they have the
-        standard errors: the parameters, but of a power law log(a) in place of a."""
+        """Names of the coordinates in which log-time is nearest to linear.
+
+        They have the standard errors: the parameters, but of a power law log(a) in
+        place of a.
+        """
         return self.parameters if "p" not in self.parameters else ("log_a", "p")
 
     def located(self, parameters: Mapping[str, float]) -> list[float]:
@@ -56,11 +60,16 @@ class CostLaw:
         return [math.log(first) if "p" in self.parameters else first, *others]
 
     def parameters_at(self, coordinates: Sequence[float]) -> dict[str, float]:
-        """Inverse of `located`; what a normal draw has put below 0 becomes 0."""
+        """Return the parameters at these coordinates, the inverse of `located`.
+
+        What a normal draw has put below 0 becomes 0.
+        """
         values = [float(x) for x in coordinates]
         if "p" in self.parameters:
             return {"a": math.exp(values[0]), "p": max(0.0, values[1])}
-        return {name: max(0.0, x) for name, x in zip(self.parameters, values, strict=True)}
+        return {
+            name: max(0.0, x) for name, x in zip(self.parameters, values, strict=True)
+        }
 
 
 _FEATURES: dict[str, Feature] = {
@@ -74,13 +83,15 @@ _FEATURES: dict[str, Feature] = {
 
 
 def _build_linear_law(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw:
-    """The law a + b·term + …, of terms that `_FEATURES` knows."""
+    """Return the law a + b·term + …, of terms that `_FEATURES` knows."""
     parameters = tuple("abc"[: len(terms) + 1])
     features: tuple[Feature, ...] = (_one, *[_FEATURES[term] for term in terms])
     parts = ["a", *[f"{p}·{term}" for p, term in zip("bc", terms, strict=False)]]
 
     def seconds(values: Mapping[str, float], size: Size) -> Amount:
-        return sum(values[p] * f(size) for p, f in zip(parameters, features, strict=True))
+        return sum(
+            values[p] * f(size) for p, f in zip(parameters, features, strict=True)
+        )
 
     return CostLaw(name, " + ".join(parts), needs, parameters, seconds, features)
 
@@ -89,7 +100,9 @@ def _build_power_law(variable: str) -> CostLaw:
     def seconds(values: Mapping[str, float], size: Size) -> Amount:
         return values["a"] * size[variable] ** values["p"]
 
-    return CostLaw(f"power-{variable}", f"a·{variable}^p", (variable,), ("a", "p"), seconds)
+    return CostLaw(
+        f"power-{variable}", f"a·{variable}^p", (variable,), ("a", "p"), seconds
+    )
 
 
 def _roofline(parameters: Mapping[str, float], size: Size) -> Amount:
@@ -122,7 +135,7 @@ LAWS: dict[str, CostLaw] = {
         ),
     )
 }
-"""Every law by name."""
+"""The laws by name."""
 
 PER_MODEL = {
     "k": ("affine-k", "power-k", "d-log-k"),

@@ -26,7 +26,7 @@ from simfed.ground.shipped import list_shipped_folders
 from simfed.ground.units import parse_duration, parse_power, read_number
 
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
-"""What a device can be doing, as far as its power is concerned."""
+"""The phases of a device, as far as its power is concerned."""
 
 _KEYS = (
     "kind",
@@ -43,17 +43,29 @@ KINDS = ("table", "law", "published")
 _SOURCE_KEYS = ("number", "source", "method")
 _LAW_KEYS = ("law", "parameters", "valid", "error", "uncertainty")
 _SHAPE_KEYS = ("input", "classes", "d", "forward_flops", "train_flops")
-_ERROR_KEYS = ("in_sample", "worst", "cross_validated", "coverage_90", "other_model", "sizes")
+_ERROR_KEYS = (
+    "in_sample",
+    "worst",
+    "cross_validated",
+    "coverage_90",
+    "other_model",
+    "sizes",
+)
 _STEEPEST_LAW = 5.0
 _SHIPPED = list_shipped_folders("calibration")
 
 
-def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Profile:
-    """The profile in a file, or of this name in one of the folders `search`, simfed's own, or
-    registered.
+def load_profile(
+    name_or_path: str | Path, search: Iterable[str | Path] = ()
+) -> Profile:
+    """Return the profile in a file, or of this name.
 
-    A name is looked for as `<folder>/<name>.yaml`; a file, which a suffix tells, also in this
-    folder. Raises: `InputError` in one sentence for a profile that is not there or makes no sense.
+    Names are looked for in the folders `search`, simfed's own, and among registered
+    ones, as `<folder>/<name>.yaml`; a file, which a suffix tells, also in these
+    folders.
+
+    Raises: `InputError` in one sentence for a profile that is not there or makes no
+    sense.
     """
     path = find_profile(name_or_path, search)
     read = _read_once(read_text(path), path)
@@ -68,7 +80,7 @@ def load_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
 
 
 def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Path:
-    """The file of a profile, see `load_profile`."""
+    """Return the file of a profile, see `load_profile`."""
     wanted = Path(name_or_path)
     folders = [Path(folder) for folder in search]
     if wanted.suffix in (".yaml", ".yml"):
@@ -88,7 +100,7 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
 
 
 def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
-    """The names of the profiles in the folders, then simfed's own, then registered ones."""
+    """Return the names of profiles: in the folders, simfed's own, registered ones."""
     folders = [*map(Path, search), *_SHIPPED]
     files = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
     names = [path.stem for path in files if _is_profile(path)]
@@ -96,48 +108,66 @@ def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
 
 
 def shipped_name(file: Path) -> str | None:
-    """The name of simfed's own profile that a file is, to the byte; None: it is another's."""
+    """Return the name of simfed's own profile that a file is, to the byte.
+
+    None: it is another's.
+    """
     content = read_bytes(file)
     shipped = (path for folder in _SHIPPED for path in sorted(folder.glob("*.yaml")))
     return next((path.stem for path in shipped if path.read_bytes() == content), None)
 
 
 def _find_registered_file(name: str) -> Path:
-    """The file behind a registered device: a path, or a function that returns one."""
+    """Return the file behind a registered device.
+
+    It is registered as a path, or a function that returns one.
+    """
     part = registry("device").get(name)
     path = part() if callable(part) else part
     if not isinstance(path, (str, os.PathLike)) or not os.path.isfile(path):
-        raise InputError("a path of a calibration profile", where=f"device {name}", got=path)
+        raise InputError(
+            "a path of a calibration profile", where=f"device {name}", got=path
+        )
     return Path(path)
 
 
 def profile_folders(here: str | Path) -> list[Path]:
-    """Where profiles are looked for from a folder: in it, and in a folder `calibration` in it or
-    above."""
+    """Return the folders in which profiles are looked for from a folder.
+
+    They are the folder itself, and `calibration` in it or above.
+    """
     around = Path(os.path.realpath(here))
     return [around, *(above / "calibration" for above in (around, *around.parents))]
 
 
 def _is_profile(path: Path) -> bool:
-    """Whether a YAML file looks like a profile, as others may lie in the same folder."""
+    """Return whether a YAML file looks like a profile; others may lie beside it."""
     try:
         text = read_text(path)
     except InputError:
         return False
-    return re.search(rf"^\W*kind:\s*({'|'.join(KINDS)})\b", text, re.MULTILINE) is not None
+    return (
+        re.search(rf"^\W*kind:\s*({'|'.join(KINDS)})\b", text, re.MULTILINE) is not None
+    )
 
 
 @lru_cache(maxsize=16)
 def _read_once(text: str, path: Path) -> Profile:
-    """Return the profile that a file's text is, not to be changed: a study of 300 runs asks
-    300 times for one file. Raises: `InputError`."""
+    """Return the profile of a file's text, not to be changed.
+
+    A study of 300 runs asks 300 times for one file.
+
+    Raises: `InputError`.
+    """
     data = parse_yaml(text, where=str(path))
     with within(str(path)):
         return _read_profile(data, path)
 
 
 def _read_profile(data: Plain, path: Path) -> Profile:
-    data = _require_mapping(data, "", "a profile: a mapping with kind, name and measured times")
+    data = _require_mapping(
+        data, "", ("a profile: a mapping with kind, name and measured times")
+    )
     _check_keys(data, _KEYS, "")
     kind = data.get("kind")
     check_known(kind, KINDS, where="kind")
@@ -146,38 +176,56 @@ def _read_profile(data: Plain, path: Path) -> Profile:
         if quantity in data:
             curves.update(_read_quantity(data[quantity], quantity))
     if not curves:
-        raise InputError(f"times for at least one of {listed(QUANTITIES)}", got=sorted(data))
+        raise InputError(
+            f"times for at least one of {listed(QUANTITIES)}", got=sorted(data)
+        )
     power = _read_section(data, "power", PHASES, "watts per phase")
     noise = _read_section(data, "noise", QUANTITIES, "noise per kind of work")
-    uncertainty = _read_section(data, "uncertainty", QUANTITIES, "a number per kind of work")
-    provenance = dict(_require_mapping(data.get("provenance", {}), "provenance", "a mapping"))
+    uncertainty = _read_section(
+        data, "uncertainty", QUANTITIES, ("a number per kind of work")
+    )
+    provenance = dict(
+        _require_mapping(data.get("provenance", {}), "provenance", "a mapping")
+    )
     _check_files(provenance.get("files", []))
     if kind == "published":
         _check_sources(provenance)
     timed = dict.fromkeys(model for _, model, _ in curves if model != ANY)
-    shapes = _read_section(data, "measured_on", timed, "what each model was measured on")
+    shapes = _read_section(
+        data, "measured_on", timed, ("what each model was measured on")
+    )
     if "description" in data:
         provenance["description"] = str(data["description"])
     return Profile(
         name=str(data.get("name", path.stem)),
         kind=kind,
         curves=curves,
-        power_w={phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()},
+        power_w={
+            phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()
+        },
         noise={q: Measured.read(node, f"noise.{q}") for q, node in noise.items()},
-        uncertainty={q: _read_number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()},
+        uncertainty={
+            q: _read_number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()
+        },
         provenance=provenance,
         source=str(path),
-        measured_on={str(m): _read_shape(node, f"measured_on.{m}") for m, node in shapes.items()},
+        measured_on={
+            str(m): _read_shape(node, f"measured_on.{m}") for m, node in shapes.items()
+        },
     )
 
 
 def _read_shape(node: Plain, where: str) -> ModelWork:
-    """What a model was measured on, or the FLOPs of auxiliary work."""
+    """Return what a model was measured on, or the FLOPs of auxiliary work."""
     allowed = f"the keys {', '.join(_SHAPE_KEYS)}, or flops alone of auxiliary work"
     node = _require_mapping(node, where, allowed)
     keys = ("flops",) if "flops" in node else _SHAPE_KEYS
     _check_all_keys(node, keys, where)
-    flops = [_read_number(node[key], f"{where}.{key}") for key in keys if key.endswith("flops")]
+    flops = [
+        _read_number(node[key], f"{where}.{key}")
+        for key in keys
+        if key.endswith("flops")
+    ]
     if not all(flops):
         raise InputError("FLOPs above 0", where=where, got=flops)
     if keys == ("flops",):
@@ -185,13 +233,18 @@ def _read_shape(node: Plain, where: str) -> ModelWork:
     lengths = node["input"] if isinstance(node["input"], list) else [node["input"]]
     whole = [*lengths, node["classes"], node["d"]]
     if not lengths or any(type(number) is not int or number < 1 for number in whole):
-        allowed = "whole numbers above 0 such as input: [1, 28, 28], classes: 10, d: 61706"
+        allowed = (
+            "whole numbers above 0 such as input: [1, 28, 28], classes: 10, d: 61706"
+        )
         raise InputError(allowed, where=where, got=whole)
     return ModelWork(node["d"], flops[0], flops[1], tuple(lengths), node["classes"])
 
 
 def _check_sources(provenance: Mapping[str, Plain]) -> None:
-    """What nobody here measured says how far to trust it and where every number is from."""
+    """Check a published profile's trust and sources.
+
+    What nobody here measured says how far to trust it and where every number is from.
+    """
     trust = provenance.get("trust")
     if not isinstance(trust, str):
         allowed = "one sentence that says how far to trust published numbers"
@@ -212,12 +265,16 @@ def _check_files(files: Plain) -> None:
         digest = file.get("sha256") if isinstance(file, Mapping) else None
         if digest is not None and not re.fullmatch("[0-9a-f]{64}", str(digest)):
             allowed = "64 hexadecimal digits, as sha256sum gives them, in quotes"
-            raise InputError(allowed, where=f"provenance.files: {name}: sha256", got=digest)
+            raise InputError(
+                allowed, where=f"provenance.files: {name}: sha256", got=digest
+            )
 
 
 def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
-    """Curves of one quantity: per model, and per strategy below it; a duration stands for all
-    below."""
+    """Curves of one quantity: per model, and per strategy below it.
+
+    A duration stands for all below.
+    """
     depth = 2 if QUANTITIES[quantity].per_strategy else 1
     curves: dict[Key, Curve] = {}
 
@@ -225,11 +282,16 @@ def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
         where = ".".join((quantity, *keys))
         if len(keys) < depth and isinstance(node, Mapping):
             for key, below in node.items():
-                walk(below, (*keys, _read_strategy(str(key), where) if keys else str(key)))
+                walk(
+                    below,
+                    (*keys, _read_strategy(str(key), where) if keys else str(key)),
+                )
             return
         filled = (*keys, *[ANY] * (depth - len(keys)))
         model, strategy = (*filled, "")[:2]
-        curves[quantity, model, strategy] = _read_curve(node, QUANTITIES[quantity].variable, where)
+        curves[quantity, model, strategy] = _read_curve(
+            node, QUANTITIES[quantity].variable, where
+        )
 
     walk(node, ())
     return curves
@@ -244,7 +306,9 @@ def _read_curve(node: Plain, variable: str, where: str) -> Curve:
     if not isinstance(node, Mapping):
         return Constant(parse_duration(node, where=where))
     return (
-        _read_law(node, variable, where) if "law" in node else _read_points(node, variable, where)
+        _read_law(node, variable, where)
+        if "law" in node
+        else _read_points(node, variable, where)
     )
 
 
@@ -255,7 +319,9 @@ def _read_points(node: Mapping[object, Plain], variable: str, where: str) -> Poi
     for x, text in node.items():
         size = read_number(x)
         if not size >= 1:
-            raise InputError(f"a {variable} of at least 1 as the key", where=where, got=x)
+            raise InputError(
+                f"a {variable} of at least 1 as the key", where=where, got=x
+            )
         rows.append((size, parse_duration(text, where=f"{where}.{x}")))
     rows.sort()
     return Points(variable, tuple(x for x, _ in rows), tuple(s for _, s in rows))
@@ -271,9 +337,13 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
         node.get("parameters"), f"{where}.parameters", "the law's parameters"
     )
     _check_all_keys(written, law.parameters, f"{where}.parameters")
-    parameters = {p: _read_number(written[p], f"{where}.parameters.{p}") for p in law.parameters}
+    parameters = {
+        p: _read_number(written[p], f"{where}.parameters.{p}") for p in law.parameters
+    }
     if not any(value > 0 for p, value in parameters.items() if p != "p"):
-        raise InputError("a law with a parameter above 0", where=f"{where}.parameters", got=written)
+        raise InputError(
+            "a law with a parameter above 0", where=f"{where}.parameters", got=written
+        )
     if parameters.get("p", 0.0) > _STEEPEST_LAW:
         allowed = f"an exponent of at most {_STEEPEST_LAW:g}"
         raise InputError(allowed, where=f"{where}.parameters.p", got=parameters["p"])
@@ -286,21 +356,33 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
         law,
         parameters,
         {v: _read_range(pair, f"{where}.valid.{v}") for v, pair in valid.items()},
-        {k: None if x is None else _read_number(x, f"{where}.error.{k}") for k, x in error.items()},
+        {
+            k: None if x is None else _read_number(x, f"{where}.error.{k}")
+            for k, x in error.items()
+        },
         spread,
     )
 
 
 def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
     node = _require_mapping(node, where, "the law's uncertainty")
-    _check_all_keys(node, ("residual", "freedom", "standard_error", "correlation"), where)
-    errors = _read_section(node, "standard_error", law.coordinates, "a number per parameter", where)
+    _check_all_keys(
+        node, ("residual", "freedom", "standard_error", "correlation"), where
+    )
+    errors = _read_section(
+        node, "standard_error", law.coordinates, ("a number per parameter"), where
+    )
     used = [i for i, name in enumerate(law.coordinates) if name in errors]
     sd = np.array(
-        [_read_number(errors[law.coordinates[i]], f"{where}.standard_error") for i in used]
+        [
+            _read_number(errors[law.coordinates[i]], f"{where}.standard_error")
+            for i in used
+        ]
     )
     try:
-        correlation = np.array(node["correlation"], dtype=float).reshape(len(used), len(used))
+        correlation = np.array(node["correlation"], dtype=float).reshape(
+            len(used), len(used)
+        )
         symmetric = np.allclose(correlation, correlation.T)
         sound = symmetric and np.linalg.eigvalsh(correlation).min() > -1e-3
     except (TypeError, ValueError, OverflowError):
@@ -312,8 +394,12 @@ def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
     covariance[np.ix_(used, used)] = correlation * np.outer(sd, sd)
     freedom = _read_number(node["freedom"], f"{where}.freedom")
     if freedom <= 0:
-        raise InputError("a number above 0", where=f"{where}.freedom", got=node["freedom"])
-    return Spread(_read_number(node["residual"], f"{where}.residual"), freedom, covariance)
+        raise InputError(
+            "a number above 0", where=f"{where}.freedom", got=node["freedom"]
+        )
+    return Spread(
+        _read_number(node["residual"], f"{where}.residual"), freedom, covariance
+    )
 
 
 def _read_range(pair: object, where: str) -> tuple[float, float]:
@@ -325,7 +411,7 @@ def _read_range(pair: object, where: str) -> tuple[float, float]:
 
 
 def _read_number(value: Plain, where: str) -> float:
-    """A finite number of at least 0; one in quotes is one, too."""
+    """Return a finite number of at least 0; one in quotes is one, too."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -342,9 +428,13 @@ def _require_mapping(value: object, where: str, allowed: str) -> Mapping[str, Pl
 
 
 def _read_section(
-    node: Mapping[str, Plain], key: str, keys: Iterable[str], allowed: str, where: str = ""
+    node: Mapping[str, Plain],
+    key: str,
+    keys: Iterable[str],
+    allowed: str,
+    where: str = "",
 ) -> Mapping[str, Plain]:
-    """The mapping under `key`, which may be missing, with none but these keys."""
+    """Return the mapping under `key`, which may be missing, with none but these keys."""
     where = f"{where}.{key}" if where else key
     section = _require_mapping(node.get(key, {}), where, allowed)
     _check_keys(section, keys, where)
@@ -353,7 +443,9 @@ def _read_section(
 
 def _check_all_keys(node: Mapping[str, Plain], keys: Sequence[str], where: str) -> None:
     if set(node) != set(keys):
-        raise InputError(f"the keys {', '.join(keys)}", where=where, got=sorted(map(str, node)))
+        raise InputError(
+            f"the keys {', '.join(keys)}", where=where, got=sorted(map(str, node))
+        )
 
 
 def _check_keys(node: Mapping[str, Plain], keys: Iterable[str], where: str) -> None:

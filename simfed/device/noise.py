@@ -1,15 +1,16 @@
-"""How one call's time scatters around its nominal time.
+"""The scatter of one call's time around its nominal time.
 
-Two kinds. `lognormal` is a scenario's assumption: factors of mean 1 with a coefficient of
-variation. `measured` is what a calibration found: factors around the *median* (a profile's laws and
-rows are medians), log-normal in the body, and where the data show it, now and then a straggler that
-takes longer by an exponentially distributed share; their mean is above 1 and that is intended.
-Where no such law has the mean that was measured (work under a quota of processor time either passes
-at once or waits for the next period), the factors' own quantiles stand in its place.
+Two kinds. `lognormal` is a scenario's assumption: factors of mean 1 with a coefficient
+of variation. `measured` is what a calibration found: factors around the *median* (a
+profile's laws and rows are medians), log-normal in the body, and where the data show
+it, now and then a straggler that takes longer by an exponentially distributed share;
+their mean is above 1 and that is intended. Where no such law has the mean that was
+measured (work under a quota of processor time either passes at once or waits for the
+next period), the factors' own quantiles stand in its place.
 
-Many steps scatter less, relative to their length, than few: a measured law may have a part that is
-each step's own (`per_step`), and is divided by the root of their number, beside the one that they
-share.
+Many steps scatter less, relative to their length, than few: a measured law may have a
+part that is each step's own (`per_step`), and is divided by the root of their number,
+beside the one that they share.
 
 What is ignored: that slow calls come in bursts, as draws are independent.
 """
@@ -38,26 +39,31 @@ class LognormalNoise:
     cv: float
 
     def factor(self, rng: np.random.Generator, steps: float = 1.0) -> float:
+        """Return a drawn factor of mean 1."""
         variance = math.log1p(self.cv**2)
         return math.exp(math.sqrt(variance) * rng.standard_normal() - variance / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """exp(σ·z), times 1 + `excess`·e with probability `probability`; z normal, e exponential; σ² of
-    n steps is `log_sd`² + `per_step`²/n."""
+    """exp(σ·z), times 1 + `excess`·e with probability `probability`.
+
+    Z normal, e exponential; σ² of n steps is `log_sd`² + `per_step`²/n.
+    """
 
     log_sd: float
     probability: float = 0.0
     excess: float = 0.0
     """Mean of a straggler's extra time, as a share of its time."""
     quantiles: tuple[float, ...] = ()
-    """In place of all that: factors at evenly spaced probabilities from 0 to 1, straight between
-    them."""
+    """Factors at evenly spaced probabilities from 0 to 1, straight between them, in
+    place of all that."""
     per_step: float = 0.0
 
     def sd_of(self, steps: float = 1.0) -> float:
-        """Standard deviation of the logarithm of so many steps' time, without stragglers.
+        """Return the deviation of the logarithm of so many steps' time.
+
+        Stragglers are left out.
 
         >>> round(Measured(0.03, per_step=0.12).sd_of(9), 9)
         0.05
@@ -67,17 +73,24 @@ class Measured:
         return math.sqrt(self.log_sd**2 + self.per_step**2 / max(steps, 1.0))
 
     def factor(self, rng: np.random.Generator, steps: float = 1.0) -> float:
+        """Return a drawn factor around the median."""
         if self.quantiles:
             last = len(self.quantiles) - 1
-            return float(np.interp(rng.random() * last, np.arange(last + 1), self.quantiles))
-        normal, uniform, extra = rng.standard_normal(), rng.random(), rng.standard_exponential()
+            return float(
+                np.interp(rng.random() * last, np.arange(last + 1), self.quantiles)
+            )
+        normal, uniform, extra = (
+            rng.standard_normal(),
+            rng.random(),
+            rng.standard_exponential(),
+        )
         straggles = uniform < self.probability
         return math.exp(self.sd_of(steps) * normal) * (
             1 + (self.excess * extra if straggles else 0.0)
         )
 
     def mean(self, steps: float = 1.0) -> float:
-        """The mean factor.
+        """Return the mean factor.
 
         >>> round(Measured(0.1, probability=0.01, excess=2.0).mean(), 4)
         1.0251
@@ -87,16 +100,25 @@ class Measured:
         if self.quantiles:
             ends = (self.quantiles[0] + self.quantiles[-1]) / 2
             return (sum(self.quantiles) - ends) / (len(self.quantiles) - 1)
-        return math.exp(self.sd_of(steps) ** 2 / 2) * (1 + self.probability * self.excess)
+        return math.exp(self.sd_of(steps) ** 2 / 2) * (
+            1 + self.probability * self.excess
+        )
 
     @classmethod
     def read(cls, node: Plain, where: str) -> Measured:
-        """From a profile's `{log_sd: …, per_step: …, straggler: {probability: …, excess: …}}`, or
-        `{quantiles: […]}`."""
+        """Return the noise that a profile's mapping says.
+
+        `{log_sd: …, per_step: …, straggler: {probability: …, excess: …}}`, or
+        `{quantiles: […]}`.
+        """
         if isinstance(node, Mapping) and "quantiles" in node:
             return cls(0.0, quantiles=_read_quantiles(node, where))
         straggler = node.get("straggler", {}) if isinstance(node, Mapping) else None
-        if not isinstance(straggler, Mapping) or set(node) - {"log_sd", "per_step", "straggler"}:
+        if not isinstance(straggler, Mapping) or set(node) - {
+            "log_sd",
+            "per_step",
+            "straggler",
+        }:
             allowed = "log_sd and, if there are any, per_step and straggler"
             raise InputError(allowed, where=where, got=node)
         values = []
@@ -107,12 +129,17 @@ class Measured:
             ("straggler.excess", straggler.get("excess", 0.0), 1e6),
         ):
             if not 0 <= read_number(value) <= high:
-                raise InputError(f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value)
+                raise InputError(
+                    f"a number from 0 to {high:g}", where=f"{where}.{name}", got=value
+                )
             values.append(float(value))
         return cls(values[0], values[2], values[3], per_step=values[1])
 
     def written(self) -> dict[str, Plain]:
-        """As a profile has it, rounded to four digits: the inverse of `read`."""
+        """Return the mapping of a profile, rounded: the inverse of `read`.
+
+        It has four digits.
+        """
         if self.quantiles:
             return {"quantiles": [float(f"{factor:.4g}") for factor in self.quantiles]}
         node: dict[str, Plain] = {"log_sd": float(f"{self.log_sd:.4g}")}
@@ -120,7 +147,9 @@ class Measured:
             node["per_step"] = float(f"{self.per_step:.4g}")
         if self.probability:
             straggler = {"probability": self.probability, "excess": self.excess}
-            node["straggler"] = {name: float(f"{x:.3g}") for name, x in straggler.items()}
+            node["straggler"] = {
+                name: float(f"{x:.3g}") for name, x in straggler.items()
+            }
         return node
 
 
@@ -138,25 +167,35 @@ def _read_quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
 
 
 def fit_noise(factors: Floats, steps: Floats | None = None) -> Measured:
-    """The law of `factors` (time over the median of its size, at least 20 of them); their own
-    quantiles where its mean is further than 10 % from theirs. steps: how many each was of; where
-    that differs, it tells what is each step's own. Needs scipy."""
+    """Return the law of `factors`, times over the median of their size.
+
+    There are at least 20 of them; where the law's mean is further than 10 % from
+    theirs, their own quantiles are returned. `steps`: how many each was of; where that
+    differs, it tells what is each step's own. Needs scipy.
+    """
     law = _fit_law(factors)
     if abs(math.log(law.mean() / float(np.mean(factors)))) <= _MEAN_OFF:
         if steps is None or np.ptp(steps) == 0:
             return law
         shared, per_step = _split_scatter(np.log(factors), steps)
         return replace(law, log_sd=shared, per_step=per_step)
-    return Measured(0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES))))
+    return Measured(
+        0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES)))
+    )
 
 
 def _split_scatter(log: Floats, steps: Floats) -> tuple[float, float]:
-    """The deviations shared by all steps and each step's own: least squares on variances by number
-    of steps, from medians of absolute deviations, which no straggler moves."""
+    """Return the deviations shared by all steps, and each step's own.
+
+    They are least squares on variances by number of steps, from medians of absolute
+    deviations, which no straggler moves.
+    """
     from scipy import optimize
 
     counts = np.unique(steps)
-    spread = np.array([1.4826 * np.median(np.abs(log[steps == count])) for count in counts])
+    spread = np.array(
+        [1.4826 * np.median(np.abs(log[steps == count])) for count in counts]
+    )
     weight = np.sqrt([np.sum(steps == count) for count in counts])
     design = np.column_stack([np.ones(len(counts)), 1 / counts])
     variances, _ = optimize.nnls(design * weight[:, None], spread**2 * weight)
@@ -165,11 +204,11 @@ def _split_scatter(log: Floats, steps: Floats) -> tuple[float, float]:
 
 
 def _fit_law(factors: Floats) -> Measured:
-    """Maximum likelihood.
+    """Return the law of maximum likelihood.
 
-    A straggler tail is kept where Akaike's criterion asks for its two parameters by a wide margin
-    (10) and at least 3 calls are more likely stragglers than not. A straggler's own log-normal
-    scatter is neglected beside its excess.
+    A straggler tail is kept where Akaike's criterion asks for its two parameters by a
+    wide margin (10) and at least 3 calls are more likely stragglers than not. A
+    straggler's own log-normal scatter is neglected beside its excess.
     """
     from scipy import optimize
 
@@ -179,9 +218,15 @@ def _fit_law(factors: Floats) -> Measured:
 
     def densities(v: Floats) -> tuple[Floats, Floats]:
         sd, probability, excess = np.exp(v[0]), 0.5 / (1 + np.exp(-v[1])), np.exp(v[2])
-        body = (1 - probability) * np.exp(-0.5 * (log / sd) ** 2) / (sd * math.sqrt(2 * math.pi))
+        body = (
+            (1 - probability)
+            * np.exp(-0.5 * (log / sd) ** 2)
+            / (sd * math.sqrt(2 * math.pi))
+        )
         extra = np.expm1(np.clip(log, 0.0, 30.0))
-        tail = probability * np.where(log > 0, np.exp(-extra / excess) / excess * (1 + extra), 0.0)
+        tail = probability * np.where(
+            log > 0, np.exp(-extra / excess) / excess * (1 + extra), 0.0
+        )
         return body, tail
 
     def loss(v: Floats) -> float:
@@ -193,11 +238,19 @@ def _fit_law(factors: Floats) -> Measured:
     if len(beyond) < 3:
         return Measured(plain_sd)
     share = min(0.4, len(beyond) / len(log))
-    start = [math.log(body_sd), math.log(share / (0.5 - share)), math.log(float(beyond.mean()))]
+    start = [
+        math.log(body_sd),
+        math.log(share / (0.5 - share)),
+        math.log(float(beyond.mean())),
+    ]
     options = {"maxiter": 2000, "fatol": 1e-6}
     best = optimize.minimize(loss, start, method="Nelder-Mead", options=options).x
     body, tail = densities(best)
     if plain_loss - loss(best) < 2 + 10 or np.sum(tail > body) < 3:
         return Measured(plain_sd)
-    sd, probability, excess = np.exp(best[0]), 0.5 / (1 + np.exp(-best[1])), np.exp(best[2])
+    sd, probability, excess = (
+        np.exp(best[0]),
+        0.5 / (1 + np.exp(-best[1])),
+        np.exp(best[2]),
+    )
     return Measured(float(sd), float(probability), float(excess))

@@ -1,19 +1,20 @@
-"""What is known of a device's speed: seconds per kind of work, model and size.
+"""Profiles of devices: seconds per kind of work, model and size.
 
-Kinds of work ("quantities"): one local training step on a batch, one that shortens the gradient of
-each sample for privacy, compression and decompression of
-one gradient to K entries by a strategy, inference and one distillation step on a set of samples,
-one step of a method's auxiliary work (a generator, a discriminator) by the name of that work, what
-the beginning of a participation's training takes beside its steps, the
-handling of a participation's messages, the evaluation of a model on the test set, and a server's
-wait for the losses that clients measure where policies learn. The last four are what real hosts do
-beside the method: they take time only where they are known. A
-`table` profile is exact at its measured rows; a `law` profile holds fitted laws; a `published` one
-is made of what others measured and says how far to trust it. Where none knows a quantity, that is
-an error that names it: nothing ever takes zero seconds by accident.
+Kinds of work ("quantities"): one local training step on a batch, one that shortens the
+gradient of each sample for privacy, compression and decompression of one gradient to K
+entries by a strategy, inference and one distillation step on a set of samples, one step
+of a method's auxiliary work (a generator, a discriminator) by the name of that work,
+what the beginning of a participation's training takes beside its steps, the handling of
+a participation's messages, the evaluation of a model on the test set, and a server's
+wait for the losses that clients measure where policies learn. The last four are what
+real hosts do beside the method: they take time only where they are known. A `table`
+profile is exact at its measured rows; a `law` profile holds fitted laws; a `published`
+one is made of what others measured and says how far to trust it. Where none knows a
+quantity, that is an error that names it: nothing ever takes zero seconds by accident.
 
-What is ignored: everything that is not in the size (the values themselves, what ran before). Noise,
-load, heat and clocks belong to the client's processor, `simfed.device.client`.
+What is ignored: everything that is not in the size (the values themselves, what ran
+before). Noise, load, heat and clocks belong to the client's processor,
+`simfed.device.client`.
 """
 
 from __future__ import annotations
@@ -42,15 +43,18 @@ Key = tuple[str, str, str]
 """(quantity, model, strategy); the strategy is empty for work without one."""
 
 _Call = tuple[Key, Key, Curve, float, float]
-"""Work, the key and the curve that it takes its time of, its size, and d (0: not known)."""
+"""Work, the key and the curve that it takes its time of, its size, and d (0: not
+known)."""
 
 _TRUST: Key = ("", "", "")
-"""In place of a curve's key: the warning how far a published profile may be trusted."""
+"""The key of the warning how far a published profile may be trusted, among those of
+curves."""
 
 _ANY_TRAINING: Key = ("training", ANY, "")
 
 FREE_STRATEGY = "dense"
-"""Sends every entry as it is: there is nothing to compress, so it takes 0 s by definition."""
+"""Sends every entry as it is: there is nothing to compress, so it takes 0 s by
+definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,11 @@ class WorkQuantity:
     """Keyword of its size in `Profile.seconds`."""
     per_strategy: bool = False
     beside: bool = False
-    """Work of a host beside the method's: it takes time only where it is known, and is not
-    estimated for models that were not measured."""
+    """Work of a host beside the method's: it takes time only where it is known, and is
+    not estimated for models that were not measured."""
     counts: str = "train_flops"
-    """The number of `ModelWork` that its seconds follow where a model is not what was measured:
-    other samples, other classes; empty: none."""
+    """The number of `ModelWork` that its seconds follow where a model is not what was
+    measured: other samples, other classes; empty: none."""
 
     @property
     def variable(self) -> str:
@@ -90,23 +94,32 @@ QUANTITIES: dict[str, WorkQuantity] = {
         WorkQuantity("losses", "samples", beside=True, counts=""),
     )
 }
-"""Every kind of work, by name."""
+"""The kinds of work, by name."""
 
 
 def find_quantity(name: str, where: str | None = None) -> WorkQuantity:
-    """The kind of work of this name. Raises: `InputError` where there is none."""
+    """Return the kind of work of this name.
+
+    Raises: `InputError` where there is none.
+    """
     check_known(name, QUANTITIES, "a kind of work:", where=where)
     return QUANTITIES[name]
 
 
 def work_size(work: Work) -> dict[str, float]:
-    """The size of a unit of work as `Profile.seconds` wants it: by its quantity's keyword."""
+    """Return the size of a unit of work as `Profile.seconds` wants it.
+
+    It goes by its quantity's keyword.
+    """
     return {QUANTITIES[work.quantity].size: work.size}
 
 
 def name_codec(text: str) -> str:
-    """The name under which the times of a codec stand: its label, or names alone, which stand for
-    the codec with any options. Raises: `InputError` for what is no codec.
+    """Return the name under which the times of a codec stand.
+
+    It is its label, or names alone, which stand for the codec with any options.
+
+    Raises: `InputError` for what is no codec.
 
     >>> name_codec("qsgd"), name_codec("top-k + qsgd(levels=4)")
     ('qsgd', 'top-k+qsgd(4)')
@@ -117,7 +130,10 @@ def name_codec(text: str) -> str:
 
 @lru_cache
 def _list_links(strategy: str) -> tuple[str, ...]:
-    """The labels of a codec's links, where it is a chain of several; none of what is no codec."""
+    """Return the labels of a codec's links, where it is a chain of several.
+
+    None of what is no codec.
+    """
     codec = _parse_codec(strategy)
     if not isinstance(codec, Chain) or len(codec.links) < 2:
         return ()
@@ -126,7 +142,7 @@ def _list_links(strategy: str) -> tuple[str, ...]:
 
 @lru_cache
 def is_value_codec(strategy: str) -> bool:
-    """Whether this is a value codec alone, whose time goes by d and not by K."""
+    """Return whether this is a value codec alone, whose time goes by d and not by K."""
     codec = _parse_codec(strategy)
     return isinstance(codec, Chain) and codec.keeps_all and codec.values is not None
 
@@ -139,29 +155,51 @@ def _parse_codec(strategy: str) -> Codec | None:
 
 
 def is_free(quantity: str, strategy: str) -> bool:
-    """Whether this work takes 0 s by definition, whatever a profile or a scenario says."""
+    """Return whether this work takes 0 s by definition.
+
+    Profile and scenario do not matter then.
+    """
     return QUANTITIES[quantity].per_strategy and strategy == FREE_STRATEGY
 
 
 class SizesOfModel(Protocol):
-    """What is known of a model without building it (`simfed.learn.catalogue.ModelFacts`)."""
+    """The facts of a model without building it, as `ModelFacts` has them.
+
+    See `simfed.learn.catalogue`.
+    """
 
     @property
-    def parameters(self) -> int: ...
+    def parameters(self) -> int:
+        """The number of parameters."""
+        ...
+
     @property
-    def forward_flops(self) -> float: ...
+    def forward_flops(self) -> float:
+        """FLOPs of one sample forward."""
+        ...
+
     @property
-    def train_flops(self) -> float: ...
+    def train_flops(self) -> float:
+        """FLOPs of one sample forward and backward."""
+        ...
+
     @property
-    def input_shape(self) -> tuple[int, ...]: ...
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        ...
+
     @property
-    def classes(self) -> int: ...
+    def classes(self) -> int:
+        """The number of classes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """Plain numbers about one model on samples of one shape: what laws for unmeasured models
-    count, and what measured rows were measured on."""
+    """Plain numbers about one model on samples of one shape.
+
+    Laws for unmeasured models count them, and rows were measured on such.
+    """
 
     parameters: int
     forward_flops: float
@@ -169,7 +207,7 @@ class ModelWork:
     train_flops: float
     """Per sample, forward and backward."""
     input_shape: tuple[int, ...] = ()
-    """Of one sample; empty: not known."""
+    """The shape of one sample; empty: not known."""
     classes: int = 0
     """0: not known."""
 
@@ -181,24 +219,30 @@ class ModelWork:
 
     def __str__(self) -> str:
         shape = "×".join(map(str, self.input_shape))
-        parts = [f"{shape} samples" if shape else f"{self.train_flops:.6g} FLOPs a sample"]
+        parts = [
+            f"{shape} samples" if shape else f"{self.train_flops:.6g} FLOPs a sample"
+        ]
         parts += [f"{self.classes} classes"] if self.classes > 1 else []
         parts += [f"d = {self.parameters:,}"] if self.parameters else []
         return ", ".join(parts)
 
     def size(self, quantity: str, x: float) -> dict[str, float]:
-        """What a law may count in one call of `quantity` at size `x`.
+        """Return what a law may count in one call of `quantity` at size `x`.
 
-        Bytes are those of the 32-bit weights, read once by inference; training and distillation
-        read them twice and write a gradient.
+        Bytes are those of the 32-bit weights, read once by inference; training and
+        distillation read them twice and write a gradient.
         """
         if QUANTITIES[quantity].per_strategy:
             return {"d": float(self.parameters)}
         if quantity == "auxiliary":
-            return {"flops": self.train_flops * x}  # its weights are small, and not counted
+            # its weights are small, and not counted
+            return {"flops": self.train_flops * x}
         forward = QUANTITIES[quantity].counts == "forward_flops"
         per_sample = self.forward_flops if forward else self.train_flops
-        return {"flops": per_sample * x, "bytes": 4.0 * self.parameters * (1 if forward else 3)}
+        return {
+            "flops": per_sample * x,
+            "bytes": 4.0 * self.parameters * (1 if forward else 3),
+        }
 
 
 @dataclass(eq=False)
@@ -223,56 +267,77 @@ class Profile:
     noise: Mapping[str, Measured] = field(default_factory=dict)
     """Measured scatter per quantity."""
     uncertainty: Mapping[str, float] = field(default_factory=dict)
-    """Standard deviation of the logarithm of all measured rows of a quantity, as a whole."""
+    """Standard deviation of the logarithm of all measured rows of a quantity, as a
+    whole."""
     provenance: Mapping[str, Plain] = field(default_factory=dict)
     source: str = ""
     """The file it was read from."""
     draws: Streams | None = None
-    """Where the constants are drawn from, see `drawn`; None: they are as measured."""
+    """The streams from which constants are drawn, see `drawn`; None: they are as
+    measured."""
     measured_on: Mapping[str, ModelWork] = field(default_factory=dict)
-    """By name of a model or of auxiliary work, what its rows were measured on."""
+    """The work that rows were measured on, by name of a model or of auxiliary work."""
     models: dict[str, ModelWork] = field(default_factory=dict)
-    """By name, what is known of the models in use: needed by laws that count parameters or
+    """The facts of models in use, by name: needed by laws that count parameters or
     FLOPs, and where a model is not what was measured."""
     warnings: list[str] = field(default_factory=list)
-    """What a run with this profile should say: one sentence per curve that was extrapolated or
+    """Sentences for a run with this profile, one per curve that was extrapolated or
     estimated."""
-    _memo_s: Memo[tuple[Key, float, float], float] = field(default_factory=Memo, repr=False)
+    _memo_s: Memo[tuple[Key, float, float], float] = field(
+        default_factory=Memo, repr=False
+    )
     _warned: set[Key] = field(default_factory=set, repr=False)
 
     def seconds(
-        self, quantity: str, *, model: str, strategy: str = "", entries: float = 0, **size: float
+        self,
+        quantity: str,
+        *,
+        model: str,
+        strategy: str = "",
+        entries: float = 0,
+        **size: float,
     ) -> float:
-        """Nominal seconds of one call on the measured device.
+        """Return the nominal seconds of one call on the measured device.
 
-        The size is `batch` for training, `k` for compression and decompression, `samples` for
-        inference, distillation and auxiliary work, whose `model` is the name of the work. Strategy
-        `dense` takes 0 s. A codec takes the times of its label, else those of its label without
-        options, else, as a chain, those of its links one after the other; a value codec alone goes
-        by d in place of K. `entries`: d, of what is compressed; 0: the model's.
+        The size is `batch` for training, `k` for compression and decompression,
+        `samples` for inference, distillation and auxiliary work, whose `model` is the
+        name of the work. Strategy `dense` takes 0 s. A codec takes the times of its
+        label, else those of its label without options, else, as a chain, those of its
+        links one after the other; a value codec alone goes by d in place of K.
+        `entries`: d, of what is compressed; 0: the model's.
 
-        Where `measured_on` says that a model's rows are of other samples, their seconds go with
-        FLOPs (of handling, with d); those of a codec at another d go with the profile's law in d
-        and K for any model, else as if d and K were larger by one factor.
-        Raises: `InputError` naming what the profile lacks.
+        Where `measured_on` says that a model's rows are of other samples, their seconds
+        go with FLOPs (of handling, with d); those of a codec at another d go with the
+        profile's law in d and K for any model, else as if d and K were larger by one
+        factor. Raises: `InputError` naming what the profile lacks.
         """
         key, x = self._read_call(quantity, model, strategy, size)
         if is_free(quantity, strategy):
             return 0.0
         seconds = self._memo_s.get((key, x, entries))
         if seconds is None:
-            # a chain that was not measured takes the times of its links, one after the other
+            # a chain that was not measured takes the times of its links, one after the
+            # other
             seconds = sum(
-                self._follow_curve(*found) for found in self._find_curves(key, x, entries)
+                self._follow_curve(*found)
+                for found in self._find_curves(key, x, entries)
             )
             self._memo_s[key, x, entries] = seconds
         return seconds
 
     def tell_source(
-        self, quantity: str, *, model: str, strategy: str = "", entries: float = 0, **size: float
+        self,
+        quantity: str,
+        *,
+        model: str,
+        strategy: str = "",
+        entries: float = 0,
+        **size: float,
     ) -> str:
-        """What the seconds of one call are taken from, in words; arguments and errors as of
-        `seconds`."""
+        """Return the source of the seconds of one call, in words.
+
+        Arguments and errors as of `seconds`.
+        """
         key, x = self._read_call(quantity, model, strategy, size)
         if is_free(quantity, strategy):
             return "nothing to do"
@@ -282,61 +347,85 @@ class Profile:
     def _read_call(
         self, quantity: str, model: str, strategy: str, size: Mapping[str, float]
     ) -> tuple[Key, float]:
-        """The key of a call's work, and its size. Raises: `InputError`, `TypeError`."""
+        """Return the key of a call's work, and its size.
+
+        Raises: `InputError`, `TypeError`.
+        """
         what = find_quantity(quantity)
         if set(size) != {what.size}:
             raise TypeError(f"{quantity} takes {what.size}=…, got {sorted(size)}")
         x = float(size[what.size])
         if not x >= 1:
-            raise InputError(f"a {what.size} of at least 1", where=quantity, got=size[what.size])
+            raise InputError(
+                f"a {what.size} of at least 1", where=quantity, got=size[what.size]
+            )
         return (quantity, model, strategy if what.per_strategy else ""), x
 
     def drawn(self, streams: Streams) -> Profile:
-        """This profile with its constants drawn from what calibration does not know.
+        """Return this profile with constants drawn from its uncertainty.
 
-        One draw per curve and run, shared by all clients of the profile: an error of calibration
-        is an error for all of them. Times that a person wrote (`0 s`) stay. A curve that does not
-        state its uncertainty is an `InputError` when it is needed. Warnings stay shared.
+        There is one draw per curve and run, shared by all clients of the profile: an
+        error of calibration is an error for all of them. Times that a person wrote (`0
+        s`) stay. A curve that does not state its uncertainty is an `InputError` when it
+        is needed. Warnings stay shared.
         """
         return replace(self, draws=streams, _memo_s=Memo())
 
     def has(self, quantity: str, *, model: str) -> bool:
-        """Whether there is a curve for this work (an estimate for any model counts)."""
+        """Return whether there is a curve for this work.
+
+        An estimate for any model counts.
+        """
         find_quantity(quantity)
         return self.find((quantity, model, "")) is not None
 
     def _find_curves(self, key: Key, x: float, entries: float) -> list[_Call]:
-        """What the seconds of this work are the sum of. Raises: `InputError` where there is
-        none."""
+        """Return the calls whose seconds this work is the sum of.
+
+        Raises: `InputError` where there is none.
+        """
         quantity, model, strategy = key
-        d = float(entries) or (self.models[model].parameters if model in self.models else 0)
+        d = float(entries) or (
+            self.models[model].parameters if model in self.models else 0
+        )
         if d and strategy and is_value_codec(strategy):
             x = d
         entry = self.find(key)
-        if entry is None or entry[0][2] == ANY:  # what the curves of its links say is nearer
+        # what the curves of its links say is nearer
+        if entry is None or entry[0][2] == ANY:
             links = [(quantity, model, link) for link in _list_links(strategy)]
-            found = [(link, *curve, x, d) for link in links if (curve := self.find(link))]
-            if links and sum(own_key[2] != ANY for _, own_key, *_ in found) == len(links):
+            found = [
+                (link, *curve, x, d) for link in links if (curve := self.find(link))
+            ]
+            if links and sum(own_key[2] != ANY for _, own_key, *_ in found) == len(
+                links
+            ):
                 return found
         if entry is None:
             raise self._missing_curve(key)
         return [(key, *entry, x, d)]
 
-    def _follow_curve(self, key: Key, own_key: Key, curve: Curve, x: float, d: float) -> float:
-        """Seconds of the work `key` at size `x` by the curve that stands under `own_key`."""
+    def _follow_curve(
+        self, key: Key, own_key: Key, curve: Curve, x: float, d: float
+    ) -> float:
+        """Return the seconds of `key` at size `x`, by the curve of `own_key`."""
         ratio = self._compare(own_key, curve, d)
         drawn = curve if self.draws is None else self._draw_curve(own_key, curve)
         if ratio != 1:
             self._warn_of_shape(key, d)
             if key[2]:
-                if isinstance(curve, Points) and (far := curve.outside({"k": x}, "beside d")):
+                if isinstance(curve, Points) and (
+                    far := curve.outside({"k": x}, "beside d")
+                ):
                     self._note(key, f"{_name_work(key)} was {far}")
                 return self._scale_codec(own_key, drawn, x, d, ratio)
         size = self.size_of(key, curve, x, d)
         self._warn(key, curve, size, estimated=own_key[1] == ANY)
         return drawn.at(size) * ratio
 
-    def _tell_curve(self, key: Key, own_key: Key, curve: Curve, x: float, d: float) -> str:
+    def _tell_curve(
+        self, key: Key, own_key: Key, curve: Curve, x: float, d: float
+    ) -> str:
         ratio = self._compare(own_key, curve, d)
         if ratio == 1:
             place = curve.tell(self.size_of(key, curve, x, d))
@@ -345,11 +434,15 @@ class Profile:
         return f"derived from {f'd = {measured.parameters:,}' if key[2] else measured}"
 
     def _compare(self, own_key: Key, curve: Curve, d: float) -> float:
-        """Return how much larger the work is than what the rows of this curve were measured on, in
-        what its quantity counts; 1 where that is not known, or where the curve counts it itself."""
+        """Return how much larger the work is than that of the curve's rows.
+
+        It is so in what its quantity counts; 1 where that is not known, or where the
+        curve counts it itself.
+        """
         quantity, model, strategy = own_key
         counts = QUANTITIES[quantity].counts
-        if isinstance(curve, Constant) or not counts or model not in self.models:  # ANY is none
+        # ANY is none
+        if isinstance(curve, Constant) or not counts or model not in self.models:
             return 1.0
         if isinstance(curve, Fitted) and {"d", "flops"} & set(curve.law.needs):
             return 1.0
@@ -359,7 +452,8 @@ class Profile:
             if self.models[model].input_shape:
                 self._note(
                     ("", model, ""),
-                    f"nobody says what {model} was measured on (key `measured_on`); its times are "
+                    f"nobody says what {model} was measured on (key `measured_on`); "
+                    f"its times are "
                     f"taken as they are, for {self.models[model]}",
                 )
             return 1.0
@@ -367,39 +461,57 @@ class Profile:
         there = getattr(self.measured_on[model], counts)
         return float(here / there) if here and there else 1.0
 
-    def _scale_codec(self, own_key: Key, curve: Curve, x: float, d: float, ratio: float) -> float:
-        """Seconds of a codec at K = x of `d` entries, `ratio` times those that the curve was
-        measured on: from its nearest row on by the profile's law in d and K for any model; without
-        one as if d and K were larger by one factor."""
+    def _scale_codec(
+        self, own_key: Key, curve: Curve, x: float, d: float, ratio: float
+    ) -> float:
+        """Return a codec's seconds at K = x of `d` entries, by its nearest row.
+
+        They are `ratio` times those that the curve was measured on: from the row on by
+        the profile's law in d and K for any model; without one as if d and K were
+        larger by one factor.
+        """
         quantity, _, strategy = own_key
         law = self.curves.get((quantity, ANY, strategy))
         if isinstance(law, Fitted):
-            k = min(max(x, curve.sizes[0]), curve.sizes[-1]) if isinstance(curve, Points) else x
+            k = (
+                min(max(x, curve.sizes[0]), curve.sizes[-1])
+                if isinstance(curve, Points)
+                else x
+            )
             measured_s = law.at({"k": k, "d": d / ratio})
             if measured_s > 0:
                 return curve.at({"k": k}) * law.at({"k": x, "d": d}) / measured_s
         return curve.at({"k": max(1.0, x / ratio)}) * ratio
 
     def find(self, key: Key) -> tuple[Key, Curve] | None:
-        """The curve that serves this work, under its own key."""
+        """Return the curve that serves this work, under its own key."""
         quantity, model, strategy = key
         for some_model, spelling in product((model, ANY), _list_spellings(strategy)):
             own_key = (quantity, some_model, spelling)
             if own_key in self.curves:
                 return own_key, self.curves[own_key]
-        if quantity == "auxiliary":  # a step of a small network: as training, by its FLOPs
+        # a step of a small network: as training, by its FLOPs
+        if quantity == "auxiliary":
             law = self.curves.get(_ANY_TRAINING)
             return (_ANY_TRAINING, law) if isinstance(law, Fitted) else None
         return None
 
-    def size_of(self, key: Key, curve: Curve, x: float, d: float = 0) -> dict[str, float]:
-        """All that a curve needs to know of the size of one call; `d`: see `seconds`."""
+    def size_of(
+        self, key: Key, curve: Curve, x: float, d: float = 0
+    ) -> dict[str, float]:
+        """Return all that a curve needs to know of the size of one call.
+
+        `d`: see `seconds`.
+        """
         quantity, model, _ = key
         size = {QUANTITIES[quantity].variable: x}
         if isinstance(curve, Fitted) and set(curve.law.needs) - set(size):
             work = self.models.get(model)
             if work is None:
-                allowed = f"the size of model {model}, which the law {curve.law.formula} counts"
+                allowed = (
+                    f"the size of model {model}, which the law "
+                    f"{curve.law.formula} counts"
+                )
                 raise InputError(allowed, where=f"{self.name}: {_name_work(key)}")
             size.update({"bytes": 0.0} | work.size(quantity, x))
             size.update({"d": d} if d else {})
@@ -413,7 +525,9 @@ class Profile:
         if isinstance(curve, Fitted) and curve.spread is not None:
             return curve.drawn(rng)
         if isinstance(curve, Points) and key[0] in self.uncertainty:
-            return curve.scaled(math.exp(self.uncertainty[key[0]] * rng.standard_normal()))
+            return curve.scaled(
+                math.exp(self.uncertainty[key[0]] * rng.standard_normal())
+            )
         raise InputError(
             "a profile that states its uncertainty",
             where=f"{self.name}: {_name_work(key)}",
@@ -422,16 +536,26 @@ class Profile:
         )
 
     def _warn_of_shape(self, key: Key, d: float) -> None:
-        """Say once for a model, and for what else of it is compressed, what was measured and what
-        is here."""
+        """Warn once for a model of what was measured and what is here.
+
+        And once for what else of it is compressed.
+        """
         _, model, strategy = key
         there, here = self.measured_on[model], self.models[model]
         if strategy and d != here.parameters:
-            text = f"d = {there.parameters:,}; at d = {d:,.0f} their seconds follow d and K"
-            self._note(("", model, f"{d:g}"), f"codecs of {model} were measured at {text}")
+            text = (
+                f"d = {there.parameters:,}; at d = {d:,.0f} their seconds follow d "
+                f"and K"
+            )
+            self._note(
+                ("", model, f"{d:g}"), (f"codecs of {model} were measured at {text}")
+            )
             return
         codecs = ", those of codecs d and K" if here.parameters else ""
-        text = f"{model} was measured on {there}; on {here} its seconds follow FLOPs{codecs}"
+        text = (
+            f"{model} was measured on {there}; on {here} its seconds follow "
+            f"FLOPs{codecs}"
+        )
         self._note(("", model, ""), text)
 
     def _note(self, key: Key, text: str) -> None:
@@ -440,17 +564,28 @@ class Profile:
             self._warned.add(key)
             self.warnings.append(f"device profile {self.name}: {text}")
 
-    def _warn(self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool) -> None:
+    def _warn(
+        self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool
+    ) -> None:
         if self.kind == "published":
-            trust = f"its times are made of published numbers, {self.provenance['trust']}"
+            trust = (
+                f"its times are made of published numbers, {self.provenance['trust']}"
+            )
             self._note(_TRUST, f"nobody measured it with simfed; {trust}")
         if key in self._warned:
             return
         text = None
         if estimated and isinstance(curve, Fitted):
             error = curve.error.get("other_model")
-            stated = "error unknown" if error is None else f"typical error {math.expm1(error):.0%}"
-            text = f"{_name_work(key)} was not measured; estimated as {curve.law.formula}, {stated}"
+            stated = (
+                "error unknown"
+                if error is None
+                else (f"typical error {math.expm1(error):.0%}")
+            )
+            text = (
+                f"{_name_work(key)} was not measured; estimated as "
+                f"{curve.law.formula}, {stated}"
+            )
         elif estimated and isinstance(curve, Points):
             text = f"{_name_work(key)} was not measured; it takes the times of {ANY}"
         elif outside := curve.outside(size):
@@ -459,7 +594,7 @@ class Profile:
             self._note(key, text)
 
     def _missing_curve(self, key: Key) -> InputError:
-        """The sentence for work that no curve of the profile says."""
+        """Return the sentence for work that no curve of the profile says."""
         quantity, model, strategy = key
         hint: str | None = None
         if not self.curves:
@@ -477,35 +612,47 @@ class Profile:
                 "`assume: {auxiliary: 0 s}` beside it"
             )
         elif not of_quantity:
-            allowed, got = "seconds for this work, which this profile lacks", f"model {model}"
+            allowed, got = (
+                "seconds for this work, which this profile lacks",
+                f"model {model}",
+            )
             if quantity == "private":  # 0 s would make privacy of samples cost no time
                 hint = (
-                    "measure it with `calibrate measure --only private,compression`, or write "
-                    "`private: 2 ms` beside the profile: 2 to 13 times its step of training"
+                    "measure it with `calibrate measure --only private,compression`, "
+                    "or write "
+                    "`private: 2 ms` beside the profile: 2 to 13 times its step of "
+                    "training"
                 )
         elif measured is None:
             allowed, got = f"a model that was measured: {listed(models)}", model
             hint = did_you_mean(model, models)
         else:
             strategies = sorted({s for m, s in of_quantity if m == measured})
-            allowed, got = f"a strategy measured for {measured}: {listed(strategies)}", strategy
+            allowed, got = (
+                f"a strategy measured for {measured}: {listed(strategies)}",
+                strategy,
+            )
             hint = did_you_mean(strategy, strategies)
             if _parse_codec(strategy) is not None:
                 lacking = [
-                    x for x in _list_links(strategy) if self.find((quantity, model, x)) is None
+                    x
+                    for x in _list_links(strategy)
+                    if self.find((quantity, model, x)) is None
                 ]
                 hint = (
                     "measure it with `calibrate measure --strategies "
                     f'"{",".join(lacking or [strategy])}"`, '
                     f"or write `device: {{assume: {{{quantity}: 0.3 ms}}}}`"
                 )
-        hint = hint or f"measure it, or write `assume: {{{quantity}: 0 s}}` beside the profile"
+        hint = hint or (
+            f"measure it, or write `assume: {{{quantity}: 0 s}}` beside the profile"
+        )
         return InputError(allowed, where=f"{self.name}: {quantity}", got=got, hint=hint)
 
 
 @lru_cache
 def _list_spellings(strategy: str) -> tuple[str, ...]:
-    """The names under which the times of a strategy may stand, the best first."""
+    """Return the names under which the times of a strategy may stand, the best first."""
     if not strategy:
         return ("",)
     codec = _parse_codec(strategy)

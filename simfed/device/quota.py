@@ -1,14 +1,14 @@
-"""A quota of processor time, as Linux keeps it: so much of every period, and then a halt.
+"""Quotas of processor time, as Linux keeps them: so much of every period.
 
-An allowance is filled up to `share`·`period` at instants a period apart; what was left of it is
-lost. Work runs at full speed while the allowance lasts, and waits for the next filling when it is
-used up. So work that is shorter than what is left takes no longer than without a quota, long work
-takes 1/share times as long, and what comes next, in the same participation, begins with what was
-left.
+An allowance is filled up to `share`·`period` at instants a period apart; what was left
+of it is lost. Work runs at full speed while the allowance lasts, and waits for the next
+filling when it is used up. So work that is shorter than what is left takes no longer
+than without a quota, long work takes 1/share times as long, and what comes next, in the
+same participation, begins with what was left.
 
-What is ignored: that the kernel stops work some tenths of a millisecond late now and then, for
-which what comes later waits, and that each processor takes its slices of the allowance for itself.
-Source: Linux, Documentation/scheduler/sched-bwc.rst.
+What is ignored: that the kernel stops work some tenths of a millisecond late now and
+then, for which what comes later waits, and that each processor takes its slices of the
+allowance for itself. Source: Linux, Documentation/scheduler/sched-bwc.rst.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import math
 from dataclasses import dataclass
 
 _ROUNDING = 1e-9
-"""Of the allowance: work that is longer than what is left by less does not wait."""
+"""The share of the allowance that is rounding: work that is longer than what is left by
+less does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Quota:
     """
 
     share: float
-    """Of the processor, above 0 and below 1."""
+    """The share of the processor, above 0 and below 1."""
     period_s: float
 
     @property
@@ -41,19 +42,23 @@ class Quota:
         return self.share * self.period_s
 
     def filled(self, since_s: float, until_s: float) -> bool:
-        """Whether the allowance is filled after `since_s`, until `until_s` included; it is at every
-        multiple of the period."""
+        """Return whether the allowance is filled after `since_s`, until `until_s`.
+
+        The latter is included; it is filled at every multiple of the period.
+        """
         return math.floor(until_s / self.period_s) > math.floor(since_s / self.period_s)
 
     def fill_in_s(self, at_s: float) -> float:
         """Seconds from `at_s` to the next filling, above 0."""
         return self.period_s - at_s % self.period_s
 
-    def run(self, work_s: float, left_s: float, fill_in_s: float) -> tuple[float, float]:
-        """How long `work_s` of processor time takes, and what is left of the allowance then.
+    def run(
+        self, work_s: float, left_s: float, fill_in_s: float
+    ) -> tuple[float, float]:
+        """Return how long `work_s` of processor time takes, and the allowance left.
 
-        left_s: what is left when it begins. fill_in_s: until the next filling. Exact up to
-        rounding, in one step however long the work is.
+        `left_s`: what is left when it begins. `fill_in_s`: until the next filling.
+        Exact up to rounding, in one step however long the work is.
         """
         before_s = min(left_s, fill_in_s)
         if work_s <= before_s + _ROUNDING * self.most_s:
@@ -61,4 +66,6 @@ class Quota:
         work_s -= before_s
         cycles = math.ceil(work_s / self.most_s - _ROUNDING) - 1
         work_s -= cycles * self.most_s
-        return fill_in_s + cycles * self.period_s + work_s, max(self.most_s - work_s, 0.0)
+        return fill_in_s + cycles * self.period_s + work_s, max(
+            self.most_s - work_s, 0.0
+        )

@@ -1,5 +1,4 @@
-"""The device part of a scenario: which calibration profile, and what stands between it and a
-client."""
+"""The device section: a calibration profile, and what stands before a client."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ _Variation = Annotated[float, Quantity(ge=0, le=100)]
 class NoiseSpec(Section):
     """Scatter of every compute duration, drawn per client, round and phase.
 
-    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what the
-    profile's calibration found, around the median, stragglers included.
+    `lognormal`: factors of mean 1 with coefficient of variation `cv`. `measured`: what
+    the profile's calibration found, around the median, stragglers included.
     """
 
     kind: Literal["lognormal", "measured"] = Field(
@@ -51,11 +50,14 @@ class NoiseSpec(Section):
 
 
 class CoresSpec(Section):
-    """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one. A number alone is the
-    count."""
+    """Cores in use: n cores do 1 + efficiency·(n − 1) times the work of one.
+
+    A number alone is the count.
+    """
 
     @classmethod
     def expand(cls, value: Any) -> Any:
+        """Return a number alone as a count."""
         return {"count": value} if isinstance(value, int) else value
 
     def compute_factor(self, measured: int) -> float:
@@ -70,14 +72,19 @@ class CoresSpec(Section):
     count: PositiveInt = Field(description="in use")
     measured: PositiveInt | None = Field(
         default=None,
-        description="cores the profile was measured with; the profile's threads if omitted",
+        description="cores the profile was measured with; the profile's threads if "
+        "omitted",
     )
-    efficiency: Fraction = Field(default=1.0, description="of one core that each further core adds")
+    efficiency: Fraction = Field(
+        default=1.0, description="of one core that each further core adds"
+    )
 
 
 class Background(Section):
-    """Share of the processor that other programs take: a number, or a step function of simulated
-    time."""
+    """The share of the processor that other programs take.
+
+    It is a number, or a step function of simulated time.
+    """
 
     trace: tuple[tuple[Duration, Fraction], ...] = Field(
         description="[instant, share from then on], the first at 0 s"
@@ -86,11 +93,13 @@ class Background(Section):
         default=None, description="repeats; omitted: the last share stays"
     )
     offset: Literal["none", "random"] = Field(
-        default="none", description="random: each client starts at its own place of the period"
+        default="none",
+        description="random: each client starts at its own place of the period",
     )
 
     @classmethod
     def expand(cls, value: Any) -> Any:
+        """Return a number alone as a share."""
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
 
@@ -98,43 +107,63 @@ class ClockStep(Section):
     """A clock factor and how long it lasts; the last step has no end."""
 
     factor: Positive = Field(description="on the speed")
-    lasts: Duration | None = Field(default=None, description="busy time; omitted in the last step")
+    lasts: Duration | None = Field(
+        default=None, description="busy time; omitted in the last step"
+    )
 
 
 class Dvfs(Section):
-    """Clock steps by how long the processor has been busy: a slow governor, a turbo that ends."""
+    """Clock steps by how long the processor has been busy.
+
+    It models a slow governor, or a turbo that ends.
+    """
 
     steps: tuple[ClockStep, ...] = Field(description="in order")
-    reset_after: Duration = Field(default=1.0, description="rest after which the steps start over")
+    reset_after: Duration = Field(
+        default=1.0, description="rest after which the steps start over"
+    )
 
 
 class ThermalSpec(Section):
-    """First-order heating and cooling; heat 0 is cold, 1 is where it settles when busy for ever."""
+    """First-order heating and cooling.
+
+    Heat 0 is cold, 1 is where it settles when busy for ever.
+    """
 
     heating: PositiveDuration = Field(description="time constant when busy")
     cooling: PositiveDuration = Field(description="time constant when idle")
     throttle_at: BelowOne = Field(description="heat at which the speed falls")
     factor: Positive = Field(description="on the speed while throttled")
     resume_at: Fraction | None = Field(
-        default=None, description="heat below which full speed returns; throttle_at if omitted"
+        default=None,
+        description="heat below which full speed returns; throttle_at if omitted",
     )
 
 
 class QuotaSpec(Section):
-    """A limit on processor time, as containers have: so much of every period, then a halt. A
-    number alone is the share."""
+    """A limit on processor time, as containers have: so much of every period.
 
-    share: WithinOne = Field(description="of the processor: 0.15 is 15 ms of every 100 ms")
-    period: PositiveDuration = Field(default=0.1, description="between fillings of the allowance")
+    Then comes a halt. A number alone is the share.
+    """
+
+    share: WithinOne = Field(
+        description="of the processor: 0.15 is 15 ms of every 100 ms"
+    )
+    period: PositiveDuration = Field(
+        default=0.1, description="between fillings of the allowance"
+    )
 
     @classmethod
     def expand(cls, value: Any) -> Any:
+        """Return a number alone as a share."""
         return {"share": value} if isinstance(value, (int, float)) else value
 
 
 class Assumed(Section):
-    """Seconds per call to assume for a kind of work, in place of what the profile knows or
-    lacks."""
+    """Seconds per call to assume for a kind of work.
+
+    They stand in place of what the profile knows or lacks.
+    """
 
     training: Duration | None = Field(default=None, description="of a local step")
     private: Duration | None = Field(
@@ -143,7 +172,9 @@ class Assumed(Section):
     compression: Duration | None = Field(default=None, description="of an update")
     decompression: Duration | None = Field(default=None, description="of an upload")
     inference: Duration | None = Field(default=None, description="of the public set")
-    distillation: Duration | None = Field(default=None, description="of a step on the public set")
+    distillation: Duration | None = Field(
+        default=None, description="of a step on the public set"
+    )
     auxiliary: Duration | None = Field(
         default=None, description="of a step of a method's own networks, whichever"
     )
@@ -151,18 +182,25 @@ class Assumed(Section):
         default=None, description="of a participation's training, beside its steps"
     )
     handling: Duration | None = Field(
-        default=None, description="of a participation's messages; of a merge, where it is a server"
+        default=None,
+        description="of a participation's messages; of a merge, where it is a server",
     )
-    evaluation: Duration | None = Field(default=None, description="of a model on the test set")
+    evaluation: Duration | None = Field(
+        default=None, description="of a model on the test set"
+    )
     losses: Duration | None = Field(
         default=None,
-        description="of a server, until clients whose policy learns have measured their losses",
+        description="of a server, until clients whose policy learns have measured "
+        "their losses",
     )
 
 
 class Scale(Section):
-    """Factors on the times that a profile gives, kind by kind: 1000 for a column that was written
-    in another unit, say. Times that the scenario says itself stay as they are said."""
+    """Factors on the times that a profile gives, kind by kind.
+
+    1000 for a column that was written in another unit, say. Times that the scenario
+    says itself stay as they are said.
+    """
 
     training: Positive | None = Field(default=None, description="of local steps")
     private: Positive | None = Field(
@@ -171,12 +209,22 @@ class Scale(Section):
     compression: Positive | None = Field(default=None, description="of updates")
     decompression: Positive | None = Field(default=None, description="of uploads")
     inference: Positive | None = Field(default=None, description="of the public set")
-    distillation: Positive | None = Field(default=None, description="of steps on the public set")
-    auxiliary: Positive | None = Field(default=None, description="of a method's own networks")
-    starting: Positive | None = Field(default=None, description="of beginnings of training")
+    distillation: Positive | None = Field(
+        default=None, description="of steps on the public set"
+    )
+    auxiliary: Positive | None = Field(
+        default=None, description="of a method's own networks"
+    )
+    starting: Positive | None = Field(
+        default=None, description="of beginnings of training"
+    )
     handling: Positive | None = Field(default=None, description="of messages")
-    evaluation: Positive | None = Field(default=None, description="of models on the test set")
-    losses: Positive | None = Field(default=None, description="until losses are measured")
+    evaluation: Positive | None = Field(
+        default=None, description="of models on the test set"
+    )
+    losses: Positive | None = Field(
+        default=None, description="until losses are measured"
+    )
 
 
 _SHORT = "short for the same key of `assume`"
@@ -185,14 +233,15 @@ _SHORT = "short for the same key of `assume`"
 class DeviceSpec(Section):
     """A client's processor: a calibration profile, or stated times, and what scales it.
 
-    `profile` alone may be written as its name. Times may stand without a profile: then they are all
-    that is known, and work whose time is not said is an error.
+    `profile` alone may be written as its name. Times may stand without a profile: then
+    they are all that is known, and work whose time is not said is an error.
     """
 
     short = "profile"
 
     profile: str | None = Field(
-        default=None, description="name or file of a calibration profile; none where times are said"
+        default=None,
+        description="name or file of a calibration profile; none where times are said",
     )
     speed: DrawnNumber = Field(
         default=1.0, description="factor on the profile's speed; 0.5 is half as fast"
@@ -203,21 +252,29 @@ class DeviceSpec(Section):
     background: Background | None = Field(
         default=None, description="share of the processor that others take"
     )
-    dvfs: Dvfs | None = Field(default=None, description="clock by how long it has been busy")
+    dvfs: Dvfs | None = Field(
+        default=None, description="clock by how long it has been busy"
+    )
     thermal: ThermalSpec | None = Field(default=None, description="throttling by heat")
     quota: QuotaSpec | None = Field(
-        default=None, description="limit on processor time, without background, dvfs, thermal"
+        default=None,
+        description="limit on processor time, without background, dvfs, thermal",
     )
-    noise: NoiseSpec | None = Field(default=None, description="scatter of every duration")
+    noise: NoiseSpec | None = Field(
+        default=None, description="scatter of every duration"
+    )
     assume: Assumed | None = Field(
-        default=None, description="times of what the profile lacks, such as inference: 0 s"
+        default=None,
+        description="times of what the profile lacks, such as inference: 0 s",
     )
     scale: Scale | None = Field(
-        default=None, description="factors on the profile's times, such as `{compression: 1000}`"
+        default=None,
+        description="factors on the profile's times, such as `{compression: 1000}`",
     )
     uncertainty: bool = Field(
         default=False,
-        description="draw the profile's constants, per run, from what its fit does not know",
+        description="draw the profile's constants, per run, from what its fit does not "
+        "know",
     )
     training: Duration | None = Field(default=None, description=_SHORT)
     private: Duration | None = Field(default=None, description=_SHORT)
@@ -240,26 +297,38 @@ class DeviceSpec(Section):
         """
         if not isinstance(value, Mapping):
             return value
-        times = {key: value[key] for key in Assumed.model_fields if value.get(key) is not None}
+        times = {
+            key: value[key]
+            for key in Assumed.model_fields
+            if value.get(key) is not None
+        }
         assumed = value.get("assume")
         if isinstance(assumed, Mapping):
             twice = [key for key in times if assumed.get(key) is not None]
             if twice:
                 got = value[twice[0]]
                 problem = f"{got} stands twice"
-                raise InputError("each time once", where=twice[0], got=got, problem=problem)
+                raise InputError(
+                    "each time once", where=twice[0], got=got, problem=problem
+                )
         if not times or not (assumed is None or isinstance(assumed, Mapping)):
             return value
         for key, text in times.items():
             with within(key):
                 parse_duration(text)
-        rest = {key: inner for key, inner in value.items() if key not in Assumed.model_fields}
+        rest = {
+            key: inner
+            for key, inner in value.items()
+            if key not in Assumed.model_fields
+        }
         return {**rest, "assume": {**(assumed or {}), **times}}
 
     @model_validator(mode="after")
     def _check_source_of_times(self) -> DeviceSpec:
         if self.profile is None and self.assume is None:
-            allowed = "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
+            allowed = (
+                "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
+            )
             raise InputError(allowed)
         if self.profile is None and self.scale is not None:
             allowed = "null without a profile: stated times are not scaled"
@@ -267,16 +336,28 @@ class DeviceSpec(Section):
         if self.profile is None and self.uncertainty:
             allowed = "false without a profile: stated times have none"
             raise InputError(allowed, where="uncertainty")
-        for key in Scale.model_fields if self.scale is not None and self.assume is not None else ():
-            if getattr(self.scale, key) is not None and getattr(self.assume, key) is not None:
+        for key in (
+            Scale.model_fields
+            if self.scale is not None and self.assume is not None
+            else ()
+        ):
+            if (
+                getattr(self.scale, key) is not None
+                and getattr(self.assume, key) is not None
+            ):
                 problem = f"{key} is stated, and stated times are not scaled"
                 raise InputError("null", where=f"scale.{key}", problem=problem)
         return self
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section with the keys that count."""
         plain: dict[str, Any] = dump(self)
-        return {key: inner for key, inner in plain.items() if key not in Assumed.model_fields}
+        return {
+            key: inner
+            for key, inner in plain.items()
+            if key not in Assumed.model_fields
+        }
 
 
 def _refuse_drawn_speed(device: DeviceSpec) -> DeviceSpec:

@@ -1,24 +1,27 @@
-"""How fast a processor works from moment to moment, and when a piece of work is therefore done.
+"""A processor's speed from moment to moment, and the end of its work.
 
 The speed at time t, relative to the measured device, is a product:
 
     speed × cores × (1 − background load at t) × clock step after so long busy × throttle factor
 
-Each factor is constant between its own switching instants, so the work done is piecewise linear in
-time and its end is found exactly: regime by regime, whole periods of a repeating trace in one step.
+Each factor is constant between its own switching instants, so the work done is
+piecewise linear in time and its end is found exactly: regime by regime, whole periods
+of a repeating trace in one step.
 
-- *Cores*: n cores do 1 + efficiency·(n − 1) times the work of one; the measured device had m.
+- *Cores*: n cores do 1 + efficiency·(n − 1) times the work of one; the measured device
+  had m.
 - *Background load*: the share of the processor that others take, constant or a trace.
-- *Clock steps* (DVFS): a factor that depends on how long the processor has been busy: a governor
-  that ramps up, a turbo that ends. A rest of `reset_after_s` starts them over.
+- *Clock steps* (DVFS): a factor that depends on how long the processor has been busy: a
+  governor that ramps up, a turbo that ends. A rest of `reset_after_s` starts them over.
 - *Quota*: `simfed.device.quota`; it stands without load, clock steps and heat.
-- *Heat* (first order, relative: 0 cold, 1 where it would settle when busy for ever):
-  h' = (1 − h)/τ_heating when busy, h' = −h/τ_cooling when idle. At `throttle_at` the speed falls by
-  `factor` until it has cooled to `resume_at`. In degrees: h = (T − T_idle)/(T_busy − T_idle).
+- *Heat* (first order, relative: 0 cold, 1 where it would settle when busy for ever): h'
+  = (1 − h)/τ_heating when busy, h' = −h/τ_cooling when idle. At `throttle_at` the speed
+  falls by `factor` until it has cooled to `resume_at`. In degrees: h = (T −
+  T_idle)/(T_busy − T_idle).
 
-What is ignored: load and clock change neither the heating nor the power; work is spread evenly over
-its phase; the memory system is as fast as the clock. Source: textbook first-order models; their
-constants are the scenario's.
+What is ignored: load and clock change neither the heating nor the power; work is spread
+evenly over its phase; the memory system is as fast as the clock. Source: textbook
+first-order models; their constants are the scenario's.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ _SAME_INSTANT_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Share of the processor that is not ours: a step function, repeated where it has a period."""
+    """The share of the processor that others take: a step function.
+
+    It is repeated where it has a period.
+    """
 
     at_s: tuple[float, ...]
     """Instants at which the load changes; the first is 0."""
@@ -45,7 +51,7 @@ class Load:
     period_s: float = math.inf
     """Seconds after which the trace begins anew; infinite: the last share stays."""
     random_offset: bool = False
-    """Each client starts at a random place of the period."""
+    """True if each client starts at a random place of the period."""
 
     def __post_init__(self) -> None:
         where = "background.trace"
@@ -54,10 +60,15 @@ class Load:
         if any(b <= a for a, b in zip(self.at_s, self.at_s[1:], strict=False)):
             raise InputError("instants that increase", where=where, got=list(self.at_s))
         if self.period_s <= self.at_s[-1]:
-            allowed, got = "a period longer than the trace's last instant", f"{self.period_s:g} s"
+            allowed, got = (
+                "a period longer than the trace's last instant",
+                f"{self.period_s:g} s",
+            )
             raise InputError(allowed, where="background.period", got=got)
         if self.random_offset and math.isinf(self.period_s):
-            raise InputError("a period beside a random offset", where="background.period", got=None)
+            raise InputError(
+                "a period beside a random offset", where="background.period", got=None
+            )
         forever = min(self.share) if math.isfinite(self.period_s) else self.share[-1]
         if forever >= 1:
             allowed = "a load that leaves something of the processor"
@@ -77,7 +88,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class ClockSteps:
-    """Clock steps by time busy: factor and how long it holds; the last one holds for ever."""
+    """Clock steps by time busy: factor and how long it holds.
+
+    The last one holds for ever.
+    """
 
     factors: tuple[float, ...]
     lasts_s: tuple[float, ...]
@@ -85,7 +99,7 @@ class ClockSteps:
     reset_after_s: float
 
     def after(self, busy_s: float) -> Iterator[tuple[float, float]]:
-        """(factor, seconds it lasts) from `busy_s` of being busy on."""
+        """Return (factor, seconds it lasts) from `busy_s` of being busy on."""
         for factor, lasts_s in zip(self.factors, self.lasts_s, strict=True):
             if busy_s < lasts_s:
                 yield factor, lasts_s - busy_s
@@ -110,16 +124,16 @@ class Thermal:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorState:
-    """What a processor remembers from one piece of work to the next."""
+    """The memory of a processor from one piece of work to the next."""
 
     heat: float = 0.0
     throttled: bool = False
     busy_s: float = 0.0
-    """How long it has been busy without a rest."""
+    """Seconds that it has been busy without a rest."""
     idle_from_s: float = 0.0
-    """When it last stopped working."""
+    """The instant at which it last stopped working."""
     used_s: float = 0.0
-    """What it has used of its quota's allowance by then: processor seconds."""
+    """Processor seconds that it has used of its quota's allowance by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +154,25 @@ class Regimes:
 
     @property
     def remembers(self) -> bool:
-        """Whether one piece of work changes the speed of the next."""
-        return self.clock is not None or self.thermal is not None or self.quota is not None
+        """True if one piece of work changes the speed of the next."""
+        return (
+            self.clock is not None or self.thermal is not None or self.quota is not None
+        )
 
     def run(
-        self, work_s: float, start_at_s: float, memory: ProcessorState, offset_s: float = 0.0
+        self,
+        work_s: float,
+        start_at_s: float,
+        memory: ProcessorState,
+        offset_s: float = 0.0,
     ) -> tuple[float, ProcessorState]:
-        """How long `work_s` (seconds at speed 1) takes from `start_at_s`, and the memory at its
-        end. offset_s: how far the load's trace, or the quota's period, is when time begins.
+        """Return how long `work_s` takes from `start_at_s`, and the memory then.
 
-        Exact up to rounding: the integral of the speed over the duration is `work_s`. Durations are
-        added up as durations, so a late start costs no digits.
+        `work_s` is in seconds at speed 1. `offset_s`: how far the load's trace, or the
+        quota's period, is when time begins.
+
+        Exact up to rounding: the integral of the speed over the duration is `work_s`.
+        Durations are added up as durations, so a late start costs no digits.
 
         >>> halved = Regimes(load=Load(at_s=(0.0, 10.0), share=(0.0, 0.5)))
         >>> # 5 s of work: 2 s at full speed, the rest at half speed
@@ -170,17 +192,24 @@ class Regimes:
         return duration_s, self._remember_work(memory, duration_s, start_at_s)
 
     def _run_under(
-        self, quota: Quota, work_s: float, at_s: float, memory: ProcessorState, offset_s: float
+        self,
+        quota: Quota,
+        work_s: float,
+        at_s: float,
+        memory: ProcessorState,
+        offset_s: float,
     ) -> tuple[float, ProcessorState]:
         rested = quota.filled(memory.idle_from_s + offset_s, at_s + offset_s)
         left_s = quota.most_s - (0.0 if rested else memory.used_s)
         fill_in_s = quota.fill_in_s(at_s + offset_s)
         duration_s, left_s = quota.run(work_s / self.speed, left_s, fill_in_s)
-        ended = ProcessorState(idle_from_s=at_s + duration_s, used_s=quota.most_s - left_s)
+        ended = ProcessorState(
+            idle_from_s=at_s + duration_s, used_s=quota.most_s - left_s
+        )
         return duration_s, ended
 
     def rested(self, memory: ProcessorState, at_s: float) -> ProcessorState:
-        """The processor's memory at `at_s`, idle since it last worked."""
+        """Return the processor's memory at `at_s`, idle since it last worked."""
         idle_s = at_s - memory.idle_from_s
         if idle_s <= _SAME_INSTANT_S * max(1.0, at_s):
             return memory
@@ -193,17 +222,21 @@ class Regimes:
         return ProcessorState(heat, throttled, busy_s, at_s)
 
     def _clock_factors(self, memory: ProcessorState) -> Iterator[tuple[float, float]]:
-        """Clock step × throttle, and how long each product lasts, from now on while busy."""
+        """Yield clock step × throttle, and the seconds of each product, while busy."""
         throttle_in_s, throttled = self._throttle_in_s(memory), 1.0
         if self.thermal:
             throttled = self.thermal.factor
-        for factor, lasts_s in self.clock.after(memory.busy_s) if self.clock else _STEADY:
+        for factor, lasts_s in (
+            self.clock.after(memory.busy_s) if self.clock else _STEADY
+        ):
             if throttle_in_s < lasts_s:
                 yield factor, throttle_in_s
                 yield factor * throttled, lasts_s - throttle_in_s
             else:
                 yield factor, lasts_s
-            throttle_in_s = max(0.0, throttle_in_s - lasts_s) if lasts_s < math.inf else 0.0
+            throttle_in_s = (
+                max(0.0, throttle_in_s - lasts_s) if lasts_s < math.inf else 0.0
+            )
 
     def _throttle_in_s(self, memory: ProcessorState) -> float:
         if self.thermal is None:
@@ -216,12 +249,14 @@ class Regimes:
     def _remember_work(
         self, memory: ProcessorState, seconds: float, start_at_s: float
     ) -> ProcessorState:
-        """The memory at the end of `seconds` of work."""
+        """Return the memory at the end of `seconds` of work."""
         heat = memory.heat
         if self.thermal:
             heat = 1 - (1 - heat) * math.exp(-seconds / self.thermal.heating_s)
         throttled = self._throttle_in_s(memory) <= seconds
-        return ProcessorState(heat, throttled, memory.busy_s + seconds, start_at_s + seconds)
+        return ProcessorState(
+            heat, throttled, memory.busy_s + seconds, start_at_s + seconds
+        )
 
 
 _STEADY = ((1.0, math.inf),)
@@ -235,15 +270,20 @@ class _LoadPosition:
         if load is None:
             self._free, self._left_s = 1.0, math.inf
             return
-        # positions are local to the period: late instants must not eat digits of short durations
+        # positions are local to the period: late instants must not eat digits of short
+        # durations
         position_s = at_s % load.period_s if load.period_s < math.inf else at_s
         self._i = bisect_right(load.at_s, position_s) - 1
         self._free = 1 - load.share[self._i]
         self._left_s = load.ends_s[self._i] - position_s
 
-    def work(self, speed: float, work_s: float, at_most_s: float) -> tuple[float, float]:
-        """Work at `speed` × free share until `work_s` is done or `at_most_s` is over: (seconds,
-        work)."""
+    def work(
+        self, speed: float, work_s: float, at_most_s: float
+    ) -> tuple[float, float]:
+        """Work until `work_s` is done or `at_most_s` is over; return (seconds, work).
+
+        The speed is `speed` × free share.
+        """
         used_s, done_s = self._whole_periods(speed, work_s, at_most_s)
         while done_s < work_s and used_s < at_most_s:
             step_s = min(self._left_s, at_most_s - used_s)
@@ -256,12 +296,19 @@ class _LoadPosition:
             used_s, done_s = used_s + step_s, done_s + rate * step_s
         return used_s, done_s
 
-    def _whole_periods(self, speed: float, work_s: float, at_most_s: float) -> tuple[float, float]:
-        """The whole periods that fit in at once: any place of a period comes back to itself."""
+    def _whole_periods(
+        self, speed: float, work_s: float, at_most_s: float
+    ) -> tuple[float, float]:
+        """Return the whole periods that fit in at once.
+
+        Any place of a period comes back to itself.
+        """
         if self._load is None or math.isinf(self._load.period_s):
             return 0.0, 0.0
         per_period_s = self._load.free_s_per_period * speed
-        periods = math.floor(min(work_s / per_period_s, at_most_s / self._load.period_s))
+        periods = math.floor(
+            min(work_s / per_period_s, at_most_s / self._load.period_s)
+        )
         return periods * self._load.period_s, periods * per_period_s
 
     def _advance(self, seconds: float) -> None:

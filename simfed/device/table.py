@@ -1,15 +1,16 @@
 """Raw measurements in CSV: what a row means, and refusing rows that cannot be.
 
-A table has one row per timed call. Columns: `quantity` (training, compression, decompression,
-inference, distillation, auxiliary, starting, handling, evaluation or losses), `model`, `strategy`
-(compression and decompression), the size under `k`, `batch_size` or `samples` (1 where nothing has
-a size), and `seconds`. `dataset` (whose samples the model took), `session` (one process that
-measured; of two files, sessions are never the same), `preempted` (how often the operating system
-took the processor away meanwhile), `steps` (how many training steps were made in a row, of which a
-row's seconds are the mean) and what describes the machine are optional. Preempted calls are left
-out wherever a size has other ones: they tell of the load, not of the device. Without `quantity`, a
-table with strategy and k is one of compression times and a table with batch_size is one of
-training times.
+A table has one row per timed call. Columns: `quantity` (training, compression,
+decompression, inference, distillation, auxiliary, starting, handling, evaluation or
+losses), `model`, `strategy` (compression and decompression), the size under `k`,
+`batch_size` or `samples` (1 where nothing has a size), and `seconds`. `dataset` (whose
+samples the model took), `session` (one process that measured; of two files, sessions
+are never the same), `preempted` (how often the operating system took the processor away
+meanwhile), `steps` (how many training steps were made in a row, of which a row's
+seconds are the mean) and what describes the machine are optional. Preempted calls are
+left out wherever a size has other ones: they tell of the load, not of the device.
+Without `quantity`, a table with strategy and k is one of compression times and a table
+with batch_size is one of training times.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Row:
     steps: float = 1.0
     """Training steps in a row, of which `seconds` is the mean."""
     starting_s: float = 0.0
-    """What their beginning took besides, and is not in `seconds`."""
+    """Seconds that their beginning took besides, and that are not in `seconds`."""
 
     @property
     def whole_s(self) -> float:
@@ -73,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """All rows of some files and what the files say of the machine."""
+    """The rows of some files, and what the files say of the machine."""
 
     rows: tuple[Row, ...]
     files: tuple[tuple[str, str], ...]
@@ -85,7 +86,7 @@ class MeasuredRows:
 
     @property
     def keys(self) -> list[Key]:
-        """The curves: models in the order of the files, strategies in that of the registry."""
+        """The curves: models in the files' order, strategies in the registry's."""
         strategies = ["", *registry("codec").names()]
         models = list(dict.fromkeys(model for _, model, _ in self._by_key))
 
@@ -102,11 +103,14 @@ class MeasuredRows:
         return max(len({row.session for row in rows}) for rows in self._by_key.values())
 
     def datasets(self) -> dict[str, str]:
-        """The data set (shape of samples) of each model for which the table names one."""
+        """Return the data set of each model for which the table names one.
+
+        It says the shape of samples.
+        """
         return {row.key[1]: row.dataset for row in self.rows if row.dataset}
 
     def rows_of(self, key: Key) -> list[Row]:
-        """The rows of one curve."""
+        """Return the rows of one curve."""
         return self._by_key.get(key, [])
 
     @cached_property
@@ -118,11 +122,11 @@ class MeasuredRows:
 
 
 def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
-    """The measurements in some CSV files, checked.
+    """Return the measurements in some CSV files, checked.
 
-    Raises: `InputError` in one sentence, with file and line, for missing columns, times that are no
-    positive numbers, unknown strategies, sizes that are no sizes, rows that disagree 100-fold, a
-    single row, and a table that is given twice.
+    Raises: `InputError` in one sentence, with file and line, for missing columns, times
+    that are no positive numbers, unknown strategies, sizes that are no sizes, rows that
+    disagree 100-fold, a single row, and a table that is given twice.
     """
     rows: list[Row] = []
     files: list[tuple[str, str]] = []
@@ -135,7 +139,9 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
         files.append((path.name, digest))
         for line, record in records:
             # the number of the file, as tables of two folders may have one name
-            rows.append(_read_row(record, f"{path}: line {line}", line, f"{len(files)}:"))
+            rows.append(
+                _read_row(record, (f"{path}: line {line}"), line, f"{len(files)}:")
+            )
             if record.get("threads"):
                 place = f"{path}: line {line}: threads"
                 record["threads"] = _parse_whole(record["threads"], place)
@@ -152,7 +158,7 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
 
 
 def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
-    """A file's SHA-256, and its records with their line numbers."""
+    """Return a file's SHA-256, and its records with their line numbers."""
     content = read_bytes(path, MOST_TEXT_BYTES)
     columns, numbered = read_records(decode_text(content, path), str(path))
     _check_columns(columns, path)
@@ -160,20 +166,29 @@ def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
 
 
 def compute_medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
-    """(size, session, median seconds, rows), by size, then session, of one curve's rows."""
+    """Return (size, session, median seconds, rows) of one curve's rows.
+
+    They are by size, then session.
+    """
     groups: dict[tuple[float, str], list[float]] = defaultdict(list)
     for row in rows:
         groups[row.size, row.session].append(row.seconds)
-    return [(x, s, statistics.median(t), len(t)) for (x, s), t in sorted(groups.items())]
+    return [
+        (x, s, statistics.median(t), len(t)) for (x, s), t in sorted(groups.items())
+    ]
 
 
 def _split_preempted(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows to use, and those left out: the preempted of every size and session that has
-    others."""
+    """Return the rows to use, and the preempted ones that are left out.
+
+    Those are left out of every size and session that has others.
+    """
     has_others = {(r.key, r.size, r.session) for r in rows if not r.preempted}
     parts: tuple[list[Row], list[Row]] = [], []
     for row in rows:
-        parts[row.preempted and (row.key, row.size, row.session) in has_others].append(row)
+        parts[row.preempted and (row.key, row.size, row.session) in has_others].append(
+            row
+        )
     return parts
 
 
@@ -192,7 +207,9 @@ def _check_columns(columns: Sequence[str], path: Path) -> None:
 
 def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
     text = {name: value.strip() for name, value in record.items()}
-    quantity = text.get("quantity") or ("compression" if text.get("strategy") else "training")
+    quantity = text.get("quantity") or (
+        "compression" if text.get("strategy") else "training"
+    )
     what = find_quantity(quantity, where=f"{where}: quantity")
     if not text["model"]:
         raise InputError("the name of a model", where=f"{where}: model", got="")
@@ -214,7 +231,10 @@ def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
         line=line,
         preempted=text.get("preempted", "0") not in ("", "0"),
         steps=_parse_positive(
-            text.get("steps") or "1", f"{where}: steps", "a number of steps of at least 1", 1.0
+            text.get("steps") or "1",
+            f"{where}: steps",
+            ("a number of steps of at least 1"),
+            1.0,
         ),
     )
 
@@ -237,8 +257,11 @@ def _parse_whole(text: str, where: str) -> str:
 
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:
-    """Times of one size that differ 100-fold, or neighbouring sizes that differ 100-fold more than
-    their sizes: another unit or another machine, unless most of at least three rows agree."""
+    """Refuse times that differ 100-fold at one size, or more than sizes explain.
+
+    Neighbouring sizes may not differ 100-fold more than their sizes: that is another
+    unit or another machine, unless most of at least three rows agree.
+    """
     curves: dict[Key, dict[float, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         curves[row.key][row.size].append(row)
@@ -249,7 +272,9 @@ def _check_agreement(rows: Sequence[Row], where: str) -> None:
             same = sorted(same, key=lambda row: row.seconds)
             middle = statistics.median(row.seconds for row in same)
             most = _DISAGREEMENT
-            wild = [row for row in same if not 1 < most * row.seconds / middle < most**2]
+            wild = [
+                row for row in same if not 1 < most * row.seconds / middle < most**2
+            ]
             low, high = same[0], same[-1]
             if high.seconds >= most * low.seconds and 3 * max(1, len(wild)) > len(same):
                 times = [f"{row.seconds:g} s in line {row.line}" for row in (low, high)]
@@ -258,7 +283,9 @@ def _check_agreement(rows: Sequence[Row], where: str) -> None:
             if before is not None:
                 steps, ratio = size / before[0], middle / before[1]
                 if not 1 / most < ratio < most * steps:
-                    got = f"{before[1]:g} s at {before[0]:g} and {middle:g} s at {size:g}"
+                    got = (
+                        f"{before[1]:g} s at {before[0]:g} and {middle:g} s at {size:g}"
+                    )
                     allowed = f"{name}: times of one unit and one machine"
                     raise InputError(allowed, where=where, got=got)
             before = (size, middle)

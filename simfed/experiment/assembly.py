@@ -1,8 +1,8 @@
-"""From a scenario to built parts: profiles, devices, policies, the network; and what is wrong with
-them.
+"""Assembles a scenario's parts: profiles, devices, policies, the network.
 
-Nothing here simulates, learns or imports torch, so that `simfed validate` finds every mistake in a
-moment. `simfed.experiment.running` builds the rest and lets the clock play.
+It also finds what is wrong with them. Nothing here simulates, learns or imports torch,
+so that `simfed validate` finds every mistake in a moment. `simfed.experiment.running`
+builds the rest and lets the clock play.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class WorldParts:
-    """Everything of a world that is built from its sections, made when it is first asked for.
+    """The parts of a world that are built from its sections, when first asked for.
 
     `source` is the file: profiles are looked for beside it, in a folder `calibration`
     there or above, and among simfed's own.
@@ -73,7 +73,7 @@ class WorldParts:
 
     @property
     def name(self) -> str:
-        """What errors call this scenario: its file, or its name."""
+        """The world's name in errors: its file, or its name."""
         return str(self._source) if self._source is not None else self.world.name
 
     @cached_property
@@ -89,7 +89,7 @@ class WorldParts:
 
     @property
     def shipped_profiles(self) -> list[str]:
-        """Which of simfed's own profiles are in use, each as it is shipped."""
+        """The shipped profiles in use, each as it is shipped."""
         return sorted(filter(None, map(shipped_name, self.profile_files.values())))
 
     @cached_property
@@ -98,25 +98,32 @@ class WorldParts:
         return [self.build_processor(group.device) for group in self.world.clients]
 
     def columns(self) -> list[FleetColumn]:
-        """The quantities of all clients, fixed or drawn, group by group."""
+        """Return the quantities of all clients, fixed or drawn, group by group."""
         return self.fleet.columns({})
 
     def device(self, client: int) -> Device:
-        """A new device of this client, with its own speed and its own noise."""
+        """Return a new device of this client, with its own speed and its own noise."""
         processor = self.processors[int(self.fleet.group[client])]
         return processor.client(self.streams, client, self.fleet.speed(client))
 
     def server_device(self) -> Device | None:
-        """The server's device; it is nobody's client, so its draws are keyed by -1."""
+        """Return the server's device.
+
+        It is nobody's client, so its draws are keyed by -1.
+        """
         spec = self.world.server.device
-        return None if spec is None else self.build_processor(spec).client(self.streams, -1)
+        return (
+            None
+            if spec is None
+            else self.build_processor(spec).client(self.streams, -1)
+        )
 
     def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
-        """Of the server, with where the file says it."""
+        """Yield the server's device, with its key."""
         yield "server.device", self.world.server.device
 
     def devices(self) -> Iterator[tuple[str, DeviceSpec]]:
-        """Of clients and servers, with where the scenario says them."""
+        """Yield the devices of clients and servers, with their keys."""
         for i, group in enumerate(self.world.clients):
             yield f"clients[{i}].device", group.device
         for where, spec in self.server_devices():
@@ -159,20 +166,27 @@ class WorldParts:
         return net.build_model(self.world.network)
 
     def find_profile(self, name: str) -> Path:
-        return find_profile(name, profile_folders(self._source.parent if self._source else Path()))
+        """Return the file of a profile."""
+        return find_profile(
+            name, profile_folders(self._source.parent if self._source else Path())
+        )
 
     def build_processor(self, spec: DeviceSpec) -> Processor:
+        """Return the processor that a device section describes."""
         return build_processor(spec, self._profile_of(spec), self.streams)
 
     def _profile_of(self, spec: DeviceSpec) -> Profile:
-        """The device's profile; an empty one where the scenario states the times."""
+        """Return the device's profile.
+
+        An empty one where the scenario states the times.
+        """
         if spec.profile is None:
             return Profile("times said in the scenario", "table", {})
         return self.profiles[spec.profile]
 
 
 class Parts(WorldParts):
-    """Everything of a scenario that is built without torch."""
+    """The parts of a scenario that need no torch, made when first asked for."""
 
     def __init__(self, scenario: Scenario, source: str | Path | None = None) -> None:
         super().__init__(scenario, source)
@@ -182,7 +196,10 @@ class Parts(WorldParts):
     def facts(self) -> dict[str, ModelFacts]:
         """Prototype → sizes of its model."""
         dataset = self.scenario.dataset
-        return {name: facts(p.model, dataset) for name, p in self.scenario.prototypes.items()}
+        return {
+            name: facts(p.model, dataset)
+            for name, p in self.scenario.prototypes.items()
+        }
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
@@ -205,12 +222,15 @@ class Parts(WorldParts):
             if run is not None:
                 named.setdefault(run, self.scenario.policy_key(i))
         return {
-            run: self._read_recorded(run, f"{policy}.arms_from") for run, policy in named.items()
+            run: self._read_recorded(run, f"{policy}.arms_from")
+            for run, policy in named.items()
         }
 
     def columns(self) -> list[FleetColumn]:
-        """The quantities of all clients, fixed or drawn, group by group."""
-        return self.fleet.columns({name: model.parameters for name, model in self.facts.items()})
+        """Return the quantities of all clients, fixed or drawn, group by group."""
+        return self.fleet.columns(
+            {name: model.parameters for name, model in self.facts.items()}
+        )
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -219,19 +239,19 @@ class Parts(WorldParts):
         return Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
 
     def task_of_group(self, index: int) -> Task:
-        """The task of a group's first client in the first round."""
+        """Return the task of a group's first client in the first round."""
         return self.tasks.task(1, self.fleet.first(index), 0)
 
     def samples_of(self, client: int) -> int:
-        """How many training samples a client owns."""
+        """Return how many training samples a client owns."""
         return self._owned_samples[client]
 
     @cached_property
     def _owned_samples(self) -> list[int]:
-        """How many training samples each client owns, as learning deals them.
+        """The number of training samples of each client, as learning deals them.
 
-        Where they cannot be dealt, which only a clock without learning allows, all own equally
-        many, and at least one.
+        Where they cannot be dealt, which only a clock without learning allows, all own
+        equally many, and at least one.
         """
         from simfed.learn.data import split_of
 
@@ -244,22 +264,22 @@ class Parts(WorldParts):
         return [len(samples) for samples in split.clients]
 
     def account(self) -> Account | None:
-        """A new account of what privacy costs; None: there is none."""
+        """Return a new account of what privacy costs; None: there is none."""
         return make_account(self.scenario, self.samples_of)
 
     @property
     def task(self) -> str:
-        """Of the data: classification, regression or next-token."""
+        """The data's task: classification, regression or next-token."""
         return dataset_facts(self.scenario.dataset).task
 
     @property
     def measure(self) -> Measure:
-        """By what models of the task are judged."""
+        """The measure of the task's models."""
         return MEASURES[self.task]
 
     @property
     def own_columns(self) -> OwnColumns:
-        """What the scenario and the measure add to the tables of the run."""
+        """The columns that scenario and measure add to the tables of the run."""
         columns = dict(self.scenario.own_columns)
         for table, names in measure_columns(self.measure).items():
             columns[table] = (*columns.get(table, ()), *names)
@@ -267,13 +287,13 @@ class Parts(WorldParts):
 
     @cached_property
     def owned(self) -> Owned:
-        """How many samples of which classes each client owns, and the size of the public set."""
+        """The samples of each client by class, and the size of the public set."""
         from simfed.learn.data.owned import count_owned
 
         return count_owned(self.scenario, self.streams)
 
     def policy(self, client: int) -> Policy:
-        """A new policy for one client."""
+        """Return a new policy for one client."""
         return self._policy_makers[int(self.fleet.group[client])](client)
 
     @cached_property
@@ -292,7 +312,7 @@ class Parts(WorldParts):
         return (lambda client: first) if serves_all(first) else (lambda client: make())
 
     def replay(self, recorded: Recorded, client: int) -> Policy:
-        """A policy that plays what one client played in a recorded run."""
+        """Return a policy that plays what one client played in a recorded run."""
         from simfed.policy import Replay
 
         played = recorded.arms(client)
@@ -300,19 +320,22 @@ class Parts(WorldParts):
         return Replay(arms, recorded=played, levels=recorded.levels(client))
 
     def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
-        """Of the server and of edge servers, with where the scenario says them."""
+        """Yield the devices of the server and of edge servers, with their keys."""
         yield from super().server_devices()
         edges = self.scenario.aggregation.edge_servers
         if edges is not None:
             yield "aggregation.edge_servers.device", edges.device
 
     def group(self, client: int) -> ClientGroup:
-        """The group a client belongs to."""
+        """Return the group a client belongs to."""
         return self.scenario.clients[int(self.fleet.group[client])]
 
     @property
     def edge_servers(self) -> list[EdgeServer]:
-        """Where they are, with new devices; empty: clients' uploads go to the server."""
+        """The edge servers, with new devices.
+
+        Empty: clients' uploads go to the server.
+        """
         spec = self.scenario.aggregation.edge_servers
         if spec is None:
             return []
@@ -334,7 +357,9 @@ class Parts(WorldParts):
     def _tier(self, name: str) -> list[str]:
         from simfed.net import Tier
 
-        count = next(tier.count for tier in self.scenario.network.tiers if tier.name == name)
+        count = next(
+            tier.count for tier in self.scenario.network.tiers if tier.name == name
+        )
         tier = Tier(name, count)
         return [tier.node(k) for k in range(count)]
 
@@ -348,12 +373,20 @@ class Parts(WorldParts):
 
 def make_parts(world: World, source: str | Path | None) -> WorldParts:
     """Return the parts of a world, of a scenario all of them."""
-    return Parts(world, source) if isinstance(world, Scenario) else WorldParts(world, source)
+    return (
+        Parts(world, source)
+        if isinstance(world, Scenario)
+        else WorldParts(world, source)
+    )
 
 
 def check_data(scenario: Scenario) -> None:
-    """Every client owns a sample, and no shard is empty; tables have a value in every cell, and a
-    public set of its own fits. Raises: `InputError`."""
+    """Check that every client owns a sample, and no shard is empty.
+
+    Tables have a value in every cell, and a public set of its own fits.
+
+    Raises: `InputError`.
+    """
     data, clients = scenario.dataset, scenario.client_count
     sizes = dataset_facts(data)
     method = scenario.method
@@ -374,7 +407,9 @@ def check_data(scenario: Scenario) -> None:
         if not sizes.owners:
             allowed = "a data set that names owners"
             hint = "owner: COLUMN, arrays owner_train, a folder per owner"
-            raise InputError(allowed, where="dataset.partition.kind", got=kind, hint=hint)
+            raise InputError(
+                allowed, where="dataset.partition.kind", got=kind, hint=hint
+            )
         allowed = f"at most {sizes.owners}, as many as there are owners"
         raise InputError(allowed, where="clients", got=clients)
     if kind in ("dirichlet", "shards") and sizes.task != "classification":
@@ -382,15 +417,22 @@ def check_data(scenario: Scenario) -> None:
         raise InputError(allowed, where="dataset.partition.kind", got=kind)
     if kind == "feature" and len(sizes.input_shape) != 3:
         got = f"samples of shape {sizes.input_shape}"
-        raise InputError("feature with images alone", where="dataset.partition.kind", got=got)
+        raise InputError(
+            "feature with images alone", where="dataset.partition.kind", got=got
+        )
     public = scenario.public_dealt
     most = samples - min(public, 1)
     if clients > most:
-        allowed = f"at most {most} clients, as {data.label} has {samples} training samples"
+        allowed = (
+            f"at most {most} clients, as {data.label} has {samples} training samples"
+        )
         raise InputError(allowed, where="clients", got=clients)
     most = samples - clients
     if public > most:
-        allowed = f"at most {most} public images, so that each client owns one of the {samples}"
+        allowed = (
+            f"at most {most} public images, so that each client owns one of the "
+            f"{samples}"
+        )
         raise InputError(allowed, where="dataset.public", got=public)
     most, shards = (samples - public) // clients, data.partition.shards_per_client
     if data.partition.kind == "shards" and shards > most:
@@ -400,19 +442,23 @@ def check_data(scenario: Scenario) -> None:
 
 
 def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:
-    """The parts of the run in a folder, from its resolved scenario and the files kept beside it.
+    """Return the parts of the run in a folder.
+
+    They are from its resolved scenario and the files kept beside it.
 
     Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
     """
     where = Path(path) / "scenario.yaml"
-    return Parts(validate_scenario(run.scenario, source=where.name, folder=Path(path)), where)
+    return Parts(
+        validate_scenario(run.scenario, source=where.name, folder=Path(path)), where
+    )
 
 
 def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
-    """Name and one line of provenance of each calibration profile at hand.
+    """Return name and one line of provenance of each calibration profile at hand.
 
-    Those in a folder `calibration` here or above, and simfed's own; one that cannot be read says
-    why.
+    Those in a folder `calibration` here or above, and simfed's own; one that cannot be
+    read says why.
     """
     search = profile_folders(folder)
     rows = []
@@ -422,6 +468,10 @@ def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
         except InputError as error:
             rows.append((name, str(error)))
             continue
-        about = profile.provenance.get("description") or profile.provenance.get("source") or ""
+        about = (
+            profile.provenance.get("description")
+            or profile.provenance.get("source")
+            or ""
+        )
         rows.append((name, f"{profile.kind}; {about}".rstrip("; ")))
     return rows

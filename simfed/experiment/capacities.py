@@ -1,4 +1,4 @@
-"""How the capacities of a finished run's links step, worked out from its directory."""
+"""The steps of link capacities in a finished run, from its directory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ _MOST_STEPS = 100_000
 """The most steps of one link's capacity that a picture is given."""
 
 
-def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], list[float]]]:
-    """Link → (instants, bytes/s from then on), for each link of a run whose capacity varies; not
-    for airtime, whose bytes/s also depend on who sends.
+def capacities_of(
+    run: Run, path: str | Path
+) -> dict[str, tuple[list[float], list[float]]]:
+    """Return (instants, bytes/s from then on) of each link whose capacity varies.
 
-    Computed anew from the scenario in the run's directory `path`, as tables record no capacity
-    while a link is idle. Empty where no capacity varies, and where the traces are missing.
+    Airtime is left out: its bytes/s also depend on who sends.
+
+    Computed anew from the scenario in the run's directory `path`, as tables record no
+    capacity while a link is idle. Empty where no capacity varies, and where the traces
+    are missing.
     """
     if not _may_vary(run.scenario):
         return {}
@@ -37,14 +41,16 @@ def capacities_of(run: Run, path: str | Path) -> dict[str, tuple[list[float], li
     names = {topology.link_name(k): k for k in range(wires)}
     capacities = {}
     for name in recorded:
-        link = topology.traces[names[name]] if names.get(name) in topology.traces else None
+        link = (
+            topology.traces[names[name]] if names.get(name) in topology.traces else None
+        )
         if link is not None:
             capacities[str(name)] = _list_steps(link, end_s)
     return capacities
 
 
 def _may_vary(scenario: Mapping[str, Plain]) -> bool:
-    """Whether a resolved scenario has a trace where a rate could stand, or stalls."""
+    """Return whether a resolved scenario has stalls, or a trace for a rate."""
     faults = scenario.get("faults") or {}
     if isinstance(faults, dict) and faults.get("stalls"):
         return True
@@ -59,7 +65,7 @@ def _may_vary(scenario: Mapping[str, Plain]) -> bool:
 
 
 def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
-    """(instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
+    """Return (instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
     moment = link.trace.moment(link.offset_s)
     at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
     while len(at_s) < _MOST_STEPS:

@@ -1,7 +1,7 @@
-"""What is wrong with a scenario that shows only when its parts are built, and what it omits.
+"""Checks of a scenario that need its built parts, and its omissions.
 
-Nothing here simulates, learns or imports torch: work, sizes and paths are asked of the parts, for
-each group's first client.
+Nothing here simulates, learns or imports torch: work, sizes and paths are asked of the
+parts, for each group's first client.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from simfed.device.spec import DeviceSpec
 
 _SLOWEST_BYTES_PER_S = 125.0
-"""Of a link, 1 kbps: below that, and where one transfer takes longer than `_LONGEST_S`, its unit
-may be a slip."""
+"""The rate of a link, 1 kbps, below which its unit may be a slip, as where one transfer
+takes longer than `_LONGEST_S`."""
 _ALL_HALVED = 8
 """Pixels a side of which simfed's own models with batch norm may leave one."""
 _LONGEST_S = 86_400.0
 
 
 class Checks:
-    """All checks of a scenario's parts, those of a run without learning included."""
+    """The checks of a scenario's parts, those of a run without learning included."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -54,9 +54,10 @@ class Checks:
         return self._parts.tasks
 
     def errors(self, *, time_only: bool = False) -> list[InputError]:
-        """All errors that show only when the parts are built, in file order, each once.
+        """Return all errors that show only when the parts are built.
 
-        `time_only`: also what a run without learning cannot do; samples are not dealt then.
+        They are in file order, each once. `time_only`: also what a run without learning
+        cannot do; samples are not dealt then.
         """
         errors: list[InputError] = []
 
@@ -72,7 +73,9 @@ class Checks:
         if not errors:  # what is drawn from tables
             gather(self._parts.columns)
             gather(self.fleet.availability)
-            gather(lambda: self.scenario.method.made.check(self.tasks.setting), "method")
+            gather(
+                lambda: self.scenario.method.made.check(self.tasks.setting), "method"
+            )
             gather(self._check_changes, "downlink.compression")
         for where, device in self._parts.devices():
             if device.profile is not None:
@@ -95,7 +98,9 @@ class Checks:
                 gather(partial(self._check_single_samples, i))
             gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
             gather(partial(_check_battery, self._parts, i))
-            gather(partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy")
+            gather(
+                partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy"
+            )
             if time_only:
                 gather(partial(self._check_time_only, i))
         if time_only:
@@ -110,8 +115,11 @@ class Checks:
         return list({str(error): error for error in errors}.values())
 
     def warnings(self) -> list[str]:
-        """One sentence for each omission that costs realism, and those of the profiles in use,
-        which are complete after `errors` or a run."""
+        """Return one sentence for each omission that costs realism.
+
+        Those of the profiles in use stand with them; they are complete after `errors`
+        or a run.
+        """
         return [
             *warn_of_world(self._parts),
             *self._weak_privacy(),
@@ -125,31 +133,42 @@ class Checks:
         if policy.arms_from is not None:
             played = self._parts.recorded[policy.arms_from]
             clients = self.fleet.members(index).tolist()
-            return tuple(dict.fromkeys(arm for client in clients for arm in played.arms(client)))
+            return tuple(
+                dict.fromkeys(arm for client in clients for arm in played.arms(client))
+            )
         return self.scenario.arms_of_group(self.scenario.clients[index])
 
     def _arms_and_forced(self, index: int, time_only: bool) -> tuple[Choice, ...]:
-        """A group's arms, and the one that everybody plays after a rollback."""
+        """Return a group's arms, and the one that everybody plays after a rollback."""
         scenario = self.scenario
-        recorded = scenario.policy_of_group(scenario.clients[index]).arms_from is not None
+        recorded = (
+            scenario.policy_of_group(scenario.clients[index]).arms_from is not None
+        )
         if time_only or recorded:
             return self._arms(index)
         return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
 
-    def _at_both_ends(self, index: int, arms: Iterable[Choice], plan: Plan) -> Iterator[Choice]:
-        """Each arm at its level, or at the smallest and the largest K of the group's clients."""
+    def _at_both_ends(
+        self, index: int, arms: Iterable[Choice], plan: Plan
+    ) -> Iterator[Choice]:
+        """Yield each arm at its level, or at the smallest and the largest K.
+
+        K is that of the group's clients.
+        """
         for arm in arms:
-            for k in dict.fromkeys(self.fleet.range_of_k(index, plan.longest, arm.level)):
+            for k in dict.fromkeys(
+                self.fleet.range_of_k(index, plan.longest, arm.level)
+            ):
                 yield arm.at(k)
 
     def _codec_work(self, quantity: str, task: Task, choice: Choice) -> Iterator[Work]:
-        """The work on each compressed field of an upload."""
+        """Return the work on each compressed field of an upload."""
         for field in task.plan.compressed.values():
             k = choice.entries(field.entries)
             yield codec_work(quantity, task.who, field, choice, k, name=choice.label)
 
     def _try_codecs(self, index: int) -> None:
-        """Codecs that look at the shapes of layers find what they need in the prototype's."""
+        """Check that codecs find the shapes of layers that they need."""
         task = self._parts.task_of_group(index)
         offered = {choice.strategy for choice in self.scenario.compression.choices}
         key = self.scenario.policy_key(index)
@@ -160,16 +179,25 @@ class Checks:
                     self.tasks.uplink_bytes(task, choice)
             except InputError as error:
                 where = "compression.strategies" if arm.strategy in offered else key
-                raise error.within(f"prototype {task.prototype}").within(where) from None
+                raise error.within(f"prototype {task.prototype}").within(
+                    where
+                ) from None
 
     def list_times(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Return what the devices of groups and servers take for their work: where the scenario
-        says them → (work, its seconds in words, what these are taken from)."""
+        """Return the seconds of the work of groups and servers.
+
+        By where the scenario says them: (work, its seconds in words, what these are
+        taken from).
+        """
         times = {}
         for i, group in enumerate(self.scenario.clients):
             model = self.scenario.prototypes[group.prototype].model
             beside = (Work(quantity, model, 1) for quantity in ("starting", "handling"))
-            work = (*self._client_work(i, time_only=False), *beside, *self._unpacking(i))
+            work = (
+                *self._client_work(i, time_only=False),
+                *beside,
+                *self._unpacking(i),
+            )
             times[f"clients[{i}].device"] = _tell_work(self._parts.processors[i], work)
         for where, spec in self._parts.server_devices():
             if spec is not None:
@@ -178,8 +206,11 @@ class Checks:
         return times
 
     def _client_work(self, index: int, time_only: bool) -> Iterator[Work]:
-        """A group's work in the first round and in a later one, as some methods have nothing to
-        send down at first, with each arm at both ends of its K."""
+        """Yield a group's work in the first round and in a later one.
+
+        Some methods have nothing to send down at first. Each arm is at both ends of its
+        K.
+        """
         arms, client = self._arms_and_forced(index, time_only), self.fleet.first(index)
         for round in dict.fromkeys((1, min(2, self.scenario.rounds))):
             task = self.tasks.task(round, client, 0)
@@ -205,21 +236,28 @@ class Checks:
         self._check_power(processor.profile)
 
     def _check_power(self, profile: Profile) -> None:
-        """A profile that knows the power of some phases must know that of all that take time."""
+        """Check that a profile with power knows that of all phases that take time."""
         phases = {"training", "compression", "uplink", "idle"}
         if self.scenario.charge.downlink:
             phases.add("downlink")
         missing = sorted(phases - profile.power_w.keys())
         if profile.power_w and missing:
-            allowed = f"watts for each of {', '.join(sorted(phases))} (or no power at all)"
+            allowed = (
+                f"watts for each of {', '.join(sorted(phases))} (or no power at all)"
+            )
             got = f"none for {', '.join(missing)}"
             raise InputError(allowed, where=f"{profile.name}: power", got=got)
 
     def _unpacking(self, index: int) -> tuple[Work, ...]:
-        """A group's work on one change of the model; empty where models travel whole."""
+        """Return a group's work on one change of the model.
+
+        Empty where models travel whole.
+        """
         task = self.tasks.task(1, self.fleet.first(index), 1, held=0)
         if self.tasks.changes_vary(task):  # of whatever size, smaller than a model
-            task = self.tasks.as_sent(task, sizes={name: [0.0] for name in task.plan.down})
+            task = self.tasks.as_sent(
+                task, sizes={name: [0.0] for name in task.plan.down}
+            )
         return task.unpacking
 
     def _check_changes(self) -> None:
@@ -229,15 +267,23 @@ class Checks:
         down = {
             name: field
             for i in range(len(self.scenario.clients))
-            for name, field in self.tasks.task(2, self.fleet.first(i), 1).plan.down.items()
+            for name, field in self.tasks.task(
+                2, self.fleet.first(i), 1
+            ).plan.down.items()
         }
         if not any(field.kind == "weights" for field in down.values()):
-            allowed = f"null with method {self.scenario.method.kind}, which sends no models down"
+            allowed = (
+                f"null with method {self.scenario.method.kind}, which sends no "
+                f"models down"
+            )
             raise InputError(allowed, got=f"{listed(down) or 'nothing'} travels down")
 
     def _check_failure(self, index: int) -> None:
-        """Only a message that is sent can be lost."""
-        failure, method = self.scenario.clients[index].failure, self.scenario.method.kind
+        """Check that only a message that is sent can be lost."""
+        failure, method = (
+            self.scenario.clients[index].failure,
+            self.scenario.method.kind,
+        )
         plan = self.tasks.task(2, self.fleet.first(index), 1).plan
         for way, rate, fields in (
             ("download", failure.download, plan.down),
@@ -249,7 +295,10 @@ class Checks:
                 raise InputError(allowed, where=where, got=rate)
 
     def _doubled_effects(self) -> list[str]:
-        """A sentence for each pair of keys that do the same thing, one on top of the other."""
+        """Return a sentence for each pair of keys that do the same thing.
+
+        They would do it one on top of the other.
+        """
         scenario, method, sentences = self.scenario, self.scenario.method, []
         asked = scenario.participation.clients_per_round or scenario.client_count
         drawn = scenario.participation.selection.kind == "by-samples"
@@ -257,14 +306,21 @@ class Checks:
         rule = scenario.aggregation.rule.kind
         if drawn and method.made.weighs_samples and rule in ("mean", "norm-bound"):
             sentences.append(
-                "participation.selection by-samples asks clients in proportion to their samples, "
-                f"and method {method.kind} weighs by samples what they send: large owners count "
-                "twice over (selection uniform, or a method that counts all alike, does so once)"
+                "participation.selection by-samples asks clients in proportion to "
+                "their samples, "
+                f"and method {method.kind} weighs by samples what they send: large "
+                f"owners count "
+                "twice over (selection uniform, or a method that counts all alike, "
+                "does so once)"
             )
-        of_clients, of_server = scenario.training.momentum, getattr(method.made, "momentum", 0.0)
+        of_clients, of_server = (
+            scenario.training.momentum,
+            getattr(method.made, "momentum", 0.0),
+        )
         if of_clients and of_server:
             sentences.append(
-                f"training.momentum {of_clients:g} at the clients, and method.beta1 {of_server:g} "
+                f"training.momentum {of_clients:g} at the clients, and method.beta1 "
+                f"{of_server:g} "
                 "at the server: the model moves by both, one on top of the other"
             )
         beside = {"training.momentum": of_clients, "method.beta1": of_server}
@@ -272,15 +328,17 @@ class Checks:
             for choice in self._arms(i):
                 momentum = getattr(choice.codec, "momentum", 0.0)
                 sentences += [
-                    f"compression: {choice.strategy} has a momentum of its own, {momentum:g}, "
-                    f"beside {key} {other:g}: the model moves by both, one on top of the other"
+                    f"compression: {choice.strategy} has a momentum of its own, "
+                    f"{momentum:g}, "
+                    f"beside {key} {other:g}: the model moves by both, one on top of "
+                    f"the other"
                     for key, other in beside.items()
                     if momentum and other
                 ]
         return list(dict.fromkeys(sentences))
 
     def _slow_links(self) -> list[str]:
-        """A sentence for each link so slow that another unit may be meant."""
+        """Return a sentence for each link so slow that another unit may be meant."""
         ways = {"link.up": "upload", "link.down": "download"}
         sentences = []
         for column in self._parts.columns():
@@ -293,18 +351,22 @@ class Checks:
                 arms = self._arms(column.group) if task.plan.longest else ()
                 choices = self._at_both_ends(column.group, arms, task.plan)
                 sizes = [self.tasks.uplink_bytes(task, choice) for choice in choices]
-                size_bytes = max((size for size in sizes if size is not None), default=0.0)
+                size_bytes = max(
+                    (size for size in sizes if size is not None), default=0.0
+                )
             takes_s = size_bytes / rate
             if rate < _SLOWEST_BYTES_PER_S or takes_s > _LONGEST_S:
                 sentences.append(
-                    f"{column.where}: at {format_rate(rate)} one {ways[column.field]} of "
-                    f"{format_bytes(size_bytes)} takes {format_duration(takes_s)}; is another unit "
+                    f"{column.where}: at {format_rate(rate)} one {ways[column.field]} "
+                    f"of "
+                    f"{format_bytes(size_bytes)} takes {format_duration(takes_s)}; is "
+                    f"another unit "
                     "meant, such as Mbps?"
                 )
         return sentences
 
     def _not_timed(self) -> list[str]:
-        """A sentence for each unpacking whose time no profile knows."""
+        """Return a sentence for each unpacking whose time no profile knows."""
         sentences = []
         for i, group in enumerate(self.scenario.clients):
             processor = self._parts.processors[i]
@@ -315,14 +377,17 @@ class Checks:
                 except InputError:
                     sentences.append(
                         f"device profile {name}: decompression of "
-                        f"{work.model} by {work.name} is not known, so unpacking what travels "
+                        f"{work.model} by {work.name} is not known, so unpacking what "
+                        f"travels "
                         "down takes no time"
                     )
         return list(dict.fromkeys(sentences))
 
     def _check_time_only(self, index: int) -> None:
-        """A run without learning has no rewards for policies, and no sizes that depend on what is
-        learned."""
+        """Check that nothing hangs on learning in a run without it.
+
+        There are no rewards for policies, and no sizes that depend on what is learned.
+        """
         group = self.scenario.clients[index]
         policy = self.scenario.policy_of_group(group)
         if policy.arms_from is not None:
@@ -340,33 +405,44 @@ class Checks:
             workload.size_bytes(task, choice)
 
     def _check_untold_losses(self) -> None:
-        """A run without learning has no losses by which clients could be selected."""
+        """Check that no losses select clients in a run without learning."""
         scenario, selection = self.scenario, self.scenario.participation.selection
         policies = map(scenario.policy_of_group, scenario.clients)
-        if selection.needs_losses and any(policy.arms_from is None for policy in policies):
-            allowed = "a selection that needs no losses in a time-only run, such as fastest"
+        if selection.needs_losses and any(
+            policy.arms_from is None for policy in policies
+        ):
+            allowed = (
+                "a selection that needs no losses in a time-only run, such as fastest"
+            )
             raise InputError(allowed, got=selection.kind)
 
     def _check_untold_rollback(self) -> None:
-        """A run without learning knows no round that is undone, and forces nobody after it."""
+        """Check that no round can be undone in a run without learning.
+
+        It forces nobody either.
+        """
         policies = map(self.scenario.policy_of_group, self.scenario.clients)
         choosing = [policy for policy in policies if policy.arms_from is None]
         if any(policy.learns for policy in choosing):
             return  # refused already, and the rollback comes with them
         if self.scenario.safeguard.rollback is not None and choosing:
-            allowed = "null in a time-only run, which has no losses that would undo a round"
+            allowed = (
+                "null in a time-only run, which has no losses that would undo a round"
+            )
             hint = "policy.arms_from: RUN replays what a full run played"
             raise InputError(allowed, got="a rollback", hint=hint)
 
     def _check_attack(self, index: int) -> None:
-        """A group's attack can be made on this data set."""
+        """Check that a group's attack can be made on this data set."""
         attack = self.scenario.clients[index].attack
         if attack is not None:
             attack.made.check(dataset_facts(self.scenario.dataset))
 
     def _check_single_samples(self, index: int) -> None:
-        """Nobody of a group trains a model, its own or a method's student, on a batch of one where
-        its batch norm cannot."""
+        """Check that nobody trains batch norm on a batch of one.
+
+        The model is a client's own or a method's student.
+        """
         training, data = self.scenario.training, dataset_facts(self.scenario.dataset)
         work = self._parts.task_of_group(index).plan.work
         trained = {piece.model for piece in work if piece.quantity == "training"}
@@ -376,14 +452,21 @@ class Checks:
             for name, prototype in self.scenario.prototypes.items()
             if prototype.model in trained
             and self._parts.facts[name].buffers
-            and (pixels <= _ALL_HALVED or registry("model").origin(prototype.model) != "built in")
+            and (
+                pixels <= _ALL_HALVED
+                or registry("model").origin(prototype.model) != "built in"
+            )
         }
         if not normed:
             return  # known without PyTorch, and without the files of the data
         whole = training.batch_size
         for client in self.fleet.members(index):
             samples = self._parts.samples_of(int(client))
-            last = samples % whole if training.local_epochs is not None else min(samples, whole)
+            last = (
+                samples % whole
+                if training.local_epochs is not None
+                else min(samples, whole)
+            )
             if last == 1 or whole == 1:
                 break
         else:
@@ -393,28 +476,41 @@ class Checks:
             if takes_one(model, data.input_shape, data.classes):
                 continue
             raise InputError(
-                "a batch size that leaves nobody a batch of one, or a model without batch norm "
+                "a batch size that leaves nobody a batch of one, or a model without "
+                "batch norm "
                 "such as resnet18-gn",
                 where="training.batch_size",
-                problem=f"client {client} owns {samples} of the samples, which in batches of "
-                f"{whole} come to a batch of one, and the batch norm of prototype {name!r} needs "
+                problem=f"client {client} owns {samples} of the samples, which in "
+                f"batches of "
+                f"{whole} come to a batch of one, and the batch norm of prototype "
+                f"{name!r} needs "
                 "two at least",
-                hint="or a partition in which everybody owns several" if samples == 1 else None,
+                hint="or a partition in which everybody owns several"
+                if samples == 1
+                else None,
             )
 
     def _check_story(self, index: int) -> None:
-        """A story of the method's own can be told, and nobody waits alone at its barriers."""
+        """Check that a method's own story can be told.
+
+        Nobody may wait alone at its barriers.
+        """
         story, aggregation = self.tasks.story, self.scenario.aggregation
         if story is None:
             return
         if aggregation.edge_servers is not None:
             raise InputError(
-                "a method without a story of its own, in which edge servers would take the "
+                "a method without a story of its own, in which edge servers would take "
+                "the "
                 "server's place",
                 got=story.method,
             )
         first, group = self.fleet.first(index), self.fleet.group
-        tasks = [self.tasks.task(1, c, 0) for c in (first, first + 1) if index in group[c : c + 1]]
+        tasks = [
+            self.tasks.task(1, c, 0)
+            for c in (first, first + 1)
+            if index in group[c : c + 1]
+        ]
         told = [story.rehearse(task.who, task.round, task.plan) for task in tasks]
         if told[0].barriers and aggregation.concurrency is not None:
             raise InputError(
@@ -425,13 +521,17 @@ class Checks:
         for one, other in itertools.pairwise(told):
             for barrier in set(one.barriers) - set(other.barriers):
                 one.refuse(
-                    f"waits for nobody at barrier {barrier!r}, to which client {other.who.client} "
+                    f"waits for nobody at barrier {barrier!r}, to which client "
+                    f"{other.who.client} "
                     "of its group never comes"
                 )
 
     def _check_overlap(self, index: int, time_only: bool) -> None:
-        """What is cut into slices is a selection of at least as many entries."""
-        overlap, task = self.scenario.clients[index].overlap, self._parts.task_of_group(index)
+        """Check that what is cut into slices selects at least as many entries."""
+        overlap, task = (
+            self.scenario.clients[index].overlap,
+            self._parts.task_of_group(index),
+        )
         if overlap is None:
             return
         if not task.plan.longest:
@@ -443,25 +543,28 @@ class Checks:
             least, _ = self.fleet.range_of_k(index, task.plan.longest, arm.level)
             if least < overlap.chunks:
                 raise InputError(
-                    f"at most {least} chunks, the entries that {arm.label} sends at the least",
+                    f"at most {least} chunks, the entries that {arm.label} sends at "
+                    f"the least",
                     where="chunks",
                     got=overlap.chunks,
                 )
 
     def _check_account(self) -> None:
-        """What counts ε is installed, and some noise meets the target."""
+        """Check that what counts ε is installed, and some noise meets the target."""
         account = self._parts.account()
         if account is not None:
             require_accountant()
             _ = account.noise
 
     def _check_private_uploads(self, index: int) -> None:
-        """Under privacy, nothing of a client's data leaves it but by way of what is clipped."""
+        """Check that private data leave a client by way of what is clipped alone."""
         scenario, privacy = self.scenario, self.scenario.privacy
         if privacy is None:
             return
         group, task = scenario.clients[index], self._parts.task_of_group(index)
-        if any(field.kind == "buffers" and field.entries for field in task.plan.up.values()):
+        if any(
+            field.kind == "buffers" and field.entries for field in task.plan.up.values()
+        ):
             raise InputError(
                 "a model without batch norm under privacy",
                 where=f"prototypes.{group.prototype}.model",
@@ -470,20 +573,28 @@ class Checks:
             )
         if privacy.level == "sample":
             if type(scenario.method.made).train is not Method.train:
-                allowed = "a method whose clients train by `local_steps` with privacy of samples"
+                allowed = (
+                    "a method whose clients train by `local_steps` with privacy "
+                    "of samples"
+                )
                 raise InputError(allowed, where="method", got=scenario.method.kind)
             return
-        beside = [n for n, field in task.plan.up.items() if n != "update" and field.entries]
+        beside = [
+            n for n, field in task.plan.up.items() if n != "update" and field.entries
+        ]
         if beside:
             allowed = "a method that sends updates alone under privacy of clients"
             problem = f"{listed(beside)} would travel outside the clip"
-            raise InputError(allowed, where="method", got=scenario.method.kind, problem=problem)
+            raise InputError(
+                allowed, where="method", got=scenario.method.kind, problem=problem
+            )
         if not is_decided_by_time(scenario):
             return
         for choice in self._at_both_ends(index, self._arms(index), task.plan):
             if self.tasks.uplink_bytes(task, choice) is None:
                 raise InputError(
-                    "codecs of a size known beforehand under privacy of clients, where it hangs on "
+                    "codecs of a size known beforehand under privacy of clients, where "
+                    "it hangs on "
                     "time who is merged",
                     where="compression",
                     got=choice.label,
@@ -491,38 +602,53 @@ class Checks:
                 )
 
     def _weak_privacy(self) -> list[str]:
-        """A sentence where ε counts for more or less than one may think."""
+        """Return a sentence where ε counts for more or less than one may think."""
         account, privacy = self._parts.account(), self.scenario.privacy
         if account is None or privacy is None:
             return []
         sentences, delta = [], privacy.spent_delta
         if not account.amplified:
             sentences.append(
-                "privacy: ε is not amplified by sampling: it counts the most merges of any client, "
-                "and replacing a client's data, for which half of the noise counts; amplified is "
-                "participation.selection poisson with mode synchronous, clients always there and a "
+                "privacy: ε is not amplified by sampling: it counts the most merges of "
+                "any client, "
+                "and replacing a client's data, for which half of the noise counts; "
+                "amplified is "
+                "participation.selection poisson with mode synchronous, clients always "
+                "there and a "
                 "server that does not restart"
             )
         if privacy.level == "client" and delta * self.scenario.client_count >= 1:
             sentences.append(
-                f"privacy: delta {delta:g} is no less than 1 / {self.scenario.client_count:,} "
+                f"privacy: delta {delta:g} is no less than 1 / "
+                f"{self.scenario.client_count:,} "
                 "clients: such a δ allows to publish all of one client's data"
             )
         return sentences
 
     def _server_work(self, time_only: bool) -> Iterator[Work]:
-        """A server's work, of one upload of each group with each arm at both ends of its K."""
-        first = [self._parts.task_of_group(i) for i in range(len(self.scenario.clients))]
+        """Yield a server's work, of one upload of each group.
+
+        Each arm is at both ends of its K.
+        """
+        first = [
+            self._parts.task_of_group(i) for i in range(len(self.scenario.clients))
+        ]
         for i, task in enumerate(first):
             arms = self._arms_and_forced(i, time_only)
             for choice in self._at_both_ends(i, arms, task.plan):
                 yield from self._codec_work("decompression", task, choice)
-        enough = [task.who for task in first] * self.scenario.aggregation.rule.made.least
+        enough = [
+            task.who for task in first
+        ] * self.scenario.aggregation.rule.made.least
         yield from self.tasks.server_work(enough, self.scenario.rounds)
 
     def _try_server(self, spec: DeviceSpec, time_only: bool) -> None:
         processor = self._parts.build_processor(spec)
-        work = [w for w in self._server_work(time_only) if processor.charges(w.quantity, w.model)]
+        work = [
+            w
+            for w in self._server_work(time_only)
+            if processor.charges(w.quantity, w.model)
+        ]
         for quantity in {piece.quantity for piece in work}:
             processor.noise_of(quantity)
         for piece in work:
@@ -530,7 +656,10 @@ class Checks:
 
 
 def warn_of_world(parts: WorldParts) -> list[str]:
-    """Return a sentence for each omission of a world that costs realism, and those of profiles."""
+    """Return a sentence for each omission of a world that costs realism.
+
+    Those of profiles stand with them.
+    """
     of_profiles = (w for p in parts.profiles.values() for w in p.warnings)
     return [
         *describe_forgotten_links(parts.world),
@@ -550,12 +679,15 @@ def _list_edges_without_latency(parts: WorldParts) -> list[str]:
         return []
     return [
         f"network.file: {at_once:,} of {len(lines):,} ways over edges of "
-        f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 ms, "
+        f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 "
+        f"ms, "
         "is missing or 0"
     ]
 
 
-def _tell_work(processor: Processor, work: Iterable[Work]) -> list[tuple[str, str, str]]:
+def _tell_work(
+    processor: Processor, work: Iterable[Work]
+) -> list[tuple[str, str, str]]:
     rows = []
     for piece in work:
         if not processor.charges(piece.quantity, piece.model):
@@ -564,18 +696,24 @@ def _tell_work(processor: Processor, work: Iterable[Work]) -> list[tuple[str, st
         by = f" by {piece.strategy}" if piece.strategy else ""
         what = f"{piece.quantity} of {piece.model}{by}, {size}"
         with suppress(InputError):  # a warning says what unpacking is not known
-            takes, source = format_duration(processor.work_s(piece)), processor.tell_source(piece)
+            takes, source = (
+                format_duration(processor.work_s(piece)),
+                processor.tell_source(piece),
+            )
             rows.append((what, takes, source))
     return list(dict.fromkeys(rows))
 
 
 def _check_memories(choice: Choice, fields: Mapping[str, Field]) -> None:
-    """`InputError` for a codec that sends what it left out once more, where that is in the next
-    value by itself."""
+    """Raise `InputError` for a codec that sends once more what it left out.
+
+    That is where it is in the next value by itself.
+    """
     for name, field in fields.items():
         if not field.feedback and choice.codec.feedback == "own":
             raise InputError(
-                f"a codec that keeps no error of its own for {name}: what is left out of it is not "
+                f"a codec that keeps no error of its own for {name}: what is left out "
+                f"of it is not "
                 "to be added to the next",
                 got=choice.label,
             )
@@ -584,16 +722,21 @@ def _check_memories(choice: Choice, fields: Mapping[str, Field]) -> None:
 def check(
     scenario: Scenario, *, source: str | Path | None = None, time_only: bool = False
 ) -> list[str]:
-    """Build everything that needs no torch; the warnings that a run would record.
+    """Build everything that needs no torch; return the warnings of a run.
 
-    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy arguments,
-    too little data for the clients and the public images.
+    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy
+    arguments, too little data for the clients and the public images.
     """
     return Checks(check_parts(scenario, source, time_only)).warnings()
 
 
-def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) -> Parts:
-    """The scenario's parts, all of them built. Raises: `InputErrors`, see `Checks.errors`."""
+def check_parts(
+    scenario: Scenario, source: str | Path | None, time_only: bool
+) -> Parts:
+    """Return the scenario's parts, all of them built.
+
+    Raises: `InputErrors`, see `Checks.errors`.
+    """
     parts = Parts(scenario, source)
     errors = Checks(parts).errors(time_only=time_only)
     if errors:
@@ -602,7 +745,7 @@ def check_parts(scenario: Scenario, source: str | Path | None, time_only: bool) 
 
 
 def check_world(world: World, source: str | Path | None) -> WorldParts:
-    """The parts of a world, whatever learns in it.
+    """Return the parts of a world, whatever learns in it.
 
     Raises: `InputErrors` for profiles, tables, availability, topology.
     """
@@ -623,9 +766,11 @@ def check_world(world: World, source: str | Path | None) -> WorldParts:
 
 
 def _check_battery(parts: WorldParts, group: int) -> None:
-    """Raise where nobody knows what a group's work takes and who is there depends on it."""
+    """Raise where a group's energy is unknown and its presence depends on it."""
     spec = parts.world.clients[group].availability
-    needs_power = isinstance(spec, OwnPresence) and getattr(spec.made, "needs_power", False)
+    needs_power = isinstance(spec, OwnPresence) and getattr(
+        spec.made, "needs_power", False
+    )
     if needs_power and not parts.processors[group].profile.power_w:
         raise InputError(
             "work_w, or a device profile with power",

@@ -1,9 +1,11 @@
-"""What a run will take on this machine: its first rounds are played twice, a few and some more of
-them, and what all of its rounds come to follows from both.
+"""The cost of a run on this machine, foretold from its first rounds.
 
-What is supposed: later rounds take what those took. A round that is evaluated takes longer than
-others; a client that takes part for the first time may leave a state behind; tables and pictures
-are made at the end, of as many rows as there are rounds.
+They are played twice, a few and some more of them, and what all of its rounds come to
+follows from both.
+
+What is supposed: later rounds take what those took. A round that is evaluated takes
+longer than others; a client that takes part for the first time may leave a state
+behind; tables and pictures are made at the end, of as many rows as there are rounds.
 """
 
 from __future__ import annotations
@@ -34,43 +36,43 @@ _PLAYED_S = 5.0
 
 
 class Cost(NamedTuple):
-    """What a run will take."""
+    """The cost of a run."""
 
     wall_s: float
     """Beside what else the machine does now."""
     processor_s: float
-    """Of all its processes."""
+    """Processor seconds of all its processes."""
     memory_bytes: float
-    """Of its largest process, at most."""
+    """Bytes of its largest process, at most."""
     disk_bytes: float
     played: int
     """Rounds from which this follows."""
 
 
 class _Seconds(NamedTuple):
-    """What a play took by one clock."""
+    """The seconds of a play by one clock."""
 
     begun_s: float
-    """Before its first round had ended."""
+    """Seconds before its first round had ended."""
     rounds_s: Sequence[float]
-    """Of each round after the first."""
+    """Seconds of each round after the first."""
     ended_s: float
-    """After the last one."""
+    """Seconds after the last one."""
 
 
 class _Play(NamedTuple):
-    """What a play of the first rounds took."""
+    """The cost of a play of the first rounds."""
 
     rounds: int
     wall: _Seconds
     processor: _Seconds
-    """Of the process that leads the others."""
+    """Processor seconds of the process that leads the others."""
     others_s: float
     """Processor seconds of its workers."""
     memory_bytes: float
     checkpoint_bytes: float
     others_bytes: float
-    """Of all other files."""
+    """Bytes of all other files."""
 
 
 def estimate_cost(
@@ -98,7 +100,9 @@ def estimate_cost(
     play = partial(_play, scenario, source, workers, time_only, finish)
     few = more = play(min(_FEW, scenario.rounds))
     if few.rounds < scenario.rounds:
-        likely = _PLAYED_S / (min(few.processor.rounds_s) + few.others_s / few.rounds + 1e-4)
+        likely = _PLAYED_S / (
+            min(few.processor.rounds_s) + few.others_s / few.rounds + 1e-4
+        )
         more = play(min(max(int(likely), 2 * _FEW), scenario.rounds))
     found = _extrapolate(scenario, few, more)
     both_s = found.wall_s + begun_s, found.processor_s + begun_s
@@ -133,8 +137,14 @@ def _follow(scenario: Scenario, few: _Seconds, more: _Seconds) -> float:
     if not further:
         return more.begun_s + sum(more.rounds_s) + more.ended_s
     later = [*enumerate(more.rounds_s, 2)][warm:]
-    tested = [spent_s for round, spent_s in later if scenario.evaluation.due(round, played)]
-    others = [spent_s for round, spent_s in later if not scenario.evaluation.due(round, played)]
+    tested = [
+        spent_s for round, spent_s in later if scenario.evaluation.due(round, played)
+    ]
+    others = [
+        spent_s
+        for round, spent_s in later
+        if not scenario.evaluation.due(round, played)
+    ]
     test_s = statistics.mean(tested)  # the last one is evaluated
     round_s = statistics.mean(others or tested)
     every = scenario.evaluation.every
@@ -158,7 +168,11 @@ def _play(
     every = scenario.checkpoint.every
     # two are kept, as soon as there are
     saving = scenario.checkpoint.model_copy(
-        update={"every": min(every, rounds if scenario.rounds <= every else max(rounds // 2, 1))}
+        update={
+            "every": min(
+                every, rounds if scenario.rounds <= every else max(rounds // 2, 1)
+            )
+        }
     )
     shorter = scenario.model_copy(update={"rounds": rounds, "checkpoint": saving})
     work = partial(run, shorter, source=source, workers=workers, time_only=time_only)
@@ -168,7 +182,10 @@ def _play(
     try:
         found = ours.recv()
     except EOFError:
-        found = "the process that played the first rounds ended, as one does that needs more memory"
+        found = (
+            "the process that played the first rounds ended, as one does that "
+            "needs more memory"
+        )
     finally:
         process.join()
     if isinstance(found, str):
@@ -178,7 +195,10 @@ def _play(
 
 
 def _measure(
-    tell: Connection, work: Callable[..., Run], finish: Callable[[Run], object], rounds: int
+    tell: Connection,
+    work: Callable[..., Run],
+    finish: Callable[[Run], object],
+    rounds: int,
 ) -> None:
     at_s = [(time.perf_counter(), time.process_time())]
 
@@ -189,17 +209,29 @@ def _measure(
         with tempfile.TemporaryDirectory(prefix="simfed-cost-") as folder:
             finish(work(out=Path(folder) / "run", progress=note))
             note(0, 0.0, None)
-            sizes = {file: file.stat().st_size for file in list_files_below(Path(folder))}
+            sizes = {
+                file: file.stat().st_size for file in list_files_below(Path(folder))
+            }
     except SimfedError as error:
         tell.send(str(error))
         return
     wall, processor = (
         _Seconds(spent_s[0], spent_s[1:-1], spent_s[-1])
-        for spent_s in ([b - a for a, b in pairwise(clock)] for clock in zip(*at_s, strict=True))
+        for spent_s in (
+            [b - a for a, b in pairwise(clock)] for clock in zip(*at_s, strict=True)
+        )
     )
-    own, others = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    memory_bytes = max(own.ru_maxrss, others.ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
+    own, others = map(
+        resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    memory_bytes = max(own.ru_maxrss, others.ru_maxrss) * (
+        1 if sys.platform == "darwin" else 1024
+    )
     others_s = others.ru_utime + others.ru_stime
-    kept_bytes = sum(size for file, size in sizes.items() if file.parent.name == "checkpoint")
+    kept_bytes = sum(
+        size for file, size in sizes.items() if file.parent.name == "checkpoint"
+    )
     others_bytes = sum(sizes.values()) - kept_bytes
-    tell.send(_Play(rounds, wall, processor, others_s, memory_bytes, kept_bytes, others_bytes))
+    tell.send(
+        _Play(rounds, wall, processor, others_s, memory_bytes, kept_bytes, others_bytes)
+    )

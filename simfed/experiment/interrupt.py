@@ -12,10 +12,11 @@ from simfed.ground.errors import Interrupted
 
 
 class CtrlC:
-    """Remembers Ctrl-C besides raising it, because not all code lets the exception through.
+    """A memory of Ctrl-C, as not all code lets the exception through.
 
-    pydantic takes a KeyboardInterrupt inside a validator or serializer for a value that does not
-    fit, and goes on. So the signal is remembered, and `check` raises it where that is safe.
+    pydantic takes a KeyboardInterrupt inside a validator or serializer for a value that
+    does not fit, and goes on. So the signal is remembered, and `check` raises it where
+    that is safe.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,10 @@ class CtrlC:
 
     @contextmanager
     def heard(self) -> Iterator[CtrlC]:
-        """A block in which Ctrl-C is remembered (in the main thread: others get no signals)."""
+        """Remember Ctrl-C in the block.
+
+        In the main thread: others get no signals.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -39,14 +43,19 @@ class CtrlC:
             signal.signal(signal.SIGINT, before)
 
     def hear_on(self) -> None:
-        """Remember Ctrl-C from here to the end of the process; the first one raises nothing."""
+        """Remember Ctrl-C from here to the end of the process.
+
+        The first one raises nothing.
+        """
         self._patient = True
         signal.signal(signal.SIGINT, self._on_signal)
 
     @contextmanager
     def patient(self, notice: str = "") -> Iterator[None]:
-        """A block in which the first Ctrl-C prints `notice` and is only remembered, for `asked`;
-        the second one raises at once."""
+        """Print `notice` at the first Ctrl-C in the block, and only remember it.
+
+        It is for `asked`; the second one raises at once.
+        """
         self._patient, self._notice = True, notice
         try:
             yield
@@ -54,7 +63,7 @@ class CtrlC:
             self._patient = False
 
     def asked(self) -> bool:
-        """Whether Ctrl-C was pressed inside `heard`."""
+        """Return whether Ctrl-C was pressed inside `heard`."""
         return self._asked
 
     def check(self) -> None:
@@ -72,7 +81,10 @@ class CtrlC:
 
 @contextmanager
 def sigterm_is_ctrl_c() -> Iterator[None]:
-    """A block in which SIGTERM (a cluster's time limit) is Ctrl-C with exit code 143."""
+    """Take SIGTERM in the block for Ctrl-C with exit code 143.
+
+    It is a cluster's time limit.
+    """
     asked = False
 
     def on_signal(number: int, frame: object) -> None:
@@ -90,7 +102,9 @@ def sigterm_is_ctrl_c() -> Iterator[None]:
     except (Interrupted, KeyboardInterrupt) as error:
         if not asked:
             raise
-        interrupted = error if isinstance(error, Interrupted) else Interrupted("interrupted")
+        interrupted = (
+            error if isinstance(error, Interrupted) else Interrupted("interrupted")
+        )
         interrupted.exit_code = 128 + signal.SIGTERM
         raise interrupted from None
     finally:

@@ -1,5 +1,4 @@
-"""What long work shows while it runs: a live line on a terminal, a curve as it comes in a
-notebook, a plain line now and then elsewhere."""
+"""Progress of long work: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,12 +15,14 @@ _PLAIN_EVERY_WALL_S = 10.0
 
 
 class RunProgress:
-    """Round, simulated time, measure and time left of one run; used as a context manager.
+    """Round, simulated time, measure and time left of one run.
 
-    Call it with each finished round. Writes to standard error, so that output can be piped; in a
-    notebook it draws below the cell. `title` comes first, once the run can begin. `seconds`: the
-    word before the time, `simulated` or `measured`. `begins` is called once the run's folder is
-    there.
+    Used as a context manager.
+
+    Call it with each finished round. Writes to standard error, so that output can be
+    piped; in a notebook it draws below the cell. `title` comes first, once the run can
+    begin. `seconds`: the word before the time, `simulated` or `measured`. `begins` is
+    called once the run's folder is there.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class RunProgress:
     ) -> None:
         self._rounds = rounds
         self.measure = ACCURACY
-        """Of the run's task; set before the first round."""
+        """The measure of the run's task; set before the first round."""
         self.again = 0
         """Rounds that are played again before it goes on; set before the first."""
         self._seconds = seconds
@@ -55,7 +56,10 @@ class RunProgress:
         if self._begins is not None:
             self._begins()
         if self.again and not self._quiet:
-            what = f"playing again up to round {self.again}, where what was learned is kept"
+            what = (
+                f"playing again up to round {self.again}, where what was learned "
+                f"is kept"
+            )
             print(what, file=sys.stderr, flush=True)
         if self._live:
             self._bar = self._make_bar()
@@ -73,7 +77,10 @@ class RunProgress:
             self._bar.stop()  # type: ignore[attr-defined]
 
     def __call__(self, round: int, simulated_s: float, value: float | None) -> None:
-        """Round `round` is done at `simulated_s`; `value` of the measure where it was evaluated."""
+        """Show that round `round` is done at `simulated_s`.
+
+        `value` of the measure where it was evaluated.
+        """
         if round == self.again:
             self._begun_at_wall_s = time.monotonic()
         if self._first is None and round > self.again:
@@ -84,28 +91,43 @@ class RunProgress:
             return
         shown = "  –   "
         if self._value is not None:
-            shown = f"{self._value:6.1%}" if self.measure.is_share else f"{self._value:.4g}"
+            shown = (
+                f"{self._value:6.1%}" if self.measure.is_share else f"{self._value:.4g}"
+            )
         if self._bar is not None:
             self._bar.update(  # type: ignore[attr-defined]
-                self._task, completed=round, simulated=format_duration(simulated_s), value=shown
+                self._task,
+                completed=round,
+                simulated=format_duration(simulated_s),
+                value=shown,
             )
             return
         now = time.monotonic()
         if self._draw is not None:
             line = self._describe(round, simulated_s, shown, now)
             self._draw(line, simulated_s, value, last=round == self._rounds)
-        elif round == self._rounds or now - self._printed_at_wall_s >= _PLAIN_EVERY_WALL_S:
+        elif (
+            round == self._rounds
+            or now - self._printed_at_wall_s >= _PLAIN_EVERY_WALL_S
+        ):
             self._printed_at_wall_s = now
-            print(self._describe(round, simulated_s, shown, now), file=sys.stderr, flush=True)
+            print(
+                self._describe(round, simulated_s, shown, now),
+                file=sys.stderr,
+                flush=True,
+            )
 
-    def _describe(self, round: int, simulated_s: float, shown: str, now_wall_s: float) -> str:
+    def _describe(
+        self, round: int, simulated_s: float, shown: str, now_wall_s: float
+    ) -> str:
         """Return how far the run is, in one line."""
         if self._first is None:
             return f"round {round}/{self.again} again"
         done = round - self._first
         left = (now_wall_s - self._begun_at_wall_s) / done * (self._rounds - round)
         return (
-            f"round {round}/{self._rounds}  {self._seconds} {format_duration(simulated_s)}"
+            f"round {round}/{self._rounds}  {self._seconds} "
+            f"{format_duration(simulated_s)}"
             f"  {self.measure.name} {shown.strip()}  left {format_duration(left)}"
         )
 
@@ -123,11 +145,15 @@ class RunProgress:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = bar.add_task("", total=self._rounds, simulated="0 s", value="  –   ")
+        self._task = bar.add_task(
+            "", total=self._rounds, simulated="0 s", value="  –   "
+        )
         bar.start()
         return bar
 
 
 def is_in_notebook() -> bool:
     """Return whether this process is the kernel of a notebook, which can draw."""
-    return "ipykernel" in sys.modules and import_part("IPython:get_ipython")() is not None
+    return (
+        "ipykernel" in sys.modules and import_part("IPython:get_ipython")() is not None
+    )

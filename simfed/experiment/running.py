@@ -52,9 +52,11 @@ RunResult = Run
 Progress = Callable[[int, float, "float | None"], None]
 """`(round, simulated_s, mean measure where it was evaluated)`, after each round."""
 
-Beside = Callable[["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"]
-"""Opened once the simulation is built, closed before its learning side; gives a function that is
-called after each round."""
+Beside = Callable[
+    ["Parts", "Simulation"], "contextlib.AbstractContextManager[Progress]"
+]
+"""Opened once the simulation is built, closed before its learning side; gives a
+function that is called after each round."""
 
 ScenarioLike: TypeAlias = "Scenario | str | os.PathLike[str] | Mapping[str, Plain]"
 """A scenario, its file, or what such a file says as a mapping."""
@@ -83,31 +85,38 @@ def run(
     """Play a scenario; its run directory goes to `out` (None: nothing is written).
 
     Args:
-        scenario: as `load_scenario` gives it, or its file, or what such a file says as a mapping.
+        scenario: as `load_scenario` gives it, or its file, or what such a file says as
+            a mapping.
+        out: the run directory; None: nothing is written.
         source: the scenario's file, beside which profiles are looked for.
         workers: learning processes; None picks one per core. There are never more than
             `count_useful_workers`, and the results do not depend on it.
         device: where to learn, `cpu` or `cuda`.
-        memory: bytes, or a size such as `4 GB`, of what clients keep (residuals, own models,
-            control variates); what is more lies in files beside the checkpoints. None: all of it is
-            in memory. The results do not depend on it.
+        memory: bytes, or a size such as `4 GB`, of what clients keep (residuals, own
+            models, control variates); what is more lies in files beside the
+            checkpoints. None: all of it is in memory. The results do not depend on it.
         time_only: the clock without learning; torch is never imported.
-        resume: go on with the run in `out` from its last whole checkpoint; begin it where none has
-            begun, give its result where it is finished.
-        overwrite: replace the run that is in `out`, once the new one has something to keep.
-        progress: True shows it on standard error; or a function called after each round.
-        trajectories: answer learning from what runs recorded there before, and record in turn; the
-            result is the same bit for bit.
-        beside: a context manager that observes the simulation between rounds; it must not change
-            it.
+        resume: go on with the run in `out` from its last whole checkpoint; begin it
+            where none has begun, give its result where it is finished.
+        overwrite: replace the run that is in `out`, once the new one has something to
+            keep.
+        progress: True shows it on standard error; or a function called after each
+            round.
+        trajectories: answer learning from what runs recorded there before, and record
+            in turn; the result is the same bit for bit.
+        beside: a context manager that observes the simulation between rounds; it must
+            not change it.
 
     Raises:
         InputError, InputErrors: the scenario or `out` is wrong; nothing was run.
         RunFailed: the run could not go on; `out` says why.
-        Interrupted: Ctrl-C; after a first one the state is saved where there is an `out`.
+        Interrupted: Ctrl-C; after a first one the state is saved where there is an
+            `out`.
     """
     if resume and out is None:
-        raise InputError("a run directory to go on with", where="resume", problem="no run is named")
+        raise InputError(
+            "a run directory to go on with", where="resume", problem="no run is named"
+        )
     scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only)
     device = "cpu" if time_only else device
@@ -152,10 +161,13 @@ def carry_out_run(
     beside: Beside | None = None,
     at_end: Callable[[], dict[str, Plain]] = dict,
 ) -> RunResult:
-    """Carry out a run, whatever plays its rounds: run directory, checkpoints, manifest, errors.
+    """Carry out a run, whatever plays its rounds.
 
-    mode, device, workers: for the manifest. at_end: further facts for it, asked after the
-    last round. Raises: as `run`.
+    It makes run directory, checkpoints, manifest and errors. `mode`, `device`,
+    `workers`: for the manifest. `at_end`: further facts for it, asked after the last
+    round.
+
+    Raises: as `run`.
     """
     began = time.perf_counter()
     scenario = parts.scenario
@@ -172,8 +184,11 @@ def carry_out_run(
                     begun.tidy()
                     return open_run(begun.path)
             workload = stack.enter_context(contextlib.closing(make_workload()))
-            if out is not None:  # only now, when nothing is left that could be refused at once
-                directory = begun or _create_directory(parts, out, at_start, overwrite=overwrite)
+            # only now, when nothing is left that could be refused at once
+            if out is not None:
+                directory = begun or _create_directory(
+                    parts, out, at_start, overwrite=overwrite
+                )
                 directory.go_on()
                 recorder = directory.recorder(own=parts.own_columns)
             if mode == "deployed" or (mode == "full" and directory is not None):
@@ -181,7 +196,9 @@ def carry_out_run(
                 workload = _make_journaled(parts, workload, directory, elsewhere=away)
             simulation = make_simulation(parts, workload, recorder)
             shown = _make_progress(progress, parts)
-            observer = stack.enter_context(beside(parts, simulation)) if beside else None
+            observer = (
+                stack.enter_context(beside(parts, simulation)) if beside else None
+            )
             save_every = scenario.checkpoint.every
             _play_rounds(simulation, workload, directory, shown, save_every, observer)
             if isinstance(workload, Journaled):
@@ -190,7 +207,9 @@ def carry_out_run(
             facts_of_caller = at_end()
             facts_at_end["warnings"] += facts_of_caller.pop("warnings", [])
             facts_at_end |= facts_of_caller
-            summary = summarise(recorder.table, scenario.clients_of_prototype, parts.measure)
+            summary = summarise(
+                recorder.table, scenario.clients_of_prototype, parts.measure
+            )
             facts_at_end["warnings"] += warn_of_clipping(summary)
             facts_at_end["wall_s"]["total"] = time.perf_counter() - began
             facts_at_end["workers"] = workers
@@ -208,14 +227,19 @@ def carry_out_run(
             raise to_raise from None
 
 
-# ---- the steps of a run ------------------------------------------------------------------------
+# ---- the steps of a run --------------------------------------------------------------
 
 
 def accept_scenario(
     scenario: ScenarioLike, source: str | Path | None
 ) -> tuple[Scenario, str | Path | None]:
-    """(validated scenario, its file or None). Raises: `InputError`, `InputErrors`."""
-    return accept_as(Scenario, "scenario", scenario, source, validate_scenario, load_scenario)
+    """Return (validated scenario, its file or None).
+
+    Raises: `InputError`, `InputErrors`.
+    """
+    return accept_as(
+        Scenario, "scenario", scenario, source, validate_scenario, load_scenario
+    )
 
 
 Read = TypeVar("Read")
@@ -229,8 +253,12 @@ def accept_as(
     check: Callable[..., Read],
     load: Callable[[Path], Read],
 ) -> tuple[Read, str | Path | None]:
-    """(value of this kind, its file or None): as it is, from a mapping by `check`, or from its
-    file by `load`. Raises: `InputError` for what is none of these."""
+    """Return (value of this kind, its file or None).
+
+    A value is taken as it is, from a mapping by `check`, or from its file by `load`.
+
+    Raises: `InputError` for what is none of these.
+    """
     if isinstance(value, kind):
         return value, source
     if isinstance(value, Mapping):
@@ -255,18 +283,25 @@ def _create_directory(
 def _find_begun(
     parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Plain]
 ) -> RunDirectory | None:
-    """The directory of this run in `out`; None where it has not begun."""
+    """Return the directory of this run in `out`; None where it has not begun."""
     beside, text = make_self_contained(parts)
     return RunDirectory.resume(
-        out, scenario_yaml=text, mode=mode, device=device, manifest=at_start, beside=beside
+        out,
+        scenario_yaml=text,
+        mode=mode,
+        device=device,
+        manifest=at_start,
+        beside=beside,
     )
 
 
 def make_time_only_workload(parts: Parts) -> Workload:
-    """The workload of a time-only run, which answers with sizes alone."""
+    """Return the workload of a time-only run, which answers with sizes alone."""
     from simfed.sim import TimeOnlyWorkload
 
-    return TimeOnlyWorkload(parts.tasks, recorded=next(iter(parts.recorded.values()), None))
+    return TimeOnlyWorkload(
+        parts.tasks, recorded=next(iter(parts.recorded.values()), None)
+    )
 
 
 def _make_learning(
@@ -283,7 +318,9 @@ def _make_learning(
         if parts.scenario.method.made.workload != Method.workload:
             raise InputError("a method with simfed's own workload", where="memory")
         run = None if out is None else Path(out)
-        make = partial(make, lambda: import_part("simfed.learn.store:Store")(memory, run))
+        make = partial(
+            make, lambda: import_part("simfed.learn.store:Store")(memory, run)
+        )
     if store is None:
         return make()
     from simfed.replay.key import learning_key, learning_setup
@@ -292,14 +329,20 @@ def _make_learning(
     kept = store.open(
         learning_key(scenario, device=device), learning_setup(scenario, device=device)
     )
-    charged = digest_value(scenario.model_dump(mode="json", include={"charge", "downlink"}))
+    charged = digest_value(
+        scenario.model_dump(mode="json", include={"charge", "downlink"})
+    )
     return Cached(parts.tasks, make, kept, charged=charged)
 
 
 def make_self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
-    """(name → content of the profiles, traces, graphs and plug-ins in use, text of the scenario
-    that names these copies)."""
-    files, profiles, names = copy_files(parts, parts.scenario.model_copy(update={"plugins": ()}))
+    """Return the files that a run keeps, and the scenario that names these copies.
+
+    Files are name → content of the profiles, traces, graphs and plug-ins in use.
+    """
+    files, profiles, names = copy_files(
+        parts, parts.scenario.model_copy(update={"plugins": ()})
+    )
     plugins = tuple(
         plugin.model_copy(
             update={
@@ -316,8 +359,10 @@ def make_self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
 def copy_files(
     parts: WorldParts, world: World
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
-    """Return name → content of the profiles and other files that a world names; profile → its
-    name there; file → its name there."""
+    """Return name → content of the profiles and other files that a world names.
+
+    Profile → its name there; file → its name there.
+    """
     files: dict[str, bytes] = {}
     profiles = {
         name: Path(_take_up(files, profile.source, "calibration", ".yaml")).stem
@@ -329,7 +374,9 @@ def copy_files(
     return files, profiles, names
 
 
-def _take_up(files: dict[str, bytes], source: str, folder: str, suffix: str | None = None) -> str:
+def _take_up(
+    files: dict[str, bytes], source: str, folder: str, suffix: str | None = None
+) -> str:
     """Take up a file or a package among `files`; return its unique name there."""
     path = Path(source)
     suffix = path.suffix if suffix is None else suffix
@@ -344,19 +391,31 @@ def _take_up(files: dict[str, bytes], source: str, folder: str, suffix: str | No
 
 
 def make_method_workload(
-    parts: Parts, workers: int, device: str, make_store: Callable[[], object] | None = None
+    parts: Parts,
+    workers: int,
+    device: str,
+    make_store: Callable[[], object] | None = None,
 ) -> Learning:
-    """The learning side that the method names; with a store it keeps clients' states there."""
+    """Return the learning side that the method names.
+
+    With a store it keeps clients' states there.
+    """
     workload: Callable[..., Learning] = import_part(parts.scenario.method.made.workload)
     more = {} if make_store is None else {"store": make_store()}
-    return workload(parts.scenario, parts.streams, workers=workers, device=device, **more)
+    return workload(
+        parts.scenario, parts.streams, workers=workers, device=device, **more
+    )
 
 
 def _make_journaled(
     parts: Parts, workload: Workload, directory: RunDirectory | None, *, elsewhere: bool
 ) -> Journaled:
     """Return the workload with its journal in `directory`; None: it is kept nowhere."""
-    journal = Journal(Path(), appends=False) if directory is None else directory.open_journal()
+    journal = (
+        Journal(Path(), appends=False)
+        if directory is None
+        else directory.open_journal()
+    )
     if isinstance(workload, Cached):
         workload.journal = journal
         return workload
@@ -365,8 +424,11 @@ def _make_journaled(
 
 
 def count_useful_workers(scenario: Scenario) -> int:
-    """Learning processes that have something to do: one for each client that takes part at a time,
-    and a few for each core that this process may use."""
+    """Return the learning processes that have something to do.
+
+    There is one for each client that takes part at a time, and a few for each core that
+    this process may use.
+    """
     from simfed.sim.modes import make_server_mode
 
     clients = scenario.client_count
@@ -376,8 +438,12 @@ def count_useful_workers(scenario: Scenario) -> int:
 
 
 def choose_workers(scenario: Scenario, asked: int | None) -> int:
-    """A run's learning processes: as many as were asked for (None: one per core), and no more than
-    have something to do. Raises: `InputError` for fewer than 1."""
+    """Return a run's learning processes: as many as were asked for.
+
+    None: one per core. There are no more than have something to do.
+
+    Raises: `InputError` for fewer than 1.
+    """
     if asked is not None and asked < 1:
         raise InputError("a whole number of at least 1", where="workers", got=asked)
     return min(asked or available_cores(), count_useful_workers(scenario))
@@ -389,7 +455,10 @@ def build_simulation(
     recorder: Recorder,
     make_policy: Callable[[int], Policy] | None = None,
 ) -> Simulation:
-    """The clock side of a scenario; `make_policy`: in place of the scenario's policies."""
+    """Return the clock side of a scenario.
+
+    `make_policy`: in place of the scenario's policies.
+    """
     from simfed.net import Network
     from simfed.sim import Clock, Simulation
     from simfed.sim.edges import make_backbone
@@ -397,7 +466,9 @@ def build_simulation(
     edges, device = parts.edge_servers, parts.server_device()
 
     world = Clock(
-        lambda env, on_use: Network(env, parts.topology, model=parts.network_model, on_use=on_use),
+        lambda env, on_use: Network(
+            env, parts.topology, model=parts.network_model, on_use=on_use
+        ),
         parts.device,
         parts.streams,
         server_device=None if edges else device,
@@ -415,7 +486,9 @@ def build_simulation(
         samples_of=parts.samples_of,
         faults=parts.faults,
         edges=edges,
-        backbone=make_backbone(world, parts.streams, device, parts.faults) if edges else None,
+        backbone=make_backbone(world, parts.streams, device, parts.faults)
+        if edges
+        else None,
     )
 
 
@@ -431,7 +504,6 @@ def _play_rounds(
 
     Where there is a checkpoint, it plays again up to there, and learning goes on.
     """
-
     learning = workload if isinstance(workload, Journaled) else None
     last = directory.last if directory is not None and learning is not None else None
 
@@ -498,13 +570,19 @@ def _refusing_others() -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (LookupError, TypeError, ValueError) as error:  # it is whole, so others made it
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:  # it is whole, so others made it
         allowed = "a checkpoint of this version of simfed and the same options"
         got = f"{type(error).__name__}: {error}"
         raise InputError(allowed, where="checkpoint", got=got) from error
 
 
-def _make_progress(progress: bool | Progress, parts: Parts) -> RunProgress | Progress | None:
+def _make_progress(
+    progress: bool | Progress, parts: Parts
+) -> RunProgress | Progress | None:
     shown = RunProgress(parts.scenario.rounds) if progress is True else progress or None
     if isinstance(shown, RunProgress):
         shown.measure = parts.measure
@@ -519,16 +597,18 @@ def settle_error(
     begun: bool,
     resumable: bool = True,
 ) -> BaseException:
-    """Leave the run directory of the run `name` after an error; the error to raise, which says what
-    is kept.
+    """Leave the run directory of the run `name` after an error.
 
-    `begun`: rounds were played. A run without a checkpoint gives way to the one it was to replace;
-    one that never began leaves nothing. `resumable`: checkpoints of it can be kept at all.
+    Returns the error to raise, which says what is kept. `begun`: rounds were played. A
+    run without a checkpoint gives way to the one it was to replace; one that never
+    began leaves nothing. `resumable`: checkpoints of it can be kept at all.
     """
     stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
     rest = "nothing was kept" if begun else "no round was done and nothing was changed"
     if directory is not None:
-        reason = "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
+        reason = (
+            "stopped at once" if isinstance(error, KeyboardInterrupt) else str(error)
+        )
         reason = error.reason if isinstance(error, Interrupted) else reason
         reason = reason or type(error).__name__
         in_vain = not begun and (stopped or isinstance(error, InputError))
@@ -546,26 +626,32 @@ def settle_error(
     return error
 
 
-def _leave_directory(directory: RunDirectory, status: str, reason: str, *, in_vain: bool) -> str:
-    """Mark the run as stopped, or remove what is of no use; a phrase that says what is kept."""
+def _leave_directory(
+    directory: RunDirectory, status: str, reason: str, *, in_vain: bool
+) -> str:
+    """Mark the run as stopped, or remove what is of no use.
+
+    Returns a phrase that says what is kept.
+    """
     if not directory.has_checkpoint and directory.replaces:
         directory.abandon()
         return f"{directory.path} holds the run that was there before"
     if in_vain and not directory.has_checkpoint:
         directory.abandon()
         return "no round was done and nothing is kept"
-    with contextlib.suppress(OSError):  # a full disk is already the error that is on its way
+    # a full disk is already the error that is on its way
+    with contextlib.suppress(OSError):
         directory.stop(status, reason)
     if directory.has_checkpoint:
         return f"{directory.path} keeps the last checkpoint, --resume goes on from it"
     return f"{directory.path} keeps the scenario alone, --resume begins it again"
 
 
-# ---- what the manifest says --------------------------------------------------------------------
+# ---- what the manifest says ----------------------------------------------------------
 
 
 def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
-    """The manifest's facts that are known before the first round."""
+    """Return the manifest's facts that are known before the first round."""
     scenario = parts.scenario
     return {
         "name": scenario.name,
@@ -593,21 +679,34 @@ def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Pl
 
 
 def _collect_facts_at_end(
-    parts: Parts, workload: Workload, simulation: Simulation, directory: RunDirectory | None
+    parts: Parts,
+    workload: Workload,
+    simulation: Simulation,
+    directory: RunDirectory | None,
 ) -> dict[str, Plain]:
-    """The manifest's facts that are known after the last round."""
+    """Return the manifest's facts that are known after the last round."""
     resumed = directory.manifest["warnings"] if directory is not None else ()
     return {
-        "warnings": [*Checks(parts).warnings(), *getattr(workload, "warnings", ()), *resumed],
+        "warnings": [
+            *Checks(parts).warnings(),
+            *getattr(workload, "warnings", ()),
+            *resumed,
+        ],
         "wall_s": {"total": 0.0, **simulation.wall_s()},
         "learning_wall_s": dict(workload.timings()),
     }
 
 
 def run_in_memory(
-    recorder: Recorder, facts: Mapping[str, Plain], summary: dict[str, Plain], scenario_yaml: str
+    recorder: Recorder,
+    facts: Mapping[str, Plain],
+    summary: dict[str, Plain],
+    scenario_yaml: str,
 ) -> Run:
-    """A finished run of which nothing was written; `facts` are those of its manifest."""
+    """Return a finished run of which nothing was written.
+
+    `facts` are those of its manifest.
+    """
     tables = {name: recorder.table(name) for name in TABLES}
     digest = fingerprint(lambda name: [tables[name]])
     return Run(

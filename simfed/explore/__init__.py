@@ -1,1 +1,1 @@
-"""What if: a run or a scenario, played with other settings while somebody looks."""
+"""Pages that answer what-if questions: a run or scenario with other settings."""

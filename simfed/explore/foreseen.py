@@ -21,7 +21,7 @@ class UnknownLearning(SimfedError):
 
 
 class Foreseen(Journaled):
-    """Learning as journals of runs tell it, as long as the decisions are of one of them.
+    """Learning as journals of runs tell it, while decisions are those of one of them.
 
     Beyond, a merge only counts; where policies learn from it, the clock ends after it.
     """
@@ -34,7 +34,10 @@ class Foreseen(Journaled):
         policies_learn: bool,
         wait: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`wait`: waits for further answers, and says whether there may be some."""
+        """Begin with answers.
+
+        `wait`: waits for further answers, and returns whether there may be some.
+        """
         super().__init__(tasks, Journal(Path(), appends=False))
         self.unknown: int | None = None
         """The first round whose merge no journal has."""
@@ -43,7 +46,10 @@ class Foreseen(Journaled):
         self._round = 1
 
     def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return the journals' answer. Raises: `UnknownLearning`."""
+        """Return the journals' answer.
+
+        Raises: `UnknownLearning`.
+        """
         while self.unknown is None:
             answer = self._answers.find(f"{key} {label}")
             if answer is not None:
@@ -53,15 +59,25 @@ class Foreseen(Journaled):
         raise UnknownLearning(f"{label} is not known")
 
     def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
-        """See `Workload`. Raises: `UnknownLearning` where the choice was made of it."""
-        if self._policies_learn and self.unknown is not None and task.round > self.unknown:
+        """Begin a participation.
+
+        Raises: `UnknownLearning` where the choice was made of it.
+        """
+        if (
+            self._policies_learn
+            and self.unknown is not None
+            and task.round > self.unknown
+        ):
             raise UnknownLearning("policies were told what is not known")
         return super().execute(task, choice, edge)
 
     def merge(
         self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
     ) -> Outcome:
-        """See `Workload`. Gains that are not known are 0: no choice follows from them."""
+        """Return the outcome of a merge.
+
+        Gains that are not known are 0: no choice follows from them.
+        """
         self._round = round
         try:
             outcome = super().merge(round, contributions, weights)
@@ -70,7 +86,9 @@ class Foreseen(Journaled):
             for one in contributions:
                 self._close(one)
             prototypes = dict.fromkeys(self._tasks.scenario.prototypes, 0.0)
-            labels = [one.task.label for each in contributions for one in _list_own(each)]
+            labels = [
+                one.task.label for each in contributions for one in _list_own(each)
+            ]
             outcome = Outcome(
                 round,
                 self._version,
@@ -83,5 +101,8 @@ class Foreseen(Journaled):
 
 
 def _list_own(contribution: Answered) -> Sequence[Answered]:
-    """Return the clients' contributions behind an edge server's; a client's is its own."""
+    """Return the clients' contributions behind an edge server's.
+
+    A client's is its own.
+    """
     return contribution.merged or [contribution]

@@ -34,8 +34,15 @@ class Glance(Recorder):
         own: OwnColumns | None = None,
         newest: int = 1,
     ) -> None:
-        """`shown`: first and last round whose rows are kept, None: so many of the `newest`;
-        `measure`: the column of prototypes that is the curve."""
+        """Begin to look on.
+
+        Args:
+            shown: first and last round whose rows are kept; None: so many of the
+                `newest`.
+            measure: the column of prototypes that is the curve.
+            own: columns of this run's own.
+            newest: how many rounds are kept.
+        """
         super().__init__(own=own)
         self._shown, self._newest = shown, newest
         self.ends_s: list[float] = []
@@ -64,7 +71,12 @@ class Glance(Recorder):
             if part.energy_j is not None:
                 self.joules = (self.joules or 0.0) + part.energy_j
         self.decisions.append(
-            tuple(sorted((p.round, p.client, p.arm, p.k, p.outcome) for p in self.participations))
+            tuple(
+                sorted(
+                    (p.round, p.client, p.arm, p.k, p.outcome)
+                    for p in self.participations
+                )
+            )
         )
         for row in self.prototypes:
             if row[self._place] is not None:
@@ -90,5 +102,7 @@ class Glance(Recorder):
             "joules": self.joules,
             "phases_s": {kind: s for kind, s in self.phases_s.items() if s > 1e-9},
             "held_up": [list(pair) for pair in self.held_up.most_common(4)],
-            "curve": {name: list(map(list, points)) for name, points in self.curve.items()},
+            "curve": {
+                name: list(map(list, points)) for name, points in self.curve.items()
+            },
         }

@@ -1,4 +1,4 @@
-"""What runs that were recorded say of learning: answers by node, of journals that may grow."""
+"""Answers of recorded runs about learning, by node, of journals that may grow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simfed.record.journal import COMPRESSED, NAME, JournalLine, read_line, read
 from simfed.record.read import read_manifest
 
 _SAME = ("mode", "device", "seed", "models", "data", "versions", "measure")
-"""What the manifests of two runs must both say before one answers for the other."""
+"""The keys of manifests that must be the same before one run answers for another."""
 _MOST_BESIDE = 2000
 """Runs that are looked at."""
 
@@ -31,7 +31,10 @@ class Answers:
         """Run and round → the key of its merge."""
 
     def add(self, folder: Path, *, is_needed: bool = False) -> None:
-        """Have the answers of one more run; `is_needed`: without it nothing is answered."""
+        """Add the answers of one more run.
+
+        `is_needed`: without it nothing is answered.
+        """
         self._needed[folder] = is_needed
 
     @property
@@ -75,7 +78,9 @@ class Answers:
             return
         if not size_bytes:
             if done or not (folder / "manifest.json").exists():
-                raise InputError("the journal of this run", where=str(growing), got="none")
+                raise InputError(
+                    "the journal of this run", where=str(growing), got="none"
+                )
             return  # it has not learned anything yet
         if done > size_bytes:  # it went on from a checkpoint, and says the same again
             done = 0
@@ -83,14 +88,18 @@ class Answers:
             with growing.open("rb") as file:
                 file.seek(done)
                 text = file.read()
-        except FileNotFoundError:  # it has just finished: next time the whole one is there
+        except (
+            FileNotFoundError
+        ):  # it has just finished: next time the whole one is there
             return
         *lines, rest = text.split(b"\n")
         for line in lines:
             try:
                 yield read_line(line)
             except (ValueError, TypeError, RecursionError) as error:
-                raise InputError(where=str(growing), problem=f"damaged: {error}") from None
+                raise InputError(
+                    where=str(growing), problem=f"damaged: {error}"
+                ) from None
         self._done[folder] = done + len(text) - len(rest)
 
 
@@ -109,7 +118,9 @@ def list_runs_beside(folder: Path) -> Iterator[Path]:
     ours = read_manifest(folder)
     near = sorted(folder.resolve().parent.iterdir())
     studies = [path / "runs" for path in near if (path / "study.json").is_file()]
-    others = [path for study in studies if study.is_dir() for path in sorted(study.iterdir())]
+    others = [
+        path for study in studies if study.is_dir() for path in sorted(study.iterdir())
+    ]
     for path in [*near, *others][:_MOST_BESIDE]:
         if path == folder.resolve() or not (path / COMPRESSED).is_file():
             continue
@@ -131,10 +142,14 @@ def find_differences(base: Plain, other: Plain, path: str = "") -> dict[str, Pla
     inner: list[tuple[str, Plain, Plain]] = []
     if isinstance(base, dict) and isinstance(other, dict) and "kind" not in base:
         at = f"{path}." if path else ""
-        inner = [(f"{at}{k}", base.get(k), other.get(k)) for k in base.keys() | other.keys()]
+        inner = [
+            (f"{at}{k}", base.get(k), other.get(k)) for k in base.keys() | other.keys()
+        ]
     elif isinstance(base, list) and isinstance(other, list) and len(base) == len(other):
         pairs = zip(base, other, strict=True)
-        inner = [(f"{path}[{i}]", ours, theirs) for i, (ours, theirs) in enumerate(pairs)]
+        inner = [
+            (f"{path}[{i}]", ours, theirs) for i, (ours, theirs) in enumerate(pairs)
+        ]
     found: dict[str, Plain] = {} if inner else {path: other}
     for key, ours, theirs in inner:
         found |= find_differences(ours, theirs, key)

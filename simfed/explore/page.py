@@ -29,7 +29,8 @@ def build_page(world: World) -> str:
     curve = Panel(
         "curve",
         "Learning curve" if world.learned else "When rounds end",
-        f"Solid as asked, dotted {before}; grey where nobody knows what would have been "
+        f"Solid as asked, dotted {before}; grey where nobody knows what would have "
+        f"been "
         "learned, with what was recorded in its place.",
         {},
     )

@@ -14,14 +14,14 @@ from simfed.ground.plain import Plain
 
 @dataclass
 class Question:
-    """What a page asks, and where its answers go; None ends them."""
+    """A page's question, and the place of its answers; None ends them."""
 
     page: str
     number: int
     asked: Mapping[str, Plain]
     answers: queue.Queue[Answer | None] = field(default_factory=queue.Queue)
     shown: bool = False
-    """Whether a first part was sent."""
+    """True if a first part was sent."""
 
     def answer(self, part: Answer) -> None:
         """Send a part of the answer."""
@@ -29,7 +29,7 @@ class Question:
         self.answers.put({"seq": self.number, **part})
 
     def drop(self) -> None:
-        """Say that a newer question has taken its place."""
+        """Tell the page that a newer question has taken its place."""
         self.answer({"stale": True})
         self.answers.put(None)
 
@@ -48,11 +48,16 @@ class Player:
         self._following: dict[str, Question] = {}
         self._newest: dict[str, int] = {}
         self._followed: Answer = {}
-        """What followers were told last."""
+        """The answer that followers were told last."""
         threading.Thread(target=self._work, daemon=True).start()
 
-    def ask(self, page: str, number: int, asked: Mapping[str, Plain]) -> Iterator[Answer]:
-        """Yield the parts of the answer; the last one says `done`, `stale` or `error`."""
+    def ask(
+        self, page: str, number: int, asked: Mapping[str, Plain]
+    ) -> Iterator[Answer]:
+        """Yield the parts of the answer.
+
+        The last one says `done`, `stale` or `error`.
+        """
         question = Question(page, number, asked)
         with self._changed:
             if number <= self._newest.get(page, 0):
@@ -70,7 +75,10 @@ class Player:
         yield from iter(question.answers.get, None)
 
     def forget(self, page: str, number: int) -> None:
-        """Stop what a page has asked that was closed, unless it has asked else meanwhile."""
+        """Stop the question of a page that was closed.
+
+        Unless it has asked something else meanwhile.
+        """
         with self._changed:
             if self._newest.get(page) == number:
                 del self._newest[page]
@@ -110,8 +118,12 @@ class Player:
         """Play what the run has recorded, and go on with it, until somebody asks else."""
 
         def tell(part: Answer) -> None:
-            # after an interruption the rounds that were told are played again, in silence
-            if len(part["ends_s"]) < len(self._followed.get("ends_s", ())) and not part["done"]:
+            # after an interruption the rounds that were told are played again, in
+            # silence
+            if (
+                len(part["ends_s"]) < len(self._followed.get("ends_s", ()))
+                and not part["done"]
+            ):
                 return
             self._followed = part
             with self._changed:

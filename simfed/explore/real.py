@@ -1,4 +1,7 @@
-"""The real run of a setting, in a process of its own, where no journal knows what is learned."""
+"""The real run of a setting, in a process of its own.
+
+It is played where no journal knows what is learned.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from typing import Any
 import numpy as np
 
 from simfed.experiment.checks import check_parts
-from simfed.experiment.running import build_simulation, carry_out_run, make_method_workload
+from simfed.experiment.running import (
+    build_simulation,
+    carry_out_run,
+    make_method_workload,
+)
 from simfed.explore.known import Answers
 from simfed.explore.settings import LEARNED, Setting, apply_setting
 from simfed.explore.world import Answer, World
@@ -31,7 +38,7 @@ from simfed.replay.store import Trajectory, TrajectoryStore
 
 
 class RealRun:
-    """At most one at a time; `state` is what pages show of it."""
+    """The real run, at most one at a time; `state` is what pages show of it."""
 
     def __init__(self, world: World) -> None:
         self.state: Answer = {"status": "none"}
@@ -42,13 +49,21 @@ class RealRun:
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def start(self, setting: Setting) -> None:
-        """Begin the run of a setting, unless one is under way. Raises: `InputErrors`."""
+        """Begin the run of a setting, unless one is under way.
+
+        Raises: `InputErrors`.
+        """
         rounds = self._world.apply(setting).rounds
         made, known = self._world.complete(setting), self._world.find_answers(setting)
         with self._lock:
             if self.state["status"] == "running":
                 return
-            self.state = {"status": "running", "round": 0, "rounds": rounds, "again": None}
+            self.state = {
+                "status": "running",
+                "round": 0,
+                "rounds": rounds,
+                "again": None,
+            }
         self._begun += 1
         out = self._folder / f"run-{self._begun}"
         folders = [] if known is None else [*known.folders]
@@ -58,7 +73,9 @@ class RealRun:
         self._process = fresh.Process(target=job.run, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
-        threading.Thread(target=self._follow, args=(ours, known, out), daemon=True).start()
+        threading.Thread(
+            target=self._follow, args=(ours, known, out), daemon=True
+        ).start()
 
     def _follow(self, told: Connection, known: Answers | None, out: Path) -> None:
         problem = "the run ended without a word"
@@ -97,12 +114,15 @@ class Job:
         out: Path,
         folders: Sequence[Path],
     ) -> None:
-        """`folders`: runs that know the beginning."""
+        """Prepare a run; `folders`: runs that know the beginning."""
         self._base, self._setting, self._source = base, setting, source
         self._out, self._folders = out, folders
 
     def run(self, tell: Connection) -> None:
-        """Run it; `tell` hears how far it is, and in the end why it failed, else nothing."""
+        """Run it.
+
+        `tell` hears how far it is, and in the end why it failed, else nothing.
+        """
         try:
             scenario = apply_setting(self._base, self._setting, self._source)
             parts = check_parts(scenario, self._source, time_only=False)
@@ -114,9 +134,13 @@ class Job:
                 mode="full",
                 device="cpu",
                 workers=1,
-                make_workload=lambda: Cached(parts.tasks, lambda: Told(real(), tell), kept),
+                make_workload=lambda: Cached(
+                    parts.tasks, lambda: Told(real(), tell), kept
+                ),
                 make_simulation=build_simulation,
-                progress=lambda round, _at_s, _value: tell.send({"round": round, "again": None}),
+                progress=lambda round, _at_s, _value: tell.send(
+                    {"round": round, "again": None}
+                ),
             )
             tell.send("")
         except SimfedError as error:
@@ -145,7 +169,7 @@ class Told:
         return getattr(self._real, name)
 
     def merge(self, round: int, *more: Any) -> Outcome:
-        """See `Workload`."""
+        """Return the outcome of a merge, and tell how far it is."""
         outcome: Outcome = self._real.merge(round, *more)
         self._tell.send({"again": round})
         return outcome
@@ -155,7 +179,10 @@ class Kept(Trajectory):
     """A trajectory that also knows what runs have recorded, and what states they kept."""
 
     def __init__(self, folder: Path, answers: Answers, study: Trajectory) -> None:
-        """`study`: what studies keep of the same learning, whose states are good as well."""
+        """Begin with what is known.
+
+        `study`: what studies keep of the same learning, whose states are good as well.
+        """
         super().__init__(folder, {})
         self._answers, self._study = answers, study
         self._states: dict[str, tuple[dict[str, Plain], dict[str, np.ndarray]]] = {}
@@ -166,17 +193,19 @@ class Kept(Trajectory):
                     self._states[node] = (dict(state.facts), dict(state.arrays))
 
     def known(self, node: str) -> Plain:
-        """See `Trajectory`."""
+        """Return what was recorded at `node`, or None."""
         answer = self._answers.find(node)
         return super().known(node) if answer is None else answer
 
     def state(self, node: str) -> tuple[dict[str, Plain], dict[str, np.ndarray]] | None:
-        """See `Trajectory`."""
+        """Return the learning state that was kept at `node`, or None."""
         return super().state(node) or self._states.get(node) or self._study.state(node)
 
 
 def _list_states(run: Path) -> Sequence[Any]:
     try:
-        return CheckpointFolder(run / "checkpoint", str(read_manifest(run).get("id"))).kept()
+        return CheckpointFolder(
+            run / "checkpoint", str(read_manifest(run).get("id"))
+        ).kept()
     except InputError:
         return []

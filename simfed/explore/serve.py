@@ -35,7 +35,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src "
+    "'self'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _LONGEST = 100_000
@@ -51,7 +52,7 @@ _HEADERS = {
 
 
 class Pages:
-    """What the server answers to pages of a world."""
+    """The server's answers to pages of a world."""
 
     def __init__(self, world: World) -> None:
         self.world, self.player, self.real = world, Player(world), RealRun(world)
@@ -97,7 +98,9 @@ class Pages:
             study = self.world.write_study(setting, str(over), values)
         return {
             "scenario": dump_scenario(self.world.apply(setting)),
-            "command": self.world.write_command(setting, anew=bool(asked.get("anew", True))),
+            "command": self.world.write_command(
+                setting, anew=bool(asked.get("anew", True))
+            ),
             "study": study,
         }
 
@@ -118,7 +121,10 @@ def _make_text(content: str, kind: str) -> Callable[[Request], Response]:
 
 
 async def _read_question(request: Request) -> dict[str, Any]:
-    """Return what a page asks. Raises: `InputError` for what is no question."""
+    """Return what a page asks.
+
+    Raises: `InputError` for what is no question.
+    """
     body = b""
     async for piece in request.stream():
         body += piece
@@ -156,7 +162,11 @@ def announce(address: str, *, browser: bool = True) -> None:
         import webbrowser
 
         if not webbrowser.open(address):
-            print("no browser found; open this address in one", file=sys.stderr, flush=True)
+            print(
+                "no browser found; open this address in one",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def serve(world: World, port: int, say: Callable[[str], None]) -> None:
@@ -170,7 +180,9 @@ def serve(world: World, port: int, say: Callable[[str], None]) -> None:
         listener.bind(("127.0.0.1", port))
     except OSError as error:
         raise InputError(
-            "a free port, or 0 for any", where="--port", got=f"{port} ({error.strerror})"
+            "a free port, or 0 for any",
+            where="--port",
+            got=f"{port} ({error.strerror})",
         ) from None
     with listener:
         token = secrets.token_urlsafe(16)

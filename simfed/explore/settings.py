@@ -1,4 +1,4 @@
-"""What can be turned, and a setting: key paths with values, as `--set` takes them."""
+"""Settings that can be turned: key paths with values, as `--set` takes them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def list_knobs(
 ) -> Iterator[Knob]:
     """Yield what can be turned of a scenario.
 
-    `known_k`: what runs beside it were recorded with; `policies`: labels to choose from.
+    `known_k`: what runs beside it were recorded with; `policies`: labels to choose
+    from.
     """
     for i, group in enumerate(scenario.clients):
         name, at = f"{group.count} × {group.prototype}", f"clients[{i}]"
@@ -71,7 +72,9 @@ def list_knobs(
         rate = getattr(scenario.network.server, way)
         if isinstance(rate, float) and math.isfinite(rate):
             path = f"network.server.{way}"
-            yield _make_slider(path, f"{way}s at most", "server", rate * 8e-6, 100, "Mbps")
+            yield _make_slider(
+                path, (f"{way}s at most"), "server", rate * 8e-6, 100, "Mbps"
+            )
     mode = scenario.aggregation.mode
     if mode in _MODES and scenario.aggregation.edge_servers is None:
         path = "aggregation.mode"
@@ -100,21 +103,27 @@ def name_policies(policies: Iterable[Mapping[str, Plain]]) -> dict[str, Plain]:
     """Return policies by short names: the strategy of a uniform one, else the kind."""
     named: dict[str, Plain] = {}
     for policy in policies:
-        name = str(policy.get("strategy") if policy["kind"] == "uniform" else policy["kind"])
+        name = str(
+            policy.get("strategy") if policy["kind"] == "uniform" else policy["kind"]
+        )
         if policy not in named.values():
             again = sum(other.partition(" #")[0] == name for other in named)
             named[f"{name} #{again + 1}" if again else name] = policy
     return named
 
 
-def _make_slider(path: str, label: str, group: str, value: float, times: float, unit: str) -> Knob:
+def _make_slider(
+    path: str, label: str, group: str, value: float, times: float, unit: str
+) -> Knob:
     """Return a slider up to so many times the value and down to its share."""
     middle = float(f"{value or 1.0:.4g}")
     low, high = middle / times, middle * times
     return Knob(path, label, group, unit, float(f"{value:.4g}"), low, high)
 
 
-def apply_setting(base: Mapping[str, Plain], setting: Setting, source: Path) -> Scenario:
+def apply_setting(
+    base: Mapping[str, Plain], setting: Setting, source: Path
+) -> Scenario:
     """Return the base scenario with this setting.
 
     Raises: `InputErrors`, a sentence for each mistake.
@@ -124,7 +133,10 @@ def apply_setting(base: Mapping[str, Plain], setting: Setting, source: Path) -> 
 
 
 def complete_setting(base: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
-    """Return a setting as `--set` takes it: with laws scaled, no deadline where none is."""
+    """Return a setting as `--set` takes it.
+
+    Laws are scaled, and there is no deadline where none is.
+    """
     made = dict(setting)
     mode = made.get("aggregation.mode", base.get("aggregation", {}).get("mode"))
     if mode != "deadline":
@@ -162,7 +174,9 @@ def _scale(law: Plain, factor: float) -> Plain:
 
 def format_command(source: str, setting: Setting, *, time_only: bool) -> str:
     """Return the command line that plays a setting."""
-    sets = [f"--set {shlex.quote(f'{path}={_write(v)}')}" for path, v in setting.items()]
+    sets = [
+        (f"--set {shlex.quote(f'{path}={_write(v)}')}") for path, v in setting.items()
+    ]
     mode = ["--time-only"] if time_only else []
     return " ".join(["simfed run", shlex.quote(source), *mode, *sets])
 

@@ -19,7 +19,10 @@ _NICE = 5
 
 
 class Watcher:
-    """A process that serves a run's page; it follows the run's journal, and ends with us."""
+    """A process that serves a run's page.
+
+    It follows the run's journal, and ends with us.
+    """
 
     def __init__(self, *, allow_plugins: bool = False) -> None:
         self._allow_plugins = allow_plugins

@@ -1,4 +1,4 @@
-"""What is explored, and how a question is played: on the clock alone, over journals."""
+"""The world that is explored, and the play of a question over journals."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ from simfed.sim.workload import Recorded
 
 Answer = dict[str, Any]
 _FIRST_S, _EVERY_S = 0.12, 0.25
-"""When the first part of an answer is sent, and how often further ones."""
+"""Seconds until the first part of an answer is sent, and between further ones."""
 _FOLLOW_S, _POLL_S, _LOOK_S = 0.1, 0.03, 0.5
-"""Of a run under way: the least pause between two parts; how often its journal, and its
-manifest, are looked at."""
+"""Seconds of a run under way: the least pause between two parts; between looks at its
+journal, and at its manifest."""
 _PAUSES = 40
-"""Times the processor time of a Gantt that pass until the next one, while a run goes on."""
+"""Times the processor time of a Gantt that pass until the next one, while a run goes
+on."""
 MOST_GANTT_BARS = 20_000
 _DECIDES = re.compile(
     r"name|(checkpoint|network)\..*|aggregation\.(mode|deadline)"
@@ -66,7 +67,10 @@ class World:
         mode: Plain = None
         if path.is_dir():
             mode = read_manifest(path).get("mode")
-            self.base, self.source = read_yaml(path / "scenario.yaml"), path / "scenario.yaml"
+            self.base, self.source = (
+                read_yaml(path / "scenario.yaml"),
+                path / "scenario.yaml",
+            )
         else:
             self.base, self.source = read_yaml(path), path
         self.scenario = validate_scenario(
@@ -82,13 +86,13 @@ class World:
         """Kinds of those that may choose otherwise on another clock."""
         self._answers: dict[str, Answers] = {}
         self.decided: list[tuple[Decision, ...]] = []
-        """What the recorded run decided in each round, while it has no tables yet."""
+        """The recorded run's decisions in each round, while it has no tables yet."""
         self.look()
         self.check(self.scenario)
 
     @property
     def is_open(self) -> bool:
-        """Whether the run was not finished when it was looked at last."""
+        """True if the run was not finished when it was looked at last."""
         return self.learned and self.run is None
 
     def look(self) -> None:
@@ -97,7 +101,10 @@ class World:
             self.run = open_run(self.path)
 
     def check(self, scenario: Scenario) -> Parts:
-        """Return the parts of a setting. Raises: `InputErrors`."""
+        """Return the parts of a setting.
+
+        Raises: `InputErrors`.
+        """
         return check_parts(scenario, self.source, time_only=not self.learned)
 
     def describe(self) -> Answer:
@@ -126,10 +133,14 @@ class World:
         found: dict[str, list[Plain]] = {path: [] for path in LEARNED}
         for folder in list_runs_beside(self.path) if self.learned else ():
             try:
-                theirs = find_differences(self.base, read_yaml(folder / "scenario.yaml"))
+                theirs = find_differences(
+                    self.base, read_yaml(folder / "scenario.yaml")
+                )
             except InputError:  # of another version, or being written
                 continue
-            theirs = {path: v for path, v in theirs.items() if not _DECIDES.fullmatch(path)}
+            theirs = {
+                path: v for path, v in theirs.items() if not _DECIDES.fullmatch(path)
+            }
             if theirs.keys() <= {*LEARNED}:
                 for path, value in theirs.items():
                     found[path].append(value)
@@ -138,9 +149,14 @@ class World:
 
     @cached_property
     def policies(self) -> dict[str, Plain]:
-        """The policies to choose from, by their names on the page; the first is the base's."""
+        """The policies to choose from, by their names on the page.
+
+        The first is the base's.
+        """
         ours, groups = self.base.get("policy"), self.scenario.clients
-        if not isinstance(ours, dict) or any(group.policy is not None for group in groups):
+        if not isinstance(ours, dict) or any(
+            group.policy is not None for group in groups
+        ):
             return {}
         several = [ours, *self.beside[1]]
         if isinstance(ours.get("strategy"), str):
@@ -156,7 +172,10 @@ class World:
         return complete_setting(self.base, setting)
 
     def apply(self, setting: Setting) -> Scenario:
-        """Return the scenario with a setting of a page. Raises: `InputErrors`."""
+        """Return the scenario with a setting of a page.
+
+        Raises: `InputErrors`.
+        """
         return apply_setting(self.base, self.complete(setting), self.source)
 
     def write_command(self, setting: Setting, *, anew: bool) -> str:
@@ -168,10 +187,16 @@ class World:
         return format_command(str(self.source), made, time_only=time_only)
 
     def write_study(self, setting: Setting, over: str, values: Sequence[Plain]) -> str:
-        """Return a study file over values of a slider. Raises: `InputError`, `InputErrors`."""
+        """Return a study file over values of a slider.
+
+        Raises: `InputError`, `InputErrors`.
+        """
         for value in values:
             self.apply({**setting, over: value})
-        grid: Any = {str(value): self.complete({**setting, over: value})[over] for value in values}
+        grid: Any = {
+            str(value): self.complete({**setting, over: value})[over]
+            for value in values
+        }
         if not any(isinstance(value, dict) for value in grid.values()):
             grid = [*grid.values()]
         others = self.complete({**setting, over: values[0]})
@@ -192,7 +217,9 @@ class World:
             return None
         _ = self.beside
         made = self.complete(setting)
-        return self._find_answers({path: made[path] for path in LEARNED if path in made})
+        return self._find_answers(
+            {path: made[path] for path in LEARNED if path in made}
+        )
 
     def _find_answers(self, learned: Setting) -> Answers:
         name = repr(sorted(learned.items()))
@@ -203,7 +230,10 @@ class World:
         return self._answers[name]
 
     def list_decided(self, number: int) -> dict[tuple[int, int], tuple[str, int, str]]:
-        """Return what the recorded run decided in a round: (round, client) → arm, K, outcome."""
+        """Return the recorded run's decisions in a round.
+
+        (round, client) → arm, K, outcome.
+        """
         if self.run is None:
             rows = self.decided[number - 1] if number <= len(self.decided) else ()
             return {row[:2]: row[2:] for row in rows}
@@ -233,7 +263,10 @@ def play(
     emit: Callable[[Answer], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> Glance:
-    """Play a question; `emit` gets the parts of its answer, the last one `done`. See `Play`."""
+    """Play a question; `emit` gets the parts of its answer, the last one `done`.
+
+    See `Play`.
+    """
     played = Play(world, question, emit, stop)
     played.play()
     return played.glance
@@ -249,9 +282,14 @@ class Play:
         emit: Callable[[Answer], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`question`: `setting`, `shown` (first and last round of the Gantt; None: the
-        newest ones) and `anew` (whether policies choose anew); `follow`: go on as the run
-        does. Raises: `InputErrors`."""
+        """Begin to play a question.
+
+        `question`: `setting`, `shown` (first and last round of the Gantt; None: the
+        newest ones) and `anew` (whether policies choose anew); `follow`: go on as the
+        run does.
+
+        Raises: `InputErrors`.
+        """
         self._began = time.perf_counter()
         self._world, self._emit, self._stop = world, emit, stop
         setting, anew = question.get("setting", {}), bool(question.get("anew", True))
@@ -261,7 +299,9 @@ class Play:
         shown = question.get("shown")
         self._shown = None if shown is None else (int(shown[0]), int(shown[1]))
         newest = 1 if parts.scenario.client_count > 30 else 3
-        self.glance = Glance(self._shown, parts.measure.column, parts.own_columns, newest)
+        self.glance = Glance(
+            self._shown, parts.measure.column, parts.own_columns, newest
+        )
         self._foreseen: Foreseen | None = None
         make_policy = None
         self._answers = world.find_answers(setting)
@@ -279,12 +319,17 @@ class Play:
         self._told, self._drawn = 0, False
 
     def play(self) -> None:
-        """Play it to its end. Raises: `Interrupted` where `stop` says so."""
-        with contextlib.suppress(UnknownLearning):  # the rounds up to there are the answer
+        """Play it to its end.
+
+        Raises: `Interrupted` where `stop` says so.
+        """
+        # the rounds up to there are the answer
+        with contextlib.suppress(UnknownLearning):
             self._simulation.run(progress=self._progress, stop_requested=self._stop)
         if self._follows:
             self._tell(done=False)
-            while find_status(self._world.path).status == "running":  # it writes its tables
+            # it writes its tables
+            while find_status(self._world.path).status == "running":
                 if self._stop():
                     raise Interrupted("nobody follows the run")
                 time.sleep(_POLL_S)
@@ -296,7 +341,10 @@ class Play:
             self._tell(done=False)
 
     def _wait(self) -> bool:
-        """Wait for what the run does next; False: it does no more, or nobody follows it."""
+        """Wait for what the run does next.
+
+        False: it does no more, or nobody follows it.
+        """
         if not self._follows or self._answers is None:
             return False
         looked_s = 0.0
@@ -319,7 +367,9 @@ class Play:
         self._told = len(glance.ends_s)
         part = {"unknown": unknown, "why": None, **glance.describe()}
         if self._is_base:
-            self._world.decided = glance.decisions[: None if unknown is None else unknown - 1]
+            self._world.decided = glance.decisions[
+                : None if unknown is None else unknown - 1
+            ]
         elif unknown is not None:
             part["why"] = explain_difference(self._world, unknown, glance)
         if self._follows:
@@ -381,9 +431,13 @@ def _build_gantt(parts: Parts, glance: Glance, unknown: int | None) -> Answer | 
     if run.rounds.empty:
         return None
     words = explain_rounds(run.table)
-    data = build_gantt_data(run, scenario.name, words, MOST_GANTT_BARS, order_kinds([run]))
+    data = build_gantt_data(
+        run, scenario.name, words, MOST_GANTT_BARS, order_kinds([run])
+    )
     known = [n for n in data["rounds"]["number"] if unknown is None or n < unknown]
     rewards = zip(data["parts"]["round"], data["parts"]["reward"], strict=True)
-    data["parts"]["reward"] = [r if place < len(known) else None for place, r in rewards]
+    data["parts"]["reward"] = [
+        r if place < len(known) else None for place, r in rewards
+    ]
     data["all"] |= {"rounds": scenario.rounds, "last": scenario.rounds}
     return data

@@ -1,3 +1,6 @@
-"""Who is there: each client's device and link (`columns`), when it is online (`availability`),
-who is chosen (`selection`), what fails (`faults`), what a chosen one is asked (`tasks`), and the
-contract in which time and learning meet (`contract`)."""
+"""The fleet: clients' devices and links, their presence, faults and tasks.
+
+`columns` has each client's device and link, `availability` when it is online,
+`selection` who is chosen, `faults` what fails, `tasks` what a chosen one is asked, and
+`contract` is where time and learning meet.
+"""

@@ -1,15 +1,18 @@
-"""When clients are there: always, by a recorded trace, by chance, by the time of day, or as a part
-of one's own says.
+"""Availability of clients: always, by a trace, by chance, by the time of day.
 
-A *presence* answers for the clients of one group, by their places 0 … n − 1 in it; `Availability`
-puts the groups of a fleet together and answers by client id. Every answer is a function of the
-instant alone, and of what clients have worked where a presence asks to be told (`Working`): asking
-in another order, twice, or after a resumed run changes nothing. Intervals are half-open: a client
-that comes at 5 s and goes at 8 s is there at 5 s and not at 8 s.
+Or as a part of one's own says.
 
-Cost: a question about everybody at an instant not before the last one costs a pass over columns and
-the changes in between; an earlier instant is answered from the beginning again. Nothing is stored
-per client but a few numbers, and no interval is made before somebody asks.
+A *presence* answers for the clients of one group, by their places 0 … n − 1 in it;
+`Availability` puts the groups of a fleet together and answers by client id. Every
+answer is a function of the instant alone, and of what clients have worked where a
+presence asks to be told (`Working`): asking in another order, twice, or after a resumed
+run changes nothing. Intervals are half-open: a client that comes at 5 s and goes at 8 s
+is there at 5 s and not at 8 s.
+
+Cost: a question about everybody at an instant not before the last one costs a pass over
+columns and the changes in between; an earlier instant is answered from the beginning
+again. Nothing is stored per client but a few numbers, and no interval is made before
+somebody asks.
 """
 
 from __future__ import annotations
@@ -51,66 +54,88 @@ class Presence(Protocol):
     """Availability of the clients of one group."""
 
     def mask(self, at_s: float) -> Bools:
-        """Per client, in their order, whether it is there at an instant."""
+        """Return per client, in their order, whether it is there at an instant."""
         ...
 
     def there(self, place: int, at_s: float) -> bool:
-        """Whether the client at this place is there at an instant."""
+        """Return whether the client at this place is there at an instant."""
         ...
 
     def change_after(self, place: int, at_s: float) -> float:
-        """The first instant after `at_s` at which this client comes or goes; inf: never again."""
+        """Return the first instant after `at_s` at which this client comes or goes.
+
+        Inf: never again.
+        """
         ...
 
     def arrival_after(self, at_s: float) -> float:
-        """The first instant after `at_s` at which some client comes; inf: nobody ever again."""
+        """Return the first instant after `at_s` at which some client comes.
+
+        Inf: nobody ever again.
+        """
         ...
 
 
 @runtime_checkable
 class Working(Protocol):
-    """A `Presence` that hangs on what its clients have worked, such as one of batteries."""
+    """A `Presence` that hangs on what its clients have worked, as with batteries."""
 
-    def worked(self, place: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
-        """A participation of this client has ended at an instant: seconds of it, from the server's
-        first byte to its upload's last, and joules of them where its device's profile knows its
-        power. Told when it ends, lost or not, before the server chooses anew."""
+    def worked(
+        self, place: int, ended_s: float, worked_s: float, energy_j: float | None
+    ) -> None:
+        """Take note that a participation of this client has ended at an instant.
+
+        `worked_s`: seconds of it, from the server's first byte to its upload's last;
+        `energy_j`: joules of them where its device's profile knows its power. Told when
+        it ends, lost or not, before the server chooses anew.
+        """
         ...
 
 
 class PresenceKind(Protocol):
-    """A part of the kind `availability`: what `simfed.register("availability", NAME, part)` takes
-    makes one of its options."""
+    """A part of the kind `availability`.
+
+    `simfed.register("availability", NAME, part)` takes something that makes one of its
+    options.
+    """
 
     def presence(self, clients: Ints, streams: Streams) -> Presence:
-        """The presence of one group: `clients` are its ids, ascending; draws are keyed by these."""
+        """Return the presence of one group: `clients` are its ids, ascending.
+
+        Draws are keyed by these.
+        """
         ...
 
 
 class Always:
-    """Every client is there at all times."""
+    """The presence of clients that are there at all times."""
 
     def __init__(self, count: int) -> None:
         self._count = count
 
     def mask(self, at_s: float) -> Bools:
+        """Return True for each client."""
         return np.ones(self._count, dtype=bool)
 
     def there(self, place: int, at_s: float) -> bool:
+        """Return True."""
         return True
 
     def change_after(self, place: int, at_s: float) -> float:
+        """Return inf."""
         return math.inf
 
     def arrival_after(self, at_s: float) -> float:
+        """Return inf."""
         return math.inf
 
 
 class Daily:
-    """There every day from one time of day to another, each client in its own time zone.
+    """The presence of clients from one time of day to another, in their time zones.
 
-    Simulated time 0 is midnight at UTC. `from_s` and `to_s` are local times of day; where `to_s` is
-    before `from_s`, midnight lies in between. `zones_s`: seconds ahead of UTC, one per client.
+    Simulated time 0 is midnight at UTC. `from_s` and `to_s` are local times of day;
+    where `to_s` is before `from_s`, midnight lies in between. `zones_s`: seconds ahead
+    of UTC, one per client.
 
     >>> night = Daily(22 * 3600, 6 * 3600, np.array([0.0, 8 * 3600]))
     >>> night.mask(0.0), night.change_after(1, 0.0) / 3600
@@ -119,14 +144,19 @@ class Daily:
 
     def __init__(self, from_s: float, to_s: float, zones_s: Floats) -> None:
         if from_s == to_s:
-            raise InputError("two different times of day", where="to", got=f"{to_s:g} s")
+            raise InputError(
+                "two different times of day", where="to", got=f"{to_s:g} s"
+            )
         self._length_s = (to_s - from_s) % _DAY_S
         self._first_s = (from_s - np.asarray(zones_s, dtype=np.float64)) % _DAY_S
-        """When each client comes on day 0; on day k it is k days later."""
+        """The instant at which each client comes on day 0; on day k, k days later."""
 
     def _day(self, first_s: Any, at_s: float) -> Any:
-        """The day on which a client last came; compared as `_came_s` computes, so that nobody is
-        still away at the instant at which it comes."""
+        """Return the day on which a client last came.
+
+        Compared as `_came_s` computes, so that nobody is still away at the instant at
+        which it comes.
+        """
         day = np.floor((at_s - first_s) / _DAY_S)
         day = np.where(self._came_s(first_s, day + 1) <= at_s, day + 1, day)
         return np.where(self._came_s(first_s, day) > at_s, day - 1, day)
@@ -136,44 +166,62 @@ class Daily:
         return day * _DAY_S + first_s
 
     def mask(self, at_s: float) -> Bools:
+        """Return per client whether it is there at an instant."""
         came_s = self._came_s(self._first_s, self._day(self._first_s, at_s))
         return np.asarray(at_s < came_s + self._length_s, dtype=bool)
 
     def there(self, place: int, at_s: float) -> bool:
+        """Return whether a client is there at an instant."""
         first_s = self._first_s[place]
-        return bool(at_s < self._came_s(first_s, self._day(first_s, at_s)) + self._length_s)
+        return bool(
+            at_s < self._came_s(first_s, self._day(first_s, at_s)) + self._length_s
+        )
 
     def change_after(self, place: int, at_s: float) -> float:
+        """Return the instant at which a client that is there goes."""
         first_s = self._first_s[place]
         day = self._day(first_s, at_s)
         went_s = float(self._came_s(first_s, day) + self._length_s)
         return went_s if at_s < went_s else float(self._came_s(first_s, day + 1))
 
     def arrival_after(self, at_s: float) -> float:
+        """Return the next instant at which a client comes."""
         next_day = self._day(self._first_s, at_s) + 1
         return float(self._came_s(self._first_s, next_day).min())
 
 
 class Markov:
-    """On and off in turn, for exponentially distributed times; stationary from time 0 on.
+    """The presence of clients that come and go at exponential times.
 
-    At time 0 a client is there with probability on/(on + off), and what is left of its first stay
-    has the same exponential distribution as any other (the process has no memory). A client's stay
-    number j hangs on the run's seed, the client's id and j alone.
+    Stationary from time 0 on.
+
+    At time 0 a client is there with probability on/(on + off), and what is left of its
+    first stay has the same exponential distribution as any other (the process has no
+    memory). A client's stay number j hangs on the run's seed, the client's id and j
+    alone.
 
     clients: their ids. on_s, off_s: mean stays, one number for all or one per client.
     """
 
     def __init__(
-        self, streams: Streams, clients: Ints, on_s: float | Floats, off_s: float | Floats
+        self,
+        streams: Streams,
+        clients: Ints,
+        on_s: float | Floats,
+        off_s: float | Floats,
     ) -> None:
         self._streams = streams
         self._clients = np.asarray(clients, dtype=np.int64)
         count = len(self._clients)
-        means = [np.broadcast_to(np.asarray(x, dtype=np.float64), count) for x in (off_s, on_s)]
+        means = [
+            np.broadcast_to(np.asarray(x, dtype=np.float64), count)
+            for x in (off_s, on_s)
+        ]
         for name, mean in zip(("off", "on"), means, strict=True):
             if not ((mean > 0) & (mean < math.inf)).all():
-                raise InputError("a mean stay above 0 s", where=name, got=f"{mean.min():g} s")
+                raise InputError(
+                    "a mean stay above 0 s", where=name, got=f"{mean.min():g} s"
+                )
         self._off_s, self._on_s = means
         self._everybody: _Stays | None = None
 
@@ -184,7 +232,7 @@ class Markov:
         return _Stays(0.0, on, one + 1, self._length_s(places, on, one))
 
     def _move(self, stays: _Stays, places: Ints, at_s: float) -> None:
-        """From the stays at an earlier instant to those at `at_s`."""
+        """Move on from the stays at an earlier instant to those at `at_s`."""
         due = np.flatnonzero(stays.until_s <= at_s)
         while due.size:
             on = stays.on[due] = ~stays.on[due]
@@ -199,7 +247,9 @@ class Markov:
         return length_s
 
     def _draw(self, places: Ints, number: Ints) -> Floats:
-        return self._streams.uniform_at("availability", client=self._clients[places], number=number)
+        return self._streams.uniform_at(
+            "availability", client=self._clients[places], number=number
+        )
 
     def _at(self, at_s: float) -> _Stays:
         places = np.arange(len(self._clients))
@@ -210,7 +260,7 @@ class Markov:
         return self._everybody
 
     def _of(self, place: int, at_s: float) -> tuple[bool, float]:
-        """Whether one client is there at an instant, and until when that holds."""
+        """Return whether one client is there at an instant, and until when that holds."""
         everybody, places = self._everybody, np.array([place])
         if everybody is None or at_s < everybody.at_s:
             stay = self._first(places)
@@ -227,16 +277,20 @@ class Markov:
         return bool(stay.on[0]), float(stay.until_s[0])
 
     def mask(self, at_s: float) -> Bools:
+        """Return per client whether it is there at an instant."""
         there: Bools = self._at(at_s).on.copy()
         return there
 
     def there(self, place: int, at_s: float) -> bool:
+        """Return whether a client is there at an instant."""
         return self._of(place, at_s)[0]
 
     def change_after(self, place: int, at_s: float) -> float:
+        """Return the instant at which a client that is there goes."""
         return self._of(place, at_s)[1]
 
     def arrival_after(self, at_s: float) -> float:
+        """Return the next instant at which a client comes."""
         stays = self._at(at_s)
         first_s = float(np.min(stays.until_s, initial=math.inf, where=~stays.on))
         # who is there may go and be back before the first of the others
@@ -261,9 +315,10 @@ class _Stays:
 
 @dataclass(frozen=True)
 class Intervals:
-    """When the devices of a recorded trace were there: disjoint intervals, in order, none touching.
+    """The stays of a recorded trace's devices: disjoint intervals, in order.
 
-    ids: of the devices, ascending; bounds: device k's intervals are `[bounds[k], bounds[k + 1])`.
+    None touch. `ids`: of the devices, ascending; `bounds`: device k's intervals are
+    `[bounds[k], bounds[k + 1])`.
     """
 
     ids: Ints
@@ -273,11 +328,14 @@ class Intervals:
 
     @classmethod
     def of(cls, ids: Ints, from_s: Floats, to_s: Floats) -> Intervals:
-        """From rows in any order; intervals that touch become one.
+        """Return the intervals in rows of any order; those that touch become one.
 
-        Raises: `InputError` for a reversed or negative interval, and for two that overlap.
+        Raises: `InputError` for a reversed or negative interval, and for two that
+        overlap.
         """
-        for row in np.flatnonzero(~((from_s >= 0) & (from_s < to_s) & (to_s < math.inf))):
+        for row in np.flatnonzero(
+            ~((from_s >= 0) & (from_s < to_s) & (to_s < math.inf))
+        ):
             raise InputError(
                 "an interval from an instant of at least 0 s to a later one",
                 where=f"row {row + 1}",
@@ -288,7 +346,9 @@ class Intervals:
         same = ids[1:] == ids[:-1]
         for k in np.flatnonzero(same & (from_s[1:] < to_s[:-1])):
             pair = [[float(from_s[i]), float(to_s[i])] for i in (k, k + 1)]
-            raise InputError(f"intervals of client {ids[k]} that do not overlap", got=pair)
+            raise InputError(
+                f"intervals of client {ids[k]} that do not overlap", got=pair
+            )
         touches = same & (from_s[1:] == to_s[:-1])
         begins, ends = np.r_[True, ~touches], np.r_[~touches, True]
         names, first = np.unique(ids[begins], return_index=True)
@@ -297,24 +357,30 @@ class Intervals:
 
 
 def read_trace(path: str) -> Intervals:
-    """The intervals in a CSV or Parquet table with the columns `client, from_s, to_s`.
+    """Return the intervals in a CSV or Parquet table.
+
+    It has the columns `client, from_s, to_s`.
 
     Raises: `InputError` that names the file.
     """
     table = read_columns(path, ("client", "from_s", "to_s"))
     ids = table["client"]
     for row in np.flatnonzero((ids != np.floor(ids)) | (ids < 0) | (ids >= 2.0**63)):
-        allowed, where = "a client's number, from 0 on", f"{path}: column client, row {row + 1}"
+        allowed, where = (
+            "a client's number, from 0 on",
+            (f"{path}: column client, row {row + 1}"),
+        )
         raise InputError(allowed, where=where, got=float(ids[row]))
     with within(path):
         return Intervals.of(ids.astype(np.int64), table["from_s"], table["to_s"])
 
 
 class PresenceTrace:
-    """There in the recorded intervals of a device, once or again and again.
+    """The presence of clients in a device's recorded intervals, once or repeated.
 
-    devices: for each client the index of its device in `intervals`; −1: never there. period_s: the
-    record repeats after so long; without one nobody is there after its last interval.
+    devices: for each client the index of its device in `intervals`; −1: never there.
+    period_s: the record repeats after so long; without one nobody is there after its
+    last interval.
 
     >>> record = Intervals.of(np.array([0, 0]), np.array([1.0, 5.0]), np.array([3.0, 6.0]))
     >>> once = PresenceTrace(record, np.array([0]))
@@ -323,7 +389,9 @@ class PresenceTrace:
     (6.0, inf, 11.0)
     """
 
-    def __init__(self, intervals: Intervals, devices: Ints, period_s: float = math.inf) -> None:
+    def __init__(
+        self, intervals: Intervals, devices: Ints, period_s: float = math.inf
+    ) -> None:
         self._devices = np.asarray(devices, dtype=np.int64)
         self._period_s = period_s
         if intervals.to_s.size and intervals.to_s.max() > period_s:
@@ -335,26 +403,34 @@ class PresenceTrace:
         self._changes: list[Floats | None] = [None] * len(intervals.ids)
         self._intervals = intervals
         keep = used[device]
-        starts, ends, device = intervals.from_s[keep], self._ends_s(intervals)[keep], device[keep]
+        starts, ends, device = (
+            intervals.from_s[keep],
+            self._ends_s(intervals)[keep],
+            device[keep],
+        )
         self._starts_s = np.unique(starts[~self._goes_on(intervals, starts, device)])
         at_s, on = np.r_[starts, ends], np.repeat([True, False], len(starts))
         order = np.argsort(at_s, kind="stable")
         self._event_s, self._event_on = at_s[order], on[order]
         self._event_device = np.r_[device, device][order]
-        self._there = np.zeros(len(intervals.ids) + 1, dtype=bool)  # the last one: no device
+        # the last one: no device
+        self._there = np.zeros(len(intervals.ids) + 1, dtype=bool)
         self._applied = 0
 
     def _ends_s(self, intervals: Intervals) -> Floats:
-        """Within a turn: what lasts until its end is ended by the turn itself."""
+        """Return the ends within a turn, which the turn's own end cuts."""
         return np.where(intervals.to_s == self._period_s, math.inf, intervals.to_s)
 
     def _goes_on(self, intervals: Intervals, starts: Floats, device: Ints) -> Bools:
-        """Which intervals begin at 0 because the same device is there at the end of the period."""
+        """Return which intervals begin at 0 and go on from the end of the period.
+
+        The same device is there then.
+        """
         last_s = intervals.to_s[intervals.bounds[device + 1] - 1]
         return np.asarray((starts == 0) & (last_s == self._period_s), dtype=bool)
 
     def _turns_s(self, at_s: float) -> tuple[float, float]:
-        """When the present turn of the record began, and when the next one does."""
+        """Return the beginnings of the present turn of the record and of the next."""
         if self._period_s == math.inf:
             return 0.0, math.inf
         turn = math.floor(at_s / self._period_s)
@@ -366,7 +442,10 @@ class PresenceTrace:
 
     @staticmethod
     def _past(times_s: Floats, turn_s: float, at_s: float) -> int:
-        """How many of the ascending `times_s` are over, compared as instants are computed."""
+        """Return how many of the ascending `times_s` are over.
+
+        They are compared as instants are computed.
+        """
         k = int(np.searchsorted(times_s, at_s - turn_s, side="right"))
         while k < len(times_s) and turn_s + times_s[k] <= at_s:
             k += 1
@@ -375,18 +454,20 @@ class PresenceTrace:
         return k
 
     def mask(self, at_s: float) -> Bools:
+        """Return per client whether it is there at an instant."""
         k = self._past(self._event_s, self._turns_s(at_s)[0], at_s)
         if k < self._applied:
             self._there[:] = False
             self._applied = 0
-        due = slice(self._applied, k)  # of several events of one device the last one counts
+        # of several events of one device the last one counts
+        due = slice(self._applied, k)
         self._there[self._event_device[due]] = self._event_on[due]
         self._applied = k
         there: Bools = self._there[self._devices]
         return there
 
     def _changes_of(self, place: int) -> Floats:
-        """When the client's device comes, goes, comes, …, in one turn."""
+        """Return the instants in one turn at which a client's device comes and goes."""
         device = int(self._devices[place])
         if device < 0:
             return np.empty(0)
@@ -399,9 +480,13 @@ class PresenceTrace:
         return changes
 
     def there(self, place: int, at_s: float) -> bool:
-        return self._past(self._changes_of(place), self._turns_s(at_s)[0], at_s) % 2 == 1
+        """Return whether a client is there at an instant."""
+        return (
+            self._past(self._changes_of(place), self._turns_s(at_s)[0], at_s) % 2 == 1
+        )
 
     def change_after(self, place: int, at_s: float) -> float:
+        """Return the instant at which a client that is there goes."""
         changes, (turn_s, next_s) = self._changes_of(place), self._turns_s(at_s)
         k = self._past(changes, turn_s, at_s)
         if not len(changes):
@@ -416,6 +501,7 @@ class PresenceTrace:
         return float(next_s + changes[1])
 
     def arrival_after(self, at_s: float) -> float:
+        """Return the next instant at which a client comes."""
         (turn_s, next_s), starts = self._turns_s(at_s), self._starts_s
         k = self._past(starts, turn_s, at_s)
         if k < len(starts):
@@ -425,7 +511,7 @@ class PresenceTrace:
 
 
 class Failure(Section):
-    """With which probability a participation fails at the end of each of its phases."""
+    """The probability that a participation fails at the end of each phase."""
 
     download: Fraction = Field(default=0.0, description="of those that began it")
     training: Fraction = Field(default=0.0, description="of those that began it")
@@ -433,8 +519,7 @@ class Failure(Section):
 
 
 class Availability:
-    """A fleet's clients, group by group: who is there, when that changes, and how often their
-    participations fail.
+    """The presence of a fleet's clients, group by group, and their failures.
 
     >>> fleet = Availability([(np.array([0, 2]), Always(2)),
     ...                       (np.array([1]), Daily(0.0, 6 * 3600.0, np.array([0.0])))])
@@ -445,8 +530,12 @@ class Availability:
     def __init__(
         self, groups: Sequence[tuple[Ints, Presence]], failures: Sequence[Failure] = ()
     ) -> None:
-        """`groups`: the ids of each group's clients, ascending, and their presence; `failures`:
-        of each group, where any are to fail."""
+        """Join groups.
+
+        Args:
+            groups: the ids of each group's clients, ascending, and their presence.
+            failures: of each group, where any are to fail.
+        """
         self._groups, self._failures = list(groups), failures
         count = sum(len(ids) for ids, _ in groups)
         self.always = all(isinstance(presence, Always) for _, presence in groups)
@@ -460,37 +549,51 @@ class Availability:
             self._place[ids] = np.arange(len(ids), dtype=np.int32)
 
     def mask(self, at_s: float) -> Bools:
-        """For every client id, whether it is there."""
+        """Return for every client id whether it is there."""
         present = np.ones(len(self._group), dtype=bool)
         for ids, presence in self._groups if not self.always else ():
             present[ids] = presence.mask(at_s)
         return present
 
     def available(self, at_s: float) -> Ints:
-        """The ids of the clients that are there, ascending."""
+        """Return the ids of the clients that are there, ascending."""
         return np.flatnonzero(self.mask(at_s))
 
     def there(self, client: int, at_s: float) -> bool:
-        """Whether this client is there at an instant."""
+        """Return whether this client is there at an instant."""
         presence, place = self._of(client)
         return presence.there(place, at_s)
 
     def change_after(self, client: int, at_s: float) -> float:
-        """The first instant after `at_s` at which this client comes or goes; inf: never again."""
+        """Return the first instant after `at_s` at which this client comes or goes.
+
+        Inf: never again.
+        """
         presence, place = self._of(client)
         return presence.change_after(place, at_s)
 
     def arrival_after(self, at_s: float) -> float:
-        """The first instant after `at_s` at which some client comes; inf: nobody ever again."""
-        return min((presence.arrival_after(at_s) for _, presence in self._groups), default=math.inf)
+        """Return the first instant after `at_s` at which some client comes.
+
+        Inf: nobody ever again.
+        """
+        return min(
+            (presence.arrival_after(at_s) for _, presence in self._groups),
+            default=math.inf,
+        )
 
     def failure(self, client: int, phase: str) -> float:
-        """The probability that a phase (`download`, `training`, `upload`) of this client fails."""
+        """Return the probability that a phase of this client fails.
+
+        Phases are `download`, `training`, `upload`.
+        """
         if not self._failures:
             return 0.0
         return float(getattr(self._failures[int(self._group[client])], phase, 0.0))
 
-    def worked(self, client: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
+    def worked(
+        self, client: int, ended_s: float, worked_s: float, energy_j: float | None
+    ) -> None:
         """Tell a client's presence what it has worked, see `Working`."""
         presence, place = self._of(client)
         if isinstance(presence, Working):

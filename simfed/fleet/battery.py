@@ -1,11 +1,12 @@
 """Batteries: a device that has worked much is away until it has charged.
 
 A part of the kind `availability` that knows what its clients have worked. Between two
-participations a battery only gains: at `charge_w` in the hours from `charges_from` to `charges_to`,
-local time, up to its `capacity_j`. The work of a participation is taken out when the participation
-ends: its joules, where the device's profile knows its power, else `work_w` for its seconds. A
-client is away from the end of a participation that leaves less than `low` of the capacity until
-`back` of it is charged again; it does not leave in the midst of its work.
+participations a battery only gains: at `charge_w` in the hours from `charges_from` to
+`charges_to`, local time, up to its `capacity_j`. The work of a participation is taken
+out when the participation ends: its joules, where the device's profile knows its power,
+else `work_w` for its seconds. A client is away from the end of a participation that
+leaves less than `low` of the capacity until `back` of it is charged again; it does not
+leave in the midst of its work.
 
 Ignored: what a device uses beside its participations, ageing, charging curves.
 """
@@ -28,16 +29,23 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True)
 class Battery:
-    """There while its battery lasts; charges in given hours of the day."""
+    """The presence of clients while their batteries last.
+
+    They charge in given hours of the day.
+    """
 
     capacity_j: Annotated[float, "joules of a full battery; all are full at 0 s"]
     charge_w: Annotated[float, "watts while it charges"]
     charges_from: Annotated[str, 'local time of day, such as "22:00"'] = "22:00"
-    charges_to: Annotated[str, "local time of day, which may be on the next day"] = "06:00"
+    charges_to: Annotated[str, ("local time of day, which may be on the next day")] = (
+        "06:00"
+    )
     zone: Annotated[float, "hours ahead of UTC; 0 s is midnight at UTC"] = 0.0
     low: Annotated[float, "below this share of the capacity a client is away"] = 0.2
     back: Annotated[float, "from this share on it is there again"] = 0.5
-    work_w: Annotated[float | None, "of work on devices whose profile knows no power"] = None
+    work_w: Annotated[
+        float | None, ("of work on devices whose profile knows no power")
+    ] = None
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
     def __post_init__(self) -> None:
@@ -54,17 +62,19 @@ class Battery:
                 parse_time_of_day_s(getattr(self, name))
         if self.hours_s[1] == 0:
             raise InputError(
-                "another time than charges_from", where="charges_to", got=self.charges_to
+                "another time than charges_from",
+                where="charges_to",
+                got=self.charges_to,
             )
 
     @property
     def needs_power(self) -> bool:
-        """Whether devices' profiles have to know the joules of work."""
+        """True if devices' profiles have to know the joules of work."""
         return self.work_w is None
 
     @property
     def hours_s(self) -> tuple[float, float]:
-        """When charging begins (seconds after midnight UTC, 0 to 86,400) and how long it lasts."""
+        """The beginning of charging, in seconds after midnight UTC, and its length."""
         begin_s, end_s = (
             parse_time_of_day_s(self.charges_from),
             parse_time_of_day_s(self.charges_to),
@@ -72,7 +82,7 @@ class Battery:
         return (begin_s - self.zone * 3600) % _DAY_S, (end_s - begin_s) % _DAY_S
 
     def presence(self, clients: Ints, streams: Streams) -> Presence:
-        """The batteries of one group's clients."""
+        """Return the batteries of one group's clients."""
         return _Batteries(self, len(clients))
 
 
@@ -80,32 +90,40 @@ class _Batteries:
     def __init__(self, battery: Battery, count: int) -> None:
         self._battery = battery
         self._level_j: Floats = np.full(count, battery.capacity_j, dtype=np.float64)
-        """After the last participation; what was charged since is worked out."""
+        """Joules after the last participation; what was charged since is worked out."""
         self._since_s: Floats = np.zeros(count)
         self._back_s: Floats = np.zeros(count)
-        """From when on each is there."""
+        """The instant from which on each is there."""
 
     def _charging_s(self, until_s: float) -> float:
-        """Seconds of charging hours from the midnight of the day before 0 s until an instant."""
+        """Return seconds of charging hours from midnight before 0 s to an instant."""
         first_s, length_s = self._battery.hours_s
         days, rest_s = divmod(until_s - first_s + _DAY_S, _DAY_S)
         return days * length_s + min(rest_s, length_s)
 
     def _charged_at_s(self, charging_s: float) -> float:
-        """The first instant at which so many seconds of charging hours are over."""
+        """Return the first instant at which so many seconds of charging hours are over."""
         first_s, length_s = self._battery.hours_s
         days = math.ceil(charging_s / length_s) - 1
         return days * _DAY_S + charging_s - days * length_s + first_s - _DAY_S
 
-    def worked(self, place: int, ended_s: float, worked_s: float, energy_j: float | None) -> None:
-        """Take a participation's work out of a battery. Raises: `InputError` for work of which
-        nobody knows the joules."""
+    def worked(
+        self, place: int, ended_s: float, worked_s: float, energy_j: float | None
+    ) -> None:
+        """Take a participation's work out of a battery.
+
+        Raises: `InputError` for work of which nobody knows the joules.
+        """
         battery = self._battery
         if energy_j is None:
             if battery.work_w is None:
-                raise InputError("joules of work, or work_w", where="availability", got=None)
+                raise InputError(
+                    "joules of work, or work_w", where="availability", got=None
+                )
             energy_j = worked_s * battery.work_w
-        gained_s = self._charging_s(ended_s) - self._charging_s(float(self._since_s[place]))
+        gained_s = self._charging_s(ended_s) - self._charging_s(
+            float(self._since_s[place])
+        )
         full_j = float(self._level_j[place]) + battery.charge_w * gained_s
         level_j = max(min(full_j, battery.capacity_j) - energy_j, 0.0)
         self._level_j[place], self._since_s[place] = level_j, ended_s

@@ -1,13 +1,14 @@
-"""The fleet of a run: what each client's own quantities are where a group gives a distribution.
+"""The fleet of a run: each client's quantities where a group gives a distribution.
 
-Client i's draw for a field (`device.speed`, `link.up`, …) is the quantile of its law at the i-th
-number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by seed, field and
-client id alone: more clients, another law for another group or another order of questions change
-nobody else's draw, and a million draws are one NumPy call. A client that moves to another group
-keeps its rank: the fast one of its old group is the fast one of its new group.
+Client i's draw for a field (`device.speed`, `link.up`, …) is the quantile of its law at
+the i-th number of the uniform stream `Streams(seed)("fleet", field)`. So it is keyed by
+seed, field and client id alone: more clients, another law for another group or another
+order of questions change nobody else's draw, and a million draws are one NumPy call. A
+client that moves to another group keeps its rank: the fast one of its old group is the
+fast one of its new group.
 
-Drawn columns are made when somebody asks; nothing is kept per client but its group, and its speed
-and K where those are drawn.
+Drawn columns are made when somebody asks; nothing is kept per client but its group, and
+its speed and K where those are drawn.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ FIELDS: dict[str, Quantity] = {
 
 
 def _read_field(group: Group, field: str) -> Plain:
-    """Return the group's value: a number in base units, a distribution, a trace or None."""
+    """Return the group's value of a field.
+
+    It is a number in base units, a distribution, a trace or None.
+    """
     value: Plain = group
     for key in field.split("."):
         value = getattr(value, key, None)
@@ -76,23 +80,23 @@ class FleetColumn:
     how: str
     """`fixed`, `trace`, the law's name, or `column NAME`."""
     values: Floats
-    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a trace. `inf`:
-    unlimited."""
+    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a
+    trace. `inf`: unlimited."""
     n: int
     """Clients of the group."""
 
     @property
     def where(self) -> str:
-        """Where the scenario says it: `clients[2].k`."""
+        """The place in the scenario: `clients[2].k`."""
         return f"clients[{self.group}].{self.field}"
 
     @property
     def drawn(self) -> bool:
-        """Whether every client of the group has a value of its own."""
+        """True if every client of the group has a value of its own."""
         return self.how not in ("fixed", "trace")
 
     def summary(self) -> tuple[str, str, str]:
-        """Minimum, median and maximum, for people."""
+        """Return minimum, median and maximum, for people."""
         if not self.values.size:
             return "–", "–", "–"
         if np.isinf(self.values).any():
@@ -107,10 +111,10 @@ class FleetColumn:
 
 
 class Fleet:
-    """Who is in which group, and what was drawn for each client.
+    """The clients' groups, and what was drawn for each client.
 
-    Raises, from whatever looks at a column of a table: `InputError` for a table that cannot be read
-    or has values that the field cannot take.
+    Raises, from whatever looks at a column of a table: `InputError` for a table that
+    cannot be read or has values that the field cannot take.
     """
 
     def __init__(self, world: World, streams: Streams) -> None:
@@ -124,16 +128,18 @@ class Fleet:
         return len(self.group)
 
     def members(self, group: int) -> Ints:
-        """The ids of a group's clients."""
+        """Return the ids of a group's clients."""
         return np.flatnonzero(self.group == group)
 
     def first(self, group: int) -> int:
-        """The lowest id of a group's clients."""
+        """Return the lowest id of a group's clients."""
         return int(np.argmax(self.group == group))
 
     def drawn(self, group: int, field: str) -> Floats | None:
-        """One value for each of the group's clients, in the order of their ids; None where the
-        group gives no distribution of this field."""
+        """Return one value for each of the group's clients, in the order of their ids.
+
+        None where the group gives no distribution of this field.
+        """
         spec = _read_field(self._world.clients[group], field)
         if not isinstance(spec, Distribution):
             return None
@@ -141,11 +147,17 @@ class Fleet:
             return self._draw(group, field, spec)
 
     def speed(self, client: int) -> float:
-        """The client's factor on its group's processor; 1 where it is not drawn."""
+        """Return the client's factor on its group's processor.
+
+        1 where it is not drawn.
+        """
         return 1.0 if self._speeds is None else float(self._speeds[client])
 
     def k(self, client: int, parameters: int, level: Level | None = None) -> int:
-        """Entries this client keeps of an update of `parameters` entries: its own K, or `level`."""
+        """Return the entries that this client keeps of an update.
+
+        They are its own K, or `level`, of `parameters` entries.
+        """
         k = self._k_of_group[self.group[client]] if level is None else level
         if isinstance(k, Level):
             return k.k(parameters)
@@ -153,8 +165,10 @@ class Fleet:
         return bound_entries(int(self._ks[client]), parameters)
 
     def compression(self, task: Task, pull: Pull) -> Choice:
-        """The choice of a client's pull with its level as a number of entries; shares are of the
-        longest compressed field of the plan."""
+        """Return the choice of a client's pull with its level as a number of entries.
+
+        Shares are of the longest compressed field of the plan.
+        """
         client, plan = task.client, task.plan
         choice, longest = pull.arm, plan.longest
         level = choice.level if pull.k is None else Level.read(pull.k)
@@ -167,7 +181,10 @@ class Fleet:
     def range_of_k(
         self, group: int, parameters: int, level: Level | None = None
     ) -> tuple[int, int]:
-        """The smallest and the largest K of a group's clients, at their own K or at `level`."""
+        """Return the smallest and the largest K of a group's clients.
+
+        They are at their own K or at `level`.
+        """
         k = self._k_of_group[group] if level is None else level
         if isinstance(k, Distribution):
             ks = self.drawn(group, "k")
@@ -183,51 +200,63 @@ class Fleet:
             drawn = {
                 field.removeprefix("link."): values
                 for field in FIELDS
-                if field.startswith("link.") and (values := self.drawn(i, field)) is not None
+                if field.startswith("link.")
+                and (values := self.drawn(i, field)) is not None
             }
             links.append(group.link.model_copy(update=drawn))
         return links
 
     def columns(self, parameters: Mapping[str, int]) -> list[FleetColumn]:
-        """One column for each field of each group, in the order of `FIELDS`.
+        """Return one column for each field of each group, in the order of `FIELDS`.
 
-        `parameters`: prototype → d, to which K is limited. A link without loss or without a latency
-        of its own on the way down has no such column.
+        `parameters`: prototype → d, to which K is limited. A link without loss or
+        without a latency of its own on the way down has no such column.
         """
         return [
             column
             for i, group in enumerate(self._world.clients)
             for field in FIELDS
-            if (column := self._make_column(i, field, parameters.get(group.prototype, 0)))
+            if (
+                column := self._make_column(
+                    i, field, parameters.get(group.prototype, 0)
+                )
+            )
             is not None
         ]
 
     def availability(self) -> Availability:
-        """Which clients are there at which instants, and which phases fail, by the scenario's
-        `availability` and `failure`."""
+        """Return the presence and failures by `availability` and `failure`."""
         groups = self._world.clients
         there = [(self.members(i), self._make_presence(i)) for i in range(len(groups))]
         return Availability(there, [group.failure for group in groups])
 
     def presence(self) -> Availability | None:
-        """`availability`; None: everybody is always there, and nothing fails."""
+        """Return `availability`; None: everybody is always there, and nothing fails."""
         made = self.availability()
         fails = any(any(dict(group.failure).values()) for group in self._world.clients)
         return made if fails or not made.always else None
 
     def shares_there(self, at_s: Floats) -> Floats | None:
-        """Per instant (a row) and group, the share of clients that are there; None: all, always."""
+        """Return per instant (a row) and group the share of clients that are there.
+
+        None: all, always.
+        """
         availability = self.availability()
         if availability.always:
             return None
         groups = len(self._world.clients)
         counts = np.bincount(self.group, minlength=groups)
-        there = [np.bincount(self.group[availability.mask(t)], minlength=groups) for t in at_s]
+        there = [
+            np.bincount(self.group[availability.mask(t)], minlength=groups)
+            for t in at_s
+        ]
         return np.array(there) / counts
 
-    # ---- inside ----------------------------------------------------------------------------------
+    # ---- inside ----------------------------------------------------------------------
 
-    def _make_column(self, group: int, field: str, parameters: int) -> FleetColumn | None:
+    def _make_column(
+        self, group: int, field: str, parameters: int
+    ) -> FleetColumn | None:
         of_group = self._world.clients[group]
         compressed = field == "k" and self._k_of_group
         spec = self._k_of_group[group] if compressed else _read_field(of_group, field)
@@ -242,15 +271,24 @@ class Fleet:
             return FleetColumn(group, field, "trace", np.empty(0), of_group.count)
         if isinstance(spec, Level):
             spec = spec.k(parameters)
-        elif spec is None and field in ("link.up", "link.down") and of_group.link.cell is None:
+        elif (
+            spec is None
+            and field in ("link.up", "link.down")
+            and of_group.link.cell is None
+        ):
             spec = np.inf
         elif spec is None or (field == "link.loss" and spec == 0):
             return None
-        return FleetColumn(group, field, "fixed", np.array([float(spec)]), of_group.count)
+        return FleetColumn(
+            group, field, "fixed", np.array([float(spec)]), of_group.count
+        )
 
     def _make_presence(self, group: int) -> Presence:
         spec, members = self._world.clients[group].availability, self.members(group)
-        drawn = {key: self.drawn(group, f"availability.markov.{key}") for key in ("on", "off")}
+        drawn = {
+            key: self.drawn(group, f"availability.markov.{key}")
+            for key in ("on", "off")
+        }
         stays = {key: values for key, values in drawn.items() if values is not None}
         key = "availability.trace" if getattr(spec, "trace", None) else "availability"
         with within(f"clients[{group}].{key}"):
@@ -267,10 +305,17 @@ class Fleet:
     @cached_property
     def _k_of_group(self) -> list[Level | Distribution]:
         written = map(self._world.k_of_group, self._world.clients)
-        return [k if isinstance(k, Distribution) else Level.of(k) for k in written if k is not None]
+        return [
+            k if isinstance(k, Distribution) else Level.of(k)
+            for k in written
+            if k is not None
+        ]
 
     def _join_column(self, field: str) -> Floats | None:
-        """For all clients, 1 for those whose group does not draw it; None where no group does."""
+        """Return a column for all clients, 1 for those whose group does not draw it.
+
+        None where no group does.
+        """
         groups = range(len(self._world.clients))
         drawn = {i: v for i in groups if (v := self.drawn(i, field)) is not None}
         if not drawn:
@@ -285,10 +330,13 @@ class Fleet:
         law = spec.law(quantity)
         if law is not None:
             values = law.quantile(self._draw_uniform(field)[self.members(group)])
-            if quantity.lt is not None:  # rounding up to the open end of the law's support
+            # rounding up to the open end of the law's support
+            if quantity.lt is not None:
                 values = np.minimum(values, np.nextafter(quantity.lt, 0))
         else:
-            values = self._draw_from_table(group, field, spec) * quantity.read_unit(spec.unit)
+            values = self._draw_from_table(group, field, spec) * quantity.read_unit(
+                spec.unit
+            )
             bad = values[~quantity.holds(values)]
             if bad.size:
                 allowed = f"a column of which every value is {quantity.allowed}"
@@ -310,24 +358,35 @@ class Fleet:
         members = self.members(group)
         if devices.rows == "in-order":
             return values[np.arange(len(members)) % len(values)]
-        return values[pick_positions(self._draw_uniform("devices")[members], len(values), weights)]
+        return values[
+            pick_positions(self._draw_uniform("devices")[members], len(values), weights)
+        ]
 
     def _draw_uniform(self, field: str) -> Floats:
         return draw_uniform(self._streams, field, len(self))
 
 
 def describe_forgotten_links(world: World) -> list[str]:
-    """A sentence for each group that says nothing of its link, not even that it has none."""
+    """Return a sentence for each group that says nothing of its link.
+
+    Not even that it has none.
+    """
     return [
-        f"clients[{i}].link is omitted: its {group.count:,} clients send and receive over links of "
+        f"clients[{i}].link is omitted: its {group.count:,} clients send and receive "
+        f"over links of "
         "their own without limit or delay (`link: {}` says that this is meant)"
         for i, group in enumerate(world.clients)
         if "link" not in group.model_fields_set
     ]
 
 
-def _read_weighted(table: str, column: str, weights: str | None) -> tuple[Floats, Floats | None]:
-    """A column and the weights of its rows. Raises: `InputError` for weights that are none."""
+def _read_weighted(
+    table: str, column: str, weights: str | None
+) -> tuple[Floats, Floats | None]:
+    """Return a column and the weights of its rows.
+
+    Raises: `InputError` for weights that are none.
+    """
     names = [column] if weights is None else list(dict.fromkeys([column, weights]))
     columns = read_columns(table, names)
     if weights is None:
@@ -335,6 +394,8 @@ def _read_weighted(table: str, column: str, weights: str | None) -> tuple[Floats
     if not (columns[weights] >= 0).all() or not columns[weights].any():
         allowed = "weights of at least 0, one of them above 0"
         raise InputError(
-            allowed, where=f"{table}: column {weights}", got=float(columns[weights].min())
+            allowed,
+            where=f"{table}: column {weights}",
+            got=float(columns[weights].min()),
         )
     return columns[column], columns[weights]

@@ -1,19 +1,20 @@
-"""Where time and learning meet.
+"""The contract in which time and learning meet.
 
-The clock side (`simfed.sim`) asks a `Workload` for tasks, sizes and outcomes and never sees a
-tensor; the learning side (`simfed.learn`) answers and never sees a clock. Tasks and outcomes are
-frozen records of plain numbers. A `Contribution` is a handle: the clock asks it for plain numbers
-too, and its size may be known only once pending learning is done. So all that crosses can be
-logged, replayed from a cache, or made up by the time-only workload.
+The clock side (`simfed.sim`) asks a `Workload` for tasks, sizes and outcomes and never
+sees a tensor; the learning side (`simfed.learn`) answers and never sees a clock. Tasks
+and outcomes are frozen records of plain numbers. A `Contribution` is a handle: the
+clock asks it for plain numbers too, and its size may be known only once pending
+learning is done. So all that crosses can be logged, replayed from a cache, or made up
+by the time-only workload.
 
 One synchronous round, as the server plays it:
 
     for client in cohort:
-        task = workload.task(round, client)                    # a plan: what travels, what work
-        contribution = workload.execute(task, choice)          # may be computed later, in one batch
-    ...                                                        # downloads, work, uploads: time
-    workload.discard(contribution)                             # lost, as soon as that is known
-    outcome = workload.merge(round, contributions)             # whatever the method makes of them
+        task = workload.task(round, client)              # a plan: what travels
+        contribution = workload.execute(task, choice)    # computed later, in one batch
+    ...                                                  # downloads, work, uploads: time
+    workload.discard(contribution)                       # lost, as soon as it is known
+    outcome = workload.merge(round, contributions)       # as the method has it
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from simfed.ground.plain import Plain
 
 
 class Task(NamedTuple):
-    """What one client is asked to do in one round."""
+    """A client's part in one round."""
 
     round: int
     client: int
@@ -39,17 +40,17 @@ class Task(NamedTuple):
     model_version: int
     """Number of accepted merges behind what the client receives."""
     downlink_bytes: float
-    """All that travels down, as it is charged; 0 where the downlink is free. Before it is executed
-    the most, where that depends on what is learned."""
+    """Bytes of all that travels down, as it is charged; 0 where the downlink is free.
+    Before it is executed the most, where that depends on what is learned."""
     held: int | None = None
-    """The version that the client has already, where changes travel down in place of models; None:
-    none, so that it is sent the whole model."""
+    """The version that the client has already, where changes travel down in place of
+    models; None: none, so that it is sent the whole model."""
     unpacking: tuple[Work, ...] = ()
     """The client's work on what travels down compressed, before that of its plan."""
 
     @property
     def key(self) -> int | str:
-        """What keys this participation's draws beside the client."""
+        """The key of this participation's draws beside the client."""
         turn = self.who.turn
         return make_key(self.round, turn) if turn else self.round
 
@@ -65,21 +66,22 @@ class Task(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """(client, turn, round): what is merged together is merged in ascending order of this."""
+        """(client, turn, round): uploads are merged in ascending order of it."""
         return self.client, self.who.turn, self.round
 
     @property
     def arguments(self) -> tuple[int | None, ...]:
-        """What `Tasks.task` makes it from."""
+        """The arguments by which `Tasks.task` makes it."""
         return self.name if self.held is None else (*self.name, self.held)
 
     @property
     def work(self) -> Sequence[Work]:
-        """All that the client works between the download and the compression of its upload."""
+        """The client's work between the download and the compression of its upload."""
         return (*self.unpacking, *self.plan.work) if self.unpacking else self.plan.work
 
     @property
     def prototype(self) -> str:
+        """The client's prototype."""
         return self.who.prototype
 
     @property
@@ -95,32 +97,41 @@ class Task(NamedTuple):
 
 @runtime_checkable
 class Contribution(Protocol):
-    """What one client sends back."""
+    """A client's upload, as the clock sees it."""
 
     @property
     def task(self) -> Task:
-        """As it was executed: with the true size of what travels down."""
+        """The task as it was executed: with the true size of what travels down."""
         ...
 
     @property
     def choice(self) -> Choice:
-        """By what its compressed fields travel; each level is a number of entries."""
+        """The choice for its compressed fields; each level is a number of entries."""
         ...
 
     @property
     def k(self) -> int:
-        """Entries kept of each compressed field: min(K, its length); 0 where none is compressed."""
+        """Entries kept of each compressed field: min(K, its length).
+
+        0 where none is compressed.
+        """
         ...
 
     def uplink_bytes(self) -> float:
-        """Payload on the wire, fractional under `ideal` accounting, buffers included. Where it
-        depends on the data, asking runs pending learning work."""
+        """Return the payload on the wire, buffers included.
+
+        It is fractional under `ideal` accounting. Where it depends on the data, asking
+        runs pending learning work.
+        """
         ...
 
     @property
     def told(self) -> int | None:
-        """Of how many entries of its longest compressed field the payload says anything,
-        where that depends on the data and once its size was asked for; else None."""
+        """The entries of its longest compressed field of which the payload tells.
+
+        It is there where that depends on the data, once its size was asked for; else
+        None.
+        """
         ...
 
 
@@ -131,12 +142,12 @@ class Evaluation:
     accuracy: float
     loss: float
     measure: float | None = None
-    """By what the task's models are judged, where that is not the accuracy."""
+    """The measure of the task's models, where that is not the accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonalEvaluation:
-    """One client's model: on the test set, and on the test set in the client's own label mix."""
+    """One client's model: on the test set, and in the client's own label mix."""
 
     accuracy: float
     loss: float
@@ -148,7 +159,7 @@ class PersonalEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a merge did to the models, in plain numbers."""
+    """A merge's effect on the models, in plain numbers."""
 
     round: int
     model_version: int
@@ -159,19 +170,22 @@ class Outcome:
     losses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Prototype → name → value: the losses that the method measures at a merge."""
     shared_loss: Mapping[str, float] = field(default_factory=dict)
-    """Per prototype, the one of them whose decrease is the shared part of a gain; empty where the
-    method has none."""
+    """Per prototype, the one of them whose decrease is the shared part of a gain; empty
+    where the method has none."""
     shared_loss_before: Mapping[str, float] = field(default_factory=dict)
-    """`shared_loss` of the last accepted round. A gain compares `shared_loss` with that of the
-    version which its upload trained on: this one, unless the upload was late."""
+    """`shared_loss` of the last accepted round. A gain compares `shared_loss` with that
+    of the version which its upload trained on: this one, unless the upload was late."""
     local_loss: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Per merged task, by its `label`: f_n of its client at the version that it trained on and
-    after this merge, whose difference is the local gain; empty where no policy learns."""
+    """Per merged task, by its `label`: f_n of its client at the version that it trained
+    on and after this merge, whose difference is the local gain; empty where no policy
+    learns."""
     evaluation: Mapping[str, Evaluation] = field(default_factory=dict)
-    """Per prototype, in evaluated rounds only; of personal models the mean over its clients."""
+    """Per prototype, in evaluated rounds only; of personal models the mean over its
+    clients."""
     clients: Mapping[int, PersonalEvaluation] = field(default_factory=dict)
-    """In evaluated rounds: where models are personal, per client that has taken part; else, where
-    the scenario asks for it, per client at its prototype's weights."""
+    """Evaluations of clients in evaluated rounds: where models are personal, per client
+    that has taken part; else, where the scenario asks for it, per client at its
+    prototype's weights."""
 
     def plain(self) -> list[Plain]:
         """Return it as a journal has it, without its round."""
@@ -190,7 +204,9 @@ class Outcome:
     @classmethod
     def of_plain(cls, round: int, plain: Sequence[Plain]) -> Outcome:
         """Return the outcome of a journal's line."""
-        version, undone, forced, losses, shared, before, local, evaluation, clients = plain
+        version, undone, forced, losses, shared, before, local, evaluation, clients = (
+            plain
+        )
         tested = {name: Evaluation(*one) for name, one in evaluation.items()}
         of_clients = {client: PersonalEvaluation(*one) for client, *one in clients}
         return cls(
@@ -199,37 +215,61 @@ class Outcome:
 
 
 class Workload(Protocol):
-    """What the clock needs to know of learning (or of its stand-in in a time-only run)."""
+    """Learning, or its stand-in in a time-only run, as the clock sees it."""
 
-    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
-        """The work of `client` in `round`; cheap and without side effects. `held`: see `Task`."""
+    def task(
+        self, round: int, client: int, turn: int = 0, held: int | None = None
+    ) -> Task:
+        """Return the work of `client` in `round`; cheap and without side effects.
+
+        `held`: see `Task`.
+        """
         ...
 
     def execute(self, task: Task, choice: Choice) -> Contribution:
-        """Local gradient, residual, compression. The level of `choice` is how many entries to keep
-        of each compressed field. Called once per started participation, at its start;
-        implementations batch the work until a size or a merge needs it."""
+        """Begin a participation: local gradient, residual, compression.
+
+        The level of `choice` is how many entries to keep of each compressed field.
+        Called once per started participation, at its start; implementations batch the
+        work until a size or a merge needs it.
+        """
         ...
 
     def merge(
-        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+        self,
+        round: int,
+        contributions: Sequence[Contribution],
+        weights: Sequence[float] = (),
     ) -> Outcome:
-        """Aggregate what arrived, in the order of client ids (then turns), whatever order it is
-        given in. `weights`: what each counts by its staleness; 1 where there are none."""
+        """Aggregate what arrived, in the order of client ids (then turns).
+
+        The order in which it is given does not matter. `weights`: what each counts by
+        its staleness; 1 where there are none.
+        """
         ...
 
-    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """What the server works at the merge of these, beside decompression; without side
-        effects."""
+    def server_work(
+        self, round: int, contributions: Sequence[Contribution]
+    ) -> Sequence[Work]:
+        """Return the server's work at the merge of these, beside decompression.
+
+        It has no side effects.
+        """
         ...
 
     def discard(self, contribution: Contribution) -> None:
-        """The upload was lost: what it carried returns to the client's residual. Called once, at
-        the moment at which that is known: the client may be started again from then on."""
+        """Take back an upload that was lost: it returns to the client's residual.
+
+        Called once, at the moment at which that is known: the client may be started
+        again from then on.
+        """
         ...
 
     def timings(self) -> Mapping[str, float]:
-        """Host seconds by activity (gradients, compression, logits, …); for the manifest only."""
+        """Return host seconds by activity (gradients, compression, logits, …).
+
+        They are for the manifest only.
+        """
         ...
 
     def close(self) -> None:
@@ -244,8 +284,10 @@ class Learning(Workload, Protocol):
         """Return what was learned: (JSON-able facts, name → NumPy array)."""
         ...
 
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """Inverse of `state`, on a freshly built workload of the same scenario."""
+    def restore(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Take up `state` on a freshly built workload of the same scenario."""
         ...
 
     def contribution(self, task: Task) -> Contribution:
@@ -254,24 +296,35 @@ class Learning(Workload, Protocol):
 
 
 class TieredWorkload(Workload, Protocol):
-    """What a clock with edge servers needs besides. Edge server e is known as client `clients + e`:
-    its tasks, and its part in a merge, are as a client's."""
+    """A workload with edge servers.
+
+    Edge server e is known as client `clients + e`: its tasks, and its part in a merge,
+    are as a client's.
+    """
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
-        """The clients of each; called once, before anything else."""
+        """Note the clients of each; called once, before anything else."""
         ...
 
     def lend(self, task: Task) -> Contribution:
-        """An edge server is sent the server's model as it is now, to merge into."""
+        """Return an edge server is sent the server's model as it is now, to merge into."""
         ...
 
-    def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
-        """With what that edge server has now; None: the server."""
+    def execute(
+        self, task: Task, choice: Choice, edge: Contribution | None = None
+    ) -> Contribution:
+        """Begin a participation with an edge server's models; None: the server's."""
         ...
 
     def gather(
-        self, edge: Contribution, contributions: Sequence[Contribution], weights: Sequence[float]
+        self,
+        edge: Contribution,
+        contributions: Sequence[Contribution],
+        weights: Sequence[float],
     ) -> None:
-        """One merge of an edge server's own. What it merged stays under way until the server merges
-        what the edge server sends, or that is discarded, and so is the rest."""
+        """Make one merge of an edge server's own.
+
+        What it merged stays under way until the server merges what the edge server
+        sends, or that is discarded, and so is the rest.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Where edge servers are, which clients are theirs, and what they work with."""
+"""Edge servers: their places, their clients, and their devices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class EdgeServer(NamedTuple):
     """A server between its clients and the cloud."""
 
     name: str
-    """Of its node."""
+    """The name of its node."""
     clients: NDArray[np.int64]
     """Their ids, ascending."""
     device: Device | None = None
     """None: its work takes no time."""
     strikes: Strikes | None = None
-    """When it goes down; None: never."""
+    """The strikes in which it is down; None: never."""

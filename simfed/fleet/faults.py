@@ -1,10 +1,11 @@
-"""What goes wrong in the simulated world, when and with whom: strikes, and messages that are lost.
+"""Faults of the simulated world: strikes, and messages that are lost.
 
-A *strike* is an interval in which something does not work: a link carries nothing (stall), a
-device does not compute (freeze), the server is down (restart); see `simfed.ground.strikes`.
+A *strike* is an interval in which something does not work: a link carries nothing
+(stall), a device does not compute (freeze), the server is down (restart); see
+`simfed.ground.strikes`.
 
-A *message* is a transfer of a payload; what becomes of its n-th transmission hangs on the client,
-its participation, the direction and n.
+A *message* is a transfer of a payload; what becomes of its n-th transmission hangs on
+the client, its participation, the direction and n.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = [
 
 
 class Fate(NamedTuple):
-    """What becomes of one transmission of a message."""
+    """The fate of one transmission of a message."""
 
     copies: int
     """2: it leaves twice at once."""
@@ -47,8 +48,11 @@ class Fate(NamedTuple):
 
 @dataclass(frozen=True)
 class Messages:
-    """How messages fare. Where one is lost, its sender waits `timeout_s` after its last byte and
-    sends it again, `tries` times in all, and a last time waits in vain."""
+    """The fates of messages.
+
+    Where one is lost, its sender waits `timeout_s` after its last byte and sends it
+    again, `tries` times in all, and a last time waits in vain.
+    """
 
     lost: float
     """Probability, of each copy."""
@@ -57,8 +61,10 @@ class Messages:
     timeout_s: float
     tries: int
 
-    def fate(self, streams: Streams, client: int, key: int | str, phase: str, nth: int) -> Fate:
-        """The fate of transmission `nth` = 0, 1, … of a participation's `download` or `upload`."""
+    def fate(
+        self, streams: Streams, client: int, key: int | str, phase: str, nth: int
+    ) -> Fate:
+        """Return the fate of transmission `nth` = 0, 1, … of a download or upload."""
         doubled, *lost = streams("message", client, key, phase, nth).random(3).tolist()
         copies = 2 if doubled < self.doubled else 1
         return Fate(copies, max(lost[:copies]) < self.lost)
@@ -80,31 +86,38 @@ class Faults:
         self.stalls = stalls
         self.freezes = freezes
         self.messages = messages
-        self.restarts = None if restarts is None else Strikes(restarts, streams, "restart")
+        self.restarts = (
+            None if restarts is None else Strikes(restarts, streams, "restart")
+        )
         self._frozen: dict[int, Strikes] = {}
 
     def freezes_of(self, client: int) -> Strikes | None:
-        """The intervals in which a client's device is frozen; None: it never is."""
+        """Return the intervals in which a client's device is frozen.
+
+        None: it never is.
+        """
         if self.freezes is None:
             return None
         freezes = self._frozen.get(client)
         if freezes is None:
-            freezes = self._frozen[client] = Strikes(self.freezes, self.streams, "freeze", client)
+            freezes = self._frozen[client] = Strikes(
+                self.freezes, self.streams, "freeze", client
+            )
         return freezes
 
     def stalls_of(self, link: str) -> Strikes:
-        """The intervals in which a link, named as in records, carries nothing."""
+        """Return the intervals in which a link, named as in records, carries nothing."""
         assert self.stalls is not None
         return Strikes(self.stalls, self.streams, "stall", cable_of(link))
 
     def fate(self, client: int, key: int | str, phase: str, nth: int) -> Fate:
-        """See `Messages.fate`."""
+        """Return the fate of a transmission; see `Messages.fate`."""
         assert self.messages is not None
         return self.messages.fate(self.streams, client, key, phase, nth)
 
 
 def cable_of(link: str) -> str:
-    """The name that both directions of a link share, as they stall together.
+    """Return the name that both directions of a link share, as they stall together.
 
     >>> cable_of("client-3/up"), cable_of("server/receive"), cable_of("b>a")
     ('client-3', 'server', 'a>b')
@@ -116,14 +129,15 @@ def cable_of(link: str) -> str:
     return name if way in ("up", "down", "receive", "send") else link
 
 
-# ---- the section -----------------------------------------------------------------------------
+# ---- the section ---------------------------------------------------------------------
 
 
 class Strike(Section):
-    """How often something strikes each of those that it may strike, and for how long."""
+    """The frequency and length of strikes on each of those that may be struck."""
 
     between: DrawnStay = Field(
-        description="from the end of one to the beginning of the next: the mean of exponentially "
+        description="from the end of one to the beginning of the next: the mean of "
+        "exponentially "
         "distributed times, or their distribution"
     )
     lasts: DrawnStay = Field(description="always so long, or a distribution of lengths")
@@ -146,7 +160,11 @@ class Strike(Section):
 
 
 def _make_law(amount: float | Distribution, of_number: Callable[[float], Law]) -> Law:
-    law = amount.law(STAY) if isinstance(amount, Distribution) else of_number(float(amount))
+    law = (
+        amount.law(STAY)
+        if isinstance(amount, Distribution)
+        else of_number(float(amount))
+    )
     assert law is not None  # a column is refused where it is written
     return law
 
@@ -156,29 +174,36 @@ class Stalls(Strike):
 
     links: Literal["clients", "network", "all"] = Field(
         default="clients",
-        description="clients: their own links; network: the server's and those between nodes",
+        description="clients: their own links; network: the server's and those between "
+        "nodes",
     )
 
 
 class MessagesSpec(Section):
     """Transfers whose payload is lost, or leaves twice at once.
 
-    The sender of a lost one waits `timeout` after its last byte and sends it again, `tries` times
-    in all; then the participation has failed.
+    The sender of a lost one waits `timeout` after its last byte and sends it again,
+    `tries` times in all; then the participation has failed.
     """
 
     lost: Fraction = Field(default=0.0, description="probability, of each copy")
-    doubled: Fraction = Field(default=0.0, description="probability, of each transmission")
+    doubled: Fraction = Field(
+        default=0.0, description="probability, of each transmission"
+    )
     timeout: PositiveDuration | None = Field(
         default=None, description="beside lost; 1 s if omitted"
     )
-    tries: PositiveInt | None = Field(default=None, description="beside lost; 5 if omitted")
+    tries: PositiveInt | None = Field(
+        default=None, description="beside lost; 5 if omitted"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, value: Any) -> Any:
         if isinstance(value, dict) and value.get("lost"):
-            written = {key: option for key, option in value.items() if option is not None}
+            written = {
+                key: option for key, option in value.items() if option is not None
+            }
             return {"timeout": "1 s", "tries": 5, **written}
         return value
 
@@ -199,11 +224,17 @@ class MessagesSpec(Section):
 
 
 class FaultsSpec(Section):
-    """What goes wrong in the simulated world, see faults."""
+    """The faults of the simulated world, see faults."""
 
-    stalls: Stalls | None = Field(default=None, description="links that carry nothing for a while")
-    freezes: Strike | None = Field(default=None, description="devices that stand still meanwhile")
-    messages: MessagesSpec | None = Field(default=None, description="lost, or sent twice")
+    stalls: Stalls | None = Field(
+        default=None, description="links that carry nothing for a while"
+    )
+    freezes: Strike | None = Field(
+        default=None, description="devices that stand still meanwhile"
+    )
+    messages: MessagesSpec | None = Field(
+        default=None, description="lost, or sent twice"
+    )
     restarts: Strike | None = Field(
         default=None, description="the server loses what it got since its last merge"
     )

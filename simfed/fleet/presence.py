@@ -1,5 +1,7 @@
-"""The section of a client group that says when its clients are there, and how often they fail;
-and from it to a presence."""
+"""The presence section of a client group, and the presence made of it.
+
+It says when its clients are there, and how often they fail.
+"""
 
 from __future__ import annotations
 
@@ -48,28 +50,34 @@ def _check_hours(value: Any) -> Any:
 
 
 TimeOfDay = Annotated[
-    str, BeforeValidator(_check_time, json_schema_input_type=str), Field(examples=["22:00"])
+    str,
+    BeforeValidator(_check_time, json_schema_input_type=str),
+    Field(examples=["22:00"]),
 ]
 Zone = Annotated[Number, BeforeValidator(_check_hours)]
 
 
 class MarkovSpec(Section):
-    """There and away in turn, for exponentially distributed times; at 0 s as at any other
-    instant."""
+    """Presence and absence in turn, for exponentially distributed times.
+
+    At 0 s as at any other instant.
+    """
 
     on: DrawnStay = Field(description="mean stay")
     off: DrawnStay = Field(description="mean absence")
 
 
 class Daily(Section):
-    """There from one time of day to another, which may be on the next day.
+    """Presence from one time of day to another, which may be on the next day.
 
-    Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn from the run's
-    seed, and keeps its local time.
+    Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn
+    from the run's seed, and keeps its local time.
     """
 
     zones: tuple[Zone, ...] = Field(
-        default=(0.0,), min_length=1, description="hours ahead of UTC; each client lives in one"
+        default=(0.0,),
+        min_length=1,
+        description="hours ahead of UTC; each client lives in one",
     )
     # no name that Python would let stand here
     __annotations__["from"] = Annotated[
@@ -86,15 +94,17 @@ class Daily(Section):
 
 
 class PresenceSpec(Section):
-    """When clients are there: a recorded `trace`, `markov` or `daily`.
+    """The presence of clients: a recorded `trace`, `markov` or `daily`.
 
-    A trace is a CSV or Parquet table with the columns `client, from_s, to_s`: intervals in seconds,
-    in any order; a client that stands in no row is never there.
+    A trace is a CSV or Parquet table with the columns `client, from_s, to_s`: intervals
+    in seconds, in any order; a client that stands in no row is never there.
     """
 
     one_of = "trace", "markov", "daily"
 
-    trace: FoundFile | None = Field(default=None, description="table of client, from_s, to_s")
+    trace: FoundFile | None = Field(
+        default=None, description="table of client, from_s, to_s"
+    )
     period: Annotated[PositiveDuration | None, Only("trace")] = Field(
         default=None, description="repeats after so long; omitted: once"
     )
@@ -109,42 +119,59 @@ class PresenceSpec(Section):
     daily: Daily | None = Field(default=None, description="by the time of day")
 
     def build(
-        self, clients: Ints, streams: Streams, fleet_size: int, stays: Mapping[str, Floats]
+        self,
+        clients: Ints,
+        streams: Streams,
+        fleet_size: int,
+        stays: Mapping[str, Floats],
     ) -> Presence:
         """Return the presence of the clients of one group.
 
-        clients: their ids, ascending. stays: what was drawn for each of the mean stays `on` and
-        `off`. Raises: `InputError` for a trace that cannot be read, or has none of them.
+        clients: their ids, ascending. stays: what was drawn for each of the mean stays
+        `on` and `off`. Raises: `InputError` for a trace that cannot be read, or has
+        none of them.
         """
         if self.markov is not None:
-            on, off = (stays.get(key, getattr(self.markov, key)) for key in ("on", "off"))
+            on, off = (
+                stays.get(key, getattr(self.markov, key)) for key in ("on", "off")
+            )
             return Markov(streams, clients, on, off)
         if self.daily is not None:
             zones = np.array(self.daily.zones) * 3600.0
             u = draw_uniform(streams, "availability.zone", fleet_size)[clients]
-            from_s, to_s = map(parse_time_of_day_s, (getattr(self.daily, "from"), self.daily.to))
-            return availability.Daily(from_s, to_s, zones[pick_positions(u, len(zones))])
+            from_s, to_s = map(
+                parse_time_of_day_s, (getattr(self.daily, "from"), self.daily.to)
+            )
+            return availability.Daily(
+                from_s, to_s, zones[pick_positions(u, len(zones))]
+            )
         assert self.trace is not None
         intervals = read_trace(self.trace)
         period_s = np.inf if self.period is None else self.period
         if self.devices == "drawn":
             u = draw_uniform(streams, "availability.trace", fleet_size)[clients]
-            return PresenceTrace(intervals, pick_positions(u, len(intervals.ids)), period_s)
+            return PresenceTrace(
+                intervals, pick_positions(u, len(intervals.ids)), period_s
+            )
         if intervals.ids[-1] >= fleet_size:
             allowed = f"clients of this scenario, 0 to {fleet_size - 1}"
             hint = "`devices: drawn` gives each client a random one of the trace's"
-            raise InputError(allowed, where=self.trace, got=int(intervals.ids[-1]), hint=hint)
+            raise InputError(
+                allowed, where=self.trace, got=int(intervals.ids[-1]), hint=hint
+            )
         row = np.searchsorted(intervals.ids, clients)
         listed = intervals.ids[np.minimum(row, len(intervals.ids) - 1)] == clients
         if not listed.any():
             raise InputError(
-                "intervals of some client of the group", where=self.trace, problem="there are none"
+                "intervals of some client of the group",
+                where=self.trace,
+                problem="there are none",
             )
         return PresenceTrace(intervals, np.where(listed, row, -1), period_s)
 
 
 class OwnPresence(OfKind):
-    """When clients are there, as a registered part says: a kind, and its options beside it."""
+    """The presence of clients by a registered part: a kind, with options beside it."""
 
     registry_kind: ClassVar[str] = "availability"
 
@@ -170,14 +197,17 @@ def build_presence(
 def _choose_tag(value: Any) -> str:
     if isinstance(value, str):
         return "always[]"
-    is_kind = isinstance(value, OwnPresence) or (isinstance(value, Mapping) and "kind" in value)
+    is_kind = isinstance(value, OwnPresence) or (
+        isinstance(value, Mapping) and "kind" in value
+    )
     return "kind[]" if is_kind else "presence[]"
 
 
 def _check_word(value: Any) -> Any:
     if isinstance(value, str) and value != "always":
         allowed = (
-            "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}}, {daily: {…}} or {kind: NAME}"
+            "always, {trace: FILE}, {markov: {on: 2 h, off: 8 h}}, {daily: {…}} or "
+            "{kind: NAME}"
         )
         raise InputError(allowed, got=value)
     return value

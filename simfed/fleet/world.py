@@ -1,5 +1,4 @@
-"""The world of a run, whatever learns in it: groups of clients, what links share, what goes
-wrong."""
+"""The world of a run, whatever learns in it: clients, shared links, faults."""
 
 from __future__ import annotations
 
@@ -30,13 +29,18 @@ class Group(Section):
     prototype: str = Field(description="a key of `prototypes`")
     device: DeviceSpec = Field(description="processor; a name alone is its `profile`")
     link: LinkSpec = Field(
-        default=LinkSpec(), description="access link; omitted: unlimited, with a warning"
+        default=LinkSpec(),
+        description="access link; omitted: unlimited, with a warning",
     )
     devices: Devices | None = Field(
         default=None, description="a table whose rows are devices: one for each client"
     )
-    availability: AvailabilityOf = Field(default="always", description="when clients are there")
-    failure: Failure = Field(default=Failure(), description="of participations, per phase")
+    availability: AvailabilityOf = Field(
+        default="always", description="when clients are there"
+    )
+    failure: Failure = Field(
+        default=Failure(), description="of participations, per phase"
+    )
 
     @model_validator(mode="after")
     def _check_columns(self) -> Group:
@@ -47,7 +51,9 @@ class Group(Section):
         }
         for path, value in drawn.items():
             if self.devices is None:
-                allowed = "the key 'table' beside column, or a table `devices` in the group"
+                allowed = (
+                    "the key 'table' beside column, or a table `devices` in the group"
+                )
                 raise InputError(allowed, where=path, got=value.column)
         if self.devices is not None and not drawn:
             allowed = "some field of the group with a `column` of this table"
@@ -58,11 +64,13 @@ class Group(Section):
 class ServerSpec(Section):
     """The server's processor; null: its work takes no simulated time."""
 
-    device: FixedDevice | None = Field(default=None, description="null: the server takes no time")
+    device: FixedDevice | None = Field(
+        default=None, description="null: the server takes no time"
+    )
 
 
 class World(Section):
-    """What a scenario and the world of an app have in common."""
+    """The sections that a scenario shares with the world of an app."""
 
     name: str = Field(description="of runs/NAME, and in reports")
     seed: Seed = Field(default=0, description="of everything random")
@@ -71,8 +79,12 @@ class World(Section):
     )
     clients: tuple[Group, ...] = Field(description="groups of equal clients")
     network: NetworkSpec = Field(default=NetworkSpec(), description="what links share")
-    server: ServerSpec = Field(default=ServerSpec(), description="the server's own time")
-    faults: FaultsSpec | None = Field(default=None, description="what goes wrong; null: nothing")
+    server: ServerSpec = Field(
+        default=ServerSpec(), description="the server's own time"
+    )
+    faults: FaultsSpec | None = Field(
+        default=None, description="what goes wrong; null: nothing"
+    )
 
     @model_validator(mode="after")
     def _check_count(self) -> World:
@@ -85,14 +97,14 @@ class World(Section):
 
     @property
     def client_count(self) -> int:
-        """How many clients there are, all groups together."""
+        """The number of clients, all groups together."""
         return sum(group.count for group in self.clients)
 
     def group_of_client(self) -> Ints:
         """Return for each client id the index of its group in `clients`.
 
-        `grouped`: the groups one after another; `round-robin`: one of each group in turn, groups
-        that are used up left out.
+        `grouped`: the groups one after another; `round-robin`: one of each group in
+        turn, groups that are used up left out.
         """
         counts = np.array([group.count for group in self.clients])
         grouped = np.repeat(np.arange(len(counts)), counts)
@@ -102,5 +114,8 @@ class World(Section):
         return grouped[np.lexsort((grouped, turn))]
 
     def k_of_group(self, group: Any) -> int | str | Distribution | None:
-        """Return K of a group's clients as it is written; None: nothing is compressed."""
+        """Return K of a group's clients as it is written.
+
+        None: nothing is compressed.
+        """
         return None

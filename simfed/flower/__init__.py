@@ -3,8 +3,8 @@
     import simfed
     simfed.flower.run(server_app, client_app, "fleet.yaml", out="runs/app")
 
-Clients, devices, links and availability come from a fleet file; learning is the app's own. Needs
-the extra `simfed[flower]`; nothing of Flower is imported before a run.
+Clients, devices, links and availability come from a fleet file; learning is the app's
+own. Needs the extra `simfed[flower]`; nothing of Flower is imported before a run.
 """
 
 from __future__ import annotations

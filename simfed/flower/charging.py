@@ -1,5 +1,4 @@
-"""What a run's messages are charged, by which kind of computing, and what the user should know of
-it."""
+"""Charges of a run's messages, by kind of computing, and warnings for the user."""
 
 from __future__ import annotations
 
@@ -18,27 +17,30 @@ from simfed.scenario.fleet_file import FleetFile
 __all__ = ["Charges", "Watch"]
 
 _WORK = ("train", "evaluate")
-"""Types of messages that are never worked on in no time, unless somebody declares it."""
+"""Types of messages that are never worked on in no time, unless somebody declares
+it."""
 
 _LEGACY = ("get_parameters", "get_properties", "reconnect")
-"""Questions of legacy servers, which take no work unless seconds are declared for them."""
+"""Questions of legacy servers, which take no work unless seconds are declared for
+them."""
 
 _MEASURED_NODES = 20
-"""Of the plays that a sentence proposes, at most: what an app deals among its nodes is then not far
-from a fleet's, and plays stay short."""
+"""The most nodes of the plays that a sentence proposes: what an app deals among its
+nodes is then not far from a fleet's, and plays stay short."""
 
 _PRICED = {"declared": "declared", "work": "measured"}
 
 
 _RELATIVE = (
-    "metered seconds are relative: they rank devices, settings and models, and no message of the "
+    "metered seconds are relative: they rank devices, settings and models, and no "
+    "message of the "
     "app was measured (simfed flower measure)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who looks at a run's messages."""
+    """An observer of a run's messages."""
 
     tell: Callable[[Mail, Answer, Visible], None]
 
@@ -53,31 +55,37 @@ class Charges:
         work: WorkFile | None,
         watch: Watch | None,
     ) -> None:
-        """`work`: by which nodes are charged, if they are; `watch`: is told of every message that a
-        node has worked on, once."""
+        """`work`: by which nodes are charged, if they are.
+
+        `watch`: is told of every message that a node has worked on, once.
+        """
         self._fleet = fleet
         self._run_config = run_config
         self._watch = watch
         self._coverage: dict[str, Coverage] = {}
         """Type of message → how much of the work on it was counted."""
         self._names: dict[str, None] = {}
-        """What declared seconds may have called the messages that were answered."""
+        """Names that declared seconds may have for the messages that were answered."""
         self._warnings: dict[str, int] = {}
-        """What the user should know, and how often it happened."""
+        """Sentences for the user, and how often each happened."""
         self._raised: dict[str, list[int]] = {}
-        """What the app did on nodes that it should not → the node of each time."""
+        """Things that the app did on nodes and should not → the node of each time."""
         self._charged_s: dict[str, float] = {}
-        """Type of message → seconds of all that were answered, with what the app slept."""
+        """Type of message → seconds of all that were answered, with what the app
+        slept."""
         self._work = None
         self.start = find_start(work, fleet.charged.start)
         if work is not None:
             start, nodes = fleet.charged.start, fleet.client_count
             self._work = WorkPrices(work, run_config, nodes, start, self.warn)
 
-    # ---- nodes -----------------------------------------------------------------------------------
+    # ---- nodes -----------------------------------------------------------------------
 
     def price_answer(self, mail: Mail, answer: Answer, device: Device) -> WorkPrice:
-        """What a node's work is charged. Raises: `InputError`, `RunFailed`."""
+        """Return the charge of a node's work.
+
+        Raises: `InputError`, `RunFailed`.
+        """
         visible = Visible(
             message_type=mail.type,
             config=answer.config,
@@ -102,7 +110,9 @@ class Charges:
         self._names |= dict.fromkeys(names)
         seconds: float = 0.0
         if computing.kind in ("declared", "work") and answer.error is not None:
-            why: str | None = f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
+            why: str | None = (
+                f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
+            )
         elif kind in _LEGACY and not self._declared(mail, visible):
             why = "nothing is declared of it"
         else:
@@ -127,14 +137,27 @@ class Charges:
         return seconds
 
     def check_some_charged(self) -> None:
-        """Whether a run that chose metered computing by itself can have, now that it is over.
-        Raises: `RunFailed` where no message was charged anything."""
-        if self._fleet.computing is None and self._charged_s and not any(self._charged_s.values()):
+        """Check that metered computing, chosen by default, has charged something.
+
+        It is asked now that the run is over.
+
+        Raises: `RunFailed` where no message was charged anything.
+        """
+        if (
+            self._fleet.computing is None
+            and self._charged_s
+            and not any(self._charged_s.values())
+        ):
             kind = next(iter(self._charged_s))
-            raise _make_no_time_error(self._fleet, kind, "it does nothing that PyTorch's hooks see")
+            raise _make_no_time_error(
+                self._fleet, kind, ("it does nothing that PyTorch's hooks see")
+            )
 
     def _check_coverage(self, kind: str, answer: Answer) -> None:
-        """Whether enough of this work was counted. Raises: `RunFailed`."""
+        """Check that enough of this work was counted.
+
+        Raises: `RunFailed`.
+        """
         coverage = Coverage()
         coverage.add(answer.spent.counted)
         if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
@@ -142,30 +165,43 @@ class Charges:
         self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
 
     def _declared(self, mail: Mail, visible: Visible) -> bool:
-        """Whether seconds are declared for this very type of message."""
+        """Return whether seconds are declared for this very type of message."""
         seconds = self._fleet.charged.seconds
         return self._fleet.charged.kind != "declared" or (
-            isinstance(seconds, dict) and any(name in seconds for name in stage_names(visible))
+            isinstance(seconds, dict)
+            and any(name in seconds for name in stage_names(visible))
         )
 
-    # ---- the server -----------------------------------------------------------------------------
+    # ---- the server ------------------------------------------------------------------
 
     def price_server(
-        self, spent: HostSpent, replies: int, size_bytes: float, processor: Processor | None
+        self,
+        spent: HostSpent,
+        replies: int,
+        size_bytes: float,
+        processor: Processor | None,
     ) -> float:
-        """Nominal seconds of what the server app has done since its last question, after it got
-        `replies` of `size_bytes` in all; 0: nothing is charged. Raises: `InputError`."""
+        """Return nominal seconds of the server app's work since its last question.
+
+        It got `replies` of `size_bytes` in all; 0: nothing is charged.
+
+        Raises: `InputError`.
+        """
         computing = self._fleet.server.charged
         if computing is None or (computing.kind == "declared" and not replies):
             return 0.0
         values = {"replies": replies, "bytes": size_bytes}
         nominal_s = price(computing, spent, processor, ["server"], lambda: values)
-        why = why_free(computing, spent, ["server"]) if replies and nominal_s <= 0 else None
+        why = (
+            why_free(computing, spent, ["server"])
+            if replies and nominal_s <= 0
+            else None
+        )
         if why is not None:
             self.warn(f"the server app's work on replies was charged 0 s: {why}")
         return nominal_s
 
-    # ---- what the user should know ---------------------------------------------------------------
+    # ---- what the user should know ---------------------------------------------------
 
     def warn(self, sentence: str) -> None:
         """Count a sentence for the manifest's warnings."""
@@ -178,10 +214,12 @@ class Charges:
     @property
     def raised(self) -> str | None:
         """The first error of the app on a node, in a sentence."""
-        return next((f"node {nodes[0]} {what}" for what, nodes in self._raised.items()), None)
+        return next(
+            (f"node {nodes[0]} {what}" for what, nodes in self._raised.items()), None
+        )
 
     def _describe_raised(self) -> list[str]:
-        """A sentence for each error, with its first node."""
+        """Return a sentence for each error, with its first node."""
         sentences = []
         for what, nodes in self._raised.items():
             others = len(set(nodes)) - 1
@@ -190,7 +228,7 @@ class Charges:
         return sentences
 
     def warnings(self) -> list[str]:
-        """What the user should know; what is wrong with all prices first."""
+        """Return sentences for the user; what is wrong with all prices comes first."""
         metered = self._fleet.charged.kind == "metered"
         wanting = [
             coverage.sentence(kind)
@@ -209,7 +247,7 @@ class Charges:
         )
 
     def _find_unused_prices(self) -> list[str]:
-        """A sentence for each declared price that no message had."""
+        """Return a sentence for each declared price that no message had."""
         seconds = self._fleet.charged.seconds
         if not self._names or not isinstance(seconds, dict):
             return []
@@ -222,7 +260,7 @@ class Charges:
 
 
 def _describe_cure(fleet: FleetFile) -> str:
-    """The one thing to do where metered computing cannot tell."""
+    """Return the one thing to do where metered computing cannot tell."""
     folder = "APP_DIR" if fleet.app is None else fleet.app.folder
     if fleet.computing is None:
         nodes = min(fleet.client_count, _MEASURED_NODES)
@@ -233,8 +271,10 @@ def _describe_cure(fleet: FleetFile) -> str:
     )
 
 
-def _make_no_time_error(fleet: FleetFile, kind: str, why: str) -> InputError | RunFailed:
-    """What to say of work that would be charged 0 s."""
+def _make_no_time_error(
+    fleet: FleetFile, kind: str, why: str
+) -> InputError | RunFailed:
+    """Return the error of work that would be charged 0 s."""
     computing = fleet.charged
     if computing.kind == "declared":
         return InputError(
@@ -245,5 +285,6 @@ def _make_no_time_error(fleet: FleetFile, kind: str, why: str) -> InputError | R
         )
     return RunFailed(
         f"a node's work on a message of type {kind} cannot be charged 0 s: {why}, so "
-        f"{computing.kind} computing cannot tell how long it takes; {_describe_cure(fleet)}"
+        f"{computing.kind} computing cannot tell how long it takes; "
+        f"{_describe_cure(fleet)}"
     )

@@ -1,9 +1,12 @@
-"""What an app works and waits while it is measured, its child processes included (from /proc).
+"""Work and waits of an app and its child processes while it is measured.
 
-Work is processor time of the whole process, as an app may compute in threads of its own, and of
-its children: `getrusage` knows those that have ended, those that live on (a loader's workers) are
-read here. Whether a stretch of time was waiting is sampled: it is not while a thread or a child
-is running or queues for a processor. What the samples take themselves comes off.
+They are read from /proc.
+
+Work is processor time of the whole process, as an app may compute in threads of its
+own, and of its children: `getrusage` knows those that have ended, those that live on (a
+loader's workers) are read here. Whether a stretch of time was waiting is sampled: it is
+not while a thread or a child is running or queues for a processor. What the samples
+take themselves comes off.
 """
 
 from __future__ import annotations
@@ -22,16 +25,17 @@ __all__ = ["Usage", "UsageMeter", "list_children", "read_children_s"]
 
 _EVERY_S = 0.01
 _IDLE = 0.2
-"""Of a slice between two samples: an app that was idle for less of it was at work."""
+"""The share of a slice between two samples below which an idle app was at work."""
 
 
 class Usage(NamedTuple):
     """Seconds since some beginning."""
 
     work_s: float = 0.0
-    """Of processors, by the process and its children."""
+    """Processor seconds of the process and its children."""
     waited_s: float = 0.0
-    """In which neither the app nor a child worked, though a processor was to be had."""
+    """Seconds in which neither the app nor a child worked, though a processor was to be
+    had."""
 
 
 def list_children() -> list[int]:
@@ -39,7 +43,10 @@ def list_children() -> list[int]:
     found, todo = [], [os.getpid()]
     while todo:
         for thread in _list_threads(todo.pop()):
-            with suppress(OSError), open(f"{thread}/children", encoding="ascii") as file:
+            with (
+                suppress(OSError),
+                open(f"{thread}/children", encoding="ascii") as file,
+            ):
                 new = [int(word) for word in file.read().split()]
                 found += new
                 todo += new
@@ -47,7 +54,7 @@ def list_children() -> list[int]:
 
 
 def read_children_s() -> float:
-    """Return processor seconds of children: of those that ended, and of those that live."""
+    """Return processor seconds of children, of ended and of living ones."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     living_s = sum(_read_process_s(child) for child in list_children())
     return ended.ru_utime + ended.ru_stime + living_s
@@ -63,13 +70,17 @@ def _read_process_s(process: int) -> float:
 def _list_threads(process: int) -> Iterator[str]:
     with suppress(OSError):  # it has just ended, or there is no /proc
         yield from (
-            f"/proc/{process}/task/{thread}" for thread in os.listdir(f"/proc/{process}/task")
+            f"/proc/{process}/task/{thread}"
+            for thread in os.listdir(f"/proc/{process}/task")
         )
 
 
 def _read_schedule(thread: str) -> tuple[float, float]:
     """Return the seconds that a thread has run, and queued for a processor."""
-    with suppress(OSError, ValueError), open(f"{thread}/schedstat", encoding="ascii") as file:
+    with (
+        suppress(OSError, ValueError),
+        open(f"{thread}/schedstat", encoding="ascii") as file,
+    ):
         ran_ns, queued_ns, _ = file.read().split()
         return int(ran_ns) / 1e9, int(queued_ns) / 1e9
     return 0.0, 0.0
@@ -111,7 +122,9 @@ class UsageMeter:
             return used._replace(waited_s=self._waited_s)
 
     def _used(self) -> Usage:
-        return Usage(read_processor_s() - self._sampled_s + read_children_s(), self._waited_s)
+        return Usage(
+            read_processor_s() - self._sampled_s + read_children_s(), self._waited_s
+        )
 
     def _read(self) -> tuple[float, float]:
         """Return now, and the seconds that the app's thread has run or queued."""
@@ -121,7 +134,8 @@ class UsageMeter:
         """Judge the time since the last sample."""
         now_s, busy_s = self._read()
         idle_s = (now_s - self._last[0]) - (busy_s - self._last[1])
-        # a slice in which another thread or a child is at work counts as work from end to end
+        # a slice in which another thread or a child is at work counts as work from end
+        # to end
         if idle_s > _IDLE * (now_s - self._last[0]) and not _is_any_ready():
             self._waited_s += idle_s
         self._last = now_s, busy_s

@@ -1,10 +1,11 @@
 """The time and the randomness that foreign code is given.
 
-`foreign_time` replaces what foreign code takes for the time: the functions of the module `time`,
-wherever a module has them by name, Flower's own `now`, and what the event loop of a client app
-waits with. Threads that have no clock here keep the real ones. Ignored are `datetime.now()` in
-apps, which cannot be replaced from outside, and threads that a client app starts itself. Logs and
-progress bars keep the host's time: they are read by people.
+`foreign_time` replaces what foreign code takes for the time: the functions of the
+module `time`, wherever a module has them by name, Flower's own `now`, and what the
+event loop of a client app waits with. Threads that have no clock here keep the real
+ones. Ignored are `datetime.now()` in apps, which cannot be replaced from outside, and
+threads that a client app starts itself. Logs and progress bars keep the host's time:
+they are read by people.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 
 EPOCH_S = 1_767_225_600.0
-"""What `time.time()` says at simulated 0 s: the beginning of 2026, UTC."""
+"""The value of `time.time()` at simulated 0 s: the beginning of 2026, UTC."""
 
 
 @contextmanager
@@ -39,9 +40,12 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 
 
 class Spin:
-    """Looks in a row that find nothing new. A loop that does nothing but look gets nowhere on a
-    clock that only work and waiting move; so after `free` looks each one takes a hundredth of what
-    those before it took, and a millisecond at least."""
+    """Looks in a row that find nothing new.
+
+    A loop that does nothing but look gets nowhere on a clock that only work and waiting
+    move; so after `free` looks each one takes a hundredth of what those before it took,
+    and a millisecond at least.
+    """
 
     def __init__(self, free: int) -> None:
         self._free = free
@@ -70,14 +74,17 @@ class Foreign:
     def __init__(self) -> None:
         self.spin = Spin(self.READS)
         self.readings = 0
-        """How often the app's own code has read it."""
+        """The number of times that the app's own code has read it."""
 
     def now_s(self) -> float:
         """Return simulated seconds since the run's start."""
         raise NotImplementedError
 
     def read_s(self) -> float:
-        """Return `now_s`, as the code reads it: a loop that does nothing else waits for it."""
+        """Return `now_s`, as the code reads it.
+
+        A loop that does nothing else waits for it.
+        """
         step_s = self.spin.step_s()
         if step_s:
             self.wait(step_s)
@@ -116,7 +123,8 @@ _FOR_PEOPLE = {"logging", "tqdm"}
 
 _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _REAL: dict[str, Callable[..., float]] = {
-    name: getattr(time, name) for name in (*_CLOCKS, *(f"{clock}_ns" for clock in _CLOCKS), "sleep")
+    name: getattr(time, name)
+    for name in (*_CLOCKS, *(f"{clock}_ns" for clock in _CLOCKS), "sleep")
 }
 """The functions of the module `time` that foreign code does not get."""
 
@@ -158,7 +166,9 @@ def _find_package(frame: FrameType) -> str:
 def is_of_app(frame: FrameType) -> bool:
     """Return whether the code of a frame is the app's own, not a library's."""
     package = _find_package(frame)
-    library = package in sys.stdlib_module_names or "-packages" in frame.f_code.co_filename
+    library = (
+        package in sys.stdlib_module_names or "-packages" in frame.f_code.co_filename
+    )
     return not library and package != "simfed"
 
 
@@ -166,8 +176,10 @@ _REPLACEMENTS = [(real, _make_replacement(name)) for name, real in _REAL.items()
 
 
 def read_host_s() -> float:
-    """Return seconds of the host's own clock, in whatever thread: foreign code that asks the
-    module `time` is told simulated ones."""
+    """Return seconds of the host's own clock, in whatever thread.
+
+    Foreign code that asks the module `time` is told simulated ones.
+    """
     return _REAL["perf_counter"]()
 
 
@@ -183,8 +195,10 @@ def read_thread_s() -> float:
 
 @contextmanager
 def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
-    """Give threads that have a clock its time meanwhile; `flower_now` is Flower's function of the
-    date."""
+    """Give threads that have a clock its time meanwhile.
+
+    `flower_now` is Flower's function of the date.
+    """
 
     def now() -> datetime:
         clock = _clocks.get(threading.get_ident())
@@ -221,8 +235,10 @@ def _select(selector: Any, timeout: float | None = None) -> Any:
 
 
 def _run_in_executor(loop: Any, executor: Any, function: Any, *arguments: Any) -> Any:
-    """Run it at once on a node: nothing there runs beside the event loop, whose waits take no
-    host time."""
+    """Run a call at once on a node.
+
+    Nothing there runs beside the event loop, whose waits take no host time.
+    """
     if threading.get_ident() not in _clocks:
         return _real_run_in_executor(loop, executor, function, *arguments)
     future = loop.create_future()
@@ -234,12 +250,13 @@ def _run_in_executor(loop: Any, executor: Any, function: Any, *arguments: Any) -
 
 
 def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
-    """In every module, put the second of each pair in the place of the first."""
+    """Put, in every module, the second of each pair in the place of the first."""
     by_id = {id(before): after for before, after in pairs}
     for module_name, module in list(sys.modules.items()):
         # Python's own library waits in host time, or would not wake up from its locks
         if module_name == __name__ or (
-            module_name in sys.stdlib_module_names and not module_name.startswith("time")
+            module_name in sys.stdlib_module_names
+            and not module_name.startswith("time")
         ):
             continue
         names = getattr(module, "__dict__", None)
@@ -252,8 +269,11 @@ def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
 
 @contextmanager
 def foreign_randomness(seed: int) -> Iterator[None]:
-    """Set the global generators of Python, NumPy and PyTorch (where it is in use) to their
-    beginnings by this seed; afterwards they are as they were."""
+    """Set the global generators of Python, NumPy and PyTorch by this seed.
+
+    It holds in the block (PyTorch where it is in use); afterwards they are as they
+    were.
+    """
     torch = sys.modules.get("torch")
     states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()  # noqa: NPY002
     random.seed(seed)

@@ -1,6 +1,6 @@
-"""What foreign code is charged: counted work, what a reply declares, or host seconds.
+"""Prices of foreign code: counted work, a reply's declared seconds, host seconds.
 
-What was measured beforehand is charged by `simfed.flower.workfile`.
+Measured laws are in `simfed.flower.workfile`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Charge:
     """Watches foreign code as one kind of computing needs it."""
 
     meter: UsageMeter | None = None
-    """What work and waits are read from, in a process that measures an app."""
+    """The meter of work and waits, in a process that measures an app."""
 
     def __init__(self, computing: Computing | None) -> None:
         """`computing` None: nothing is charged."""
@@ -73,7 +73,7 @@ class Charge:
         self._begun_s = read_host_s()
 
     def collect(self) -> HostSpent:
-        """What was spent since the last call; asked after `pause`."""
+        """Return what was spent since the last call; asked after `pause`."""
         counted = Counted() if self._flops is None else self._flops.collect()
         spent = HostSpent(counted, self._host_s, **self._used._asdict())
         self._host_s, self._used = 0.0, Usage()
@@ -106,25 +106,37 @@ def price(
     counted = spent.counted
     return sum(
         _price_work(processor, quantity, work, counted.parameters)
-        for quantity, work in (("training", counted.training), ("inference", counted.inference))
+        for quantity, work in (
+            ("training", counted.training),
+            ("inference", counted.inference),
+        )
         if work.times
     )
 
 
 def stage_names(visible: Visible) -> list[str]:
-    """What declared seconds may call a message: its type with its action, the action, texts of its
-    configuration (the stages of secure aggregation), its type."""
+    """Return the names that declared seconds may have for a message.
+
+    They are its type with its action, the action, texts of its configuration (the
+    stages of secure aggregation), its type.
+    """
     kind, dot, action = visible.message_type.partition(".")
     texts = [text for _, text in sorted(visible.texts.items())]
     return [visible.message_type, *([action] if dot else []), *texts, kind]
 
 
-def why_free(computing: Computing, spent: HostSpent, names: Sequence[str]) -> str | None:
-    """Why a stretch of code is charged 0 s, though nobody declared that it takes none; None:
-    somebody did, by a price without any metric in it or for a device's passes."""
+def why_free(
+    computing: Computing, spent: HostSpent, names: Sequence[str]
+) -> str | None:
+    """Return why a stretch of code is charged 0 s though nobody declared it free.
+
+    None: somebody did, by a price without any metric in it or for a device's passes.
+    """
     if computing.kind == "declared":
         expression = _find_expression(computing, names)
-        return f"{expression!r} comes to 0" if read_arithmetic(expression).names else None
+        return (
+            f"{expression!r} comes to 0" if read_arithmetic(expression).names else None
+        )
     if computing.kind == "measured":
         return "the host's clock stood still"
     if not spent.counted.nothing:
@@ -132,18 +144,21 @@ def why_free(computing: Computing, spent: HostSpent, names: Sequence[str]) -> st
     if spent.counted.uncounted:
         coverage = Coverage()
         coverage.add(spent.counted)
-        return f"metered computing counts nothing of what it does ({coverage.largest()})"
+        return (
+            f"metered computing counts nothing of what it does ({coverage.largest()})"
+        )
     return "it does nothing that PyTorch's hooks see"
 
 
 class Coverage:
-    """How much of the operators that were seen metered computing counts."""
+    """The share of seen operators that metered computing counts."""
 
     OVERHEAD = 50_000
-    """Numbers that other operators may go through in each pass: they take less than the overhead
-    that a pass is charged."""
+    """Numbers that other operators may go through in each pass: they take less than the
+    overhead that a pass is charged."""
     SMALL, LARGE = 0.25, 0.75
-    """Shares of what is not counted: above the first it is said, above the second it is refused."""
+    """Shares of what is not counted: above the first it is said, above the second it is
+    refused."""
 
     def __init__(self) -> None:
         self._flops = 0.0
@@ -151,7 +166,7 @@ class Coverage:
         self._uncounted: dict[str, float] = {}
 
     def add(self, counted: Counted) -> None:
-        """What was seen in one more stretch of code."""
+        """Add the operators of one more stretch of code."""
         self._flops += counted.flops
         self._passes += counted.times
         for name, numbers in counted.uncounted.items():
@@ -159,27 +174,33 @@ class Coverage:
 
     @property
     def missing(self) -> float:
-        """The share that is not counted, from 0 to 1: numbers that operators without a formula go
-        through, beside FLOPs."""
+        """The share that is not counted, from 0 to 1.
+
+        It is of numbers that operators without a formula go through, beside FLOPs.
+        """
         beyond = sum(self._uncounted.values()) - self.OVERHEAD * self._passes
         return beyond / (beyond + self._flops) if beyond > 0 else 0.0
 
     def largest(self) -> str:
-        """The operators that most of it goes to."""
+        """Return the operators that most of it goes to."""
         ranked = sorted(self._uncounted.items(), key=lambda item: (-item[1], item[0]))
         names = [name for name, _ in ranked]
         return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
     def sentence(self, kind: str) -> str:
-        """What to tell the user; `kind`: of the messages."""
+        """Return a sentence for the user; `kind`: of the messages."""
         return (
-            f"metered computing counts {1 - self.missing:.0%} of what PyTorch does on messages of "
+            f"metered computing counts {1 - self.missing:.0%} of what PyTorch does on "
+            f"messages of "
             f"type {kind}: it has no formula for {self.largest()}"
         )
 
 
 def _find_expression(computing: Computing, names: Sequence[str]) -> str:
-    """The expression for a message of these names. Raises: `InputError` where there is none."""
+    """Return the expression for a message of these names.
+
+    Raises: `InputError` where there is none.
+    """
     seconds = computing.seconds
     if isinstance(seconds, dict):
         for name in (*names, "default"):
@@ -193,27 +214,35 @@ def _find_expression(computing: Computing, names: Sequence[str]) -> str:
 
 
 _FLOPS_PER_BYTE = 36.0
-"""What a processor computes in the time in which it moves a byte."""
+"""FLOPs of a processor in the time in which it moves a byte."""
 _FLOPS_BESIDE = 70.0
-"""FLOPs per moved byte of the models that profiles are fitted to: so much is in their laws."""
+"""FLOPs per moved byte of the models that profiles are fitted to: so much is in their
+laws."""
 
 
-def _price_work(processor: Processor, quantity: str, work: Work, parameters: int) -> float:
+def _price_work(
+    processor: Processor, quantity: str, work: Work, parameters: int
+) -> float:
     """Return seconds by the profile's law for models that were not measured.
 
-    Each step, or pass, has the mean of all. Bytes that are moved beyond what goes with the FLOPs of
-    usual models count as the FLOPs of their time. Raises: `InputError`.
+    Each step, or pass, has the mean of all. Bytes that are moved beyond what goes with
+    the FLOPs of usual models count as the FLOPs of their time. Raises: `InputError`.
     """
     beyond = max(0.0, work.moved_bytes - work.flops / _FLOPS_BESIDE)
     flops = max(1.0, (work.flops + _FLOPS_PER_BYTE * beyond) / work.times)
-    name = f"a model of {parameters} parameters"  # so many "samples" of one FLOP: one model for all
+    # so many "samples" of one FLOP: one model for all
+    name = f"a model of {parameters} parameters"
     processor.profile.models.setdefault(name, ModelWork(parameters, 1.0, 1.0))
     size: dict[str, Any] = {"batch" if quantity == "training" else "samples": flops}
     try:
         return work.times * processor.nominal_s(quantity, model=name, **size)
     except InputError as error:
         allowed = (
-            f"a profile with a law of {quantity} for any model, by which counted work is priced"
+            f"a profile with a law of {quantity} for any model, by which counted work "
+            f"is priced"
         )
-        cure = f"another profile, `assume: {{{quantity}: 0 s}}` beside it, or declared computing"
+        cure = (
+            f"another profile, `assume: {{{quantity}: 0 s}}` beside it, or "
+            f"declared computing"
+        )
         raise InputError(allowed, where=error.where, got=name, hint=cure) from None

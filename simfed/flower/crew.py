@@ -1,10 +1,10 @@
-"""Nodes' work shared among processes: what comes out does not depend on how many there are.
+"""Crews: nodes' work shared among processes, with the same results.
 
-A call is given to the crew when its message begins to travel, and fetched when the node begins to
-compute. One process alone works here, in a thread that is given up when it does not come back;
-several are forks of this one, which have the app. A fork that dies at a call ends that call's node
-alone: another one takes its place, and what it had not begun. Ignored is what an app keeps in its
-modules, of which each process has its own.
+A call is given to the crew when its message begins to travel, and fetched when the node
+begins to compute. One process alone works here, in a thread that is given up when it
+does not come back; several are forks of this one, which have the app. A fork that dies
+at a call ends that call's node alone: another one takes its place, and what it had not
+begun. Ignored is what an app keeps in its modules, of which each process has its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from dataclasses import dataclass, field
 from flwr.clientapp import ClientApp
 
 from simfed.flower.clocks import thread_clock
-from simfed.flower.turns import Done, Raised, Turn, describe_error, end_forked, make_stuck_error
+from simfed.flower.turns import (
+    Done,
+    Raised,
+    Turn,
+    describe_error,
+    end_forked,
+    make_stuck_error,
+)
 from simfed.flower.work import Answer, Call, NodeClock, make_killed_answer, work_on
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.scenario.fleet_file import Computing
@@ -57,7 +64,7 @@ class _Seat:
 
     @property
     def load(self) -> int:
-        """How many calls it has not done."""
+        """The number of calls that it has not done."""
         return sum(not ticket.future.done() for ticket in self.tickets)
 
     def give(self, ticket: Ticket) -> None:
@@ -70,8 +77,11 @@ class _Seat:
             self.mend()
 
     def mend(self) -> None:
-        """Take another process. The first call that the dead one had begun ended its node; the
-        others are given anew."""
+        """Take another process.
+
+        The first call that the dead one had begun ended its node; the others are given
+        anew.
+        """
         self._pool.shutdown(wait=False)
         tickets, self.tickets = self.tickets, []
         broken = [ticket for ticket in tickets if not _is_whole(ticket.future)]
@@ -95,7 +105,9 @@ class _Seat:
 def _is_whole(future: Future[Answer]) -> bool:
     """Return whether a future is done by its call."""
     broken = future.done() and not future.cancelled() and future.exception()
-    return future.cancelled() or (future.done() and not isinstance(broken, BrokenExecutor))
+    return future.cancelled() or (
+        future.done() and not isinstance(broken, BrokenExecutor)
+    )
 
 
 class AppCrew:
@@ -109,7 +121,9 @@ class AppCrew:
         self._computing = computing
         self._patience_s = patience_s
         self._clock = NodeClock()
-        self._seats = [_Seat(app, computing) for _ in range(workers if workers > 1 else 0)]
+        self._seats = [
+            _Seat(app, computing) for _ in range(workers if workers > 1 else 0)
+        ]
         self._turn = Turn("client app", self._clock, patience_s)
 
     def close(self) -> None:
@@ -126,7 +140,10 @@ class AppCrew:
         return ticket
 
     def fetch(self, ticket: Ticket) -> Answer:
-        """Return the answer to a call whose node begins to compute now. Raises: `RunFailed`."""
+        """Return the answer to a call whose node begins to compute now.
+
+        Raises: `RunFailed`.
+        """
         seat = ticket.seat
         if seat is None:
             return self._work_here(ticket.call)
@@ -151,7 +168,9 @@ class AppCrew:
     def _work_here(self, call: Call) -> Answer:
         self._turn.name = f"client app of node {call.client}"
         try:
-            done = self._turn.run(lambda: work_on(self._app, call, self._computing, self._clock))
+            done = self._turn.run(
+                lambda: work_on(self._app, call, self._computing, self._clock)
+            )
         except Raised as raised:
             raise RunFailed(_describe_failure(call, raised.error)) from raised.error
         assert isinstance(done, Done)
@@ -160,7 +179,7 @@ class AppCrew:
 
 
 _seated: list[tuple[ClientApp, Computing, NodeClock]] = []
-"""In a process of the crew: what it works with."""
+"""The app and fleet with which a process of the crew works."""
 
 
 def _take_seat(app: ClientApp, computing: Computing) -> None:
@@ -188,8 +207,10 @@ def _describe_failure(call: Call, error: BaseException) -> str:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Meanwhile PyTorch (where it is in use) computes with one thread, whatever the crew: sums
-    over several are others in their last bits."""
+    """Let PyTorch (where it is in use) compute with one thread in the block.
+
+    Sums over several are others in their last bits, whatever the crew.
+    """
     torch = sys.modules.get("torch")
     if torch is None or threading.current_thread() is not threading.main_thread():
         yield

@@ -1,10 +1,10 @@
 """An app's messages as rounds: one per exchange, in the tables of any other run.
 
-An exchange begins when the server app sends, and ends when it sends again after it got replies; the
-first one begins with the run, the last one ends with the app. What the server does after the last
-reply that it waited for belongs to it. Where the app sends to everybody at once and waits for all,
-this is a synchronous round, and the blame is that of one; where it does not, the exchange waited
-for the last reply that it got.
+An exchange begins when the server app sends, and ends when it sends again after it got
+replies; the first one begins with the run, the last one ends with the app. What the
+server does after the last reply that it waited for belongs to it. Where the app sends
+to everybody at once and waits for all, this is a synchronous round, and the blame is
+that of one; where it does not, the exchange waited for the last reply that it got.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from simfed.sim.flight import Flight
 from simfed.sim.rows import UNTOLD, End
 
 _QUANTITY = {"evaluate": "inference"}
-"""Type of message → the profile's word for the work on it, by which noise and watts are told."""
+"""Type of message → the profile's word for the work on it, by which noise and watts are
+told."""
 _UP = {"reply": Field("reply", 0, bounded=True)}
 _KIND = {"train": "training", "evaluate": "evaluation"}
 """Type of message → kind of the span of the work on it."""
@@ -78,15 +79,16 @@ class Exchanges:
         self._starts = bool(recorder.own)
         """Nodes' starts are charged, as a phase of their own."""
         self.may_resend = False
-        """Whether messages may be lost and sent again."""
+        """True if messages may be lost and sent again."""
         self.number = 1
         self._version = 0
         self._started_at_s = 0.0
         self._sent_at_s: float | None = None
         self._awaited_s: float | None = None
-        """Until when the server has waited for somebody in this exchange."""
+        """The instant until which the server has waited for somebody in this exchange.
+        """
         self._gave_up = False
-        """Whether it has stopped waiting for somebody."""
+        """True if it has stopped waiting for somebody."""
         self._received = ReceivedReply()
         self._pulled = False
         self._begun: list[Flight] = []
@@ -110,24 +112,33 @@ class Exchanges:
         self.warnings: set[str] = set()
         """Sentences about metrics that cannot be shown."""
 
-    # ---- what happens ----------------------------------------------------------------------------
+    # ---- what happens ----------------------------------------------------------------
 
     def send(self, now_s: float, uses: LinkUses) -> None:
-        """Note that the server app sends now: what it pulled before belongs to an exchange that is
-        over, whose rows are written."""
+        """Note that the server app sends now.
+
+        What it pulled before belongs to an exchange that is over, whose rows are
+        written.
+        """
         if self._pulled:
             self._close(now_s, uses)
         if self._sent_at_s is None:
             self._sent_at_s = now_s
 
     def begin(self, mail: Mail, now_s: float) -> Flight:
-        """The participation of a node that begins with a message now."""
+        """Return the participation of a node that begins with a message now."""
         client = mail.client
         turn = self._turns.get(client, 0)
         self._turns[client] = turn + 1
         kind = mail.kind
         name = mail.message.metadata.message_type
-        work = Work(_QUANTITY.get(kind, "training"), APP, 1, kind=_KIND.get(kind, kind), name=name)
+        work = Work(
+            _QUANTITY.get(kind, "training"),
+            APP,
+            1,
+            kind=_KIND.get(kind, kind),
+            name=name,
+        )
         who = Who(client, APP, self._size, 1, turn)
         start = (Work("auxiliary", APP, 1, kind=START),) if self._starts else ()
         plan, size_bytes = Plan({}, (*start, work), _UP), float(mail.size_bytes)
@@ -142,8 +153,10 @@ class Exchanges:
         return flight
 
     def land(self, mail: Mail) -> None:
-        """A participation is over; of no use where the server was told before that no reply
-        comes."""
+        """A participation is over.
+
+        Of no use where the server was told before that no reply comes.
+        """
         flight = mail.flight
         assert flight is not None
         self._flying.discard(flight)
@@ -154,7 +167,9 @@ class Exchanges:
         else:
             self._landed[flight] = mail
 
-    def pull(self, mail: Mail, message: Message, *, answered: bool, now_s: float) -> None:
+    def pull(
+        self, mail: Mail, message: Message, *, answered: bool, now_s: float
+    ) -> None:
         """The server app gets a reply, or an error in its place."""
         self._pulled = True
         flight = mail.flight
@@ -169,37 +184,46 @@ class Exchanges:
             self._settled.append(flight)
         self._awaited_s = max(flight.ended_at_s, self._awaited_s or 0.0)
         replies, size_bytes = self._received
-        self._received = ReceivedReply(replies + 1, size_bytes + int(flight.uplink_bytes))
+        self._received = ReceivedReply(
+            replies + 1, size_bytes + int(flight.uplink_bytes)
+        )
         if message.has_error():
             flight.lose("failed")
         elif mail.kind == "evaluate":
             metrics = dict(read_metrics(message))
-            self._node_metrics.append((metrics, float(metrics.get(self._metrics.weight, 1.0))))
+            self._node_metrics.append(
+                (metrics, float(metrics.get(self._metrics.weight, 1.0)))
+            )
 
     def give_up(self, now_s: float) -> None:
         """The server waited until now, and not everybody came."""
         self._awaited_s, self._gave_up, self._pulled = now_s, True, True
 
     def collect_received(self) -> ReceivedReply:
-        """The replies that the app has got since the last time."""
+        """Return the replies that the app has got since the last time."""
         received, self._received = self._received, ReceivedReply()
         return received
 
     def add_work(self, kind: str, from_s: float, to_s: float) -> None:
-        """Note an interval in which the server app worked, for the round's spans; what another of
-        its threads did at the same time and has ended is left out."""
+        """Note an interval in which the server app worked, for the round's spans.
+
+        What another of its threads did at the same time and has ended is left out.
+        """
         from_s, self._worked_until_s = max(from_s, self._worked_until_s), to_s
         if to_s > from_s:
             self._work.append((kind, from_s, to_s))
 
     def set_evaluation(self, metrics: dict[str, float]) -> None:
         """Note the metrics of the server's own evaluation, for the round under way."""
-        if self._sent_at_s is not None:  # before the first exchange there is no row for it
+        # before the first exchange there is no row for it
+        if self._sent_at_s is not None:
             self._server_metrics = metrics
 
     def end(self, now_s: float, uses: LinkUses) -> None:
-        """Write the last exchange's rows; replies that the app looked for and never pulled are
-        dropped."""
+        """Write the last exchange's rows.
+
+        Replies that the app looked for and never pulled are dropped.
+        """
         for flight in [flight for flight, mail in self._landed.items() if mail.polled]:
             del self._landed[flight]
             flight.lose("dropped")
@@ -209,14 +233,17 @@ class Exchanges:
 
     @property
     def has_sent(self) -> bool:
-        """Whether anything was ever sent."""
+        """True if anything was ever sent."""
         return self.number > 1 or self._sent_at_s is not None
 
-    # ---- rows ------------------------------------------------------------------------------------
+    # ---- rows ------------------------------------------------------------------------
 
     def _settle_unpolled(self) -> None:
-        """Replies that have arrived and that the server has never looked for: their messages were
-        sent to be worked on, not to be answered, and have done what they were for."""
+        """Settle replies that have arrived and that the server has never looked for.
+
+        Their messages were sent to be worked on, not to be answered, and have done what
+        they were for.
+        """
         for flight, mail in list(self._landed.items()):
             if not mail.polled:
                 del self._landed[flight]
@@ -261,7 +288,7 @@ class Exchanges:
         self._turns.clear()
 
     def _waited_for_all(self, taken: Sequence[Flight]) -> bool:
-        """Whether all started at once, and the server waited for exactly these."""
+        """Return whether all started at once, and the server waited for exactly these."""
         return (
             bool(taken)
             and not (self._gave_up or self._flying or self._landed)
@@ -282,24 +309,32 @@ class Exchanges:
     def _record(self, merging: Merging, uses: LinkUses) -> None:
         recorder, taken = self._recorder, merging.taken
         outcome = Outcome(merging.round, self._version)
-        recorder.rounds.append(rows.make_round_row(merging, taken, outcome, self._blame(merging)))
+        recorder.rounds.append(
+            rows.make_round_row(merging, taken, outcome, self._blame(merging))
+        )
         for flight in taken:
             end = self._end_of(flight, merging)
             powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
             energy_j = self._energy_j(flight.client, powered_s)
             row = rows.make_participation_row(flight, end, merging, UNTOLD, energy_j)
-            recorder.participations.append(_split_start(row, flight) if self._starts else row)
+            recorder.participations.append(
+                _split_start(row, flight) if self._starts else row
+            )
             recorder.spans.extend(rows.list_client_spans(flight, end))
             self._next_s.pop(flight, None)
             if self._latest.get(flight.client) is flight:
                 del self._latest[flight.client]
         for kind, from_s, to_s in self._work:
-            recorder.spans.append(Span("server", kind, kind, merging.round, None, from_s, to_s))
+            recorder.spans.append(
+                Span("server", kind, kind, merging.round, None, from_s, to_s)
+            )
         rows.record_links(recorder, uses, merging.round)
         accuracy = self._metric(self._metrics.accuracy, "acc")
         loss = self._metric(self._metrics.loss, "loss")
         if accuracy is not None or loss is not None:
-            recorder.prototypes.append(PrototypeResult(merging.round, APP, None, accuracy, loss))
+            recorder.prototypes.append(
+                PrototypeResult(merging.round, APP, None, accuracy, loss)
+            )
         recorder.settle()
         if self._progress is not None:
             self._progress(merging.round, merging.finished_at_s, accuracy)
@@ -312,20 +347,28 @@ class Exchanges:
         return End(next_s, max(next_s - flight.started_at_s - flight.elapsed_s, 0.0))
 
     def _metric(self, name: str | None, part: str) -> float | None:
-        """A metric of this exchange: the server's own, or the nodes' weighted mean. Without a
-        `name` it is the first whose name has this part."""
+        """Return a metric of this exchange: the server's, or the nodes' weighted mean.
+
+        Without a `name` it is the first whose name has this part.
+        """
         value = None
         if self._server_metrics is not None:
-            value = self._server_metrics.get(_find_key(name, part, self._server_metrics))
+            value = self._server_metrics.get(
+                _find_key(name, part, self._server_metrics)
+            )
         elif self._node_metrics:
             key = _find_key(name, part, self._node_metrics[0][0])
             pairs = [(m[key], weight) for m, weight in self._node_metrics if key in m]
             total = sum(weight for _, weight in pairs)
-            value = sum(v * weight for v, weight in pairs) / total if total > 0 else None
+            value = (
+                sum(v * weight for v, weight in pairs) / total if total > 0 else None
+            )
         if value is None:
             return None
         if part == "acc" and not 0 <= value <= 1:
-            self.warnings.add(f"an accuracy of {value:g}, which is not from 0 to 1, is not shown")
+            self.warnings.add(
+                f"an accuracy of {value:g}, which is not from 0 to 1, is not shown"
+            )
             return None
         return float(value)
 

@@ -1,10 +1,11 @@
-"""What PyTorch's operators cost: FLOPs by formula, free, composed of others, or unknown.
+"""Costs of PyTorch's operators: FLOPs by formula, free, composed, or unknown.
 
-PyTorch's own formulas (`torch.utils.flop_counter`) are for matrix products, convolutions and some
-kernels of attention; added here are what it leaves out: recurrent layers, products with vectors,
-attention and encoder layers as CPUs run them, look-ups of embeddings. A multiplication with its
-addition is two FLOPs; biases, activations and normalisation are not counted, as in
-`simfed.learn.catalogue`. Imports PyTorch: only for code that uses it.
+PyTorch's own formulas (`torch.utils.flop_counter`) are for matrix products,
+convolutions and some kernels of attention; added here are what it leaves out: recurrent
+layers, products with vectors, attention and encoder layers as CPUs run them, look-ups
+of embeddings. A multiplication with its addition is two FLOPs; biases, activations and
+normalisation are not counted, as in `simfed.learn.catalogue`. Imports PyTorch: only for
+code that uses it.
 """
 
 from __future__ import annotations
@@ -17,28 +18,32 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import (
+    flop_registry,
+    sdpa_backward_flop_count,
+    sdpa_flop_count,
+)
 
 Formula = Callable[..., float]
 """Arguments of an operator → its FLOPs."""
 
 
 class OperatorKind(enum.Enum):
-    """How an operator is looked at."""
+    """The way an operator's cost is found."""
 
     COUNTED = enum.auto()
     UNCOUNTED = enum.auto()
     FREE = enum.auto()
-    """It makes a view or an empty tensor: nothing is computed."""
+    """Operators that make a view or an empty tensor: nothing is computed."""
     COMPOSED = enum.auto()
-    """It only calls others."""
+    """Operators that only call others."""
 
 
 _KINDS: dict[object, tuple[OperatorKind, Formula | None]] = {}
 
 
 def find_kind(operator: object) -> tuple[OperatorKind, Formula | None]:
-    """How an operator is looked at, and its formula where it is counted."""
+    """Return how an operator is looked at, and its formula where it is counted."""
     if operator not in _KINDS:
         _KINDS[operator] = _classify_operator(operator)
     return _KINDS[operator]
@@ -52,23 +57,30 @@ def _classify_operator(operator: object) -> tuple[OperatorKind, Formula | None]:
     if not isinstance(operator, OpOverload):  # an operator of higher order
         return OperatorKind.UNCOUNTED, None
     name = operator.name()
-    if torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+    if torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, "CompositeImplicitAutograd"
+    ):
         return OperatorKind.COMPOSED, None
     aliases = [returned.alias_info for returned in operator._schema.returns]
     is_view = any(alias is not None and not alias.is_write for alias in aliases)
-    if is_view or packet.__name__.startswith(("empty", "new_empty", "_unsafe_view", "detach")):
+    if is_view or packet.__name__.startswith(
+        ("empty", "new_empty", "_unsafe_view", "detach")
+    ):
         return OperatorKind.FREE, None
     return OperatorKind.UNCOUNTED, None
 
 
 def list_learned(arguments: object) -> list[Tensor]:
-    """Return the learned tensors among an operator's arguments, or those that they are views of."""
+    """Return the learned tensors among an operator's arguments.
+
+    Or those that they are views of.
+    """
     bases = [t if t._base is None else t._base for t in _list_tensors(arguments)]
     return [base for base in bases if base.is_leaf and base.requires_grad]
 
 
 def _list_tensors(arguments: object) -> list[Tensor]:
-    """The tensors among arguments or results, those in lists included."""
+    """Return the tensors among arguments or results, those in lists included."""
     if isinstance(arguments, Tensor):
         return [arguments]
     if not isinstance(arguments, (list, tuple)):
@@ -77,7 +89,7 @@ def _list_tensors(arguments: object) -> list[Tensor]:
 
 
 def name_operator(operator: object) -> str:
-    """An operator's name without the kind of its arguments."""
+    """Return an operator's name without the kind of its arguments."""
     return str(_find_packet(operator).__name__)
 
 
@@ -85,16 +97,33 @@ def _find_packet(operator: object) -> Any:
     return getattr(operator, "overloadpacket", operator)
 
 
-_CUBIC = ("linalg", "_linalg", "cholesky", "_cholesky", "lu_", "triangular", "_cdist", "_trilinear")
-"""Beginnings of the names of operators that go through each number once per row, or more."""
+_CUBIC = (
+    "linalg",
+    "_linalg",
+    "cholesky",
+    "_cholesky",
+    "lu_",
+    "triangular",
+    "_cdist",
+    "_trilinear",
+)
+"""Beginnings of the names of operators that go through each number once per row, or
+more."""
 
 
 def count_numbers(operator: object, arguments: object, result: object) -> float:
-    """How many numbers an operator without a formula goes through: those of its largest argument
-    or result, for solvers and transforms as often as they do at least."""
+    """Return how many numbers an operator without a formula goes through.
+
+    They are those of its largest argument or result, for solvers and transforms as
+    often as they do at least.
+    """
     tensors = _list_tensors((arguments, result))
     numbers = float(max((tensor.numel() for tensor in tensors), default=0))
-    if isinstance(arguments, tuple) and arguments and isinstance(arguments[0], (list, tuple)):
+    if (
+        isinstance(arguments, tuple)
+        and arguments
+        and isinstance(arguments[0], (list, tuple))
+    ):
         numbers = float(sum(tensor.numel() for tensor in _list_tensors(arguments[0])))
     name = name_operator(operator)
     if name.startswith(_CUBIC) and tensors and tensors[0].ndim:
@@ -104,8 +133,9 @@ def count_numbers(operator: object, arguments: object, result: object) -> float:
     return numbers
 
 
-# ---- formulas that PyTorch does not have ---------------------------------------------------------
-# Each gets an operator's arguments by place, and those that it does not ask for.
+# ---- formulas that PyTorch does not have
+# --------------------------------------------------------- Each gets an operator's
+# arguments by place, and those that it does not ask for.
 
 
 def _count_rows(tensor: Tensor) -> int:
@@ -115,13 +145,20 @@ def _count_rows(tensor: Tensor) -> int:
 def _count_rnn_layer(
     inputs: Tensor, w_in: Tensor, w_hidden: Tensor, *_: object, **__: object
 ) -> float:
-    """One layer and direction; gates times inputs and hidden values at each instant."""
+    """Return one layer and direction.
+
+    Gates times inputs and hidden values at each instant.
+    """
     return float(2 * _count_rows(inputs) * (w_in.numel() + w_hidden.numel()))
 
 
-def _count_rnn(inputs: Tensor, weights: list[Tensor], *_: object, **__: object) -> float:
-    """Of all layers: twice the entries of every matrix, per row of the inputs."""
-    return float(2 * _count_rows(inputs) * sum(w.numel() for w in weights if w.ndim == 2))
+def _count_rnn(
+    inputs: Tensor, weights: list[Tensor], *_: object, **__: object
+) -> float:
+    """Return the FLOPs of all layers: twice the entries of matrices, per row."""
+    return float(
+        2 * _count_rows(inputs) * sum(w.numel() for w in weights if w.ndim == 2)
+    )
 
 
 def _double_formula(formula: Formula) -> Formula:
@@ -130,7 +167,7 @@ def _double_formula(formula: Formula) -> Formula:
 
 
 def _skip_addend(formula: Formula) -> Formula:
-    """The first argument is added to the product of the others, at no cost of its own."""
+    """Return the FLOPs of a product; its first argument is added at no cost."""
     return lambda _, *factors, **options: formula(*factors, **options)
 
 
@@ -142,25 +179,36 @@ def _count_product(left: Tensor, right: Tensor, *_: object, **__: object) -> flo
     return float(2 * left.numel() * right.shape[-1])
 
 
-def _count_attention(query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object) -> float:
+def _count_attention(
+    query: Tensor, key: Tensor, value: Tensor, *_: object, **__: object
+) -> float:
     return float(sdpa_flop_count(query.shape, key.shape, value.shape))
 
 
 def _count_attention_backward(*arguments: Tensor, **_: object) -> float:
-    """Of the gradients, queries, keys and values."""
+    """Return the FLOPs of the gradients, queries, keys and values."""
     return float(sdpa_backward_flop_count(*(tensor.shape for tensor in arguments[:4])))
 
 
-def _count_self_attention(inputs: Tensor, width: int, qkv: Tensor, projection: Tensor) -> float:
-    """In and out projections, and two products of every instant with every other."""
+def _count_self_attention(
+    inputs: Tensor, width: int, qkv: Tensor, projection: Tensor
+) -> float:
+    """Return the FLOPs of in and out projections, and of two products.
+
+    The products are of every instant with every other.
+    """
     instants = inputs.shape[-2] if inputs.ndim == 3 else inputs.shape[0]
     projections = qkv.numel() + projection.numel()
     return float(2 * _count_rows(inputs) * (projections + 2 * instants * width))
 
 
 def _count_encoder_layer(*arguments: Any, **_: object) -> float:
-    """Arguments: inputs, width, heads, qkv, its bias, projection, its bias, three options, epsilon,
-    both norms with their biases, first, its bias, second, and more that costs nothing."""
+    """Return the FLOPs of an encoder layer.
+
+    Arguments: inputs, width, heads, qkv, its bias, projection, its bias, three options,
+    epsilon, both norms with their biases, first, its bias, second, and more that costs
+    nothing.
+    """
     inputs, width, _heads, qkv, _bias, projection = arguments[:6]
     first, second = arguments[14], arguments[16]
     inner = float(2 * _count_rows(inputs) * (first.numel() + second.numel()))
@@ -182,7 +230,7 @@ def _count_gradients(gradients: Tensor, *_: object, **__: object) -> float:
 
 
 def _count_bag(values: Tensor, indices: Tensor, *_: object, **__: object) -> float:
-    """`values`: the weights, or backward their gradients."""
+    """Return `values`: the weights, or backward their gradients."""
     return float(indices.numel() * values.shape[-1])
 
 

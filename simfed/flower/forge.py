@@ -1,10 +1,12 @@
-"""Plays of an app that is measured, each forked from one warm process: imports are paid once.
+"""Plays of an app that is measured, each forked from one warm process.
 
-The warm process has imported Flower, simfed's engine and what the app's files import from
-elsewhere, none of the app's own modules: a fork begins as a new process that has just done so. A
-play that does not end in time is ended with all that it started. A framework that does not
-survive a fork (its threads are not there afterwards) is played from a process that has imported
-nothing.
+Imports are paid once.
+
+The warm process has imported Flower, simfed's engine and what the app's files import
+from elsewhere, none of the app's own modules: a fork begins as a new process that has
+just done so. A play that does not end in time is ended with all that it started. A
+framework that does not survive a fork (its threads are not there afterwards) is played
+from a process that has imported nothing.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ _NEVER_FORKED = frozenset({"jax", "tensorflow"})
 
 
 class Said(NamedTuple):
-    """What became of a play."""
+    """The outcome of a play."""
 
     messages: list[dict[str, Plain]]
     error: str | None
-    """Why it did not get to its end, in a sentence."""
+    """The reason why it did not get to its end, in a sentence."""
 
 
 class Forge:
@@ -55,7 +57,9 @@ class Forge:
         self._limit_s = limit_s
         self._imports = _list_imports(folder)
         names = {name.partition(".")[0] for name in self._imports}
-        self._warm = None if names & _NEVER_FORKED else self._start([*_ENGINE, *self._imports])
+        self._warm = (
+            None if names & _NEVER_FORKED else self._start([*_ENGINE, *self._imports])
+        )
 
     def __enter__(self) -> Forge:
         return self
@@ -93,13 +97,22 @@ class Forge:
             text=True,
         )
 
-    def _ask(self, process: subprocess.Popen[str], job: Mapping[str, Plain]) -> Said | None:
-        """Return what a process says of a play; None: the play did not come to its end."""
+    def _ask(
+        self, process: subprocess.Popen[str], job: Mapping[str, Plain]
+    ) -> Said | None:
+        """Return what a process says of a play.
+
+        None: the play did not come to its end.
+        """
         assert process.stdin is not None
         assert process.stdout is not None
         with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
             try:
-                print(json.dumps({**job, "out": answer.name}), file=process.stdin, flush=True)
+                print(
+                    json.dumps({**job, "out": answer.name}),
+                    file=process.stdin,
+                    flush=True,
+                )
             except BrokenPipeError:
                 return None
             process.stdout.readline()
@@ -114,9 +127,16 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _make_environment() -> dict[str, str]:
-    """Return the environment of a process of one thread, with this one's path of modules."""
+    """Return the environment of a process of one thread.
+
+    It has this process's path of modules.
+    """
     threads = {f"{name}_NUM_THREADS": "1" for name in _THREADS}
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {
+        **os.environ,
+        **threads,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -136,7 +156,9 @@ def _list_imports(folder: Path) -> list[str]:
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
                 if isinstance(node, ast.Import):
                     names |= dict.fromkeys(alias.name for alias in node.names)
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                elif (
+                    isinstance(node, ast.ImportFrom) and node.module and not node.level
+                ):
                     names[node.module] = None
     return [name for name in names if name.partition(".")[0] not in own]
 
@@ -193,11 +215,13 @@ def _play_in_child(job: Mapping[str, Plain]) -> None:
 
 
 def play(job: Mapping[str, Plain]) -> Said:
-    """Play the app of a job over a fleet without links' limits, under the simulated clock, with
-    the work really done; return its messages with what each took and what can be seen of it.
+    """Play the app of a job over a fleet without links' limits.
 
-    A job has the app's `folder`, the `overrides` of its configuration and the `groups` of its
-    nodes, as a fleet file has them.
+    It is under the simulated clock, with the work really done; its messages are
+    returned with what each took and what can be seen of it.
+
+    A job has the app's `folder`, the `overrides` of its configuration and the `groups`
+    of its nodes, as a fleet file has them.
     """
     from simfed.flower.charging import Watch
     from simfed.flower.children import UsageMeter

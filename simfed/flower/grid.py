@@ -1,4 +1,4 @@
-"""The grid that a server app talks to: what it asks for is played on the simulated clock."""
+"""The grid that a server app talks to, played on the simulated clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from simfed.flower.clocks import EPOCH_S, Foreign
 from simfed.flower.messages import Packed, count_message_bytes
 
 Ask = Callable[[Any], Any]
-"""A question for the simulated clock (`Push`, `PullReplies`, `AvailableNodes`, …) → its answer."""
+"""A question for the simulated clock (`Push`, `PullReplies`, `AvailableNodes`, …) → its
+answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,11 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class PullReplies:
-    """The replies to these that are there, and errors in place of those that will never be.
+    """A question for the replies that are there.
 
-    `wait`: until all of them are; `timeout_s`: but no longer than this."""
+    Errors stand in place of those that will never be. `wait`: until all of them are;
+    `timeout_s`: but no longer than this.
+    """
 
     ids: tuple[str, ...]
     wait: bool = False
@@ -68,8 +71,10 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Wait until a condition holds, which another thread of the app brings about; the answer is
-    whether it holds."""
+    """Wait until a condition holds, which another thread of the app brings about.
+
+    The answer is whether it holds.
+    """
 
     condition: Callable[[], bool]
     timeout_s: float | None
@@ -84,7 +89,7 @@ class ServerClock(Foreign):
         self.worked_s = 0.0
         """Seconds that the app's own work has taken."""
         self.turns: Any = None
-        """Of the app's threads."""
+        """The turns of the app's threads."""
 
     def ask(self, question: object) -> Any:
         """Ask the simulated clock, from whatever thread of the app."""
@@ -113,9 +118,14 @@ class SimGrid(Grid):
         self._sent = 0
 
     def set_run(self, run: Run) -> None:
-        """Flower's: say which run this is. Raises: `TypeError` for no `Run`."""
+        """Flower's: say which run this is.
+
+        Raises: `TypeError` for no `Run`.
+        """
         if not isinstance(run, Run):
-            raise TypeError(f"`run` must be an instance of Run, got {type(run).__name__}")
+            raise TypeError(
+                f"`run` must be an instance of Run, got {type(run).__name__}"
+            )
         self._run = run
 
     @property
@@ -131,15 +141,15 @@ class SimGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """A message to a node; Flower itself prefers the constructor."""
+        """Return a message to a node; Flower itself prefers the constructor."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are there, in the order of the fleet's clients."""
+        """Return the nodes that are there, in the order of the fleet's clients."""
         return list(self._ask(AvailableNodes()))
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """The nodes that are there, as Flower describes nodes."""
+        """Return the nodes that are there, as Flower describes nodes."""
         return [NodeInfo(node_id=node) for node in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -147,7 +157,8 @@ class SimGrid(Grid):
         outgoing = []
         packed: dict[int, bytes] = {}
         weighed: dict[int, int] = {}
-        messages = list(messages)  # so that no other content gets the identity of one of these
+        # so that no other content gets the identity of one of these
+        messages = list(messages)
         for message in messages:
             metadata = message.metadata
             self._sent += 1
@@ -166,7 +177,7 @@ class SimGrid(Grid):
         return list(self._ask(Push(tuple(outgoing))))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are there now."""
+        """Return the replies that are there now."""
         return list(self._ask(PullReplies(tuple(message_ids))))
 
     def send_and_receive(
@@ -174,7 +185,8 @@ class SimGrid(Grid):
     ) -> Iterable[Message]:
         """Send messages and wait for all replies, or until `timeout` seconds are over.
 
-        Replies are taken when they arrive: Flower's own grid looks for them every few seconds.
+        Replies are taken when they arrive: Flower's own grid looks for them every few
+        seconds.
         """
         ids = tuple(self.push_messages(messages))
         return list(self._ask(PullReplies(ids, wait=True, timeout_s=timeout)))

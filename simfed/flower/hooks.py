@@ -1,4 +1,4 @@
-"""What an app measures on its server, and what its strategy makes of nodes' metrics."""
+"""Hooks for what an app measures on its server."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ _KINDS = {
     "evaluate_metrics_clientapp": "nodes' evaluation",
     "evaluate_metrics_serverapp": "the server's evaluation",
 }
-"""What a strategy's result calls metrics → what the page does."""
+"""The page's words for what a strategy's result calls metrics."""
 
 
 @contextmanager
 def evaluations_told(
     tell: Callable[[dict[str, float]], None], keep: Callable[[list[RoundMetrics]], None]
 ) -> Iterator[None]:
-    """Meanwhile `tell` gets the numbers that a strategy's `evaluate_fn` gives, and `keep` all
-    metrics of its rounds when it has ended."""
+    """Have `tell` get the numbers of a strategy's `evaluate_fn` in the block.
+
+    And `keep` all metrics of its rounds when it has ended.
+    """
     before = Strategy.start
     signature = inspect.signature(before)
 
@@ -62,12 +64,18 @@ def _select_numbers(metrics: Mapping[str, object]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
-def _overhear_evaluation(evaluate: Evaluate, tell: Callable[[dict[str, float]], None]) -> Evaluate:
+def _overhear_evaluation(
+    evaluate: Evaluate, tell: Callable[[dict[str, float]], None]
+) -> Evaluate:
     @functools.wraps(evaluate)
-    def evaluate_and_tell(*arguments: object, **named: object) -> Mapping[str, object] | None:
+    def evaluate_and_tell(
+        *arguments: object, **named: object
+    ) -> Mapping[str, object] | None:
         metrics = evaluate(*arguments, **named)
         if metrics is not None:
-            tell({k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))})
+            tell(
+                {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))}
+            )
         return metrics
 
     return evaluate_and_tell

@@ -1,17 +1,17 @@
 """Laws of what an app's messages take, fitted to a few plays of it (needs scipy).
 
-A law is a sum of at most four terms with coefficients of at least 0, fitted to *relative*
-errors: a constant, and products of what can be seen from outside, such as
-`num_examples * local_epochs`, `ceil(num_examples / batch_size)` or `1 / nodes`. Which settings
-may come in, and which way, is read off the plays that vary one alone (`Effect`), so what
-changes nothing is no term by chance. Terms are taken up, exchanged and dropped by the error of
-whole plays that were left out, from a constant up and from all terms down, as a step at a time
-may get stuck. What a reply and the settings say is tried first; bytes only where that leaves
-more than `GOOD` of error.
+A law is a sum of at most four terms with coefficients of at least 0, fitted to
+*relative* errors: a constant, and products of what can be seen from outside, such as
+`num_examples * local_epochs`, `ceil(num_examples / batch_size)` or `1 / nodes`. Which
+settings may come in, and which way, is read off the plays that vary one alone
+(`Effect`), so what changes nothing is no term by chance. Terms are taken up, exchanged
+and dropped by the error of whole plays that were left out, from a constant up and from
+all terms down, as a step at a time may get stuck. What a reply and the settings say is
+tried first; bytes only where that leaves more than `GOOD` of error.
 
 What is ignored: dependence on an app's state and on its data's values; products of two
-metrics. Rates, losses and other metrics that are no whole numbers cannot size anything and are
-passed over, and so are counters.
+metrics. Rates, losses and other metrics that are no whole numbers cannot size anything
+and are passed over, and so are counters.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ _MOST_FACTORS = 3
 _MOST_TEXTS = 12
 """Different values of a text that tells kinds apart; more are names and dates."""
 _SCATTER_FROM = 20
-"""Messages from which their scatter is fitted; fewer give a standard deviation alone."""
+"""Messages from which their scatter is fitted; fewer give a standard deviation
+alone."""
 _LEAST_EFFECT = 0.05
-"""In log: a setting that changes a kind's seconds by less, over all its sizes, is no size
-of it."""
+"""The least change of a kind's seconds, in log and over all its sizes, that makes a
+setting one of its sizes."""
 _CHANCE = 0.35
 """A term must mend so much of what plays of the same differ by."""
 _NO_WEIGHT = 1e-3
@@ -72,23 +73,24 @@ class MessageRow:
     run_config: Mapping[str, Plain]
     nodes: int
     work_s: float
-    """Processor seconds, those of child processes included; the least of its `repeats`."""
+    """Processor seconds, those of child processes included; the least of its
+    `repeats`."""
     waited_s: float = 0.0
     first: bool = False
     """The first of its kind in its process."""
     round: int = 0
     """The exchange that it belongs to."""
     repeats: tuple[float, ...] = ()
-    """Of a play that was made more than once, the seconds in each."""
+    """The seconds in each repeat, of a play that was made more than once."""
     values: dict[str, float] = field(init=False, repr=False)
-    """What a law may name, as arithmetic spells it."""
+    """The values that a law may name, as arithmetic spells them."""
 
     def __post_init__(self) -> None:
         values = self.visible.values(self.run_config, self.nodes)
         object.__setattr__(self, "values", _spell(values))
 
     def settings(self) -> dict[str, float]:
-        """Return what was chosen: numbers of the run's and the node's configuration, `nodes`."""
+        """Return the chosen numbers: the run's and the node's configuration, `nodes`."""
         chosen = {**self.run_config, **self.visible.node_config}
         return {**_spell(select_numbers(chosen)), "nodes": float(self.nodes)}
 
@@ -109,7 +111,10 @@ def fit_kinds(rows: Sequence[MessageRow], names: Sequence[str] = ()) -> list[Kin
     names: the plays', by their numbers, for the lines of each law's card.
     """
     total_s = sum(row.work_s for row in rows)
-    laws = [_fit_kind(key, group, total_s, names) for key, group in group_kinds(rows).items()]
+    laws = [
+        _fit_kind(key, group, total_s, names)
+        for key, group in group_kinds(rows).items()
+    ]
     return sorted(laws, key=lambda law: -law.share)
 
 
@@ -135,8 +140,12 @@ def group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
 
 
 def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
-    texts = Counter(row.visible.texts[name] for row in rows if name in row.visible.texts)
-    return len(texts) == 1 or (len(texts) <= _MOST_TEXTS and 2 * len(texts) <= len(rows))
+    texts = Counter(
+        row.visible.texts[name] for row in rows if name in row.visible.texts
+    )
+    return len(texts) == 1 or (
+        len(texts) <= _MOST_TEXTS and 2 * len(texts) <= len(rows)
+    )
 
 
 # ---- what a setting does -----------------------------------------------------------
@@ -144,22 +153,25 @@ def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one setting, varied alone, does to a kind of message."""
+    """The effect of one setting, varied alone, on a kind of message."""
 
     setting: str
     seconds: Mapping[float, float]
     """Value → mean seconds of a message."""
     noise: float
-    """What plays of the same differ by, in log."""
+    """The difference of plays of the same, in log."""
 
     @property
     def sure(self) -> bool:
-        """Whether it does more than chance."""
+        """True if it does more than chance."""
         return float(np.ptp(self._logs())) > max(_LEAST_EFFECT, 2 * self.noise)
 
     @property
     def ways(self) -> str:
-        """`+` where seconds grow with it, `-` where they shrink, `+-` for both, or neither."""
+        """`+` where seconds grow with it, `-` where they shrink.
+
+        `+-` for both, or neither.
+        """
         if not self.sure:
             return ""
         steps, slack = np.diff(self._logs()), max(_LEAST_EFFECT, self.noise)
@@ -205,8 +217,10 @@ def _compare_settings(base: Mapping[str, float], now: Mapping[str, float]) -> li
 
 
 def _compare_means(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> float:
-    """Return mean seconds of a play's messages in those exchanges that the first play has
-    as well: what grows from round to round is no effect of their number."""
+    """Return mean seconds of a play's messages in exchanges that the first has too.
+
+    What grows from round to round is no effect of their number.
+    """
     common = {row.round for row in base} & {row.round for row in other}
     pair = [
         float(np.mean([r.work_s for r in own if not common or r.round in common]))
@@ -222,8 +236,10 @@ def differ(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> bool:
 
 
 def estimate_repeat_error(rows: Sequence[MessageRow]) -> float:
-    """Return by how much the two least times of a play differ, in log: their median over
-    plays; 0 where plays were made once."""
+    """Return the difference of plays' two least times, in log: their median.
+
+    0 where plays were made once.
+    """
     gaps = []
     for own in _group_plays(rows).values():
         fewest = min(len(row.repeats) for row in own)
@@ -267,7 +283,9 @@ def _fit_kind(
     seconds = np.concatenate([sample.times for sample in samples])
     ratios = seconds / np.maximum(np.repeat(fitted, fitter.counts), 1e-12)
     errors, off = np.abs(1 / ratios - 1), np.expm1(verdict.sums)
-    extra = [max(0.0, row.work_s - law(row.values)) for row in firsts if later is not firsts]
+    extra = [
+        max(0.0, row.work_s - law(row.values)) for row in firsts if later is not firsts
+    ]
     waited = float(np.median([row.waited_s for row in later]))
     alone = len(verdict.sums) < 2
     plays = []
@@ -291,7 +309,9 @@ def _fit_kind(
         message=key[0],
         texts=dict(key[1]),
         seconds=text,
-        waits=_round_number(waited) if waited > 0.05 * float(np.median(seconds)) else 0.0,
+        waits=_round_number(waited)
+        if waited > 0.05 * float(np.median(seconds))
+        else 0.0,
         first=_round_number(float(np.median(extra))) if extra else 0.0,
         scatter=_estimate_scatter(_compare_alike(samples, ratios)),
         ranges=_find_ranges(later, {*law.names, *whole, "bytes_down"}),
@@ -319,9 +339,12 @@ def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
     return Measured(float(np.std(np.log(factors)))).written()
 
 
-def _find_ranges(rows: Sequence[MessageRow], names: set[str]) -> dict[str, tuple[float, float]]:
+def _find_ranges(
+    rows: Sequence[MessageRow], names: set[str]
+) -> dict[str, tuple[float, float]]:
     columns = {
-        name: [row.values[name] for row in rows if name in row.values] for name in sorted(names)
+        name: [row.values[name] for row in rows if name in row.values]
+        for name in sorted(names)
     }
     return {
         name: (_round_number(min(column)), _round_number(max(column)))
@@ -360,9 +383,11 @@ def _gather_samples(rows: Sequence[MessageRow], names: Sequence[str]) -> list[_S
 
 
 def _compare_alike(samples: Sequence[_Sample], around_law: Floats) -> Floats:
-    """Return seconds of messages beside those of their play that are alike: by how far the
-    law is off is no chance, and would be drawn anew for every message. Around the law where
-    few are alike."""
+    """Return seconds of messages beside those of their play that are alike.
+
+    By how far the law is off is no chance, and would be drawn anew for every message.
+    Where few are alike it is around the law.
+    """
     alike = [sample.times for sample in samples if len(sample.times) > 2]
     if sum(map(len, alike)) < len(around_law) / 2:
         return around_law
@@ -374,14 +399,14 @@ def _compare_alike(samples: Sequence[_Sample], around_law: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """How far a law is off plays that were left out."""
+    """The errors of a law on plays that were left out."""
 
     unseen: Floats
     """Seconds of each sample, by the law that has not seen its play."""
     rows: Floats
-    """Of each message, in log."""
+    """Errors of each message, in log."""
     sums: Floats
-    """Of each play's sum, in log."""
+    """Errors of each play's sum, in log."""
     score: float
     """The mean over plays, half of their samples and half of their sums."""
 
@@ -397,7 +422,9 @@ class _Fitter:
         self.counts = np.array([len(sample.times) for sample in samples])
         self.means = np.array([sample.times.mean() for sample in samples])
         self._around = np.log(np.concatenate([s.times / s.seconds for s in samples]))
-        _, place, counts = np.unique(self.plays, return_inverse=True, return_counts=True)
+        _, place, counts = np.unique(
+            self.plays, return_inverse=True, return_counts=True
+        )
         self._weights = 1 / np.sqrt(counts[place])  # all plays count alike
         self._columns = {"1": np.ones(len(samples))}
         self._chance = _CHANCE * noise
@@ -448,7 +475,10 @@ class _Fitter:
         return self._judged[key]
 
     def _add_column(self, text: str) -> bool:
-        """Keep a term's value in every sample; False: it has none, or the same in all."""
+        """Keep a term's value in every sample.
+
+        False: it has none, or the same in all.
+        """
         parsed = read_arithmetic(text)
         try:
             column = np.array([parsed(sample.values) for sample in self._samples])
@@ -462,22 +492,30 @@ class _Fitter:
         return np.column_stack([self._columns[term] for term in terms])
 
     def _solve(self, terms: Sequence[str], keep: Bools) -> Floats:
-        """Return coefficients ≥ 0 of the smallest relative errors, wild rows counting
-        less."""
+        """Return coefficients ≥ 0 of the smallest relative errors.
+
+        Wild rows count less.
+        """
         relative = self._build_design(terms)[keep] / self.seconds[keep][:, None]
         return fit_relative(relative, self._weights[keep])
 
     def _find_support(self, pool: Sequence[str]) -> list[str]:
         """Return the terms that a fit of all of them to all plays gives any weight."""
         solved = self._solve(pool, np.ones(len(self.seconds), bool))
-        return [text for text, number in zip(pool, solved, strict=True) if number > 0] or ["1"]
+        return [
+            text for text, number in zip(pool, solved, strict=True) if number > 0
+        ] or ["1"]
 
     def _climb(self, best: list[str], pool: Sequence[str]) -> list[str]:
         """Take up terms, or exchange one, as long as that is clearly better."""
         while True:
             new = [term for term in pool if term not in best]
             tries = [[*best, term] for term in new if len(best) < _MOST_TERMS]
-            tries += [[term if one == old else one for one in best] for old in best for term in new]
+            tries += [
+                [term if one == old else one for one in best]
+                for old in best
+                for term in new
+            ]
             better = self._find_better(best, tries)
             if better is None:
                 return best
@@ -494,14 +532,18 @@ class _Fitter:
         return best
 
     def _find_better(self, best: list[str], tries: list[list[str]]) -> list[str] | None:
-        """Return, of laws that are nearly as good as the best, the shortest; None: none is
-        better by enough, and by more than chance."""
+        """Return, of laws that are nearly as good as the best, the shortest.
+
+        None: none is better by enough, and by more than chance.
+        """
         verdict, better = self.judge(best), []
         for terms in tries:
             own = self.judge(terms)
             needed = 0.97 * verdict.score
             if _count_parts(terms) > _count_parts(best):
-                needed = min(0.9 * verdict.score, verdict.score - max(0.004, self._chance))
+                needed = min(
+                    0.9 * verdict.score, verdict.score - max(0.004, self._chance)
+                )
                 if not _is_sure(verdict.rows, own.rows):
                     continue
             if own.score < needed:
@@ -514,8 +556,8 @@ class _Fitter:
 def _is_sure(before: Floats, after: Floats) -> bool:
     """Return whether errors fell by more than chance would have it."""
     gains = before - after
-    # where a law is far off some messages alone, gains differ by more than chance: what is
-    # left then tells how much that is
+    # where a law is far off some messages alone, gains differ by more than chance: what
+    # is left then tells how much that is
     chance = min(float(gains.std()), float(after.std()))
     return float(gains.mean()) > 3 * chance / math.sqrt(len(gains))
 
@@ -530,18 +572,27 @@ def _count_parts(terms: Sequence[str]) -> tuple[int, int]:
 def _list_tiers(
     effects: Sequence[Effect], amounts: Sequence[str], varied: Sequence[str]
 ) -> Iterator[list[str]]:
-    """Yield terms by what they ask for, replies and settings before bytes: amounts times
-    settings (epochs), in pieces of a setting (batches), nodes, and pairs of them."""
+    """Yield terms by what they ask for, replies and settings before bytes.
+
+    They are amounts times settings (epochs), in pieces of a setting (batches), nodes,
+    and pairs of them.
+    """
     ways = {e.setting: e.ways for e in effects if e.ways}
     counts = next((len(e.seconds) for e in effects if e.setting == "nodes"), 0)
     of_nodes = ways.pop("nodes", "")
     grow = [name for name, way in ways.items() if "+" in way]
     shrink = [name for name, way in ways.items() if "-" in way]
-    products = [some for n in range(_MOST_FACTORS + 1) for some in combinations(grow, n)]
-    # a power of the nodes that no play has shown to grow would be wild among thousands, and
-    # two numbers of nodes do not tell a line from a parabola
+    products = [
+        some for n in range(_MOST_FACTORS + 1) for some in combinations(grow, n)
+    ]
+    # a power of the nodes that no play has shown to grow would be wild among thousands,
+    # and two numbers of nodes do not tell a line from a parabola
     nodes = ["nodes", "nodes * nodes"][: counts - 1] if "+" in of_nodes else []
-    heads = [*amounts, *nodes, *(f"ceil({a} / {over})" for a in amounts for over in shrink)]
+    heads = [
+        *amounts,
+        *nodes,
+        *(f"ceil({a} / {over})" for a in amounts for over in shrink),
+    ]
     heads += [f"1 / {over}" for over in shrink]
     if not amounts and "-" in of_nodes:  # what nodes share among them
         heads += ["1 / nodes", *(f"1 / nodes / {over}" for over in shrink)]
@@ -561,8 +612,10 @@ def _find_divisors(head: str) -> set[str]:
 
 
 def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
-    """Return whole numbers of replies, messages' and nodes' configurations, but for
-    counters."""
+    """Return whole numbers of replies and configurations, but for counters.
+
+    Configurations are messages' and nodes'.
+    """
     names = dict.fromkeys(
         spell_name(name)
         for row in rows
@@ -582,8 +635,10 @@ def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
 
 
 def _counts(name: str, rows: Sequence[MessageRow]) -> bool:
-    """Return whether a number is the same at every node of an exchange, and grows by one
-    with each."""
+    """Return whether a number is a counter.
+
+    It is the same at every node of an exchange, and grows by one with each.
+    """
     longest = 0
     for own in _group_plays(rows).values():
         rounds: dict[int, set[float]] = defaultdict(set)
@@ -599,8 +654,10 @@ def _counts(name: str, rows: Sequence[MessageRow]) -> bool:
 
 
 def _moves(setting: str, amounts: Sequence[str], rows: Sequence[MessageRow]) -> bool:
-    """Return whether a setting, varied alone, moves an amount: then that is how it sizes
-    work. The number of nodes may do both."""
+    """Return whether a setting, varied alone, moves an amount.
+
+    Then that is how it sizes work. The number of nodes may do both.
+    """
     if setting == "nodes":
         return False
     plays = _group_plays(rows)

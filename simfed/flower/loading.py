@@ -27,17 +27,24 @@ App = TypeVar("App", ServerApp, ClientApp)
 def load(
     folder: str | Path, overrides: Mapping[str, Plain]
 ) -> Iterator[tuple[ServerApp, ClientApp, dict[str, Plain]]]:
-    """(server app, client app, run config) of the app in a folder, by its `pyproject.toml`.
+    """Return (server app, client app, run config) of the app in a folder.
 
-    Its folder is on the path of modules meanwhile. Raises: `InputError` for a folder that is no
-    app, an app that cannot be imported, and a key that its configuration does not have.
+    Its `pyproject.toml` names them.
+
+    Its folder is on the path of modules meanwhile. Raises: `InputError` for a folder
+    that is no app, an app that cannot be imported, and a key that its configuration
+    does not have.
     """
     folder = Path(folder)
     components, config = describe(folder, overrides)
     before = list(sys.path)
     try:
-        server = _load_app(components["serverapp"], ServerApp, LoadServerAppError, folder)
-        client = _load_app(components["clientapp"], ClientApp, LoadClientAppError, folder)
+        server = _load_app(
+            components["serverapp"], ServerApp, LoadServerAppError, folder
+        )
+        client = _load_app(
+            components["clientapp"], ClientApp, LoadClientAppError, folder
+        )
         if "torch" not in sys.modules and _is_torch_named(folder):
             import torch  # noqa: F401  # else a first message that does is not seeded and counted
         yield server, client, config
@@ -48,10 +55,18 @@ def load(
 def describe(
     folder: Path, overrides: Mapping[str, Plain]
 ) -> tuple[dict[str, str], dict[str, Plain]]:
-    """(references of its two apps, run config) of an app, none of which is imported. Raises:
-    `InputError`, see `load`."""
+    """Return (references of its two apps, run config) of an app.
+
+    None of them is imported.
+
+    Raises: `InputError`, see `load`.
+    """
     if not (folder / "pyproject.toml").is_file():
-        got = "no such folder" if not folder.is_dir() else "a folder without pyproject.toml"
+        got = (
+            "no such folder"
+            if not folder.is_dir()
+            else ("a folder without pyproject.toml")
+        )
         allowed = "the folder of a Flower app, with its pyproject.toml"
         raise InputError(allowed, where=str(folder), got=got)
     where = str(folder / "pyproject.toml")
@@ -62,39 +77,52 @@ def describe(
         raise InputError("the project of a Flower app", where=where, got=text) from None
     choices = get_fused_config_from_dir(folder, {})
     for key in overrides:
-        check_known(key, choices, "a key of the app's configuration:", where="--run-config")
+        check_known(
+            key, choices, ("a key of the app's configuration:"), where="--run-config"
+        )
     return components, get_fused_config_from_dir(folder, dict(overrides))
 
 
 def _is_torch_named(folder: Path) -> bool:
-    """Whether a Python file in an app's folder speaks of PyTorch."""
+    """Return whether a Python file in an app's folder speaks of PyTorch."""
     return any(
-        "torch" in file.read_text("utf-8", "ignore") for file in list_files_below(folder, "*.py")
+        "torch" in file.read_text("utf-8", "ignore")
+        for file in list_files_below(folder, "*.py")
     )
 
 
 def read_stated_nodes(folder: Path) -> list[int]:
-    """The numbers of nodes for which the app's `pyproject.toml` is written: `num-supernodes` of its
-    simulations; none where it names no simulation, as newer apps."""
+    """Return the numbers of nodes for which the app's `pyproject.toml` is written.
+
+    They are `num-supernodes` of its simulations; none where it names no simulation, as
+    newer apps.
+    """
     federations = get_project_config(folder)["tool"]["flwr"].get("federations", {})
-    options = [f.get("options", {}) for f in federations.values() if isinstance(f, dict)]
+    options = [
+        f.get("options", {}) for f in federations.values() if isinstance(f, dict)
+    ]
     counts = [option.get("num-supernodes") for option in options]
     return [count for count in counts if isinstance(count, int)]
 
 
-def _load_app(reference: str, kind: type[App], failure: type[Exception], folder: Path) -> App:
+def _load_app(
+    reference: str, kind: type[App], failure: type[Exception], folder: Path
+) -> App:
     where = f"{folder}: {reference}"
     try:
         app = load_app(reference, failure, folder)
     except Exception as error:
         why: BaseException = error.__cause__ or error.__context__ or error
-        missing = getattr(why, "name", None) if isinstance(why, ModuleNotFoundError) else None
+        missing = (
+            getattr(why, "name", None) if isinstance(why, ModuleNotFoundError) else None
+        )
         raise InputError(
             f"a {kind.__name__} that can be imported",
             where=where,
             got=describe_error(why),
             hint=missing
-            and f"what the app needs is in {folder}/pyproject.toml: pip install {folder}",
+            and f"what the app needs is in {folder}/pyproject.toml: pip install "
+            f"{folder}",
         ) from None
     if not isinstance(app, kind):
         raise InputError(f"a {kind.__name__}", where=where, got=type(app).__name__)

@@ -1,9 +1,10 @@
-"""Measures an app on this machine: the laws of what its messages take, and what goes with them.
+"""Measures an app on this machine: the laws of its messages.
 
-The app is played a few times over a fleet without links' limits, under the simulated clock and
-with the work really done (`simfed.flower.forge`), with sizes that tell how its messages grow
-(`simfed.flower.probing`). What is measured is processor time, children's included. What is
-ignored: memory that runs out, GPUs, what several nodes on one machine do to each other.
+The app is played a few times over a fleet without links' limits, under the simulated
+clock and with the work really done (`simfed.flower.forge`), with sizes that tell how
+its messages grow (`simfed.flower.probing`). What is measured is processor time,
+children's included. What is ignored: memory that runs out, GPUs, what several nodes on
+one machine do to each other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from simfed.scenario.fleet_file import FleetFile
 __all__ = ["NODES", "MeasuredApp", "measure", "time_kernel"]
 
 NODES = 4
-"""Of the smallest play, where neither the command nor the app says a number."""
+"""The nodes of the smallest play, where neither the command nor the app says a number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ def measure(
     """Play the app in a folder and fit laws of what its messages take.
 
     Args:
+        app: the app's folder.
         overrides: settings of the run's configuration in place of the app's own.
         nodes: of the smallest play; half of them should still be an app's least.
         fleet: whose nodes' configuration the plays' nodes have.
@@ -69,7 +72,11 @@ def measure(
     from simfed.flower.loading import describe, read_stated_nodes
 
     components, config = describe(folder, overrides)
-    groups = [Group(group.count, group.node_config) for group in fleet.clients] if fleet else []
+    groups = (
+        [Group(group.count, group.node_config) for group in fleet.clients]
+        if fleet
+        else []
+    )
     groups = groups or [Group(1, {})]
     numbers = list_numbers(config, groups)
     for size in sizes or ():
@@ -83,11 +90,18 @@ def measure(
         plays = Plays(forge, folder, config, tell)
         settings = probe(plays, smallest, overrides, groups, numbers)
     rows = plays.all_rows()
-    done = [spot for number, spot in enumerate(plays.spots) if number not in plays.failed]
-    left_out = [f"{plays.spots[number].changes}: {why}" for number, why in plays.failed.items()]
+    done = [
+        spot for number, spot in enumerate(plays.spots) if number not in plays.failed
+    ]
+    left_out = [
+        (f"{plays.spots[number].changes}: {why}")
+        for number, why in plays.failed.items()
+    ]
     if len(done) < 2:
         why = "; ".join(left_out)
-        raise RunFailed(f"one size does not tell what grows, and no other one runs: {why}")
+        raise RunFailed(
+            f"one size does not tell what grows, and no other one runs: {why}"
+        )
     tell("the kernel, a gradient of lenet5")
     kernel, machine = time_kernel()
     tell("imports of the client app")
@@ -101,7 +115,9 @@ def measure(
         run_config={key: _list_values(done, (key, False), config) for key in config},
         node_config={
             key: _list_values(done, (key, True), config)
-            for key in dict.fromkeys(name for group in groups for name in group.node_config)
+            for key in dict.fromkeys(
+                name for group in groups for name in group.node_config
+            )
         },
         settings=settings,
         nodes=sorted({spot.nodes for spot in done}),
@@ -124,7 +140,7 @@ def _list_values(
     return list(dict.fromkeys(own[name] for own in configs if name in own))
 
 
-# ---- what is beside the plays --------------------------------------------------------------------
+# ---- what is beside the plays --------------------------------------------------------
 
 
 _IMPORTS = """
@@ -139,8 +155,10 @@ print(time.process_time())
 
 
 def _time_imports(reference: str, folder: Path) -> float:
-    """Return processor seconds of a new process until the client app is there, as a SuperNode
-    starts it, after plays that have filled the disk's cache."""
+    """Return processor seconds of a new process until the client app is there.
+
+    It is as a SuperNode starts it, after plays that have filled the disk's cache.
+    """
     done = run_python(_IMPORTS, reference, str(folder.resolve()))
     with suppress(ValueError, IndexError):
         return float(done.stdout.strip().splitlines()[-1])
@@ -156,8 +174,12 @@ measure(plan, sys.argv[1])
 
 
 def time_kernel() -> tuple[Kernel, dict[str, str]]:
-    """The kernel's median on this machine, measured as profiles are, and the machine. Raises:
-    `RunFailed`."""
+    """Return the kernel's median on this machine, and the machine.
+
+    It is measured as profiles are.
+
+    Raises: `RunFailed`.
+    """
     from simfed.learn.catalogue import model_facts
 
     with tempfile.TemporaryDirectory(prefix="simfed-") as folder:
@@ -172,7 +194,12 @@ def time_kernel() -> tuple[Kernel, dict[str, str]]:
     kernel = Kernel(
         parameters=facts.parameters,
         flops=facts.train_flops,
-        seconds=float(f"{statistics.median(float(row['seconds']) for row in rows):.4g}"),
+        seconds=float(
+            f"{statistics.median(float(row['seconds']) for row in rows):.4g}"
+        ),
     )
     columns = ("machine", "cpu", "threads", "python", "torch", "numpy", "simfed")
-    return kernel, {**{name: rows[0][name] for name in columns}, "flwr": flower_version()}
+    return kernel, {
+        **{name: rows[0][name] for name in columns},
+        "flwr": flower_version(),
+    }

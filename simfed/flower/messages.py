@@ -1,9 +1,9 @@
-"""Flower's messages: what they weigh on the wire, copies of them, and the errors in their place.
+"""Flower's messages: bytes on the wire, copies, and errors in their place.
 
-A message travels as Flower's grid sends it: its own part (metadata, or an error) and, apart from
-it, every record, array and piece of an array once. The bytes are those of all these objects as
-Flower writes them. What is ignored: the names of objects that are asked for, HTTP's headers and
-TLS; a network of kind `tcp` adds those of TCP.
+A message travels as Flower's grid sends it: its own part (metadata, or an error) and,
+apart from it, every record, array and piece of an array once. The bytes are those of
+all these objects as Flower writes them. What is ignored: the names of objects that are
+asked for, HTTP's headers and TLS; a network of kind `tcp` adds those of TCP.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Packed:
 
     @classmethod
     def of(cls, message: Message, contents: dict[int, bytes] | None = None) -> Packed:
-        """`contents`: those that were packed before, by identity; gets this one as well."""
+        """Return `contents`: those that were packed before, by identity.
+
+        Gets this one as well.
+        """
         if message.has_error():
             return cls(message.metadata, None, message.error)
         contents = {} if contents is None else contents
@@ -50,7 +53,10 @@ class Packed:
         return cls(message.metadata, contents[id(content)])
 
     def message(self) -> Message:
-        """A new message with the packed content or error: nothing is shared with others."""
+        """Return a new message with the packed content or error.
+
+        Nothing is shared with others.
+        """
         metadata = pickle.loads(pack(self.metadata))
         if self.content is None:
             return make_message(metadata=metadata, error=self.error)
@@ -62,13 +68,13 @@ class Mail:
     """One message from the server and what becomes of it."""
 
     number: int
-    """Its place among the messages of a run, from 1."""
+    """The place among the messages of a run, from 1."""
     client: int
     message: Packed
     size_bytes: int
     expires_at_s: float
     reply: Packed | None = None
-    """From its node, when it has arrived at the server."""
+    """The reply of its node, when it has arrived at the server."""
     replied_at_s: float = 0.0
     answered: bool = False
     """The server has its reply, or an error in its place."""
@@ -84,12 +90,15 @@ class Mail:
 
     @property
     def type(self) -> str:
-        """Its type, with the action behind a dot if there is one."""
+        """The message's type, with the action behind a dot if there is one."""
         return str(self.message.metadata.message_type)
 
     @property
     def kind(self) -> str:
-        """`train`, `evaluate`, `query`, or a legacy type; without the action behind a dot."""
+        """`train`, `evaluate`, `query`, or a legacy type.
+
+        Without the action behind a dot.
+        """
         return self.type.partition(".")[0]
 
 
@@ -97,7 +106,10 @@ class _ArrayPickler(pickle.Pickler):
     """Leaves out what arrays keep of their last weighing, which cannot be packed."""
 
     dispatch_table = copyreg.dispatch_table.copy()
-    dispatch_table[Array] = lambda a: (Array, (a.dtype, a.shape, a.stype, bytes(a.data)))
+    dispatch_table[Array] = lambda a: (
+        Array,
+        (a.dtype, a.shape, a.stype, bytes(a.data)),
+    )
 
 
 def pack(value: object) -> bytes:
@@ -107,9 +119,13 @@ def pack(value: object) -> bytes:
     return buffer.getvalue()
 
 
-def count_message_bytes(message: Message, contents: dict[int, int] | None = None) -> int:
-    """A message's bytes on the wire; `contents`: bytes of those weighed before, by identity; gets
-    this one as well."""
+def count_message_bytes(
+    message: Message, contents: dict[int, int] | None = None
+) -> int:
+    """Return a message's bytes on the wire.
+
+    `contents`: bytes of those weighed before, by identity; gets this one as well.
+    """
     with no_object_id_recompute():
         if message.has_error():
             return len(message.deflate())
@@ -122,18 +138,26 @@ def count_message_bytes(message: Message, contents: dict[int, int] | None = None
 
 
 def make_error_reply(to: Message, code: int, reason: str) -> Message:
-    """What a node answers that cannot do what it was asked."""
+    """Return the reply of a node that cannot do what it was asked."""
     return Message(Error(code=code, reason=reason), reply_to=to)
 
 
 def make_unavailable(
     message_id: str, now_s: float, run_id: int, gone: Mail | None = None
 ) -> Message:
-    """What the server is told in place of a reply: the message expired, or was never known, or (of
-    `gone`) its node is away."""
-    code, reason = ErrorCode.MESSAGE_UNAVAILABLE, "the message has expired or does not exist"
+    """Return what the server is told in place of a reply.
+
+    The message expired, or was never known, or (of `gone`) its node is away.
+    """
+    code, reason = (
+        ErrorCode.MESSAGE_UNAVAILABLE,
+        ("the message has expired or does not exist"),
+    )
     if gone is not None:
-        code, reason = ErrorCode.NODE_UNAVAILABLE, "the node has not been heard of for too long"
+        code, reason = (
+            ErrorCode.NODE_UNAVAILABLE,
+            ("the node has not been heard of for too long"),
+        )
     asked = None if gone is None else gone.message.metadata
     metadata = Metadata(
         run_id=run_id,
@@ -150,8 +174,10 @@ def make_unavailable(
 
 
 def read_message_config(message: Message) -> dict[str, Plain]:
-    """Texts, truth values and numbers of a message's configuration records, by their names; of
-    equal names the first's."""
+    """Return texts, truth values and numbers of a message's configuration.
+
+    They are by name; of equal names the first's.
+    """
     config: dict[str, Plain] = {}
     if message.has_content():
         for record in message.content.config_records.values():
@@ -162,14 +188,22 @@ def read_message_config(message: Message) -> dict[str, Plain]:
 
 
 def read_metrics(message: Message) -> Mapping[str, float]:
-    """The numbers in a message's metric records, by their names; of equal names the first's."""
+    """Return the numbers in a message's metric records, by their names.
+
+    Of equal names the first's.
+    """
     if not message.has_content():
         return {}
     content = message.content
     records = content.metric_records.values()
-    items: list[tuple[str, object]] = [item for record in records for item in record.items()]
-    # legacy replies keep the number of examples and the metrics in records of plain values
-    plain = [item for record in content.config_records.values() for item in record.items()]
+    items: list[tuple[str, object]] = [
+        item for record in records for item in record.items()
+    ]
+    # legacy replies keep the number of examples and the metrics in records of plain
+    # values
+    plain = [
+        item for record in content.config_records.values() for item in record.items()
+    ]
     items += [(name, value) for name, value in plain if not isinstance(value, bool)]
     metrics: dict[str, float] = {}
     for name, value in items:

@@ -1,17 +1,20 @@
-"""Counts the work of foreign PyTorch code: FLOPs, steps of training and passes of inference.
+"""Counts the work of foreign PyTorch code: FLOPs, training steps, passes.
 
-Operators are seen where PyTorch dispatches them, so it does not matter which modules or functions
-called them. Their FLOPs are those of `torch.utils.flop_counter`, and of formulas for what it leaves
-out (`simfed.flower.flops`): recurrent layers, look-ups of embeddings, products with vectors. A
-*step* of training is one backward run, with all that autograd noted for it; a *pass* of inference
-is one call of a module with parameters from outside of any other, while autograd is off, or of any
-where nothing is trained. So passes of all lengths are one sum, of which a message has a mean.
+Passes are of inference.
 
-Activations, normalisation, pooling and sums move numbers and do next to nothing with them: counted
-are the bytes that they read and write. Of the other operators, the numbers that they go through are
-added up by name, so that a run can say what it did not count. What is ignored: optimizers'
-arithmetic, which the price of a step has in its bytes; reading of data; what runs in threads or
-processes that the code starts.
+Operators are seen where PyTorch dispatches them, so it does not matter which modules or
+functions called them. Their FLOPs are those of `torch.utils.flop_counter`, and of
+formulas for what it leaves out (`simfed.flower.flops`): recurrent layers, look-ups of
+embeddings, products with vectors. A *step* of training is one backward run, with all
+that autograd noted for it; a *pass* of inference is one call of a module with
+parameters from outside of any other, while autograd is off, or of any where nothing is
+trained. So passes of all lengths are one sum, of which a message has a mean.
+
+Activations, normalisation, pooling and sums move numbers and do next to nothing with
+them: counted are the bytes that they read and write. Of the other operators, the
+numbers that they go through are added up by name, so that a run can say what it did not
+count. What is ignored: optimizers' arithmetic, which the price of a step has in its
+bytes; reading of data; what runs in threads or processes that the code starts.
 """
 
 from __future__ import annotations
@@ -28,14 +31,59 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MEMORY_BOUND = (
-    *("relu", "threshold", "gelu", "silu", "hardswish", "hardtanh", "leaky_relu", "elu", "sigmoid"),
-    *("tanh", "native_batch_norm", "native_layer_norm", "native_group_norm", "_native_batch_norm"),
-    *("max_pool", "avg_pool", "adaptive", "_adaptive", "mean", "sum", "add", "sub", "mul", "div"),
-    *("cat", "stack", "copy", "clone", "native_dropout", "bernoulli", "_softmax", "_log_softmax"),
-    *("nll_loss", "upsample", "constant_pad", "masked_fill", "where", "sqrt", "pow", "exp"),
+    *(
+        "relu",
+        "threshold",
+        "gelu",
+        "silu",
+        "hardswish",
+        "hardtanh",
+        "leaky_relu",
+        "elu",
+        "sigmoid",
+    ),
+    *(
+        "tanh",
+        "native_batch_norm",
+        "native_layer_norm",
+        "native_group_norm",
+        "_native_batch_norm",
+    ),
+    *(
+        "max_pool",
+        "avg_pool",
+        "adaptive",
+        "_adaptive",
+        "mean",
+        "sum",
+        "add",
+        "sub",
+        "mul",
+        "div",
+    ),
+    *(
+        "cat",
+        "stack",
+        "copy",
+        "clone",
+        "native_dropout",
+        "bernoulli",
+        "_softmax",
+        "_log_softmax",
+    ),
+    *(
+        "nll_loss",
+        "upsample",
+        "constant_pad",
+        "masked_fill",
+        "where",
+        "sqrt",
+        "pow",
+        "exp",
+    ),
 )
-"""Beginnings of the names of operators whose time is that of memory; their backward operators begin
-with the same."""
+"""Beginnings of the names of operators whose time is that of memory; their backward
+operators begin with the same."""
 _BYTES_PER_NUMBER = 8.0
 """A 32-bit number is read, and one is written."""
 
@@ -54,18 +102,18 @@ NO_WORK = Work()
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What was counted in one stretch of code."""
+    """The counts of one stretch of code."""
 
     training: Work = NO_WORK
     inference: Work = NO_WORK
     parameters: int = 0
-    """Of the models that it used."""
+    """Parameters of the models that it used."""
     uncounted: Mapping[str, float] = field(default_factory=dict)
     """Operator without a formula → numbers that it went through."""
 
     @property
     def nothing(self) -> bool:
-        """Whether no operator with a formula was seen."""
+        """True if no operator with a formula was seen."""
         return not self.flops
 
     @property
@@ -84,25 +132,32 @@ class FlopMeter:
 
     def __init__(self) -> None:
         self._depth = 0
-        """Of the module that is being called, below the outermost one with parameters."""
+        """The depth of the module that is being called, below the outermost one with
+        parameters."""
         self._optimizing = False
         self._reset()
 
     def _reset(self) -> None:
         self._flops, self._bytes, self._calls = [0.0, 0.0], [0.0, 0.0], [0, 0]
-        """While autograd is off, and on; of modules with parameters called from outside."""
+        """While autograd is off, and on; of modules with parameters called from
+        outside."""
         self._steps, self._run = 0, -1
         self._models: dict[int, int] = {}
         """Outermost module → how many parameters it has."""
         self._leaves: dict[int, int] = {}
-        """Tensors that are learned outside of modules in the step under way → their sizes."""
+        """Tensors that are learned outside of modules in the step under way → their
+        sizes."""
         self._most_leaves = 0
         self._uncounted: dict[str, float] = {}
 
     def collect(self) -> Counted:
         """Return what was counted since the last call; counting begins anew."""
-        off, on = (Work(*one) for one in zip(self._calls, self._flops, self._bytes, strict=True))
-        if not self._steps:  # nothing was trained: with autograd on it is inference as well
+        off, on = (
+            Work(*one)
+            for one in zip(self._calls, self._flops, self._bytes, strict=True)
+        )
+        # nothing was trained: with autograd on it is inference as well
+        if not self._steps:
             off = Work(*(a + b for a, b in zip(off, on, strict=True)))
             on = Work()
         self._begin_step()
@@ -117,7 +172,10 @@ class FlopMeter:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Count what this thread does meanwhile; nothing where PyTorch is not imported."""
+        """Count what this thread does meanwhile.
+
+        Nothing where PyTorch is not imported.
+        """
         if "torch" not in sys.modules:
             yield
             return
@@ -134,7 +192,7 @@ class FlopMeter:
             if before is not None:
                 _meters[thread] = before
 
-    # ---- what happens ----------------------------------------------------------------------------
+    # ---- what happens ----------------------------------------------------------------
 
     def enter(self, module: nn.Module, *, grad: bool) -> None:
         """Note that a module is called; `grad`: autograd is on."""
@@ -152,12 +210,20 @@ class FlopMeter:
         self._depth = max(self._depth - 1, 0)
 
     def optimize(self, *, begins: bool) -> None:
-        """Note that an optimizer's step begins or ends: what runs inside is no model's work."""
+        """Note that an optimizer's step begins or ends.
+
+        What runs inside is no model's work.
+        """
         self._optimizing = begins
 
-    def count(self, flops: float, run: int, *, grad: bool, learned: list[Tensor]) -> None:
-        """Note an operator with a formula; `run`: autograd's that is under way, -1 for none;
-        `learned`: what it was given of what is learned."""
+    def count(
+        self, flops: float, run: int, *, grad: bool, learned: list[Tensor]
+    ) -> None:
+        """Note an operator with a formula.
+
+        `run`: autograd's that is under way, -1 for none; `learned`: what it was given
+        of what is learned.
+        """
         if run not in (-1, self._run):
             self._steps += 1
             self._run = run
@@ -185,13 +251,17 @@ _meters: dict[int, FlopMeter] = {}
 
 @lru_cache(maxsize=1)
 def _register_hooks() -> None:
-    """Let every module and optimizer tell its thread's meter when it is called; once per
-    process."""
+    """Let every module and optimizer tell its thread's meter when it is called.
+
+    Once per process.
+    """
     import torch
     from torch.nn.modules import module as modules
     from torch.optim import optimizer as optimizers
 
-    def tell(happen: Callable[[FlopMeter, tuple[Any, ...]], None]) -> Callable[..., None]:
+    def tell(
+        happen: Callable[[FlopMeter, tuple[Any, ...]], None],
+    ) -> Callable[..., None]:
         def hook(*arguments: Any) -> None:
             meter = _meters.get(threading.get_ident())
             if meter is not None:
@@ -234,7 +304,8 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
         ) -> object:
             kwargs = kwargs or {}
             kind, formula = find_kind(func)
-            if kind is OperatorKind.COMPOSED:  # as inference mode leaves it: its parts are counted
+            # as inference mode leaves it: its parts are counted
+            if kind is OperatorKind.COMPOSED:
                 with self:
                     return func.decompose(*args, **kwargs)
             result = func(*args, **kwargs)

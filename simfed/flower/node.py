@@ -1,4 +1,7 @@
-"""A node's device in one participation, whose work takes what the app that does it is charged."""
+"""A node's device in one participation, whose work an app does.
+
+It takes what the app is charged.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ __all__ = ["NodeAtWork"]
 
 
 class NodeAtWork:
-    """A node's device in one participation, in the words of `simfed.sim.clock`: what its work
-    takes is known when the app has done it."""
+    """A node's device in one participation, as `simfed.sim.clock` asks for it.
+
+    What its work takes is known when the app has done it.
+    """
 
     def __init__(
         self,
@@ -35,8 +40,11 @@ class NodeAtWork:
         scatter_rng: Callable[[], np.random.Generator],
         over: simpy.Event,
     ) -> None:
-        """`ticket`: under which the `crew` works on the message; `scatter_rng`: of how this message
-        scatters around its law; `over`: comes when the participation is."""
+        """`ticket`: under which the `crew` works on the message.
+
+        `scatter_rng`: of how this message scatters around its law; `over`: comes when
+        the participation is.
+        """
         self._flight = flight
         self.mail = mail
         self._device = device
@@ -54,7 +62,7 @@ class NodeAtWork:
             self._crew.drop(self._ticket)
 
     def charges(self, quantity: str, model: str) -> bool:
-        """What a message takes to be handled is part of the app's work."""
+        """Return True for the app's work; a message's handling is part of it."""
         return False
 
     def stretch_s(self, work: Work) -> float:
@@ -76,8 +84,10 @@ class NodeAtWork:
             self._charges.note_raised(self.mail.client, what)
         if answer.readings > 1 and not answer.spent.slept_s:
             self._charges.warn(
-                "the app on a node read its clock more than once on a message: sleep alone moves "
-                "it, as work is charged when the reply is there, so what the app times of its own "
+                "the app on a node read its clock more than once on a message: sleep "
+                "alone moves "
+                "it, as work is charged when the reply is there, so what the app times "
+                "of its own "
                 "work means nothing"
             )
         self._price = self._charges.price_answer(self.mail, answer, self._device)
@@ -92,13 +102,19 @@ class NodeAtWork:
         nth: int = 0,
         steps: float = 1.0,
     ) -> float:
-        """With the device's speed, load and noise, or the scatter that was measured of the app
-        where it has no noise; what the app slept and waited is no work, and how many steps it made
-        is not known."""
+        """Return the app's seconds on the device, with its speed, load and noise.
+
+        Or with the scatter that was measured of the app where it has no noise; what the
+        app slept and waited is no work, and how many steps it made is not known.
+        """
         assert self.answer is not None
         if phase == "auxiliary":  # the start of its process
-            return self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
+            return self._device.duration_s(
+                nominal_s, start_at_s, round=round, phase=phase, nth=nth
+            )
         if self._price.noise is not None and self._device.processor.noise is None:
             nominal_s *= self._price.noise.factor(self._scatter_rng())
-        work_s = self._device.duration_s(nominal_s, start_at_s, round=round, phase=phase, nth=nth)
+        work_s = self._device.duration_s(
+            nominal_s, start_at_s, round=round, phase=phase, nth=nth
+        )
         return work_s + self.answer.spent.slept_s + self._price.waits_s

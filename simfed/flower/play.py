@@ -1,14 +1,15 @@
 """A Flower app's messages on the simulated clock.
 
-The server app runs aside; what it asks its grid for is played here. A node is a row of what waits
-for it: it takes one message at a time, which then is a participation as in any other run, played by
-`simfed.sim.clock`: a download, computing, an upload, over the shared network, on the node's own
-device. What the app on the node does is done when its computing begins, and nobody sees anything of
-it before its computing is over.
+The server app runs aside; what it asks its grid for is played here. A node is a row of
+what waits for it: it takes one message at a time, which then is a participation as in
+any other run, played by `simfed.sim.clock`: a download, computing, an upload, over the
+shared network, on the node's own device. What the app on the node does is done when its
+computing begins, and nobody sees anything of it before its computing is over.
 
-What a message meets: its node may be away (it waits for it; after `AWAY_S` the server is told that
-the node is unavailable), leave while it is at work (nothing comes of it), or fail (nothing comes of
-it either); it may expire, and its app may raise an exception, which travels back as an error.
+What a message meets: its node may be away (it waits for it; after `AWAY_S` the server
+is told that the node is unavailable), leave while it is at work (nothing comes of it),
+or fail (nothing comes of it either); it may expire, and its app may raise an exception,
+which travels back as an error.
 """
 
 from __future__ import annotations
@@ -58,13 +59,16 @@ from simfed.sim.world import CUT
 __all__ = ["AWAY_S", "Play"]
 
 AWAY_S = 60.0
-"""A node that has been silent for so long is unavailable: two of Flower's heartbeats."""
+"""A node that has been silent for so long is unavailable: two of Flower's
+heartbeats."""
 
 _POLLS = 1000
-"""So many looks in a row that cannot change before a server app that keeps looking gives up."""
+"""So many looks in a row that cannot change before a server app that keeps looking
+gives up."""
 
 _LOOKS = 10_000
-"""Looks in a row that find nothing before a look takes time: that of an app that only looks."""
+"""Looks in a row that find nothing before a look takes time: that of an app that only
+looks."""
 
 Story = Generator[simpy.Event, Any, Any]
 
@@ -77,7 +81,7 @@ class _Waiter:
     """Ids of the messages whose replies it needs."""
     wake: simpy.Event
     whole: bool = True
-    """It needs all of them; else any."""
+    """True if it needs all of them; else any."""
 
 
 class Play:
@@ -105,7 +109,7 @@ class Play:
         self._stop_requested = stop_requested
         self._exchanges = exchanges
         self.round_metrics: list[RoundMetrics] = []
-        """What strategies made of metrics, round by round."""
+        """The metrics of strategies, round by round."""
         self._nodes_at_work: dict[Flight, NodeAtWork] = {}
         self._clock = Clock(
             lambda env, on_use: Network(
@@ -135,7 +139,8 @@ class Play:
         """Clients whose app has ended its process."""
         self._node_config = _make_node_configs(fleet)
         self._mails: dict[str, Mail] = {}
-        """By id, as long as the server app has not been told what became of them."""
+        """Mails by id, as long as the server app has not been told what became of them.
+        """
         self._sent = 0
         self._waiters: list[_Waiter] = []
         self._handed_over = self.env.event()
@@ -146,21 +151,29 @@ class Play:
         self._server_device = parts.server_device()
         self._stretches = itertools.count(1)
         self._free_at_s = 0.0
-        """When the server's processor has done what its threads have worked."""
+        """The instant at which the server's processor has done what its threads have
+        worked."""
 
-    # ---- the server app's side -------------------------------------------------------------------
+    # ---- the server app's side -------------------------------------------------------
 
     def play(self, app: Callable[[], object], turns: Turns, clock: ServerClock) -> None:
-        """Run the server app in its threads to its end. Raises: `Raised`, `RunFailed`,
-        `InputError`."""
+        """Run the server app in its threads to its end.
+
+        Raises: `Raised`, `RunFailed`, `InputError`.
+        """
         self._turns, self._server_clock = turns, clock
         serve = self.env.process(self._serve(app))
         try:
             self.env.run(until=serve)
         except Exception as error:
-            if serve.is_alive and isinstance(error, RuntimeError) and not self.env._queue:
+            if (
+                serve.is_alive
+                and isinstance(error, RuntimeError)
+                and not self.env._queue
+            ):
                 raise RunFailed(
-                    f"at {self.env.now:g} s all threads of the server app wait for each other"
+                    f"at {self.env.now:g} s all threads of the server app wait for "
+                    f"each other"
                 ) from None
             raise unwrap_error(error) from None
 
@@ -169,13 +182,19 @@ class Play:
         yield from self._finish()
 
     def _begin(self, turn: Turn, code: Callable[[], object]) -> Story:
-        """Let a pool's thread run, whose turn comes when the one that asked for it waits."""
+        """Let a pool's thread run.
+
+        Its turn comes when the one that asked for it waits.
+        """
         yield end_of_instant(self.env)
         self._server_clock.at_s = self.env.now
         yield from self._converse(turn, code)
 
     def _converse(self, turn: Turn, code: Callable[[], object]) -> Story:
-        """Let one thread of the server app run this code, and answer what it asks, to its end."""
+        """Let one thread of the server app run this code, and answer what it asks.
+
+        It goes on to its end.
+        """
         charge, question = self._turns.charge_of(turn), self._turns.run(turn, code)
         while True:
             yield from self._charge_server(charge)
@@ -189,7 +208,10 @@ class Play:
             question = turn.answer(answer)
 
     def _answer(self, question: object) -> Generator[simpy.Event, Any, object]:
-        """What the server app asks its grid for, at the instant at which it is answered."""
+        """Return the answer to the server app's question.
+
+        It is at the instant at which it is answered.
+        """
         if isinstance(question, PullReplies):
             return (yield from self._pull(question))
         if isinstance(question, AvailableNodes):
@@ -208,7 +230,7 @@ class Play:
         return None
 
     def _until(self, question: Until) -> Generator[simpy.Event, Any, bool]:
-        """Whether a thread of the app has brought about what another one waits for."""
+        """Return whether a thread of the app has brought about what another waits for."""
         env, timeout_s = self.env, question.timeout_s
         until_s = math.inf if timeout_s is None else env.now + timeout_s
         while not question.condition():
@@ -220,7 +242,10 @@ class Play:
         return True
 
     def _look_on(self, mails: Sequence[Mail]) -> Story:
-        """A look that finds nothing takes no time, unless the app does nothing but look."""
+        """Look for replies; a look that finds nothing takes no time.
+
+        It does where the app does nothing but look.
+        """
         step_s = self._looks.step_s()
         if step_s:
             ids = {mail.id for mail in mails if mail.reply is None}
@@ -229,16 +254,21 @@ class Play:
             )
 
     def _charge_server(self, charge: Charge) -> Story:
-        """Let the time pass that the server app's own work takes. Raises: `KeyboardInterrupt`
-        afterwards, if the user has asked to stop."""
+        """Let the time pass that the server app's own work takes.
+
+        Raises: `KeyboardInterrupt` afterwards, if the user has asked to stop.
+        """
         yield from self._spend(*self._server_work(charge))
         if self._stop_requested():
             raise KeyboardInterrupt
 
     def _server_work(self, charge: Charge) -> tuple[str, float]:
-        """The kind of what the server app has done since the last question, and its seconds."""
+        """Return the kind and seconds of the server app's work since the last question."""
         spent, received = charge.collect(), self._exchanges.collect_received()
-        device, kind = self._server_device, "aggregation" if received.replies else "server work"
+        device, kind = (
+            self._server_device,
+            "aggregation" if received.replies else "server work",
+        )
         processor = None if device is None else device.processor
         nominal_s = self.charges.price_server(
             spent, received.replies, received.size_bytes, processor
@@ -246,7 +276,9 @@ class Play:
         if device is None or nominal_s <= 0:
             return kind, max(0.0, nominal_s)
         stretch = next(self._stretches)
-        return kind, device.duration_s(nominal_s, self.env.now, round=stretch, phase="auxiliary")
+        return kind, device.duration_s(
+            nominal_s, self.env.now, round=stretch, phase="auxiliary"
+        )
 
     def _spend(self, kind: str, duration_s: float) -> Story:
         if duration_s <= 0:
@@ -269,11 +301,17 @@ class Play:
             metadata = outgoing.message.metadata
             client = self._client_of.get(metadata.dst_node_id)
             if client is None:
-                self.charges.warn("a message to a node that does not exist was not sent")
+                self.charges.warn(
+                    "a message to a node that does not exist was not sent"
+                )
                 continue
             self._sent += 1
             mail = Mail(
-                self._sent, client, outgoing.message, outgoing.size_bytes, outgoing.expires_at_s
+                self._sent,
+                client,
+                outgoing.message,
+                outgoing.size_bytes,
+                outgoing.expires_at_s,
             )
             self._mails[mail.id] = mail
             sent.append(mail.id)
@@ -286,8 +324,10 @@ class Play:
                 self.env.process(self._handle_mails(client))
         return sent
 
-    def _pull(self, question: PullReplies) -> Generator[simpy.Event, Any, list[Message]]:
-        """The messages that the app gets, in the order in which they arrived."""
+    def _pull(
+        self, question: PullReplies
+    ) -> Generator[simpy.Event, Any, list[Message]]:
+        """Return the messages that the app gets, in the order in which they arrived."""
         ids = list(dict.fromkeys(question.ids))
         mails = [mail for id in ids if (mail := self._mails.get(id)) is not None]
         unknown = [id for id in ids if id not in self._mails]
@@ -306,14 +346,20 @@ class Play:
             self._looks.stop()
         elif not question.wait:
             self._count_poll()
-        return replies + [make_unavailable(id, self.env.now, self._run_id) for id in unknown]
+        return replies + [
+            make_unavailable(id, self.env.now, self._run_id) for id in unknown
+        ]
 
     def _wait_for(self, mails: Sequence[Mail], timeout_s: float | None) -> Story:
-        """Until each of these is replied to or will never be, or the time is over."""
+        """Wait until each of these is replied to or will never be, or time is over."""
         env = self.env
         until_s = math.inf if timeout_s is None else env.now + timeout_s
         while True:
-            settled_s = {mail.id: self._settled_at_s(mail) for mail in mails if mail.reply is None}
+            settled_s = {
+                mail.id: self._settled_at_s(mail)
+                for mail in mails
+                if mail.reply is None
+            }
             awaited = {id for id, at_s in settled_s.items() if at_s > env.now}
             if not awaited or env.now >= until_s:
                 return
@@ -321,7 +367,7 @@ class Play:
             yield from self._await(_Waiter(awaited, env.event()), next_s)
 
     def _await(self, waiter: _Waiter, until_s: float) -> Story:
-        """Until a waiter is woken, or until an instant."""
+        """Wait until a waiter is woken, or until an instant."""
         self._waiters.append(waiter)
         if until_s == math.inf:
             yield waiter.wake
@@ -333,8 +379,11 @@ class Play:
         yield end_of_instant(self.env)
 
     def _collect_replies(self, mails: Sequence[Mail], *, waited: bool) -> list[Message]:
-        """The replies to these, and errors in place of those that will never come. A server that
-        `waited` got each reply when it came; one that looks only now may find it expired."""
+        """Return the replies to these, and errors for those that will never come.
+
+        A server that `waited` got each reply when it came; one that looks only now may
+        find it expired.
+        """
         now_s = self.env.now
         replies: list[tuple[float, Mail, Message, bool]] = []
         for mail in mails:
@@ -352,7 +401,7 @@ class Play:
         return [message for _, _, message, _ in replies]
 
     def _settled_at_s(self, mail: Mail) -> float:
-        """When the server is told at the latest, if no reply comes."""
+        """Return when the server is told at the latest, if no reply comes."""
         away_s = math.inf
         left_at_s = self._left_at_s.get(mail.client)
         if left_at_s is not None and not self._is_there(mail.client):
@@ -370,9 +419,16 @@ class Play:
         return [self.ids[client] for client in there]
 
     def _count_poll(self, *, everybody: bool = False) -> None:
-        """The app has looked for something. Raises: `RunFailed` where nothing can change any more
-        and it has looked too often."""
-        comes_s = math.inf if self._presence is None else self._presence.arrival_after(self.env.now)
+        """The app has looked for something.
+
+        Raises: `RunFailed` where nothing can change any more and it has looked too
+        often.
+        """
+        comes_s = (
+            math.inf
+            if self._presence is None
+            else self._presence.arrival_after(self.env.now)
+        )
         if self._waiting or (comes_s < math.inf and not everybody):
             self._polls = 0
             return
@@ -380,15 +436,19 @@ class Play:
         if self._polls >= _POLLS:
             exited = len(self._exited)
             count = len(self.ids) - exited
-            why = f"; on {exited:,} more the app has ended its process" if exited else ""
+            why = (
+                f"; on {exited:,} more the app has ended its process" if exited else ""
+            )
             raise RunFailed(
-                f"at {self.env.now:g} s the server app has looked {_POLLS:,} times in a row for "
-                f"what never comes: {count:,} nodes are all there are, no message is under way; a "
+                f"at {self.env.now:g} s the server app has looked {_POLLS:,} times in "
+                f"a row for "
+                f"what never comes: {count:,} nodes are all there are, no message is "
+                f"under way; a "
                 f"strategy that waits for more than {count:,} nodes waits for ever{why}"
             )
 
     def _finish(self) -> Story:
-        """The server app is through: what is under way is of no use any more."""
+        """Return the server app is through: what is under way is of no use any more."""
         flights = list(self._nodes_at_work)
         for flight in flights:
             self._clock.cut(flight, CUT)
@@ -397,10 +457,10 @@ class Play:
         self._exchanges.end(self.env.now, self._clock.uses)
         self.charges.check_some_charged()
 
-    # ---- nodes -----------------------------------------------------------------------------------
+    # ---- nodes -----------------------------------------------------------------------
 
     def _handle_mails(self, client: int) -> Story:
-        """One node, as long as something waits for it."""
+        """Return one node, as long as something waits for it."""
         env, waiting = self.env, self._waiting[client]
         while waiting:
             mail = waiting[0]
@@ -436,10 +496,10 @@ class Play:
         self._clock.carry(flight)
         yield node.over
 
-    # ---- what the clock asks and tells -----------------------------------------------------------
+    # ---- what the clock asks and tells -----------------------------------------------
 
     def size_of(self, flight: Flight) -> float:
-        """The bytes of a reply; asked when the computing is over."""
+        """Return the bytes of a reply; asked when the computing is over."""
         answer = self._nodes_at_work[flight].answer
         assert answer is not None
         if answer.exited:  # before a byte of an answer leaves
@@ -448,7 +508,10 @@ class Play:
         return float(answer.size_bytes)
 
     def _exit(self, flight: Flight) -> None:
-        """A node's process is gone, unless its answer, which is nobody's, has taken no time."""
+        """Note that a node's process is gone.
+
+        Unless its answer, which is nobody's, has taken no time.
+        """
         if not flight.over:
             self._clock.cut(flight, "dropped")
 
@@ -476,7 +539,7 @@ class Play:
         node.over.succeed()
 
     def forget_model_of(self, client: int | None) -> None:
-        """Nothing is kept of it: an app sends what it sends."""
+        """Do nothing: an app sends what it sends."""
 
     def _is_there(self, client: int) -> bool:
         if client in self._exited:
@@ -484,12 +547,14 @@ class Play:
         return self._presence is None or self._presence.there(client, self.env.now)
 
     def _changes_at_s(self, client: int) -> float:
-        """When a node goes away that is there, or comes that is not; inf: never."""
+        """Return when a node goes that is there, or comes that is not; inf: never."""
         if self._presence is None or client in self._exited:
             return math.inf
         return self._presence.change_after(client, self.env.now)
 
-    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
+    def energy_j(
+        self, client: int, phases_s: Callable[[], Mapping[str, float]]
+    ) -> float | None:
         """Joules of a participation, see `World`."""
         return self._clock.energy_j(client, phases_s)
 
@@ -512,7 +577,7 @@ class Play:
 
 
 def _make_node_configs(fleet: FleetFile) -> Callable[[int], Mapping[str, Plain]]:
-    """A node's number → what the fleet says of its settings."""
+    """Return a node's number → what the fleet says of its settings."""
     if not any(group.node_config for group in fleet.clients):
         return lambda client: {}
     groups = fleet.group_of_client()

@@ -1,11 +1,14 @@
-"""Which plays tell how an app's messages grow: chosen by what plays show, not by names.
+"""Probing: plays that tell how an app's messages grow, chosen by what plays show.
 
-Every number of the run's configuration and of the nodes' is varied alone. What changes no seconds
-drops out, what changes only how many messages there are is a count of them, all else is a
-size: it gets a third value on the other side. The number of nodes has three values as well, and
-two plays move all sizes at once. A play is made twice, the second time after all others, and
-again while its two least times differ by more than `APART`: what else runs on the machine makes
-a whole process slower, and which one is chance, so that a message's least time counts.
+Names do not matter.
+
+Every number of the run's configuration and of the nodes' is varied alone. What changes
+no seconds drops out, what changes only how many messages there are is a count of them,
+all else is a size: it gets a third value on the other side. The number of nodes has
+three values as well, and two plays move all sizes at once. A play is made twice, the
+second time after all others, and again while its two least times differ by more than
+`APART`: what else runs on the machine makes a whole process slower, and which one is
+chance, so that a message's least time counts.
 """
 
 from __future__ import annotations
@@ -24,13 +27,24 @@ from simfed.flower.workfile import COUNT, NOTHING, SIZE, Visible
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
 
-__all__ = ["APART", "MOST_REPEATS", "Group", "Plays", "Spot", "Tell", "list_numbers", "probe"]
+__all__ = [
+    "APART",
+    "MOST_REPEATS",
+    "Group",
+    "Plays",
+    "Spot",
+    "Tell",
+    "list_numbers",
+    "probe",
+]
 
 MOST_REPEATS, APART = 5, 0.15
 MOST_ROUNDS = 3
-"""Settings called rounds are lowered to it, so that plays are short; a hint, no more."""
+"""Settings called rounds are lowered to it, so that plays are short; a hint, no
+more."""
 _LEAST_SHARE = 0.05
-"""Of a play's work: kinds with less do not say whether a number is a size."""
+"""The share of a play's work below which a kind does not say whether a number is a
+size."""
 
 Tell = Callable[[str], None]
 Setting = tuple[str, bool]
@@ -51,24 +65,31 @@ class Spot:
 
     nodes: int
     settings: Mapping[str, Plain]
-    """In place of the app's own."""
+    """The settings in place of the app's own."""
     groups: tuple[Group, ...]
     changes: str
-    """What is special about it."""
+    """The setting that is special about it."""
 
     def read(self, setting: Setting, config: Mapping[str, Plain]) -> Plain:
         """Return a setting's value; of unlike nodes that of the first."""
         name, of_nodes = setting
         if of_nodes:
-            return next(g.node_config[name] for g in self.groups if name in g.node_config)
+            return next(
+                g.node_config[name] for g in self.groups if name in g.node_config
+            )
         return self.settings.get(name, config[name])
 
     def move(self, setting: Setting, value: float) -> Spot:
-        """Return these sizes with one that is another; of unlike nodes each in proportion."""
+        """Return these sizes with one that is another.
+
+        Of unlike nodes each in proportion.
+        """
         name, of_nodes = setting
         changes = f"{name} {value:,}"
         if not of_nodes:
-            return replace(self, settings={**self.settings, name: value}, changes=changes)
+            return replace(
+                self, settings={**self.settings, name: value}, changes=changes
+            )
         factor = value / float(self.read(setting, {}))
         groups = tuple(
             replace(group, node_config={**group.node_config, name: _scale(old, factor)})
@@ -82,7 +103,8 @@ class Spot:
         """Return the nodes as groups of a fleet file, each of which has one at least."""
         ends = np.cumsum([group.share for group in self.groups])
         ends = np.maximum(
-            np.round(self.nodes * ends / ends[-1]).astype(int), np.arange(1, len(ends) + 1)
+            np.round(self.nodes * ends / ends[-1]).astype(int),
+            np.arange(1, len(ends) + 1),
         )
         counts = np.diff(ends, prepend=0).tolist()
         return [
@@ -100,7 +122,9 @@ def _scale(value: Plain, factor: float) -> float:
 class Plays:
     """Plays of one app, each as often as its times ask for."""
 
-    def __init__(self, forge: Forge, folder: Path, config: Mapping[str, Plain], tell: Tell) -> None:
+    def __init__(
+        self, forge: Forge, folder: Path, config: Mapping[str, Plain], tell: Tell
+    ) -> None:
         self._forge = forge
         self._folder = folder
         self.config = config
@@ -116,7 +140,10 @@ class Plays:
         return {number: len(times) for number, times in sorted(self._times.items())}
 
     def add(self, spot: Spot) -> int | None:
-        """Play sizes for the first time; return the play's number, None where it failed."""
+        """Play sizes for the first time.
+
+        Return the play's number, None where it failed.
+        """
         for number, other in enumerate(self.spots):
             if replace(other, changes="") == replace(spot, changes=""):
                 return None if number in self.failed else number
@@ -128,7 +155,10 @@ class Plays:
         """Play again what was played once, then what differs."""
         for _ in range(MOST_REPEATS - 1):
             for number in numbers:
-                if len(self._times[number]) < MOST_REPEATS and self._apart(number) > APART:
+                if (
+                    len(self._times[number]) < MOST_REPEATS
+                    and self._apart(number) > APART
+                ):
                     self._play(number)
 
     def rows(self, number: int) -> list[MessageRow]:
@@ -160,13 +190,17 @@ class Plays:
             self.failed[number] = said.error
         if said.error:
             return False
-        rows = list(_read_rows(said.messages, number, spot.nodes, {**self.config, **overrides}))
+        rows = list(
+            _read_rows(said.messages, number, spot.nodes, {**self.config, **overrides})
+        )
         self._times.setdefault(number, []).append(rows)
         return True
 
     def _apart(self, number: int) -> float:
-        """Return by how much the two least times of a play differ, in the kind where that is
-        most; infinite for one that was made once."""
+        """Return the difference of a play's two least times, in its worst kind.
+
+        It is infinite for one that was made once.
+        """
         worst = 0.0
         for rows in _list_heavy_kinds(self.rows(number)):
             times = np.sort(np.sum([row.repeats for row in rows], axis=0))
@@ -175,9 +209,15 @@ class Plays:
 
 
 def _read_rows(
-    messages: Sequence[Mapping[str, Plain]], number: int, nodes: int, config: Mapping[str, Plain]
+    messages: Sequence[Mapping[str, Plain]],
+    number: int,
+    nodes: int,
+    config: Mapping[str, Plain],
 ) -> Iterator[MessageRow]:
-    """Yield the messages of a play; the first of each type and texts began its process."""
+    """Yield the messages of a play.
+
+    The first of each type and texts began its process.
+    """
     begun: set[str] = set()
     for message in messages:
         visible = Visible(**message["visible"])
@@ -196,11 +236,15 @@ def _read_rows(
 
 
 def _list_heavy_kinds(rows: Sequence[MessageRow]) -> list[list[MessageRow]]:
-    """Return the messages of each kind with much of the work, but for first ones where there
-    are others."""
+    """Return the messages of each kind with much of the work.
+
+    First ones are left out where there are others.
+    """
     total_s = sum(row.work_s for row in rows)
     kinds = group_kinds(rows).values()
-    heavy = [kind for kind in kinds if sum(r.work_s for r in kind) >= _LEAST_SHARE * total_s]
+    heavy = [
+        kind for kind in kinds if sum(r.work_s for r in kind) >= _LEAST_SHARE * total_s
+    ]
     return [[row for row in kind if not row.first] or kind for kind in heavy]
 
 
@@ -209,9 +253,17 @@ def _is_number(value: Plain) -> bool:
 
 
 def list_numbers(config: Mapping[str, Plain], groups: Sequence[Group]) -> list[Setting]:
-    """Return what may be a size: positive numbers of the run's and of nodes' configurations."""
+    """Return what may be a size: positive numbers of configurations.
+
+    They are the run's and the nodes'.
+    """
     own = [(name, False) for name, value in config.items() if _is_number(value)]
-    of_nodes = {n: None for g in groups for n, value in g.node_config.items() if _is_number(value)}
+    of_nodes = {
+        n: None
+        for g in groups
+        for n, value in g.node_config.items()
+        if _is_number(value)
+    }
     return [*own, *((name, True) for name in of_nodes)]
 
 
@@ -225,11 +277,15 @@ def probe(
     """Play an app with sizes that tell how its messages grow.
 
     Args:
+        plays: makes and keeps plays.
+        nodes: of the smallest play.
         overrides: what the user has set, which stays as it is where it is no size.
+        groups: the nodes' configurations.
         numbers: what to vary, of `list_numbers`.
 
     Returns:
-        What each number turned out to be: `SIZE`, `COUNT`, `NOTHING`, or why that is unknown.
+        What each number turned out to be: `SIZE`, `COUNT`, `NOTHING`, or why that is
+            unknown.
 
     Raises:
         RunFailed: the first play failed.
@@ -258,11 +314,17 @@ def probe(
             found[setting[0]] = f"unknown: {plays.failed[len(plays.spots) - 1]}"
     plays.settle([0, *tried.values()])
     near = far = replace(base, nodes=2 * nodes)
-    more = [replace(base, nodes=m * nodes, changes=f"{m * nodes:,} nodes") for m in (2, 4)]
+    more = [
+        replace(base, nodes=m * nodes, changes=f"{m * nodes:,} nodes") for m in (2, 4)
+    ]
     sizes = 0
     for setting, number in tried.items():
-        now, second = (spot.read(setting, config) for spot in (base, plays.spots[number]))
-        third = config[setting[0]] if setting[0] in lowered else _choose_third(now, second)
+        now, second = (
+            spot.read(setting, config) for spot in (base, plays.spots[number])
+        )
+        third = (
+            config[setting[0]] if setting[0] in lowered else _choose_third(now, second)
+        )
         spot = base.move(setting, third)
         verdict = _judge(plays, number)
         if verdict == NOTHING and isinstance(now, int) and now >= 4:
@@ -292,7 +354,10 @@ def _list_first_tries(value: float) -> list[float]:
 
 
 def _choose_third(now: float, second: float) -> float:
-    """Return a value on the other side, a quarter as much; four times where there is none."""
+    """Return a value on the other side, a quarter as much.
+
+    Four times where there is none.
+    """
     if isinstance(now, float):
         return now * 2 if second < now else now / 2
     if second < now:

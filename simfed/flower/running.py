@@ -1,4 +1,4 @@
-"""From a fleet and an app to a run directory."""
+"""Runs of a fleet with an app, written to a run directory."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ AnyFleet = FleetFile | str | os.PathLike[str] | Mapping[str, Any]
 
 
 Progress = Callable[[int, float, float | None], None]
-"""Told after every exchange: its number, when it ended (s), the accuracy if it is known."""
+"""Told after every exchange: its number, when it ended (s), the accuracy if it is
+known."""
 
 
 def run(
@@ -86,22 +87,27 @@ def run(
     notes: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> RunResult:
-    """Run a Flower app on a simulated fleet; its run directory goes to `out` (None: nothing is
-    written).
+    """Run a Flower app on a simulated fleet.
 
-    Modelled: every message over the network with the bytes Flower writes, each node's work on one
-    message at a time, the server's own time; the time that the app is told. Ignored: what Flower's
-    processes, heartbeats and polls take. A run that was stopped begins anew: an app cannot be
-    saved.
+    Its run directory goes to `out` (None: nothing is written).
+
+    Modelled: every message over the network with the bytes Flower writes, each node's
+    work on one message at a time, the server's own time; the time that the app is told.
+    Ignored: what Flower's processes, heartbeats and polls take. A run that was stopped
+    begins anew: an app cannot be saved.
 
     Args:
-        fleet: a `FleetFile`, its file or a mapping; a whole scenario's learning part is passed
-            over.
+        server_app: the app's server side.
+        client_app: the app's client side.
+        fleet: a `FleetFile`, its file or a mapping; a whole scenario's learning part is
+            passed over.
+        out: the run directory; None: nothing is written.
         run_config: what the apps find in `context.run_config`.
         source: the fleet's file, beside which profiles are looked for.
         overwrite: replace the run that is in `out`.
         host_timeout_s: host seconds after which an app that gives no sign is given up.
-        progress: show on standard error how far it is, now and then; or what is told instead.
+        progress: show on standard error how far it is, now and then; or what is told
+            instead.
         workers: processes for the nodes' work, at most one per node and
             `simfed.ground.cores.most_processes`; the results do not depend on it.
         app: what the manifest says of where the apps came from.
@@ -134,28 +140,49 @@ def run(
             if out is not None:
                 beside, text = _make_self_contained(fleet, parts)
                 directory = RunDirectory.create(
-                    out, scenario_yaml=text, manifest=manifest, overwrite=overwrite, beside=beside
+                    out,
+                    scenario_yaml=text,
+                    manifest=manifest,
+                    overwrite=overwrite,
+                    beside=beside,
                 )
             starts = find_start(work, fleet.charged.start) in ("once", "per message")
             own = {"participations": (f"{START}_s",)} if starts else None
-            recorder = Recorder(own=own) if directory is None else directory.recorder(own=own)
+            recorder = (
+                Recorder(own=own) if directory is None else directory.recorder(own=own)
+            )
             tell = _make_progress_printer() if progress is True else progress or None
             apps, config = (server_app, client_app), dict(run_config or {})
             played = _play_fleet(
-                apps, fleet, parts, recorder, config, host_timeout_s, tell, workers, work, watch
+                apps,
+                fleet,
+                parts,
+                recorder,
+                config,
+                host_timeout_s,
+                tell,
+                workers,
+                work,
+                watch,
             )
             if work is not None:
                 manifest["laws"] = work.card()
-            manifest |= _finish_manifest(fleet, parts, played, time.perf_counter() - began)
+            manifest |= _finish_manifest(
+                fleet, parts, played, time.perf_counter() - began
+            )
             manifest["warnings"] = [*notes, *manifest["warnings"]]
             summary = summarise(recorder.table, {APP: fleet.client_count})
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
                 return open_run(directory.path)
-            return run_in_memory(recorder, manifest, summary, dump_scenario(_drop_app(fleet)))
+            return run_in_memory(
+                recorder, manifest, summary, dump_scenario(_drop_app(fleet))
+            )
         except BaseException as error:
             begun = not isinstance(error, InputError)
-            raise settle_error(error, parts.name, directory, begun=begun, resumable=False) from None
+            raise settle_error(
+                error, parts.name, directory, begun=begun, resumable=False
+            ) from None
 
 
 def run_folder(
@@ -167,10 +194,10 @@ def run_folder(
     source: str | Path | None = None,
     **options: Plain,
 ) -> RunResult:
-    """Run the Flower app in a folder, loaded as Flower loads it: by its `pyproject.toml`.
+    """Run the Flower app in a folder, loaded by its `pyproject.toml`.
 
-    `run_config` overrides, key by key, what the fleet says of it (`app.run_config`) and the app's
-    own configuration. Further options are those of `run`.
+    `run_config` overrides, key by key, what the fleet says of it (`app.run_config`) and
+    the app's own configuration. Further options are those of `run`.
     """
     flower_version()
     from simfed.flower.loading import load, read_stated_nodes
@@ -181,30 +208,40 @@ def run_folder(
     fleet = fleet.model_copy(update={"app": App.model_construct(folder=str(app))})
     origin = {"folder": Path(app).resolve().name, "digest": digest_folder(Path(app))}
     with load(app, overrides) as (server_app, client_app, config):
-        notes = _compare_sizes(Path(app), read_stated_nodes(Path(app)), fleet.client_count)
+        notes = _compare_sizes(
+            Path(app), read_stated_nodes(Path(app)), fleet.client_count
+        )
         if fleet.charged.file is not None:
             notes += _compare_code(Path(app), fleet.charged.file)
-        options |= {"source": source, "run_config": config, "app": origin, "notes": notes}
+        options |= {
+            "source": source,
+            "run_config": config,
+            "app": origin,
+            "notes": notes,
+        }
         return run(server_app, client_app, fleet, out, **options)
 
 
 def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]:
-    """A sentence where the app was written for another number of nodes than the fleet has."""
+    """Return a sentence where the app was written for another number of nodes."""
     if not stated or nodes in stated:
         return []
     counts = " or ".join(f"{count:,}" for count in stated)
     return [
-        f"{folder / 'pyproject.toml'} has num-supernodes = {counts}, the fleet {nodes:,} nodes: an "
-        "app that deals its data by `num-partitions` gives each node another share than there"
+        f"{folder / 'pyproject.toml'} has num-supernodes = {counts}, the fleet "
+        f"{nodes:,} nodes: an "
+        "app that deals its data by `num-partitions` gives each node another share "
+        "than there"
     ]
 
 
 def _compare_code(folder: Path, work_file: str) -> list[str]:
-    """A sentence where the app is not the one that was measured."""
+    """Return a sentence where the app is not the one that was measured."""
     if load_work(work_file).digest == digest_folder(folder, "*.py"):
         return []
     return [
-        f"the app's code has changed since {work_file} was measured; `simfed flower measure` with "
+        f"the app's code has changed since {work_file} was measured; `simfed flower "
+        f"measure` with "
         "--overwrite brings it up to date"
     ]
 
@@ -218,12 +255,16 @@ def check_some_worked(result: RunResult) -> None:
     why = f": {raised}" if raised else ""
     where = "" if result.path is None else f"; {result.path} has what happened"
     how = "failed" if (outcomes == "failed").all() else "failed or came to nothing"
-    what = f"all {len(outcomes):,} messages {how}" if len(outcomes) else "no message reached a node"
+    what = (
+        f"all {len(outcomes):,} messages {how}"
+        if len(outcomes)
+        else ("no message reached a node")
+    )
     raise RunFailed(f"{what}{why}{where}")
 
 
 def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
-    """The fleet, charged by the work file in the app's folder where it says nothing else."""
+    """Return the fleet, charged by the app's work file where it says nothing else."""
     files = [] if fleet.computing else sorted(folder.glob(f"*{SUFFIX}"))
     if not files:
         return fleet
@@ -252,7 +293,10 @@ def run_studied(plain: Mapping[str, Plain], out: Path, source: str) -> None:
 
 
 def read_config(texts: Sequence[str]) -> dict[str, Plain]:
-    """What `flwr run` takes as `--run-config`: `key=value` pairs in TOML, or a TOML file."""
+    """Return what `flwr run` takes as `--run-config`.
+
+    It is `key=value` pairs in TOML, or a TOML file.
+    """
     flower_version()
     from flwr.common.config import parse_config_args
 
@@ -282,10 +326,12 @@ def _make_progress_printer(every_wall_s: float = 10.0) -> Progress:
     return print_line
 
 
-# ---- the steps of a run --------------------------------------------------------------------------
+# ---- the steps of a run --------------------------------------------------------------
 
 
-def _load_fleet(fleet: AnyFleet, source: str | Path | None) -> tuple[FleetFile, str | Path | None]:
+def _load_fleet(
+    fleet: AnyFleet, source: str | Path | None
+) -> tuple[FleetFile, str | Path | None]:
     return accept_as(FleetFile, "fleet", fleet, source, validate_fleet, load_fleet)
 
 
@@ -324,14 +370,19 @@ def _play_fleet(
             stack.enter_context(_quiet_flower())
         crew = AppCrew(client_app, fleet.charged, workers, host_timeout_s)
         stack.callback(crew.close)
-        play = _build_play(stack, fleet, parts, exchanges, crew, run_config, work, watch)
+        play = _build_play(
+            stack, fleet, parts, exchanges, crew, run_config, work, watch
+        )
         server = _build_server(stack, fleet, parts, run_config, host_timeout_s)
-        stack.enter_context(evaluations_told(exchanges.set_evaluation, play.round_metrics.extend))
+        stack.enter_context(
+            evaluations_told(exchanges.set_evaluation, play.round_metrics.extend)
+        )
         stack.enter_context(legacy_server())
         _play_app(play, server_app, server, parts)
     if not exchanges.has_sent:
         raise RunFailed(
-            f"the server app ended at {play.env.now:g} s and never sent a message: there is "
+            f"the server app ended at {play.env.now:g} s and never sent a message: "
+            f"there is "
             "nothing to simulate"
         )
     for sentence in sorted(exchanges.warnings):
@@ -349,7 +400,7 @@ def _build_play(
     work: WorkFile | None,
     watch: Watch | None,
 ) -> Play:
-    """The nodes with their devices and links, until `stack` ends."""
+    """Return the nodes with their devices and links, until `stack` ends."""
     from simfed.flower.play import Play
 
     stop = stack.enter_context(CtrlC().heard()).asked
@@ -366,12 +417,14 @@ def _build_play(
         watch=watch,
     )
     exchanges.network = play.network
-    exchanges.may_resend = parts.faults is not None and parts.faults.messages is not None
+    exchanges.may_resend = (
+        parts.faults is not None and parts.faults.messages is not None
+    )
     return play
 
 
 class _Server(NamedTuple):
-    """Where the server app runs, and what it is given."""
+    """The place where the server app runs, and what it is given."""
 
     clock: ServerClock
     turns: Turns
@@ -386,7 +439,7 @@ def _build_server(
     run_config: dict[str, Plain],
     host_timeout_s: float,
 ) -> _Server:
-    """The server app's threads and grid; its threads end with `stack`."""
+    """Return the server app's threads and grid; its threads end with `stack`."""
     from flwr.app import Context, RecordDict
     from flwr.common.constant import SUPERLINK_NODE_ID
     from flwr.supercore.run import Run as FlowerRun
@@ -411,8 +464,13 @@ def _draw_run_id(parts: WorldParts) -> int:
     return parts.streams.integer("flower-run")
 
 
-def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: WorldParts) -> None:
-    """Play the server app to its end. Raises: `RunFailed` for what it raises."""
+def _play_app(
+    play: Play, server_app: ServerApp, server: _Server, parts: WorldParts
+) -> None:
+    """Play the server app to its end.
+
+    Raises: `RunFailed` for what it raises.
+    """
     from simfed.flower.clocks import foreign_randomness
     from simfed.flower.turns import Raised, describe_error
 
@@ -424,7 +482,8 @@ def _play_app(play: Play, server_app: ServerApp, server: _Server, parts: WorldPa
             play.play(app, server.turns, server.clock)
         except Raised as raised:
             raise RunFailed(
-                f"at {play.env.now:g} s the server app raised {describe_error(raised.error)}"
+                f"at {play.env.now:g} s the server app raised "
+                f"{describe_error(raised.error)}"
             ) from raised.error
 
 
@@ -439,15 +498,17 @@ def _quiet_flower() -> Iterator[None]:
         log.setLevel(before)
 
 
-# ---- what the manifest says ----------------------------------------------------------------------
+# ---- what the manifest says ----------------------------------------------------------
 
 
 def _is_measured(fleet: FleetFile) -> bool:
-    """Whether the time of any computing is taken from this machine."""
+    """Return whether the time of any computing is taken from this machine."""
     return "measured" in {c.kind for c in (fleet.charged, fleet.server.computing) if c}
 
 
-def _begin_manifest(fleet: FleetFile, version: str, app: Mapping[str, Plain]) -> dict[str, Plain]:
+def _begin_manifest(
+    fleet: FleetFile, version: str, app: Mapping[str, Plain]
+) -> dict[str, Plain]:
     return {
         "name": fleet.name,
         "mode": "flower",
@@ -467,7 +528,9 @@ def _finish_manifest(
 ) -> dict[str, Plain]:
     warnings = played.charges.warnings()
     if _is_measured(fleet):
-        warnings.append("computing was measured on this machine: another run takes another time")
+        warnings.append(
+            "computing was measured on this machine: another run takes another time"
+        )
     noted = [*warnings, *warn_of_world(parts)]
     facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
     facts["threads"] = count_threads()
@@ -482,12 +545,16 @@ def _drop_app(fleet: FleetFile) -> FleetFile:
     return fleet.model_copy(update={"app": None})  # which the manifest names
 
 
-def _make_self_contained(fleet: FleetFile, parts: WorldParts) -> tuple[dict[str, bytes], str]:
+def _make_self_contained(
+    fleet: FleetFile, parts: WorldParts
+) -> tuple[dict[str, bytes], str]:
     bare = _drop_app(fleet)
     work: dict[str, bytes] = {}
     names: dict[str, str] = {}
     if bare.charged.file is not None:
         names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
         work[names[bare.charged.file]] = read_bytes(bare.charged.file)
-    beside, profiles, files = copy_files(parts, bare.model_copy(update={"computing": None}))
+    beside, profiles, files = copy_files(
+        parts, bare.model_copy(update={"computing": None})
+    )
     return {**beside, **work}, dump_scenario(bare, profiles, {**files, **names})

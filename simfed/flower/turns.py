@@ -1,16 +1,17 @@
 """One baton: foreign code in threads that take turns with the simulated clock.
 
-One thread runs at a time. `Turn.run` hands the baton to a thread and has it back when that one asks
-for something (`ask`), has a result, or fails; so foreign code blocks wherever it wants to while the
-simulated clock goes on. A client app has one thread. A server app has the one that it is called in
-and those of its pools (`ThreadPoolExecutor`), Flower's legacy server's included. Each gives way
-where it asks the grid, sleeps, or waits for a future, an event, a condition or a queue. So what
-they do depends on the app alone, not on how the host schedules threads.
+One thread runs at a time. `Turn.run` hands the baton to a thread and has it back when
+that one asks for something (`ask`), has a result, or fails; so foreign code blocks
+wherever it wants to while the simulated clock goes on. A client app has one thread. A
+server app has the one that it is called in and those of its pools
+(`ThreadPoolExecutor`), Flower's legacy server's included. Each gives way where it asks
+the grid, sleeps, or waits for a future, an event, a condition or a queue. So what they
+do depends on the app alone, not on how the host schedules threads.
 
-Refused are event loops and further threads of a server app's own, which nobody gives turns.
-Ignored are locks: one that a thread holds while it waits for the grid, and that another one asks
-for, blocks the run; and threads of libraries (loaders of data, progress bars), which are the
-host's.
+Refused are event loops and further threads of a server app's own, which nobody gives
+turns. Ignored are locks: one that a thread holds while it waits for the grid, and that
+another one asks for, blocks the run; and threads of libraries (loaders of data,
+progress bars), which are the host's.
 """
 
 from __future__ import annotations
@@ -61,8 +62,10 @@ class Turn:
     """A thread for foreign code, which runs only while it has the baton."""
 
     def __init__(self, name: str, clock: Foreign, patience_s: float) -> None:
-        """`name`: how sentences call the code; `patience_s`: host seconds after which code that
-        does not come back is given up."""
+        """`name`: how sentences call the code.
+
+        `patience_s`: host seconds after which code that does not come back is given up.
+        """
         self.name = name
         self.done = True
         """No code of it is under way, or about to be."""
@@ -76,11 +79,15 @@ class Turn:
         self._error: BaseException | None = None
         self._stopped = False
         self._process = os.getpid()
-        self.thread = threading.Thread(target=self._serve, name=f"simfed {name}", daemon=True)
+        self.thread = threading.Thread(
+            target=self._serve, name=f"simfed {name}", daemon=True
+        )
         self.thread.start()
 
     def run(self, code: Callable[[], object]) -> object:
-        """Let the thread run this code; return its first question, or its result (`Done`).
+        """Let the thread run this code.
+
+        Return its first question, or its result (`Done`).
 
         Raises:
             Raised: with what the code raises.
@@ -90,7 +97,10 @@ class Turn:
         return self.answer(None)
 
     def answer(self, answer: object) -> object:
-        """Let code that has asked go on; return its next question, or its result (`Done`)."""
+        """Let code that has asked go on.
+
+        Return its next question, or its result (`Done`).
+        """
         self._answer = answer
         self._theirs.put(None)
         try:
@@ -106,18 +116,22 @@ class Turn:
         raise Raised(error) from error
 
     def stop(self) -> None:
-        """End whatever is still going on; it is not waited for where it does not listen."""
+        """End whatever is still going on.
+
+        It is not waited for where it does not listen.
+        """
         self._stopped = True
         self._theirs.put(None)
         self.thread.join(timeout=0.2)
         if self.thread.is_alive() and self.thread.ident is not None:
-            # in the middle of its work: a thread that computes when Python ends aborts the process
+            # in the middle of its work: a thread that computes when Python ends aborts
+            # the process
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self.thread.ident), ctypes.py_object(SystemExit)
             )
             self.thread.join(timeout=2.0)
 
-    # ---- in the thread ---------------------------------------------------------------------------
+    # ---- in the thread ---------------------------------------------------------------
 
     def ask(self, question: object) -> object:
         """Hand the baton over with a question, and return the answer."""
@@ -155,16 +169,21 @@ class Turn:
 def make_stuck_error(name: str, patience_s: float) -> RunFailed:
     """Return what to say of code that has not come back for so long."""
     return RunFailed(
-        f"the {name} has not come back for {patience_s:g} s of host time: it blocks on something "
-        "that the clock cannot see, such as a lock, a socket or a thread of its own, it works "
-        "until its clock, which sleep alone moves, shows a time, or it computes for longer than "
+        f"the {name} has not come back for {patience_s:g} s of host time: it blocks on "
+        f"something "
+        "that the clock cannot see, such as a lock, a socket or a thread of its own, "
+        "it works "
+        "until its clock, which sleep alone moves, shows a time, or it computes for "
+        "longer than "
         "--host-timeout"
     )
 
 
 def end_forked(name: str, process: int) -> None:
-    """End this process where foreign code has forked it off `process` and its child returned to
-    the run, which is not the child's."""
+    """End this process where foreign code has forked it off `process`.
+
+    Its child returned to the run, which is not the child's.
+    """
     if os.getpid() != process:
         said = f"the {name} forked a process that did not end: it is ended\n"
         os.write(2, said.encode())  # what buffers hold is the parent's
@@ -179,24 +198,28 @@ def describe_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-# ---- a server app --------------------------------------------------------------------------------
+# ---- a server app --------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _PoolCalls:
-    """What a pool of the app has been asked to do."""
+    """The calls that a pool of the app has been asked for."""
 
-    waiting: deque[tuple[Future[Any], Callable[[], object]]] = field(default_factory=deque)
+    waiting: deque[tuple[Future[Any], Callable[[], object]]] = field(
+        default_factory=deque
+    )
     working: int = 0
     """Threads under way."""
 
 
 class Turns:
-    """All threads of one server app, the first of which is there from the beginning."""
+    """The threads of one server app, the first of which is there from the beginning."""
 
     NAME = "server app"
 
-    def __init__(self, clock: ServerClock, computing: Computing | None, patience_s: float) -> None:
+    def __init__(
+        self, clock: ServerClock, computing: Computing | None, patience_s: float
+    ) -> None:
         self._clock = clock
         self._computing = computing
         self._patience_s = patience_s
@@ -231,11 +254,15 @@ class Turns:
             turn.stop()
 
     def ask(self, question: object) -> object:
-        """Ask the simulated clock, in a thread of the app. Raises: `RunFailed` in another one."""
+        """Ask the simulated clock, in a thread of the app.
+
+        Raises: `RunFailed` in another one.
+        """
         mine = self._of_thread.get(threading.current_thread())
         if mine is None:
             raise RunFailed(
-                "the server app talks to the grid from a thread of a library, which the clock "
+                "the server app talks to the grid from a thread of a library, which "
+                "the clock "
                 "cannot see"
             )
         turn, charge = mine
@@ -250,9 +277,12 @@ class Turns:
 
     def _others_may_wake(self) -> bool:
         """Return whether this is one of several threads of the app that are under way."""
-        return self._is_mine() and sum(not turn.done for turn, _ in self._of_thread.values()) > 1
+        return (
+            self._is_mine()
+            and sum(not turn.done for turn, _ in self._of_thread.values()) > 1
+        )
 
-    # ---- what is put in the place of Python's own ------------------------------------------------
+    # ---- what is put in the place of Python's own ------------------------------------
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -270,9 +300,15 @@ class Turns:
                 stack.enter_context(replaced(owner, name, make(getattr(owner, name))))
             yield
 
-    def _make_submit(self, real: Callable[..., Future[Any]]) -> Callable[..., Future[Any]]:
+    def _make_submit(
+        self, real: Callable[..., Future[Any]]
+    ) -> Callable[..., Future[Any]]:
         def submit(
-            pool: ThreadPoolExecutor, call: Callable[..., object], /, *arguments: Any, **named: Any
+            pool: ThreadPoolExecutor,
+            call: Callable[..., object],
+            /,
+            *arguments: Any,
+            **named: Any,
         ) -> Future[Any]:
             if not self._is_mine() or pool._shutdown:
                 return real(pool, call, *arguments, **named)
@@ -348,7 +384,9 @@ class Turns:
         """Deadlines of waits that are told a timeout."""
         return lambda: self._clock.now_s() if self._others_may_wake() else real()
 
-    def _make_start(self, real: Callable[[threading.Thread], None]) -> Callable[..., None]:
+    def _make_start(
+        self, real: Callable[[threading.Thread], None]
+    ) -> Callable[..., None]:
         def start(thread: threading.Thread) -> None:
             if self._is_mine() and is_of_app(sys._getframe(1)):
                 _refuse("a thread of its own")
@@ -367,8 +405,10 @@ class Turns:
 
 def _refuse(what: str) -> NoReturn:
     raise RunFailed(
-        f"the server app starts {what}, which the simulated clock cannot give turns: a loop over "
-        "`grid.push_messages` and `grid.pull_messages` waits for many nodes, and so do the threads "
+        f"the server app starts {what}, which the simulated clock cannot give turns: a "
+        f"loop over "
+        "`grid.push_messages` and `grid.pull_messages` waits for many nodes, and so do "
+        "the threads "
         "of a concurrent.futures.ThreadPoolExecutor"
     )
 

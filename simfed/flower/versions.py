@@ -1,4 +1,4 @@
-"""Which Flower this works with."""
+"""The versions of Flower this works with."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from importlib import metadata
 from simfed.ground.errors import InputError
 
 LOWEST, HIGHEST = (1, 38), (1, 42)
-"""Both are tested; before them the grid's messages stood elsewhere."""
+"""The bounds of versions, both tested; before them the grid's messages stood elsewhere.
+"""
 
 
 def flower_version() -> str:
-    """The version of Flower that is installed.
+    """Return the version of Flower that is installed.
 
     Raises: `InputError` where there is none, or one outside of `LOWEST` to `HIGHEST`.
     """

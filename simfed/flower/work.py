@@ -1,7 +1,7 @@
 """One message in a client app: what goes in is packed, and so is what comes out.
 
-A call depends on nothing but its arguments (and on what the app keeps outside of its context), so
-it can be made in any process.
+A call depends on nothing but its arguments (and on what the app keeps outside of its
+context), so it can be made in any process.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class Call:
     message: Packed
     client: int
     nodes: int
-    """How many there are."""
+    """The number of nodes."""
     state: bytes | None
     """The packed state that earlier messages left on the node; None: nothing."""
     run_config: Mapping[str, Plain]
     seed: int
-    """Of the global generators during the call."""
+    """The seed of the global generators during the call."""
     reply_id: str
     node_config: Mapping[str, Plain] = field(default_factory=dict)
-    """What the fleet says of the node, beside its partition and their number."""
+    """The fleet's configuration of the node, beside its partition and their number."""
     start_s: float = 0.0
-    """When the node begins with the message: what its clock shows."""
+    """The instant at which the node begins with the message, as its clock shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a call."""
+    """The outcome of a call."""
 
     reply: Packed
     size_bytes: int
@@ -69,20 +69,21 @@ class Answer:
     config: Mapping[str, Plain] = field(default_factory=dict)
     """Plain values of the configuration that the message came with."""
     node_config: Mapping[str, Plain] = field(default_factory=dict)
-    """What the fleet says of the node."""
+    """The fleet's configuration of the node."""
     error: str | None = None
-    """What the app raised, in one line."""
+    """The exception of the app, in one line."""
     exited: bool = False
     """The app ended its process, and with it the node: nobody will see the reply."""
     readings: int = 0
-    """How often its own code read its clock."""
+    """The number of times that its own code read its clock."""
 
 
 class NodeClock(Foreign):
-    """A client app's time: when its node began with the message, and what it has slept since."""
+    """A client app's clock: the node's start with the message, plus its sleep."""
 
     TICK_S = 1e-6
-    """Between two readings, however soon the second comes: apps divide by what they see pass."""
+    """Between two readings, however soon the second comes: apps divide by what they see
+    pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +113,9 @@ class NodeClock(Foreign):
         self.slept_s += seconds
 
 
-def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) -> Answer:
+def work_on(
+    app: ClientApp, call: Call, computing: Computing, clock: NodeClock
+) -> Answer:
     """Let the app work on a message, in this thread, whose time is `clock`."""
     message = call.message.message()
     state = RecordDict() if call.state is None else pickle.loads(call.state)
@@ -120,7 +123,9 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
     partition = {PARTITION_ID_KEY: call.client, NUM_PARTITIONS_KEY: call.nodes}
     node_config = {**partition, **call.node_config}
     run_config = dict(call.run_config)
-    context = Context(metadata.run_id, metadata.dst_node_id, node_config, state, run_config)
+    context = Context(
+        metadata.run_id, metadata.dst_node_id, node_config, state, run_config
+    )
     config = read_message_config(message)
     charge, error, exited = Charge(computing), None, False
     clock.begin(call.start_s)
@@ -129,10 +134,15 @@ def work_on(app: ClientApp, call: Call, computing: Computing, clock: NodeClock) 
             with charge.watched(), _leaving_as_exit():
                 reply = app(message, context)
             if not isinstance(reply, Message):
-                raise TypeError(f"a client app answers with a Message, got {type(reply).__name__}")
+                raise TypeError(
+                    f"a client app answers with a Message, got {type(reply).__name__}"
+                )
         except SimfedError:
             raise
-        except (Exception, SystemExit) as raised:  # Flower as well reports them as messages
+        except (
+            Exception,
+            SystemExit,
+        ) as raised:  # Flower as well reports them as messages
             error, exited = describe_error(raised), isinstance(raised, SystemExit)
             reply = _make_raised_reply(message, error)
     spent = replace(charge.collect(), slept_s=clock.slept_s)
@@ -169,8 +179,10 @@ def _make_raised_reply(message: Message, error: str) -> Message:
 
 @contextmanager
 def _leaving_as_exit() -> Iterator[None]:
-    """`os._exit` of an app is its `sys.exit`: the process is not the app's alone. What the app
-    forked leaves as ever."""
+    """Make `os._exit` of an app its `sys.exit` in the block.
+
+    The process is not the app's alone. What the app forked leaves as ever.
+    """
     leave, process = os._exit, os.getpid()
 
     def end_node(status: int) -> NoReturn:

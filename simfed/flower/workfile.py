@@ -1,14 +1,14 @@
-"""What an app's messages take, as `simfed flower measure` wrote it down.
+"""Work files: the laws of an app's messages, as `simfed flower measure` writes them.
 
-A file holds one *law* per kind of message: arithmetic over values that can be seen from outside
-(the reply's metrics, the message's own configuration, the node's and the run's, `nodes`, bytes),
-in seconds of the machine that was measured. That machine and a device are linked by
-the time of one piece of work that both know, the *kernel*: a law's seconds are multiplied by what
-the device's profile says of it over what the measured machine took. What an app waits for is not
-scaled.
+A file holds one *law* per kind of message: arithmetic over values that can be seen from
+outside (the reply's metrics, the message's own configuration, the node's and the run's,
+`nodes`, bytes), in seconds of the machine that was measured. That machine and a device
+are linked by the time of one piece of work that both know, the *kernel*: a law's
+seconds are multiplied by what the device's profile says of it over what the measured
+machine took. What an app waits for is not scaled.
 
-Nothing is guessed: a kind that was not measured is refused; values outside of what was measured,
-settings that never varied and texts that changed become warnings.
+Nothing is guessed: a kind that was not measured is refused; values outside of what was
+measured, settings that never varied and texts that changed become warnings.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from simfed.schema.sentences import validate_as
 
 SUFFIX = ".work.yaml"
 SIZE, COUNT, NOTHING = "size", "count of messages", "nothing"
-"""What a number in a configuration turned out to be."""
+"""The roles of a number in a configuration."""
 BEYOND = 2.0
-"""How far outside of what was measured a value may lie before a run warns of it."""
+"""The factor beyond what was measured from which on a run warns of a value."""
 
 Start = Literal["never", "once", "per message"]
-"""When imports and the first message's extra time are charged."""
+"""The times at which imports and the first message's extra time are charged."""
 
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What can be seen of one message from outside of the app."""
+    """The values of one message that can be seen from outside of the app."""
 
     message_type: str
-    """With the action behind a dot, if there is one."""
+    """The type with the action behind a dot, if there is one."""
     config: Mapping[str, Plain] = field(default_factory=dict)
     """Numbers and texts of the message's configuration records."""
     reply: Mapping[str, float] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Visible:
     downlink_bytes: float = 0.0
     uplink_bytes: float = 0.0
     node_config: Mapping[str, Plain] = field(default_factory=dict)
-    """What the fleet says of the node, beside its partition."""
+    """The fleet's configuration of the node, beside its partition."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Visible:
 
 
 def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
-    """The numbers among plain values, by name."""
+    """Return the numbers among plain values, by name."""
     return {
         name: float(value)
         for name, value in values.items()
@@ -91,14 +91,21 @@ def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
 
 def select_texts(values: Mapping[str, Plain]) -> dict[str, str]:
     """Texts and truth values among plain values, as text."""
-    return {name: str(value) for name, value in values.items() if isinstance(value, (bool, str))}
+    return {
+        name: str(value)
+        for name, value in values.items()
+        if isinstance(value, (bool, str))
+    }
 
 
-# ---- the file ------------------------------------------------------------------------------------
+# ---- the file ------------------------------------------------------------------------
 
 
 class Kernel(Section):
-    """A gradient of a known model on the measured machine, which every profile can price."""
+    """A gradient of a known model on the measured machine.
+
+    Every profile can price it.
+    """
 
     model: str = "lenet5"
     batch: PositiveInt = 32
@@ -107,9 +114,12 @@ class Kernel(Section):
     seconds: Positive
 
     def factor(self, processor: Processor) -> float:
-        """Seconds on a device per second on the measured machine. Raises: `InputError` where the
-        device's profile cannot price the kernel."""
-        if "training" in processor.assume:  # says how long simfed's own training takes, not this
+        """Seconds on a device per second on the measured machine.
+
+        Raises: `InputError` where the device's profile cannot price the kernel.
+        """
+        # says how long simfed's own training takes, not this
+        if "training" in processor.assume:
             return 1.0
         model = ModelWork(self.parameters, self.flops / 3, self.flops)
         processor.profile.models[self.model] = model  # the world's own are placeholders
@@ -118,18 +128,19 @@ class Kernel(Section):
 
 
 class LawError(Section):
-    """How far a law was off, as shares of what was measured."""
+    """The errors of a law, as shares of what was measured."""
 
     median: NonNegative = Field(description="over messages")
     worst: NonNegative = Field(description="over messages")
     held_out: NonNegative | None = Field(
-        default=None, description="of a play's sum, by the law fitted to the others; their median"
+        default=None,
+        description="of a play's sum, by the law fitted to the others; their median",
     )
     held_out_worst: NonNegative | None = None
 
 
 class LawPlay(Section):
-    """What messages of one kind took in one play, in the mean."""
+    """The mean seconds of one kind's messages in one play."""
 
     play: str = Field(description="what is special about it")
     messages: PositiveInt
@@ -141,21 +152,34 @@ class LawPlay(Section):
 
 
 class KindLaw(Section):
-    """What messages of one kind take on the measured machine."""
+    """The law of one kind's messages on the measured machine."""
 
     message: str = Field(description="type of message, with its action")
-    texts: dict[str, str] = Field(default={}, description="of the message's configuration")
-    seconds: str = Field(description="arithmetic over values that can be seen from outside")
-    waits: NonNegative = Field(default=0.0, description="seconds without work; never scaled")
-    first: NonNegative = Field(
-        default=0.0, description="seconds that the first message of a process takes on top"
+    texts: dict[str, str] = Field(
+        default={}, description="of the message's configuration"
     )
-    scatter: dict[str, Plain] = Field(default={}, description="of messages around the law")
-    ranges: dict[str, Range] = Field(default={}, description="of the values that were seen")
+    seconds: str = Field(
+        description="arithmetic over values that can be seen from outside"
+    )
+    waits: NonNegative = Field(
+        default=0.0, description="seconds without work; never scaled"
+    )
+    first: NonNegative = Field(
+        default=0.0,
+        description="seconds that the first message of a process takes on top",
+    )
+    scatter: dict[str, Plain] = Field(
+        default={}, description="of messages around the law"
+    )
+    ranges: dict[str, Range] = Field(
+        default={}, description="of the values that were seen"
+    )
     messages: PositiveInt = Field(description="that the law was fitted to")
     share: NonNegative = Field(description="of all work that was measured")
     error: LawError
-    plays: list[LawPlay] = Field(default=[], description="measured and fitted, play by play")
+    plays: list[LawPlay] = Field(
+        default=[], description="measured and fitted, play by play"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> KindLaw:
@@ -175,23 +199,26 @@ class KindLaw(Section):
 
     @cached_property
     def noise(self) -> Measured | None:
-        """How messages scatter around the law."""
+        """The scatter of messages around the law."""
         return Measured.read(self.scatter, "scatter") if self.scatter else None
 
     def covers(self, message_type: str, texts: Mapping[str, str]) -> bool:
-        """Whether a message is of this kind."""
+        """Return whether a message is of this kind."""
         same = all(texts.get(name) == text for name, text in self.texts.items())
         return self.message == message_type and same
 
     @property
     def title(self) -> str:
-        """How sentences call the kind."""
+        """The name of the kind in sentences."""
         texts = ", ".join(f"{name} {text!r}" for name, text in self.texts.items())
         return f"{self.message} with {texts}" if texts else self.message
 
 
 class WorkFile(Section):
-    """What `simfed flower measure` writes: the laws of an app's work, validated."""
+    """The laws of an app's work, as a validated file.
+
+    `simfed flower measure` writes it.
+    """
 
     kind: Literal["work"] = "work"
     app: str
@@ -204,13 +231,18 @@ class WorkFile(Section):
     run_config: dict[str, list[Plain]] = Field(
         default={}, description="of the plays: every value that a key had"
     )
-    node_config: dict[str, list[Plain]] = Field(default={}, description="of the plays' nodes")
+    node_config: dict[str, list[Plain]] = Field(
+        default={}, description="of the plays' nodes"
+    )
     settings: dict[str, str] = Field(
         default={},
-        description="number of a configuration → size, count of messages, nothing, or unknown",
+        description="number of a configuration → size, count of messages, nothing, or "
+        "unknown",
     )
     nodes: list[PositiveInt] = Field(description="of the plays")
-    repeats: PositiveInt = Field(default=1, description="plays in all, those made again included")
+    repeats: PositiveInt = Field(
+        default=1, description="plays in all, those made again included"
+    )
     busy: NonNegative = Field(
         default=0.0,
         description="by how much the two least times of a play differ, in the median",
@@ -222,32 +254,48 @@ class WorkFile(Section):
         """Return what each law was worth, for pages and pictures."""
         told = {"seconds", "share", "messages", "error", "plays"}
         kinds = [
-            {"title": law.title, **law.model_dump(mode="json", include=told)} for law in self.kinds
+            {"title": law.title, **law.model_dump(mode="json", include=told)}
+            for law in self.kinds
         ]
         return {"busy": self.busy, "repeats": self.repeats, "kinds": kinds}
 
     def find(self, message_type: str, texts: Mapping[str, str]) -> KindLaw:
-        """The law of a message. Raises: `InputError` for a kind that was not measured."""
+        """Return the law of a message.
+
+        Raises: `InputError` for a kind that was not measured.
+        """
         for law in self.kinds:
             if law.covers(message_type, texts):
                 return law
-        asked = {name for law in self.kinds if law.message == message_type for name in law.texts}
+        asked = {
+            name
+            for law in self.kinds
+            if law.message == message_type
+            for name in law.texts
+        }
         named = {name: text for name, text in texts.items() if name in asked}
         title = KindLaw.model_construct(message=message_type, texts=named).title
         raise InputError(
-            f"a kind of message that was measured: {listed(law.title for law in self.kinds)}",
+            f"a kind of message that was measured: "
+            f"{listed(law.title for law in self.kinds)}",
             got=title,
             hint="simfed flower measure with the run configuration that this run has",
         )
 
 
 def find_start(work: WorkFile | None, start: Start) -> Start | None:
-    """Return when a run that asks for `start` charges a node's; None: none was measured."""
+    """Return when a run that asks for `start` charges a node's.
+
+    None: none was measured.
+    """
     return None if work is None or not work.imports else start
 
 
 def load_work(path: str | os.PathLike[str]) -> WorkFile:
-    """Read and validate a work file. Raises: `InputError`, `InputErrors`."""
+    """Read and validate a work file.
+
+    Raises: `InputError`, `InputErrors`.
+    """
     data = parse_yaml(read_text(path), where=str(path))
     if not isinstance(data, dict) or data.get("kind") != "work":
         allowed = "a file that `simfed flower measure` wrote, with `kind: work`"
@@ -256,11 +304,16 @@ def load_work(path: str | os.PathLike[str]) -> WorkFile:
 
 
 def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
-    """Write a work file. Raises: `InputError` where the disk refuses."""
+    """Write a work file.
+
+    Raises: `InputError` where the disk refuses.
+    """
     plain = work.model_dump(mode="json", exclude_defaults=True)
     head = (
-        "# What the messages of a Flower app take, by `simfed flower measure`: seconds of work of\n"
-        "# one thread of the machine below. `simfed flower run` scales them by devices.\n"
+        "# What the messages of a Flower app take, by `simfed flower measure`: seconds "
+        "of work of\n"
+        "# one thread of the machine below. `simfed flower run` scales them by "
+        "devices.\n"
     )
     text = yaml.safe_dump(
         {"kind": "work", **plain},
@@ -272,21 +325,21 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
     put_output(path, head + text)
 
 
-# ---- a run's prices ------------------------------------------------------------------------------
+# ---- a run's prices ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WorkPrice:
-    """What a message is charged."""
+    """The charge of a message."""
 
     work_s: float
-    """On a device of speed 1."""
+    """Seconds of work on a device of speed 1."""
     start_s: float = 0.0
-    """Until the node's process works on it, likewise."""
+    """Seconds until the node's process works on it, likewise."""
     waits_s: float = 0.0
-    """Whatever the device."""
+    """Seconds of waiting, whatever the device."""
     noise: Measured | None = None
-    """Of this kind of messages, for devices without noise of their own."""
+    """The noise of this kind of messages, for devices without noise of their own."""
 
 
 class WorkPrices:
@@ -308,12 +361,18 @@ class WorkPrices:
         self._warn = warn
         self._factors: dict[int, tuple[Processor, float]] = {}
         self._begun: set[tuple[int, str]] = set()
-        """Nodes, and the kinds that each has had: what is started once is charged once."""
+        """Nodes, and the kinds that each has had: what is started once is charged
+        once."""
         self._started = False
 
-    def price(self, visible: Visible, client: int, processor: Processor | None) -> WorkPrice:
-        """What a message to a node takes. Raises: `InputError` for a kind that was not measured,
-        and a value that a law names and that is not there."""
+    def price(
+        self, visible: Visible, client: int, processor: Processor | None
+    ) -> WorkPrice:
+        """Return the charge of a message to a node.
+
+        Raises: `InputError` for a kind that was not measured, and a value that a law
+        names and that is not there.
+        """
         if not self._started:
             self._compare_settings()
             self._started = True
@@ -353,23 +412,37 @@ class WorkPrices:
         named = {name for law in self.work.kinds for name in law.names}
         changed = []
         for key, values in self.work.run_config.items():
-            now, found = self._run_config.get(key, values[0]), self.work.settings.get(key)
+            now, found = (
+                self._run_config.get(key, values[0]),
+                self.work.settings.get(key),
+            )
             if now in values or spell_name(key) in named or found in (COUNT, NOTHING):
                 continue
             why = " (a size that is in no law)" if found == SIZE else ""
             had = listed(map(repr, values))
             changed.append(f"{key} is {now!r} here and was {had} in all plays{why}")
         if changed:
-            self._warn(f"what these settings change is not in the charges: {'; '.join(changed)}")
+            self._warn(
+                f"what these settings change is not in the charges: "
+                f"{'; '.join(changed)}"
+            )
         for law in self.work.kinds:
             worst = law.error.held_out_worst
             if law.share >= 0.05 and (worst is None or worst > 0.3):
-                worth = "could not be checked" if worst is None else f"was {worst:.0%} off"
-                self._warn(f"the law of {law.title} {worth} on plays that it had not seen")
+                worth = (
+                    "could not be checked"
+                    if worst is None
+                    else (f"was {worst:.0%} off")
+                )
+                self._warn(
+                    f"the law of {law.title} {worth} on plays that it had not seen"
+                )
         if self._start == "never" and self.work.imports > 0:
             self._warn(
-                f"imports ({self.work.imports:.3g} s of the measured machine) and what first "
-                "messages take on top are not charged; a SuperNode that starts a process for each "
+                f"imports ({self.work.imports:.3g} s of the measured machine) and what "
+                f"first "
+                "messages take on top are not charged; a SuperNode that starts a "
+                "process for each "
                 "message spends them on every one (`start: per message`)"
             )
 
@@ -380,6 +453,7 @@ class WorkPrices:
             if value is None or low / BEYOND <= value <= high * BEYOND:
                 continue
             self._warn(
-                f"{name} of {law.title} is outside of twice what was measured ({low:g} to "
+                f"{name} of {law.title} is outside of twice what was measured ({low:g} "
+                f"to "
                 f"{high:g}); charges beyond are not known to be right"
             )

@@ -69,7 +69,9 @@ class Arithmetic:
         except _MissingValue as missing:
             allowed = f"a value that is there: {listed(spelled) or 'there is none'}"
             hint = did_you_mean(missing.name, spelled)
-            raise InputError(allowed, where=self.text, got=missing.name, hint=hint) from None
+            raise InputError(
+                allowed, where=self.text, got=missing.name, hint=hint
+            ) from None
         except (ArithmeticError, TypeError, ValueError) as error:
             raise InputError("a number", where=self.text, got=str(error)) from None
         if not math.isfinite(result):
@@ -103,7 +105,9 @@ def read_arithmetic(text: str) -> Arithmetic:
             duration = ast.Constant(parse_duration(last))
             if not bar:
                 return Arithmetic(text, duration)
-            return Arithmetic(text, ast.BinOp(read_arithmetic(before)._tree, ast.BitOr(), duration))
+            return Arithmetic(
+                text, ast.BinOp(read_arithmetic(before)._tree, ast.BitOr(), duration)
+            )
         except InputError:
             raise wrong from None
     if not all(map(_is_allowed, ast.walk(tree))):
@@ -122,7 +126,9 @@ def _is_allowed(node: ast.AST) -> bool:
         return isinstance(node.op, (ast.USub, ast.UAdd))
     if isinstance(node, ast.Call):
         named = isinstance(node.func, ast.Name) and node.func.id in _CALLS
-        enough = len(node.args) == 1 if ast.unparse(node.func) == "ceil" else bool(node.args)
+        enough = (
+            len(node.args) == 1 if ast.unparse(node.func) == "ceil" else bool(node.args)
+        )
         return named and enough and not node.keywords
     return isinstance(node, ast.Name)
 

@@ -44,7 +44,9 @@ def identify_processor() -> tuple[str, str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.machine(), platform.processor()
-    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    facts = {
+        k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)
+    }
     flags = facts.get("flags", facts.get("Features", "")).split()
     families = ("amx", "avx", "fma", "sve", "asimd")
     model = f"{platform.machine()} {facts.get('model name', '')}".strip()
@@ -71,7 +73,10 @@ def find_cpu_groups() -> Path | None:
 
     Groups of version 2 come before those of version 1.
     """
-    for folder, needed in ((_CGROUP, "cgroup.controllers"), (_CGROUP / "cpu", "cgroup.procs")):
+    for folder, needed in (
+        (_CGROUP, "cgroup.controllers"),
+        (_CGROUP / "cpu", "cgroup.procs"),
+    ):
         file = folder / needed
         if not file.exists() or not os.access(folder, os.W_OK):
             continue
@@ -80,7 +85,9 @@ def find_cpu_groups() -> Path | None:
     return None
 
 
-def make_group(group: Path, share: float, where: str, period_s: float | None = None) -> None:
+def make_group(
+    group: Path, share: float, where: str, period_s: float | None = None
+) -> None:
     """Make a control group whose processes have this share of one processor.
 
     They have it of every period, and ten times the weight of others while they have it.
@@ -101,5 +108,7 @@ def make_group(group: Path, share: float, where: str, period_s: float | None = N
             (group / "cpu.shares").write_text("10240")
     except OSError as error:
         raise InputError(
-            "a cgroup with a quota", where=where, got=f"{group}: {error.strerror or error}"
+            "a cgroup with a quota",
+            where=where,
+            got=f"{group}: {error.strerror or error}",
         ) from None

@@ -180,12 +180,16 @@ class Discrete:
 
 
 def draw_uniform(streams: Streams, field: str, count: int) -> Floats:
-    """Return a number in (0, 1) for every client of a fleet, the i-th of the field's stream."""
+    """Return a number in (0, 1) for every client of a fleet.
+
+    The i-th is that of the field's stream.
+    """
     return np.maximum(streams("fleet", field).random(count), _LEAST_U)
 
 
 _LEAST_U = 2.0**-54
-"""In place of a uniform number that is exactly 0, whose quantile may be infinite."""
+"""The number in place of a uniform one that is exactly 0, whose quantile may be
+infinite."""
 
 
 def pick_positions(u: Floats, count: int, weights: Floats | None = None) -> Ints:
@@ -204,7 +208,9 @@ def pick_positions(u: Floats, count: int, weights: Floats | None = None) -> Ints
     return np.asarray(np.minimum(picked, last), np.int64)
 
 
-def truncate_law(cdf: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+def truncate_law(
+    cdf: Callable[[float], float], low: float, high: float
+) -> tuple[float, float]:
     """Return (share of the law below `low`, share between the bounds).
 
     Raises: `InputError` for bounds the wrong way round, or between which next to
@@ -215,7 +221,8 @@ def truncate_law(cdf: Callable[[float], float], low: float, high: float) -> tupl
     inside = (cdf(high) if high < math.inf else 1.0) - below
     if not inside > _LEAST_MASS:
         raise InputError(
-            "bounds between which some of the distribution lies", got=f"{inside:.2g} of it"
+            "bounds between which some of the distribution lies",
+            got=f"{inside:.2g} of it",
         )
     return below, inside
 

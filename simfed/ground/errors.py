@@ -69,7 +69,9 @@ class InputError(SimfedError, ValueError):
         return self.changed(where=f"{outer}: {self.where}" if self.where else outer)
 
     def __str__(self) -> str:
-        wrong = self.problem or ("" if self.got is ... else f"got {_format_value(self.got)}")
+        wrong = self.problem or (
+            "" if self.got is ... else f"got {_format_value(self.got)}"
+        )
         allowed = f"expected {self.allowed}" if self.allowed else ""
         sentence = ", ".join(filter(None, (wrong, allowed)))
         if self.hint:
@@ -162,7 +164,9 @@ def check_known(
     if name not in choices:
         names = [str(choice) for choice in choices]
         allowed = f"{what} {listed(names) or 'none'}".strip()
-        raise InputError(allowed, where=where, got=name, hint=did_you_mean(str(name), names))
+        raise InputError(
+            allowed, where=where, got=name, hint=did_you_mean(str(name), names)
+        )
 
 
 @contextmanager

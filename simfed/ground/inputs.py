@@ -52,9 +52,14 @@ def check_file(path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES) 
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError
     if not stat.S_ISREG(status.st_mode):
-        raise InputError("a file", where=str(path), problem="this is a device or a pipe")
+        raise InputError(
+            "a file", where=str(path), problem="this is a device or a pipe"
+        )
     if status.st_size > most_bytes:
-        allowed, got = f"a file of at most {most_bytes:,} bytes", f"{status.st_size:,} bytes"
+        allowed, got = (
+            f"a file of at most {most_bytes:,} bytes",
+            f"{status.st_size:,} bytes",
+        )
         raise InputError(allowed, where=str(path), got=got)
     return status.st_size
 
@@ -76,7 +81,9 @@ def open_file(
             yield file
 
 
-def read_bytes(path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES) -> bytes:
+def read_bytes(
+    path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES
+) -> bytes:
     """Return the content of a file.
 
     Raises: `InputError` that names the file.
@@ -119,7 +126,9 @@ def list_files_below(path: Path, pattern: str = "*") -> Iterator[Path]:
         return
     for file in sorted(path.rglob(pattern)):
         parts = file.relative_to(path).parts
-        if file.is_file() and not any(p.startswith(".") or p == "__pycache__" for p in parts):
+        if file.is_file() and not any(
+            p.startswith(".") or p == "__pycache__" for p in parts
+        ):
             yield file
 
 
@@ -134,7 +143,9 @@ def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_JSON_BYTES) -
         value: Plain = json.loads(text, object_pairs_hook=_refuse_twice)
     except (ValueError, RecursionError) as error:
         problem = f"cannot be read: {error}"
-        raise InputError("a whole JSON file", where=str(path), problem=problem) from None
+        raise InputError(
+            "a whole JSON file", where=str(path), problem=problem
+        ) from None
     return value
 
 
@@ -158,7 +169,9 @@ def named_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except FileNotFoundError:
         raise make_missing_file_error(path) from None
     except IsADirectoryError:
-        raise InputError("a file", where=str(path), problem="this is a folder") from None
+        raise InputError(
+            "a file", where=str(path), problem="this is a folder"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = explain_unreadable(error)
         raise InputError(where=str(path), problem=f"cannot be read: {reason}") from None

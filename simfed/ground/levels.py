@@ -59,7 +59,9 @@ class Level:
             level = _parse_level(written)
             if 0 < level.amount <= 100:
                 return level
-        elif isinstance(written, int) and not isinstance(written, bool) and written >= 1:
+        elif (
+            isinstance(written, int) and not isinstance(written, bool) and written >= 1
+        ):
             return cls("entries", written)
         raise InputError(LEVELS, got=written)
 
@@ -79,7 +81,9 @@ class Level:
         0
         """
         whole = self.kind == "entries"
-        return bound_entries(self.amount if whole else self.amount / 100 * parameters, parameters)
+        return bound_entries(
+            self.amount if whole else self.amount / 100 * parameters, parameters
+        )
 
     @property
     def plain(self) -> WrittenLevel:

@@ -87,7 +87,9 @@ class Measure:
         Sign: `+` to say it of positive ones, too.
         """
         return (
-            f"{100 * difference:{sign}.1f} points" if self.is_share else f"{difference:{sign}.3g}"
+            f"{100 * difference:{sign}.1f} points"
+            if self.is_share
+            else f"{difference:{sign}.3g}"
         )
 
     def steps(self, values: Iterable[float], shares: Iterable[float]) -> list[float]:
@@ -106,7 +108,9 @@ class Measure:
             return []
         low, high = min(positive), max(positive)
         powers = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-        steps = [float(f"{step:g}e{power}") for power in powers for step in _ROUND_NUMBERS]
+        steps = [
+            float(f"{step:g}e{power}") for power in powers for step in _ROUND_NUMBERS
+        ]
         between = [step for step in steps if low <= step <= high]
         return between if self.higher_is_better else between[::-1]
 
@@ -134,7 +138,11 @@ class Measure:
         Raises: `InputError` for one that no model can reach or all do.
         """
         if self.is_share and not 0 < threshold <= 1:
-            allowed = "an accuracy above 0, at most 1" if self == ACCURACY else "above 0, at most 1"
+            allowed = (
+                "an accuracy above 0, at most 1"
+                if self == ACCURACY
+                else "above 0, at most 1"
+            )
             raise InputError(allowed, where=where, got=threshold)
         if not 0 < threshold < math.inf:
             raise InputError(f"{self.name} above 0", where=where, got=threshold)
@@ -142,7 +150,10 @@ class Measure:
 
     def plain(self) -> dict[str, Plain]:
         """Return its name and direction, as manifests have them."""
-        return {"name": self.name, "better": "higher" if self.higher_is_better else "lower"}
+        return {
+            "name": self.name,
+            "better": "higher" if self.higher_is_better else "lower",
+        }
 
 
 ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, is_share=True)
@@ -150,7 +161,9 @@ ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, is_share=True)
 MEASURES = {
     "classification": ACCURACY,
     "regression": Measure("RMSE", "measure", higher_is_better=False, is_share=False),
-    "next-token": Measure("perplexity", "measure", higher_is_better=False, is_share=False),
+    "next-token": Measure(
+        "perplexity", "measure", higher_is_better=False, is_share=False
+    ),
 }
 """The measure of each task: the share of right answers; the root of the mean squared
 error, in the target's unit; the perplexity per character."""
@@ -165,7 +178,9 @@ def read_measure(manifest: dict[str, Plain]) -> Measure:
     measure = manifest.get("measure")
     if measure is None:
         return ACCURACY
-    return Measure(measure["name"], "measure", measure["better"] == "higher", is_share=False)
+    return Measure(
+        measure["name"], "measure", measure["better"] == "higher", is_share=False
+    )
 
 
 def find_common_measure(measures: Iterable[Measure], *, where: str) -> Measure:

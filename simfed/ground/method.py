@@ -67,7 +67,9 @@ class Layers(tuple[tuple[int, ...], ...]):
 
     names: tuple[str, ...]
 
-    def __new__(cls, shapes: Iterable[tuple[int, ...]], names: tuple[str, ...]) -> Layers:
+    def __new__(
+        cls, shapes: Iterable[tuple[int, ...]], names: tuple[str, ...]
+    ) -> Layers:
         """Return a layout of these shapes and names; no names: not known."""
         layers = super().__new__(cls, shapes)
         layers.names = names
@@ -172,7 +174,9 @@ class Plan:
     longest_name: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        sizes = {name: field.entries for name, field in self.up.items() if field.compressed}
+        sizes = {
+            name: field.entries for name, field in self.up.items() if field.compressed
+        }
         name = max(sizes, key=lambda name: sizes[name], default="")
         object.__setattr__(self, "compressed", {name: self.up[name] for name in sizes})
         object.__setattr__(self, "longest", sizes.get(name, 0))
@@ -234,9 +238,9 @@ class Who:
             prototype: the prototype it has.
             size: facts of the prototype.
             samples: how many training samples it owns, or the function that knows; it
-            is asked only when somebody asks.
+                is asked only when somebody asks.
             turn: how many times it has been started before in this round: a server that
-            keeps clients in flight may start one again before it merges.
+                keeps clients in flight may start one again before it merges.
         """
         self.client = client
         self.turn = turn
@@ -443,7 +447,9 @@ class Method:
     """Names of the losses that a merge measures: columns of prototypes.parquet."""
     shared_loss: ClassVar[str | None] = None
     """The one of them whose decrease is the shared part of a reward's gain."""
-    local_loss: ClassVar[str] = "cross-entropy of the evaluated model on the client's own data"
+    local_loss: ClassVar[str] = (
+        "cross-entropy of the evaluated model on the client's own data"
+    )
     """The one whose decrease is the local part, in words."""
     averages: ClassVar[bool] = False
     """True if it moves each prototype by a weighted mean of what its clients send, so
@@ -510,7 +516,9 @@ class Method:
         """True if its participations are more than receive, work, send."""
         return type(self).participate is not Method.participate
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
         """Return the server's work at this merge, beside decompression.
 
         Averaging is not counted.
@@ -559,7 +567,9 @@ class Method:
         [(after, _)] = kit.trained_each([(who, round, steps)])
         return self.trained(kit, who, round, down, own, after)
 
-    def local_steps(self, kit: Any, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    def local_steps(
+        self, kit: Any, who: Who, round: int, down: Values, own: State
+    ) -> LocalSteps:
         """Return the local training that a participation is."""
         raise NotImplementedError
 

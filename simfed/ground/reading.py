@@ -53,7 +53,11 @@ def parse_yaml(text: str, *, where: str) -> Plain:
         problem = "nested too deeply"
     except ValueError as error:  # a day or a number that looks like one and is none
         problem = str(error)
-    except (AttributeError, LookupError, TypeError):  # PyYAML's, where a tag and its text disagree
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+    ):  # PyYAML's, where a tag and its text disagree
         problem = "a value that is not what its tag says"
     raise InputError(where=where, problem=f"not valid YAML: {problem}")
 
@@ -66,7 +70,10 @@ _kept: dict[str, tuple[int, yaml.Node]] = {}
 
 
 def find_nodes(where: str) -> yaml.Node | None:
-    """Return the nodes of the text that `parse_yaml` read from there; None: not kept."""
+    """Return the nodes of the text that `parse_yaml` read from there.
+
+    None: not kept.
+    """
     return _kept[where][1] if where in _kept else None
 
 
@@ -95,7 +102,11 @@ def _can_be_parsed_fast(text: str) -> bool:
     It is several times as fast, but allows tabs and byte order marks in more places.
     """
     has_library: bool = yaml.__with_libyaml__
-    return has_library and not ("\t" in text or "\ufeff" in text) and _bound_levels(text) < _DEEPEST
+    return (
+        has_library
+        and not ("\t" in text or "\ufeff" in text)
+        and _bound_levels(text) < _DEEPEST
+    )
 
 
 def _bound_levels(text: str) -> int:
@@ -128,16 +139,28 @@ def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
     """Return the parser's complaint in a scenario's words, and the mark of its line."""
     lines = text.splitlines()
     here = lines[mark.line] if mark.line < len(lines) else ""
-    if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
+    if (
+        "could not find expected ':'" in problem
+        or "mapping values are not allowed" in problem
+    ):
         for number in (mark.line, mark.line - 1):
-            glued = _GLUED.fullmatch(lines[number]) if 0 <= number < len(lines) else None
+            glued = (
+                _GLUED.fullmatch(lines[number]) if 0 <= number < len(lines) else None
+            )
             if glued:
                 key, value = glued.groups()
-                return f"a space follows a colon: '{key}: {value.strip()}'", _Line(number)
+                return f"a space follows a colon: '{key}: {value.strip()}'", _Line(
+                    number
+                )
         if "could not" in problem:
-            return "a line that is neither 'key: value' nor '- item'", _Line(max(mark.line - 1, 0))
+            return "a line that is neither 'key: value' nor '- item'", _Line(
+                max(mark.line - 1, 0)
+            )
         if here[: mark.column].count(":"):
-            return "a second ': ' in one line; text with a colon belongs in quotes", mark
+            return (
+                "a second ': ' in one line; text with a colon belongs in quotes",
+                mark,
+            )
         return _INDENTED, mark
     if "'\\t'" in problem or "\t" in here[: len(here) - len(here.lstrip())]:
         return "a tab, where YAML indents with spaces alone", mark
@@ -154,7 +177,10 @@ def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
     return problem, mark
 
 
-_INDENTED = "a line indented otherwise than its neighbours; keys of one mapping begin in one column"
+_INDENTED = (
+    "a line indented otherwise than its neighbours; keys of one mapping begin "
+    "in one column"
+)
 
 
 class _RefusedValue(yaml.MarkedYAMLError):
@@ -174,7 +200,8 @@ _AnyLoader: TypeAlias = "_Loader | _FastLoader"
 
 _PLAIN = "tag:yaml.org,2002:"
 _KNOWN = {
-    f"{_PLAIN}{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map", "merge")
+    f"{_PLAIN}{kind}"
+    for kind in ("str", "int", "float", "bool", "null", "seq", "map", "merge")
 }
 _MOST_SEPARATORS = 250_000
 """The most lines and commas of a file: each ends a value, which takes some 30 µs to
@@ -219,23 +246,33 @@ def _find_problem(node: yaml.Node) -> str | None:
     kind = node.tag.removeprefix(_PLAIN)
     if node.tag not in _KNOWN:
         if kind == "timestamp":
-            return f"{node.value} is a point in time, which no key takes; '{node.value}' is text"
+            return (
+                f"{node.value} is a point in time, which no key takes; "
+                f"'{node.value}' is text"
+            )
         return f"{kind} is no kind of value here"
     if not isinstance(node, yaml.ScalarNode):
         return None
     text = node.value
     if kind == "str" and re.search("[\0\ud800-\udfff]", text):
         return "text with a null byte or half a character"
-    if kind == "str" and (steers := re.search("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)):
+    if kind == "str" and (
+        steers := re.search("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)
+    ):
         return f"text with the control character U+{ord(steers[0]):04X}"
     if kind not in ("int", "float"):
         return None
     if len(text) > _MOST_DIGITS:
-        return f"a number of {len(text):,} characters, where {_MOST_DIGITS:,} are allowed"
+        return (
+            f"a number of {len(text):,} characters, where {_MOST_DIGITS:,} are allowed"
+        )
     if ":" in text:
         return f"{text} is a number to the base 60 in YAML 1.1; '{text}' is text"
     if kind == "int" and re.match(r"[-+]?0[0-7_]+$", text):
-        return f"{text} is an octal number in YAML 1.1; write it without the 0, or '{text}' as text"
+        return (
+            f"{text} is an octal number in YAML 1.1; write it without the 0, or "
+            f"'{text}' as text"
+        )
     return None
 
 
@@ -244,7 +281,10 @@ def _construct_mapping(loader: _AnyLoader, node: yaml.MappingNode) -> dict[Any, 
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
             continue  # what it brings stands beneath the keys written here
-        if key_node.tag.endswith(":bool") and key_node.value.lower() not in ("true", "false"):
+        if key_node.tag.endswith(":bool") and key_node.value.lower() not in (
+            "true",
+            "false",
+        ):
             key_node.tag = "tag:yaml.org,2002:str"  # `on: 2 h` means a key of this name
         key = loader.construct_object(key_node, deep=True)
         problem = None
@@ -260,7 +300,9 @@ def _construct_mapping(loader: _AnyLoader, node: yaml.MappingNode) -> dict[Any, 
 
 
 for _loader in (_Loader, _FastLoader):
-    _loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
+    _loader.add_constructor(
+        yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping
+    )
     _loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"),

@@ -65,7 +65,9 @@ class Only:
     needed: bool = False
     beside: str = ""
 
-    def __init__(self, key: str, *values: Plain, needed: bool = False, beside: str = "") -> None:
+    def __init__(
+        self, key: str, *values: Plain, needed: bool = False, beside: str = ""
+    ) -> None:
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "values", values)
         object.__setattr__(self, "needed", needed)
@@ -91,7 +93,11 @@ class Only:
         return chosen in self.values if self.values else bool(chosen)
 
     def __str__(self) -> str:
-        return f"{self.key} {listed(map(format_value, self.values))}" if self.values else self.key
+        return (
+            f"{self.key} {listed(map(format_value, self.values))}"
+            if self.values
+            else self.key
+        )
 
 
 def format_value(value: object) -> str:
@@ -120,7 +126,9 @@ class Registry:
 
     def names(self) -> list[str]:
         """Return all names, built-in first, then installed and registered ones."""
-        return list(dict.fromkeys([*self._builtin, *self._entry_points(), *self._added]))
+        return list(
+            dict.fromkeys([*self._builtin, *self._entry_points(), *self._added])
+        )
 
     def __contains__(self, name: object) -> bool:
         here = (self._builtin, self._added, self._entry_points())
@@ -191,7 +199,9 @@ class Registry:
 
     def _entry_points(self) -> dict[str, EntryPoint]:
         if self._installed is None:
-            self._installed = {entry.name: entry for entry in entry_points(group=self.group)}
+            self._installed = {
+                entry.name: entry for entry in entry_points(group=self.group)
+            }
         if not _looked:
             _import_named_files()
         return self._installed
@@ -219,7 +229,7 @@ def import_file(
         path: the file or folder.
         where: what errors call the place that names it.
         origin: of a copy, where it was copied from. Its content decides whether it is
-        run there, where it finds other files beside itself.
+            run there, where it finds other files beside itself.
 
     Raises:
         InputError: it is not there, or raises.
@@ -236,11 +246,17 @@ def import_file(
     digest = compute_code_digest(found)
     if digest in _list_imported():
         return
-    if origin and _find_code(origin).is_file() and compute_code_digest(origin) == digest:
+    if (
+        origin
+        and _find_code(origin).is_file()
+        and compute_code_digest(origin) == digest
+    ):
         import_file(origin, where=where)
         return
     below = [str(found)] if found.is_dir() else None
-    spec = importlib.util.spec_from_file_location(name, code, submodule_search_locations=below)
+    spec = importlib.util.spec_from_file_location(
+        name, code, submodule_search_locations=below
+    )
     if spec is None or spec.loader is None:
         raise InputError("a Python file, NAME.py", where=where, got=found.name)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -248,15 +264,25 @@ def import_file(
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        for known in [known for known in sys.modules if f"{known}.".startswith(f"{name}.")]:
+        for known in [
+            known for known in sys.modules if f"{known}.".startswith(f"{name}.")
+        ]:
             del sys.modules[known]
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame for frame in frames if Path(frame.filename).is_relative_to(found)]
-        line = f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})" if lines else ""
+        lines = [
+            frame for frame in frames if Path(frame.filename).is_relative_to(found)
+        ]
+        line = (
+            f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})"
+            if lines
+            else ""
+        )
         raise InputError(
             where=where, problem=f"it fails with {type(error).__name__}: {error}{line}"
         ) from error
-    os.environ[IMPORTS] = os.pathsep.join(dict.fromkeys([*_list_named_files(), str(found)]))
+    os.environ[IMPORTS] = os.pathsep.join(
+        dict.fromkeys([*_list_named_files(), str(found)])
+    )
 
 
 def is_consented(path: str | os.PathLike[str]) -> bool:
@@ -269,7 +295,10 @@ def is_consented(path: str | os.PathLike[str]) -> bool:
     named = _list_named_files()
     if found in named or not _find_code(found).is_file():
         return found in named
-    known = {*_list_imported(), *map(compute_code_digest, filter(os.path.exists, named))}
+    known = {
+        *_list_imported(),
+        *map(compute_code_digest, filter(os.path.exists, named)),
+    }
     return bool(known) and compute_code_digest(found) in known
 
 
@@ -278,7 +307,9 @@ _DIGEST = "__simfed_digest__"
 
 def _list_imported() -> set[str]:
     """Return the digests of the plug-ins that this process has run."""
-    modules = [module for name, module in sys.modules.items() if name.startswith(_IMPORTED)]
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith(_IMPORTED)
+    ]
     return {getattr(module, _DIGEST) for module in modules if hasattr(module, _DIGEST)}
 
 
@@ -295,7 +326,9 @@ def compute_code_digest(path: str | os.PathLike[str]) -> str:
     whole = hashlib.blake2b(digest_size=16)
     for file in list_files_below(Path(path)):
         content = read_bytes(file)
-        whole.update(f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode() + content)
+        whole.update(
+            f"{file.relative_to(path).as_posix()}\0{len(content)}\0".encode() + content
+        )
     return whole.hexdigest()
 
 
@@ -353,9 +386,13 @@ def blame_part(error: BaseException) -> str | None:
     code = called.frame.f_code
     parts = files[called.filename]
     owner = type(called.frame.f_locals.get("self"))
-    fitting = (p for p in parts if p[2] is owner or getattr(p[2], "__code__", None) is code)
+    fitting = (
+        p for p in parts if p[2] is owner or getattr(p[2], "__code__", None) is code
+    )
     kind, name, _ = next(fitting, parts[0])
-    arguments = [word for word in code.co_varnames[: code.co_argcount] if word != "self"]
+    arguments = [
+        word for word in code.co_varnames[: code.co_argcount] if word != "self"
+    ]
     message = f"{type(error).__name__}: {error}".partition("\n")[0]
     where = f"{Path(last.filename).name}, line {last.lineno}, in {last.function}"
     return (

@@ -29,7 +29,9 @@ class _Key(ISeedSequence):
     def __init__(self, key: NDArray[np.uint64]) -> None:
         self._key = key
 
-    def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
+    def generate_state(
+        self, n_words: int, dtype: DTypeLike = np.uint32
+    ) -> NDArray[np.uint64]:
         return self._key
 
 
@@ -60,7 +62,9 @@ class Streams:
         """Return a 63-bit integer for this purpose and keys: a foreign seed."""
         return int.from_bytes(self._digest(purpose, keys)[:8], "little") >> 1
 
-    def uniform_at(self, purpose: str, *keys: Key, client: Integers, number: Integers) -> Floats:
+    def uniform_at(
+        self, purpose: str, *keys: Key, client: Integers, number: Integers
+    ) -> Floats:
         """Return a number in (0, 1) for each pair (client, number), at once.
 
         The `number`-th draw of a client hangs on nothing but the purpose, the keys and
@@ -72,10 +76,16 @@ class Streams:
         >>> bool(drawn[2] == alone[0])
         True
         """
-        key = np.frombuffer(self._digest(purpose, keys)[:8], dtype="<u4").astype(np.uint64)
-        client, number = np.asarray(client).astype(np.uint64), np.asarray(number).astype(np.uint64)
+        key = np.frombuffer(self._digest(purpose, keys)[:8], dtype="<u4").astype(
+            np.uint64
+        )
+        client, number = (
+            np.asarray(client).astype(np.uint64),
+            np.asarray(number).astype(np.uint64),
+        )
         words = philox_4x32(
-            (client & _LOW, client >> _HALF, number & _LOW, number >> _HALF), (key[0], key[1])
+            (client & _LOW, client >> _HALF, number & _LOW, number >> _HALF),
+            (key[0], key[1]),
         )
         bits = (words[0] << np.uint64(21)) | (words[1] >> np.uint64(11))  # 53 of them
         uniforms: Floats = (bits.astype(np.float64) + 0.5) * 2.0**-53 * (1 - 2.0**-53)
@@ -84,7 +94,9 @@ class Streams:
     def _digest(self, purpose: str, keys: tuple[Key, ...]) -> bytes:
         # int() so that NumPy integers name the same stream as Python's.
         plain = tuple(key if isinstance(key, str) else int(key) for key in keys)
-        return hashlib.blake2b(repr((self.seed, purpose, *plain)).encode(), digest_size=16).digest()
+        return hashlib.blake2b(
+            repr((self.seed, purpose, *plain)).encode(), digest_size=16
+        ).digest()
 
 
 _LOW = np.uint64(0xFFFFFFFF)

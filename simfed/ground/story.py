@@ -38,7 +38,9 @@ class OwnStory:
                 client.refuse("is told nothing with `yield from`")
             for other in story:
                 what = f"a {type(other).__name__}"
-                client.refuse(f"yields {what}, where every verb is told with `yield from`")
+                client.refuse(
+                    f"yields {what}, where every verb is told with `yield from`"
+                )
         except InputError:
             raise
         except Exception as error:
@@ -76,7 +78,10 @@ class Rehearsal:
     def wait(self, barrier: str, deadline_s: float = inf) -> Story:
         """Note the verb and its barrier; see `Client`."""
         if not deadline_s > 0:
-            self.refuse(f"waits at barrier {barrier!r} for {deadline_s!r} s, not for more than 0 s")
+            self.refuse(
+                f"waits at barrier {barrier!r} for {deadline_s!r} s, not for more than "
+                f"0 s"
+            )
         if barrier in self.barriers:
             self.refuse(f"comes to barrier {barrier!r} twice")
         self.barriers.append(barrier)
@@ -94,7 +99,9 @@ class Rehearsal:
             self.refuse("ends with a verb that it never told with `yield from`")
         for verb, fields in (("receive", self.plan.down), ("send", self.plan.up)):
             if fields and not self._times[verb]:
-                self.refuse(f"ends without {verb}(), though the plan has something travel so")
+                self.refuse(
+                    f"ends without {verb}(), though the plan has something travel so"
+                )
 
     def _name_message(self, verb: str, size_bytes: float | None) -> tuple[str, str]:
         if size_bytes is None:
@@ -105,7 +112,9 @@ class Rehearsal:
 
     def _pass(self, verb: str, whole: str = "") -> Story:
         if self._begun < len(self.verbs):
-            self.refuse(f"comes to {verb} before the verb ahead of it is told with `yield from`")
+            self.refuse(
+                f"comes to {verb} before the verb ahead of it is told with `yield from`"
+            )
         if len(self.verbs) == _MOST_VERBS:
             self.refuse(f"never ends: it is told {_MOST_VERBS:,} verbs")
         self.verbs.append(verb)

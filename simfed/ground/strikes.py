@@ -96,7 +96,9 @@ class Strikes:
         self._load(block)
         return 2 * _BLOCK * block + bisect_right(self._borders, at_s)
 
-    def stretch(self, start_s: float, work_s: float) -> tuple[float, list[tuple[float, float]]]:
+    def stretch(
+        self, start_s: float, work_s: float
+    ) -> tuple[float, list[tuple[float, float]]]:
         """Return the seconds that work takes from `start_s` on, and the strikes within.
 
         Strikes are pairs (seconds since the start, length). Work that ends as a strike

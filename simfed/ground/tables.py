@@ -31,7 +31,9 @@ MOST_TABLE_BYTES = 2_000_000_000
 """The largest table that is read; it is read as a whole."""
 
 
-def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, Floats]:
+def read_columns(
+    path: str | os.PathLike[str], names: Sequence[str]
+) -> dict[str, Floats]:
     """Return the columns of these names as float64, all of the same length.
 
     There is at least one row.
@@ -45,11 +47,17 @@ def read_columns(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str
         else _read_csv(path, names)
     )
     if not len(frame):
-        raise InputError("a table with at least one row", where=str(path), problem="it has no row")
-    return {name: _read_numbers(frame[name], (f"{path}: column {name}")) for name in names}
+        raise InputError(
+            "a table with at least one row", where=str(path), problem="it has no row"
+        )
+    return {
+        name: _read_numbers(frame[name], (f"{path}: column {name}")) for name in names
+    }
 
 
-def read_records(text: str, where: str) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+def read_records(
+    text: str, where: str
+) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """Return the header of a CSV text, and each row's line and cells by name.
 
     A row may have fewer cells than the header; the others are empty then. Raises:
@@ -66,7 +74,9 @@ def read_records(text: str, where: str) -> tuple[list[str], list[tuple[int, dict
         for record in reader:
             if None in record:
                 allowed = f"{len(names)} cells in a row, as the header has"
-                raise InputError(allowed, where=f"{where}: line {reader.line_num}", got="more")
+                raise InputError(
+                    allowed, where=f"{where}: line {reader.line_num}", got="more"
+                )
             records.append((reader.line_num, record))
     except csv.Error as error:
         raise InputError(where=where, problem=f"cannot be read: {error}") from None
@@ -97,7 +107,11 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
             warnings.simplefilter("error", pandas.errors.ParserWarning)
             file.seek(0)
             frame = pandas.read_csv(
-                file, comment="#", index_col=False, skipinitialspace=True, encoding="utf-8-sig"
+                file,
+                comment="#",
+                index_col=False,
+                skipinitialspace=True,
+                encoding="utf-8-sig",
             )
         return frame[list(names)]
     except pandas.errors.ParserWarning:
@@ -108,10 +122,14 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
     except ValueError as error:  # pandas' own errors
         reason = str(error).strip().splitlines()[0]
         allowed = "a table in CSV with a header line"
-        raise InputError(allowed, where=str(path), problem=f"cannot be read: {reason}") from None
+        raise InputError(
+            allowed, where=str(path), problem=f"cannot be read: {reason}"
+        ) from None
 
 
-def _read_parquet(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
+def _read_parquet(
+    path: str | os.PathLike[str], names: Sequence[str]
+) -> pandas.DataFrame:
     with open_parquet(path, MOST_TABLE_BYTES) as file:
         check_names(path, names, file.schema_arrow.names)
         return file.read(columns=list(names)).to_pandas()
@@ -130,7 +148,10 @@ def open_parquet(
     from pyarrow import parquet
 
     try:
-        with open_file(path, most_bytes) as content, parquet.ParquetFile(content) as file:
+        with (
+            open_file(path, most_bytes) as content,
+            parquet.ParquetFile(content) as file,
+        ):
             check_unpacked(count_unpacked_bytes(file), most_bytes, str(path))
             yield file
     except InputError:
@@ -138,7 +159,9 @@ def open_parquet(
     except (pa.ArrowException, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         problem = f"cannot be read: {reason}"
-        raise InputError("a whole Parquet file", where=str(path), problem=problem) from None
+        raise InputError(
+            "a whole Parquet file", where=str(path), problem=problem
+        ) from None
 
 
 def count_unpacked_bytes(file: parquet.ParquetFile) -> int:
@@ -202,5 +225,7 @@ def _read_numbers(column: pandas.Series, where: str) -> Floats:
     if bad.size:
         got = column.iloc[int(bad[0])]
         shown = "nothing" if pandas.isna(got) else str(got)[:40]
-        raise InputError("a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown)
+        raise InputError(
+            "a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown
+        )
     return values

@@ -14,7 +14,9 @@ from numbers import Real
 
 from simfed.ground.errors import InputError
 
-_QUANTITY = re.compile(r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµμ/]*)\s*$")
+_QUANTITY = re.compile(
+    r"^\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµμ/]*)\s*$"
+)
 
 _DURATIONS = {
     "ns": 1e-9,
@@ -29,7 +31,9 @@ _DURATIONS = {
 }
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _LOWER = {p.lower(): m for p, m in _PREFIXES.items()}
-_BITS_PER_S = {p + unit: m for p, m in {**_LOWER, **_PREFIXES}.items() for unit in ("bps", "bit/s")}
+_BITS_PER_S = {
+    p + unit: m for p, m in {**_LOWER, **_PREFIXES}.items() for unit in ("bps", "bit/s")
+}
 _BYTES_PER_S = {p + "B/s": m for p, m in _PREFIXES.items()}
 _BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
@@ -48,7 +52,9 @@ def parse_duration(text: object, *, where: str | None = None) -> float:
     >>> parse_duration("20 ms")
     0.02
     """
-    return _parse_quantity(text, _DURATIONS, ("a duration with its unit such as 20 ms"), where)
+    return _parse_quantity(
+        text, _DURATIONS, ("a duration with its unit such as 20 ms"), where
+    )
 
 
 def parse_rate(text: object, *, where: str | None = None) -> float:
@@ -73,7 +79,9 @@ def parse_size(text: object, *, where: str | None = None) -> float:
 
 def parse_frequency(text: object, *, where: str | None = None) -> float:
     """Return hertz from `40 MHz`; not negative."""
-    return _parse_quantity(text, _HERTZ, ("a frequency with its unit such as 40 MHz"), where)
+    return _parse_quantity(
+        text, _HERTZ, ("a frequency with its unit such as 40 MHz"), where
+    )
 
 
 def parse_power(text: object, *, where: str | None = None) -> float:

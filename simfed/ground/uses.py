@@ -129,11 +129,16 @@ class LinkUses:
             for at in range(first, end, _BLOCK * _EACH):
                 numbers = self._numbers[at : min(at + _BLOCK * _EACH, end)].tolist()
                 links, from_s, to_s = (numbers[k::_EACH] for k in range(3))
-                since_s, until_s = ([epoch_s + s for s in instants] for instants in (from_s, to_s))
+                since_s, until_s = (
+                    [epoch_s + s for s in instants] for instants in (from_s, to_s)
+                )
                 yield from zip(map(int, links), since_s, until_s, strict=True)
 
     def blocks(self) -> Iterator[list[list[object]]]:
-        """Return one list for each field of `LinkUse`, in its order, of some uses at a time."""
+        """Yield lists, one for each field of `LinkUse`, of some uses at a time.
+
+        Fields are in order.
+        """
         table = np.frombuffer(self._numbers, np.float64).reshape(-1, _EACH)
         begins = [first // _EACH for first, _ in self._epochs]
         epochs_s = [epoch_s for _, epoch_s in self._epochs]

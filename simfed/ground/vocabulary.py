@@ -34,5 +34,8 @@ class LinkUse(NamedTuple):
     flows: Annotated[int, "transfers on the link in the interval"]
     airtime_s: Annotated[
         float | None,
-        ("of a cell: time on the air; the capacity is then that of this mix of clients"),
+        (
+            "of a cell: time on the air; the capacity is then that of this mix of "
+            "clients"
+        ),
     ] = None

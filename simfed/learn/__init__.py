@@ -1,1 +1,1 @@
-
+"""Learning: models, data, methods, and the host that carries them out. No clock."""

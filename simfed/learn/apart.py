@@ -1,9 +1,9 @@
 """A run's learning where clients and server are different machines.
 
-Learning is that of a simulation: at the server its clients are `Elsewhere`, whose orders go out as
-bytes and whose results come back so; at its end a client is a `Here` of itself alone
-(`RealClient`). What a method is, stands in one place, and with equal numbers on the wire both ends
-together come to the bits of the simulation.
+Learning is that of a simulation: at the server its clients are `Elsewhere`, whose
+orders go out as bytes and whose results come back so; at its end a client is a `Here`
+of itself alone (`RealClient`). What a method is, stands in one place, and with equal
+numbers on the wire both ends together come to the bits of the simulation.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from simfed.learn.vectors import ArrivedValues, Change, Sparse
 from simfed.scenario import Scenario
 
 Ask = Callable[[str, Sequence[tuple[int, Parcel]]], "Sequence[Parcel | None]"]
-"""(what, clients and of what each is asked) → their answers; None: it is gone. All work at the same
-time. `what`: `measure` or `test`."""
+"""(what, clients and of what each is asked) → their answers; None: it is gone. All work
+at the same time. `what`: `measure` or `test`."""
 
 Tell = Callable[[int, str, Fate], object]
 """(client, label of a task, what became of its upload), for that client to know."""
@@ -53,23 +53,27 @@ _DOWN, _MODEL, _UP = "down/", "model/", "up/"
 
 
 class TaskAnswer(NamedTuple):
-    """What a client's end answers to a task."""
+    """The answer of a client's end to a task."""
 
     parcel: Parcel
     training_s: float
     compression_s: float
     packing_s: float
-    """Until what is sent was bytes."""
+    """Seconds until what is sent was bytes."""
     training_busy_s: float
-    """Of training: on processors."""
+    """Processor seconds of training."""
     compression_busy_s: float
 
 
 def make_server_workload(
     scenario: Scenario, streams: Streams, ask: Ask, tell: Tell, device: str = "cpu"
 ) -> HostedWorkload:
-    """Return a workload whose clients are elsewhere. What it `tell`s comes before what it `ask`s
-    later. Raises: `InputError` for a method with learning of its own."""
+    """Return a workload whose clients are elsewhere.
+
+    What it `tell`s comes before what it `ask`s later.
+
+    Raises: `InputError` for a method with learning of its own.
+    """
     _refuse_own_learning(scenario)
     clients = partial(Elsewhere, ask=ask, tell=tell)
     return HostedWorkload(scenario, streams, device=device, clients=clients)
@@ -89,17 +93,21 @@ class Elsewhere:
 
     elsewhere = True
 
-    def __init__(self, bench: Bench, pool: Pool, held: HeldModels, *, ask: Ask, tell: Tell) -> None:
+    def __init__(
+        self, bench: Bench, pool: Pool, held: HeldModels, *, ask: Ask, tell: Tell
+    ) -> None:
         self._bench, self._pool, self._held = bench, pool, held
         self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(bench.tasks.index_code)
         self._known: set[int] = set()
         """Clients of whom an upload was merged, who so have a model of their own."""
         prototypes = bench.tasks.scenario.prototypes
-        self._models = ModelsDown({name: held.of_prototype(name) for name in prototypes})
+        self._models = ModelsDown(
+            {name: held.of_prototype(name) for name in prototypes}
+        )
         held.watcher = self._models
 
-    # ---- orders out, results in ------------------------------------------------------------------
+    # ---- orders out, results in ------------------------------------------------------
 
     def outgoing(self, order: Order) -> Parcel:
         """Return what its client is sent."""
@@ -119,20 +127,30 @@ class Elsewhere:
         return pack(facts, parts)
 
     def most_bytes(self, order: Order) -> int:
-        """Return what no upload of this task exceeds: raw values and 64-bit indices of all entries,
-        and room for the codec's own numbers."""
+        """Return a bound of any upload of this task.
+
+        It is raw values and 64-bit indices of all entries, and room for the codec's own
+        numbers.
+        """
         entries = sum(field.entries for field in order.task.plan.up.values())
         return 24 * entries + 2**20
 
     def deliver(self, order: Order, parcel: Parcel) -> None:
-        """Take its result. Raises: `InputError` for one that no client's end makes."""
+        """Take its result.
+
+        Raises: `InputError` for one that no client's end makes.
+        """
         task, setting = order.task, self._bench.tasks.setting
         facts, parts = unpack(parcel)
         checks.check_label(facts, task)
         if task.plan.up and not parts:  # see `_answer_nothing`
-            raise InputError(problem="its client lacks the model whose changes it was sent")
+            raise InputError(
+                problem="its client lacks the model whose changes it was sent"
+            )
         before = checks.read_loss(facts.get("before"))
-        coded = checks.read_coded(facts.get("coded"), task.plan.compressed, setting.classes)
+        coded = checks.read_coded(
+            facts.get("coded"), task.plan.compressed, setting.classes
+        )
         values: dict[str, Change] = {}
         sizes: dict[str, tuple[float, int]] = {}
         for name, of_plan in task.plan.up.items():
@@ -158,19 +176,21 @@ class Elsewhere:
         self._models.forget(client)
 
     def hand_over(self, client: int) -> Parcel:
-        """Return what codecs have agreed on with this client so far, for another process that goes
-        on in its place. What the one before it still has under way is not built upon. Any thread
-        may call it."""
+        """Return what codecs have agreed on with this client so far.
+
+        It is for another process that goes on in its place. What the one before it
+        still has under way is not built upon. Any thread may call it.
+        """
         return self._mirrors.hand_over(client)
 
-    # ---- `Clients` -------------------------------------------------------------------------------
+    # ---- `Clients` -------------------------------------------------------------------
 
     def work(self, orders: Sequence[Order]) -> list[Result]:
-        """See `Clients`: they work where they are."""
+        """Raise: real clients work where they are."""
         raise NotImplementedError
 
     def settle(self, client: int, name: Name, fate: Fate) -> None:
-        """See `Clients`: it is told, and does what follows from it."""
+        """Tell a client the fate of its upload; it does what follows from it."""
         label = f"{client}/{make_key(*name)}"
         if fate != "lost":
             self._known.add(client)
@@ -182,7 +202,7 @@ class Elsewhere:
     def measure(
         self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
     ) -> tuple[list[float | None], list[Any]]:
-        """See `Clients`: everybody is asked at once."""
+        """Ask everybody at once for losses."""
         begun_s = time.perf_counter()
         questions = [self._ask_for_loss(order.task, model) for order, model in asked]
         answers = self._ask("measure", questions) if questions else []
@@ -194,17 +214,20 @@ class Elsewhere:
             return task.client, pack({"key": task.key}, {})
         buffers = _list_buffers(task)
         said, parts = self._models.to_measure(task, self._held.version, model, buffers)
-        return task.client, pack({"key": task.key, "down": said}, _add_prefix(_DOWN, parts))
+        return task.client, pack(
+            {"key": task.key, "down": said}, _add_prefix(_DOWN, parts)
+        )
 
     def test(self) -> dict[int, Tensor]:
-        """See `Clients`: each tests its own, and answers over its connection."""
+        """Ask each client to test its own model, over its connection."""
         clients, data = sorted(self._known), self._bench.data
         parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
         rows = {}
         for client, answer in zip(clients, parcels, strict=True):
             if answer is None or not answer.facts.get("tested"):
                 continue
-            with contextlib.suppress(InputError):  # no test at all, as of one that is gone
+            # no test at all, as of one that is gone
+            with contextlib.suppress(InputError):
                 _, parts = unpack(answer)
                 rows[client] = checks.read_rows(
                     find_part(parts, "rows"), data.test_groups, data.groups,
@@ -213,14 +236,16 @@ class Elsewhere:
         return rows
 
     def values(self, order: Order) -> None:
-        """See `Clients`: the order has them."""
+        """Return the values that the order has."""
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
-        """See `Clients`."""
+        """Return what a checkpoint keeps."""
         return {"mirrors": self._mirrors.plain(arrays), "known": sorted(self._known)}
 
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """See `Clients`."""
+    def restore(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Take up what `plain` returned."""
         self._mirrors.restore(facts["mirrors"], arrays)
         self._known = set(facts["known"])
 
@@ -245,7 +270,10 @@ class RealClient:
         self._has = ChangesHeld(make_changes(scenario, self._bench.tasks, self._who))
 
     def work(self, parcel: Parcel) -> TaskAnswer:
-        """Train and compress. Raises: `RunFailed` where the learning has diverged."""
+        """Train and compress.
+
+        Raises: `RunFailed` where the learning has diverged.
+        """
         facts, parts = unpack(parcel)
         round, client, version, turn = facts["task"]
         task = self._bench.tasks.task(round, client, version, turn)
@@ -261,17 +289,25 @@ class RealClient:
         before_s = self._spent_s()
         [result] = self._here.work([order])
         training_s, compression_s, *busy_s = (
-            after - begun for begun, after in zip(before_s, self._spent_s(), strict=True)
+            after - begun
+            for begun, after in zip(before_s, self._spent_s(), strict=True)
         )
         made_s = time.perf_counter()
         parcel = self._pack(task, result)
-        return TaskAnswer(parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s)
+        return TaskAnswer(
+            parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s
+        )
 
     def _spent_s(self) -> list[float]:
-        """Return host seconds so far of training and of compression, and those on processors."""
+        """Return host seconds so far of training and of compression.
+
+        Those on processors come with them.
+        """
         spent_s = self._pool.wall_s, self._pool.busy_s
         return [
-            seconds[activity] for seconds in spent_s for activity in ("training", "compression")
+            seconds[activity]
+            for seconds in spent_s
+            for activity in ("training", "compression")
         ]
 
     def _pack(self, task: Task, result: Result) -> Parcel:
@@ -288,18 +324,25 @@ class RealClient:
                 "state": payload.codec.tell(payload.state_before),
             }
         self._payloads.clear()
-        return pack({"label": task.label, "coded": coded, "before": result.before}, parts)
+        return pack(
+            {"label": task.label, "coded": coded, "before": result.before}, parts
+        )
 
     def settle(self, label: str, fate: Fate) -> None:
-        """Take note of what became of an upload; one that this client knows nothing of is none of
-        its own."""
+        """Take note of what became of an upload.
+
+        One that this client knows nothing of is none of its own.
+        """
         client = self._who.client
         for one in self._here.state(client).open:
             if self._label(one.name) == label:
                 self._here.settle(client, one.name, fate)
 
     def answer(self, what: str, parcel: Parcel) -> Parcel:
-        """Return what the server cannot know: `measure` a loss, or `test` a model of its own."""
+        """Return what the server cannot know: a measured loss, or a test.
+
+        The test is of a model of its own.
+        """
         facts, parts = unpack(parcel)
         who, bench = self._who, self._bench
         if what == "measure":
@@ -310,7 +353,9 @@ class RealClient:
                 model = self._arrived(facts["down"], parts, to_keep=False)
             if model is None:
                 return pack({"loss": None}, {})
-            [loss] = bench.kit.own_losses(who.prototype, model, [(who.client, facts["key"])])
+            [loss] = bench.kit.own_losses(
+                who.prototype, model, [(who.client, facts["key"])]
+            )
             return pack({"loss": loss.item()}, {})
         rows = self._here.test().get(who.client)
         if rows is None:
@@ -318,10 +363,12 @@ class RealClient:
         return pack({"tested": True}, {"rows": rows.numpy()})
 
     def keep(self) -> Parcel:
-        """Return all that this client needs to go on from here, on this machine or another."""
+        """Return all that this client needs to go on from here, on any machine."""
         arrays: Arrays = {}
         facts = self._here.plain(arrays)
-        under_way = [self._label(one.name) for one in self._here.state(self._who.client).open]
+        under_way = [
+            self._label(one.name) for one in self._here.state(self._who.client).open
+        ]
         return pack({"kept": facts, "under_way": under_way}, arrays)
 
     def take_up(self, parcel: Parcel) -> None:
@@ -334,11 +381,16 @@ class RealClient:
         self._here.states.clear()
 
     def agree(self, parcel: Parcel) -> None:
-        """Take the server's side (`Elsewhere.hand_over`) of what codecs hold at both ends."""
+        """Take the server's side of what codecs hold at both ends.
+
+        See `Elsewhere.hand_over`.
+        """
         facts, parts = unpack(parcel)
         state = self._here.state(self._who.client)
         memories = {
-            field: {arm: one for arm, one in of.items() if not is_mirrored(Choice.of(arm))}
+            field: {
+                arm: one for arm, one in of.items() if not is_mirrored(Choice.of(arm))
+            }
             for field, of in state.memories.items()
         }
         for (_, field, arm), mirror in decode_mirrors(
@@ -364,14 +416,19 @@ class RealClient:
 
 
 def _answer_nothing(label: str) -> TaskAnswer:
-    """Return the answer of a client who was sent changes of a model that it does not have, as it
-    took the place of another one that very moment: its participation fails, and it is sent a whole
-    model next."""
+    """Return the answer of a client who was sent changes of a model it has not.
+
+    It took the place of another one that very moment: its participation fails, and it
+    is sent a whole model next.
+    """
     return TaskAnswer(pack({"label": label}, {}), 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def read_answer(answer: Parcel | None) -> float | None:
-    """Return what a client measured; None of one that is gone, does not know, or says no number."""
+    """Return what a client measured.
+
+    None of one that is gone, does not know, or says no number.
+    """
     with contextlib.suppress(InputError):
         loss = None if answer is None else checks.read_loss(answer.facts.get("loss"))
         return loss if loss is not None and math.isfinite(loss) else None
@@ -387,7 +444,7 @@ def _decode_payload(payload: Payload, shape: Sequence[int]) -> Change:
 
 
 def _find_prototype(task: Task, prototypes: Mapping[str, Size]) -> str:
-    """Return whose model an upload is of: its client's, or that whose layers a field has."""
+    """Return the prototype of an upload: its client's, or one with its layers."""
     layouts = [tuple(field.layout) for field in task.plan.up.values() if field.layout]
     sizes = {task.prototype: task.who.size, **prototypes}
     found = (name for name, size in sizes.items() if tuple(size.shapes) in layouts)
@@ -396,7 +453,9 @@ def _find_prototype(task: Task, prototypes: Mapping[str, Size]) -> str:
 
 def _list_buffers(task: Task) -> list[str]:
     """Return the fields that change with the weights alone."""
-    return [name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"]
+    return [
+        name for name, of_plan in task.plan.down.items() if of_plan.kind == "buffers"
+    ]
 
 
 def _name_parts(prefix: str, values: Values) -> dict[str, Part]:
@@ -418,7 +477,10 @@ def _pick_arrays(parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
 
 
 def _read_values(prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
-    return {name: read_tensor(part, name) for name, part in _pick_parts(prefix, parts).items()}
+    return {
+        name: read_tensor(part, name)
+        for name, part in _pick_parts(prefix, parts).items()
+    }
 
 
 def _find_unsent(model: Values, down: Values) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Models on their way down to real clients: whole, or as what they have changed by.
 
-The server's end keeps the changes that it has made, as they travel; a client's end keeps what it
-has, to which changes are added. Both come to the same bits. What a client has is the version of its
-last task, as messages reach it in their order; a client of whom that is not known, because it was
-lost or is another process now, is sent everything.
+The server's end keeps the changes that it has made, as they travel; a client's end
+keeps what it has, to which changes are added. Both come to the same bits. What a client
+has is the version of its last task, as messages reach it in their order; a client of
+whom that is not known, because it was lost or is another process now, is sent
+everything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from simfed.learn.changes import Changes
 from simfed.learn.parcel import Part
 
 _SAID_BYTES = 64
-"""What a message says of one change, at most."""
+"""The most bytes that a message says of one change."""
 
 
 class ChangesDown:
@@ -34,24 +35,39 @@ class ChangesDown:
 
     def add(self, version: int) -> None:
         """The changes made last lead to this version, if it comes to stand."""
-        self._written[version] = {name: change.written() for name, change in self._changes.items()}
+        self._written[version] = {
+            name: change.written() for name, change in self._changes.items()
+        }
         spent = dict.fromkeys(self._changes, 0)
         for written in sorted(self._written, reverse=True):
-            if all(spent[name] >= change.whole_bytes for name, change in self._changes.items()):
+            if all(
+                spent[name] >= change.whole_bytes
+                for name, change in self._changes.items()
+            ):
                 del self._written[written]  # who lacks it is sent everything
                 continue
             for name, (data, _) in self._written[written].items():
                 spent[name] += len(data) + _SAID_BYTES
 
     def undo(self, version: int) -> None:
-        """Forget the changes that lead to this version: its merge was undone, so none was sent."""
+        """Forget the changes that lead to this version.
+
+        Its merge was undone, so none was sent.
+        """
         self._written.pop(version, None)
 
     def parts(
-        self, held: int | None, version: int, model: Mapping[str, Tensor], still: Collection[str]
+        self,
+        held: int | None,
+        version: int,
+        model: Mapping[str, Tensor],
+        still: Collection[str],
     ) -> tuple[dict[str, Plain], dict[str, Part]]:
-        """What of `model`, that of `version`, travels to a client who has the version `held`, and
-        what is said of it. still: fields that change with the weights alone."""
+        """Return what of `model` travels to a client, and what is said of it.
+
+        The model is that of `version`, the client has the version `held`. `still`:
+        fields that change with the weights alone.
+        """
         states: dict[str, list[Plain]] = {}
         parts: dict[str, Part] = {}
         for name, value in model.items():
@@ -66,8 +82,13 @@ class ChangesDown:
                 parts[f"{name}/{number}"] = data
         return {"version": version, "held": held, "changes": states}, parts
 
-    def _since(self, held: int | None, version: int, name: str) -> list[tuple[bytes, Any]] | None:
-        """Each change between the two, where they are known and less than the whole."""
+    def _since(
+        self, held: int | None, version: int, name: str
+    ) -> list[tuple[bytes, Any]] | None:
+        """Return each change between the two versions.
+
+        They are there where they are known and less than the whole.
+        """
         if held is None or name not in self._changes:
             return None
         needed = range(held + 1, version + 1)
@@ -79,44 +100,60 @@ class ChangesDown:
 
 
 class ModelsDown:
-    """The server's end, of all prototypes: what was made of them, and what each client has."""
+    """The server's end, of all prototypes: changes, and each client's version."""
 
     def __init__(self, changes: Mapping[str, Mapping[str, Changes]]) -> None:
         """changes: by prototype and field of weights."""
-        self._made = {prototype: ChangesDown(fields) for prototype, fields in changes.items()}
+        self._made = {
+            prototype: ChangesDown(fields) for prototype, fields in changes.items()
+        }
         self._has: dict[int, int] = {}
         """Client → version of the last task that it was sent."""
 
     def of_task(
         self, task: Task, model: Mapping[str, Tensor], still: Collection[str]
     ) -> tuple[dict[str, Plain], dict[str, Part]]:
-        """See `ChangesDown.parts`: what a client is sent to work on, which it has from now on."""
+        """Return what a client is sent to work on, which it has from now on.
+
+        See `ChangesDown.parts`.
+        """
         self._has[task.client] = task.model_version
-        return self._made[task.prototype].parts(task.held, task.model_version, model, still)
+        return self._made[task.prototype].parts(
+            task.held, task.model_version, model, still
+        )
 
     def to_measure(
-        self, task: Task, version: int, model: Mapping[str, Tensor], still: Collection[str]
+        self,
+        task: Task,
+        version: int,
+        model: Mapping[str, Tensor],
+        still: Collection[str],
     ) -> tuple[dict[str, Plain], dict[str, Part]]:
-        """See `ChangesDown.parts`: what a client is sent to look at, and does not keep."""
-        return self._made[task.prototype].parts(self._has.get(task.client), version, model, still)
+        """Return what a client is sent to look at, and does not keep.
+
+        See `ChangesDown.parts`.
+        """
+        return self._made[task.prototype].parts(
+            self._has.get(task.client), version, model, still
+        )
 
     def forget(self, client: int) -> None:
         """Nobody knows any longer what it has."""
         self._has.pop(client, None)
 
     def add(self, version: int) -> None:
-        """See `ChangesDown.add`."""
+        """Add a change of a prototype; see `ChangesDown.add`."""
         for changes in self._made.values():
             changes.add(version)
 
     def undo(self, version: int) -> None:
-        """See `ChangesDown.undo`."""
+        """Forget the changes that lead to this version."""
         for changes in self._made.values():
             changes.undo(version)
 
 
 class ChangesHeld:
-    """What one client holds of the server's model, brought up to date by changes."""
+    """A client's copy of the server's model, brought up to date by changes."""
 
     def __init__(self, changes: Mapping[str, Changes]) -> None:
         self._changes = changes
@@ -126,21 +163,36 @@ class ChangesHeld:
     def arrived(
         self, said: Mapping[str, Plain], parts: Mapping[str, Part], *, to_keep: bool
     ) -> dict[str, Tensor] | None:
-        """The fields of the model that came, which it has from now on if they are `to_keep`; None
-        where changes came of another version than it has. Raises: `InputError`."""
+        """Return the fields of the model that came.
+
+        The client has them from now on if they are `to_keep`; None where changes came
+        of another version than it has.
+
+        Raises: `InputError`.
+        """
         changed = said["changes"]
         if changed and said["held"] != self._version:
             return None
-        pieces = {f"{name}/{n}" for name, states in changed.items() for n in range(len(states))}
-        fields = {name: read_tensor(parts[name], name) for name in parts.keys() - pieces}
+        pieces = {
+            f"{name}/{n}"
+            for name, states in changed.items()
+            for n in range(len(states))
+        }
+        fields = {
+            name: read_tensor(parts[name], name) for name in parts.keys() - pieces
+        }
         for name, states in changed.items():
             if name in fields or name not in self._fields:
-                raise InputError("a whole field or its changes", where="parts", got=name)
+                raise InputError(
+                    "a whole field or its changes", where="parts", got=name
+                )
             fields[name] = self._fields[name]
             for number, state in enumerate(states):
                 data = find_part(parts, f"{name}/{number}")
                 if not isinstance(data, bytes) or name not in self._changes:
-                    raise InputError("changes of weights, as bytes", where="parts", got=name)
+                    raise InputError(
+                        "changes of weights, as bytes", where="parts", got=name
+                    )
                 change = torch.tensor(self._changes[name].read(data, state))
                 fields[name] = fields[name] + change.view_as(fields[name])
         if to_keep:
@@ -149,14 +201,22 @@ class ChangesHeld:
 
 
 def read_tensor(part: Part, where: str) -> Tensor:
-    """Return an array that came, in PyTorch's own memory. Raises: `InputError`."""
+    """Return an array that came, in PyTorch's own memory.
+
+    Raises: `InputError`.
+    """
     if isinstance(part, bytes):
         raise InputError("an array", where=where, got="bytes")
     return torch.tensor(part)
 
 
 def find_part(parts: Mapping[str, Part], name: str) -> Part:
-    """Return a part that must be there. Raises: `InputError`."""
+    """Return a part that must be there.
+
+    Raises: `InputError`.
+    """
     if name not in parts:
-        raise InputError(f"a part {name!r}", where="parts", got=", ".join(parts) or "none")
+        raise InputError(
+            f"a part {name!r}", where="parts", got=", ".join(parts) or "none"
+        )
     return parts[name]

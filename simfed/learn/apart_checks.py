@@ -1,9 +1,9 @@
-"""What a client's messages may mean, checked against what the server asked of it.
+"""Checks of a client's messages against what the server asked of it.
 
-A client is somebody else's program. Whatever it sends besides honest work (other types, shapes or
-tasks, numbers that are none, numbers so large that no model would be left) is refused here, before
-anything of the server's is touched, as a failure of that client alone. All functions raise
-`InputError`, in one sentence that a terminal can show.
+A client is somebody else's program. Whatever it sends besides honest work (other types,
+shapes or tasks, numbers that are none, numbers so large that no model would be left) is
+refused here, before anything of the server's is touched, as a failure of that client
+alone. All functions raise `InputError`, in one sentence that a terminal can show.
 """
 
 from __future__ import annotations
@@ -24,28 +24,38 @@ from simfed.learn.lowrank import decode
 from simfed.learn.parcel import Part
 
 _FLAT = ("update", "weights", "buffers", "control", "counts", "low-rank")
-"""Kinds of fields that are one vector; those of the others have shapes of their method's."""
+"""Kinds of fields that are one vector; those of the others have shapes of their
+method's."""
 _CLASS_AXIS = {"logits": 1, "means": 0}
 """Kinds of fields that are a table: its axis of the classes."""
 
 
 def find_largest(entries: int, participants: int) -> float:
-    """Return the bound of a value: with every entry of everybody's upload so large, their sum of
-    squares is still a float32, so that means, norms and second moments stay finite."""
+    """Return the bound of a value.
+
+    With every entry of everybody's upload so large, their sum of squares is still a
+    float32, so that means, norms and second moments stay finite.
+    """
     return math.sqrt(float(np.finfo(np.float32).max) / max(1, entries * participants))
 
 
 def check_label(facts: Mapping[str, Any], task: Task) -> None:
     """Refuse an upload of another task."""
     if facts.get("label") != task.label:
-        raise InputError(f"that of {task.label!r}", where="label", got=_show(facts.get("label")))
+        raise InputError(
+            f"that of {task.label!r}", where="label", got=_show(facts.get("label"))
+        )
 
 
 def read_loss(loss: Any) -> float | None:
-    """Return a loss: a number of at least 0 (infinite of a model that has diverged), or None."""
+    """Return a loss, a number of at least 0, or None.
+
+    It is infinite of a model that has diverged.
+    """
     if loss is None:
         return None
-    # compared, never converted, before it is known to be no integer of a thousand digits
+    # compared, never converted, before it is known to be no integer of a thousand
+    # digits
     if type(loss) not in (int, float) or not (0 <= loss < 1e300 or loss == math.inf):
         raise InputError("a loss of at least 0", where="loss", got=_show(loss))
     return float(loss)
@@ -56,16 +66,26 @@ def read_coded(
 ) -> dict[str, tuple[list[int], Any]]:
     """Return compressed field → (its shape, what its client says of the codec's state)."""
     if not isinstance(said, Mapping):
-        raise InputError("what is said of each compressed field", where="coded", got=_show(said))
+        raise InputError(
+            "what is said of each compressed field", where="coded", got=_show(said)
+        )
     coded = {}
     for name, one in said.items():
-        if name not in plan or not isinstance(one, Mapping) or {"shape", "state"} - one.keys():
+        if (
+            name not in plan
+            or not isinstance(one, Mapping)
+            or {"shape", "state"} - one.keys()
+        ):
             allowed = "the shape and state of a compressed field"
             raise InputError(allowed, where=f"coded {_show(name)}", got=_show(one))
         shape = one["shape"]
-        whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        whole = isinstance(shape, list) and all(
+            type(n) is int and n >= 0 for n in shape
+        )
         if not whole:
-            raise InputError("the lengths of its axes", where=f"{name}: shape", got=_show(shape))
+            raise InputError(
+                "the lengths of its axes", where=f"{name}: shape", got=_show(shape)
+            )
         check_shape(name, shape, plan[name], classes)
         coded[name] = shape, one["state"]
     return coded
@@ -79,7 +99,9 @@ def read_values(name: str, part: Part, of_plan: Field, classes: int) -> Tensor:
     if of_plan.bounded:
         if part.ndim != 1 or part.size > of_plan.entries:
             raise InputError(
-                f"at most {of_plan.entries} entries", where=name, got=_show([*part.shape])
+                f"at most {of_plan.entries} entries",
+                where=name,
+                got=_show([*part.shape]),
             )
     else:
         check_shape(name, part.shape, of_plan, classes)
@@ -87,7 +109,7 @@ def read_values(name: str, part: Part, of_plan: Field, classes: int) -> Tensor:
 
 
 def check_payload(name: str, payload: Payload, length: int) -> None:
-    """Refuse what a codec has read where it is no vector of this length, all of it finite."""
+    """Refuse a codec's vector of another length, or not all of it finite."""
     indices = payload.indices
     vector = np.asarray(payload.dense() if indices is None else payload.values)
     whole = payload.length == length and vector.ndim == 1 and vector.dtype.kind == "f"
@@ -95,7 +117,9 @@ def check_payload(name: str, payload: Payload, length: int) -> None:
         whole = len(vector) == length
     elif whole:
         places = np.asarray(indices)
-        whole = len(places) == len(vector) <= length and bool((np.diff(places) > 0).all())
+        whole = len(places) == len(vector) <= length and bool(
+            (np.diff(places) > 0).all()
+        )
         whole = whole and (not len(places) or (places[0] >= 0 and places[-1] < length))
     if not whole:
         raise InputError(f"a payload of {length} entries", where=name)
@@ -113,17 +137,26 @@ def check_magnitude(
         of_plan = task.plan.up[name]
         _check_numbers(name, value, most)
         if of_plan.kind == "low-rank":
-            _check_numbers(name, _decode_lowrank(name, value, of_plan.layout or ()), most)
+            _check_numbers(
+                name, _decode_lowrank(name, value, of_plan.layout or ()), most
+            )
         if of_plan.kind == "counts" and bool((value < 0).any()):
-            raise InputError("counts of at least 0", where=name, got=f"{float(value.min()):.4g}")
+            raise InputError(
+                "counts of at least 0", where=name, got=f"{float(value.min()):.4g}"
+            )
         if of_plan.kind == "buffers" and bool((value[variances] < 0).any()):
             least = float(value[variances].min())
             raise InputError("variances of at least 0", where=name, got=f"{least:.4g}")
 
 
-def read_rows(part: Part, test_groups: Tensor, groups: int, *, classified: bool) -> Tensor:
-    """Return what a client's own model did on the test set: per group samples, right answers
-    (shares of them, where nothing is `classified`) and the sum of losses."""
+def read_rows(
+    part: Part, test_groups: Tensor, groups: int, *, classified: bool
+) -> Tensor:
+    """Return the results of a client's own model on the test set.
+
+    They are per group samples, right answers (shares of them, where nothing is
+    `classified`) and the sum of losses.
+    """
     if isinstance(part, bytes) or part.dtype.kind != "f" or part.shape != (3, groups):
         raise InputError(f"3 rows of {groups} numbers", where="rows", got="other ones")
     rows = torch.tensor(part, dtype=torch.float64)
@@ -131,14 +164,22 @@ def read_rows(part: Part, test_groups: Tensor, groups: int, *, classified: bool)
     counts = torch.bincount(test_groups.cpu(), minlength=groups)
     if not bool((samples == counts).all()):
         raise InputError("the samples of the test set", where="rows", got="others")
-    honest = bool((losses >= 0).all() and right.isfinite().all())  # no NaN is at least 0
-    if not honest or (classified and not bool(((right >= 0) & (right <= samples)).all())):
-        raise InputError("right answers and losses of the test set", where="rows", got="others")
+    # no NaN is at least 0
+    honest = bool((losses >= 0).all() and right.isfinite().all())
+    if not honest or (
+        classified and not bool(((right >= 0) & (right <= samples)).all())
+    ):
+        raise InputError(
+            "right answers and losses of the test set", where="rows", got="others"
+        )
     return rows
 
 
 def check_shape(name: str, shape: Sequence[int], of_plan: Field, classes: int) -> None:
-    """Refuse axes other than the method's: a vector, or of logits and class means a table."""
+    """Refuse axes other than the method's.
+
+    They are of a vector, or of logits and class means of a table.
+    """
     fits = math.prod(shape) == of_plan.entries and len(shape) <= 8
     if of_plan.kind in _FLAT:
         fits = fits and len(shape) == 1
@@ -167,7 +208,9 @@ def _decode_lowrank(name: str, value: Tensor, shapes: Layout) -> Tensor:
     try:
         whole, end = decode(value, shapes)
     except (ValueError, RuntimeError, IndexError, TypeError) as error:
-        raise InputError("factors of each layer", where=name, problem="of other sizes") from error
+        raise InputError(
+            "factors of each layer", where=name, problem="of other sizes"
+        ) from error
     if end != len(value) or len(whole) != sum(map(math.prod, shapes)):
         raise InputError("factors of each layer", where=name, problem="of other sizes")
     return whole
@@ -176,5 +219,9 @@ def _decode_lowrank(name: str, value: Tensor, shapes: Layout) -> Tensor:
 def _show(value: object) -> str:
     """Return what a stranger sent as short, printable text."""
     if isinstance(value, str | int | float | list | None):
-        return ascii(value) if not isinstance(value, int) or value.bit_length() < 64 else "an int"
+        return (
+            ascii(value)
+            if not isinstance(value, int) or value.bit_length() < 64
+            else "an int"
+        )
     return f"a value of type {type(value).__name__}"

@@ -1,10 +1,10 @@
 """Attackers: clients that send what they should not.
 
-An attack is a frozen dataclass of its options. It may poison what its client trains on, change the
-update that the client sends, or agree on one with the other attackers of the round. Everything else
-is an honest client's: work, bytes, compression and its residual, running statistics. It sees what
-its client sees: the model that it was sent, its own data, its own update. Importing this needs no
-torch.
+An attack is a frozen dataclass of its options. It may poison what its client trains on,
+change the update that the client sends, or agree on one with the other attackers of the
+round. Everything else is an honest client's: work, bytes, compression and its residual,
+running statistics. It sees what its client sees: the model that it was sent, its own
+data, its own update. Importing this needs no torch.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from typing_extensions import override
 
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
@@ -32,19 +34,22 @@ class Attack:
     """One kind of attack, made from its options."""
 
     poisons: ClassVar[bool] = False
-    """It changes what its client trains on (`poison`)."""
+    """True if it changes what its client trains on (`poison`)."""
     colludes: ClassVar[bool] = False
-    """It knows the updates of the round's other attackers of its kind (`agree`)."""
+    """True if it knows the updates of the round's other attackers of its kind
+    (`agree`)."""
     marks: ClassVar[bool] = False
-    """Its success is measured on test images that it marks (`mark`, `target`, `size`)."""
+    """True if its success is measured on test images that it marks (`mark`, `target`,
+    `size`)."""
     privacy: ClassVar[tuple[str, ...]] = ()
-    """Levels of the scenario's `privacy` that a theorem covers with it, declared by its own class:
-    `client` where it knows no other client, `sample` where it mixes no samples."""
+    """Levels of the scenario's `privacy` that a theorem covers with it, declared by its
+    own class: `client` where it knows no other client, `sample` where it mixes no
+    samples."""
     example: ClassVar[Mapping[str, float]] = {}
     """Options with which it is checked, where some are required."""
 
     def check(self, data: DatasetFacts) -> None:
-        """`InputError` for a data set that it cannot attack."""
+        """Raise `InputError` for a data set that it cannot attack."""
 
     def poison(
         self,
@@ -55,19 +60,28 @@ class Attack:
         classes: int,
         brightest: float,
     ) -> tuple[Tensor, Tensor]:
-        """What its client trains on in place of its own samples, (n, …) as they are stored, and
-        their labels, as many; arguments are not changed. `brightest`: the largest stored value."""
+        """Return the samples and labels that its client trains on in place of its own.
+
+        They are as many, (n, …) as they are stored; arguments are not changed.
+        `brightest`: the largest stored value.
+        """
         return samples, labels
 
     def craft(self, update: Tensor, rng: torch.Generator) -> Tensor:
-        """What it sends in place of its own update, (d,), which is not changed. An update points
-        away from where training went: the server takes it away from the model."""
+        """Return the update that is sent in place of its own, (d,).
+
+        Its own is not changed. An update points away from where training went: the
+        server takes it away from the model.
+        """
         return update
 
     def agree(self, updates: Tensor, participants: int) -> Tensor:
-        """What the attackers send, (d,) for all of them or a row each, from the updates that they
-        would have sent, (attackers, d) in the order of ids; `participants`: clients of their
-        prototype in the round, themselves included."""
+        """Return the updates that the attackers send, (d,) for all or a row each.
+
+        They follow from the updates that they would have sent, (attackers, d) in the
+        order of ids; `participants`: clients of their prototype in the round,
+        themselves included.
+        """
         return updates
 
 
@@ -81,16 +95,18 @@ def _require_classes(data: DatasetFacts) -> None:
 class LabelFlip(Attack):
     """Trains on labels that are turned around: class c of C becomes C − 1 − c.
 
-    Source: M. Fang et al., "Local Model Poisoning Attacks to Byzantine-Robust Federated Learning",
-    2020.
+    Source: M. Fang et al., "Local Model Poisoning Attacks to Byzantine-Robust Federated
+    Learning", 2020.
     """
 
     poisons = True
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
+    @override
     def check(self, data: DatasetFacts) -> None:
         _require_classes(data)
 
+    @override
     def poison(
         self,
         samples: Tensor,
@@ -113,6 +129,7 @@ class SignFlip(Attack):
     def __post_init__(self) -> None:
         require_above_zero(scale=self.scale)
 
+    @override
     def craft(self, update: Tensor, rng: torch.Generator) -> Tensor:
         return -self.scale * update
 
@@ -121,9 +138,9 @@ class SignFlip(Attack):
 class Gaussian(Attack):
     """Sends noise in place of its update, `scale` times as long.
 
-    Each entry is normal, of `scale` times the root mean square of the update's. Source: P.
-    Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent",
-    2017, where the noise has a fixed variance.
+    Each entry is normal, of `scale` times the root mean square of the update's. Source:
+    P. Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient
+    Descent", 2017, where the noise has a fixed variance.
     """
 
     scale: Annotated[float, "how much longer than its own update"] = 10.0
@@ -132,6 +149,7 @@ class Gaussian(Attack):
     def __post_init__(self) -> None:
         require_above_zero(scale=self.scale)
 
+    @override
     def craft(self, update: Tensor, rng: torch.Generator) -> Tensor:
         import torch
 
@@ -141,26 +159,29 @@ class Gaussian(Attack):
 
 @dataclass(frozen=True)
 class Alie(Attack):
-    """A little is enough: attackers send mean − z·deviation of their own updates, per coordinate.
+    """A little is enough: attackers send mean − z·deviation of their own updates.
 
-    z, at least 0, is the largest with which the crafted value is nearer to the mean than those of
-    so many honest clients that they and the attackers are a majority: with n participants and m
-    attackers s = ⌊n/2 + 1⌋ − m of them, so that z is the standard normal quantile of (n − m − s)/(n
-    − m). One attacker alone has no deviation, and sends its own update. Source: G. Baruch, M.
-    Baruch and Y. Goldberg, "A Little Is Enough: Circumventing Defenses For Distributed Learning",
-    2019.
+    Mean and deviation are per coordinate.
+
+    z, at least 0, is the largest with which the crafted value is nearer to the mean
+    than those of so many honest clients that they and the attackers are a majority:
+    with n participants and m attackers s = ⌊n/2 + 1⌋ − m of them, so that z is the
+    standard normal quantile of (n − m − s)/(n − m). One attacker alone has no
+    deviation, and sends its own update. Source: G. Baruch, M. Baruch and Y. Goldberg,
+    "A Little Is Enough: Circumventing Defenses For Distributed Learning", 2019.
     """
 
     colludes = True
 
-    z: Annotated[float | None, "standard deviations; if omitted, from the numbers of clients"] = (
-        None
-    )
+    z: Annotated[
+        float | None, ("standard deviations; if omitted, from the numbers of clients")
+    ] = None
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
     def __post_init__(self) -> None:
         require_above_zero(z=self.z)
 
+    @override
     def agree(self, updates: Tensor, participants: int) -> Tensor:
         z = self.z
         if z is None:
@@ -174,11 +195,12 @@ class Alie(Attack):
 
 @dataclass(frozen=True)
 class Ipm(Attack):
-    """Inner product manipulation: attackers send −`scale` times the mean of their own updates.
+    """Inner product manipulation: attackers send −`scale` times their mean update.
 
-    Small scales hide among honest updates, large ones turn the server's mean around. Source: C.
-    Xie, O. Koyejo and I. Gupta, "Fall of Empires: Breaking Byzantine-tolerant SGD by Inner Product
-    Manipulation", 2019, whose attackers know the honest updates.
+    Small scales hide among honest updates, large ones turn the server's mean around.
+    Source: C. Xie, O. Koyejo and I. Gupta, "Fall of Empires: Breaking
+    Byzantine-tolerant SGD by Inner Product Manipulation", 2019, whose attackers know
+    the honest updates.
     """
 
     colludes = True
@@ -189,6 +211,7 @@ class Ipm(Attack):
     def __post_init__(self) -> None:
         require_above_zero(scale=self.scale)
 
+    @override
     def agree(self, updates: Tensor, participants: int) -> Tensor:
         return -self.scale * updates.mean(0)
 
@@ -197,11 +220,12 @@ class Ipm(Attack):
 class Backdoor(Attack):
     """Teaches the model to take images with a bright square for one class.
 
-    A share of its images gets the square, in the lower right corner, and the label `target`; it
-    trains on the others as they are, and sends its update times `scale`. Evaluations measure
-    `attack_success`: of the test images of other classes, the share that is taken for the target
-    once it has the square. Source: E. Bagdasaryan et al., "How To Backdoor Federated Learning",
-    2020; the square is that of T. Gu et al., "BadNets", 2017.
+    A share of its images gets the square, in the lower right corner, and the label
+    `target`; it trains on the others as they are, and sends its update times `scale`.
+    Evaluations measure `attack_success`: of the test images of other classes, the share
+    that is taken for the target once it has the square. Source: E. Bagdasaryan et al.,
+    "How To Backdoor Federated Learning", 2020; the square is that of T. Gu et al.,
+    "BadNets", 2017.
     """
 
     poisons = True
@@ -220,11 +244,14 @@ class Backdoor(Attack):
             raise InputError("a number above 0, up to 1", where="share", got=self.share)
         require_above_zero(scale=self.scale)
 
+    @override
     def check(self, data: DatasetFacts) -> None:
         _require_classes(data)
         if len(data.input_shape) != 3:
             allowed = "a data set of images, on which a square can be put"
-            raise InputError(allowed, where="kind", got=f"samples of shape {data.input_shape}")
+            raise InputError(
+                allowed, where="kind", got=f"samples of shape {data.input_shape}"
+            )
         if self.target >= data.classes:
             allowed = f"one of the {data.classes} classes, 0 to {data.classes - 1}"
             raise InputError(allowed, where="target", got=self.target)
@@ -233,11 +260,15 @@ class Backdoor(Attack):
             raise InputError(allowed, where="size", got=self.size)
 
     def mark(self, samples: Tensor, value: Tensor | float) -> Tensor:
-        """The images with a square of this value, or of these, one per channel (channels, 1, 1)."""
+        """Return the images with a square of this value.
+
+        Or of these, one per channel (channels, 1, 1).
+        """
         marked = samples.clone()
         marked[..., -self.size :, -self.size :] = value
         return marked
 
+    @override
     def poison(
         self,
         samples: Tensor,
@@ -252,15 +283,22 @@ class Backdoor(Attack):
         count = max(1, round(self.share * len(labels)))
         chosen = torch.randperm(len(labels), generator=rng)[:count].to(samples.device)
         samples, labels = samples.clone(), labels.clone()
-        samples[chosen], labels[chosen] = self.mark(samples[chosen], brightest), self.target
+        samples[chosen], labels[chosen] = (
+            self.mark(samples[chosen], brightest),
+            self.target,
+        )
         return samples, labels
 
+    @override
     def craft(self, update: Tensor, rng: torch.Generator) -> Tensor:
         return update if self.scale == 1 else self.scale * update
 
 
 def poison_data(data: Federation, scenario: Scenario, streams: Streams) -> None:
-    """Give each client whose attack poisons a second set of samples, `Federation.poisoned`."""
+    """Give each client whose attack poisons a second set of samples.
+
+    It is `Federation.poisoned`.
+    """
     import torch
 
     for client, group in enumerate(scenario.group_of_client()):

@@ -1,8 +1,9 @@
-"""Small networks that methods have beside the clients' models: generators, discriminators,
-adapters.
+"""Small networks of methods: generators, discriminators, adapters.
 
-Their sizes are known without torch, as plans want them; their weights are flat vectors, as
-everything else that travels or is kept.
+They stand beside the clients' models.
+
+Their sizes are known without torch, as plans want them; their weights are flat vectors,
+as everything else that travels or is kept.
 """
 
 from __future__ import annotations
@@ -37,23 +38,24 @@ class Mlp(NamedTuple):
 
     @property
     def forward_flops(self) -> int:
-        """Of one sample; matrix products alone, a multiply-add is 2."""
+        """FLOPs of one sample forward; matrix products alone, a multiply-add is 2."""
         return sum(2 * inputs * outputs for inputs, outputs in self.layers)
 
     @property
     def train_flops(self) -> int:
-        """Of one sample forward and backward; no gradient for the input."""
+        """FLOPs of one sample forward and backward; no gradient for the input."""
         inputs, outputs = self.layers[0]
         return 3 * self.forward_flops - 2 * inputs * outputs
 
     @property
     def shape(self) -> str:
-        """Its widths in one word: part of the name of its work."""
+        """The widths in one word: part of the name of its work."""
         return "-".join(map(str, self.widths))
 
     def initial(self, generator: Generator) -> Tensor:
-        """Flat first weights as PyTorch initialises linear layers, uniform in ±1/√inputs, drawn
-        from a `torch.Generator` on the CPU.
+        """Return flat first weights as PyTorch initialises linear layers.
+
+        They are uniform in ±1/√inputs, drawn from a `torch.Generator` on the CPU.
         """
         import torch
 
@@ -65,7 +67,7 @@ class Mlp(NamedTuple):
         return torch.cat(parts)
 
     def forward(self, weights: Tensor, x: Tensor) -> Tensor:
-        """(n, inputs) → (n, outputs), differentiable in both arguments."""
+        """Return (n, inputs) → (n, outputs), differentiable in both arguments."""
         import torch.nn.functional as F
 
         start = 0
@@ -73,7 +75,9 @@ class Mlp(NamedTuple):
             middle = start + inputs * outputs
             bias = weights[middle : middle + outputs] if self.bias else None
             x = F.linear(
-                x if number == 0 else x.relu(), weights[start:middle].view(outputs, inputs), bias
+                x if number == 0 else x.relu(),
+                weights[start:middle].view(outputs, inputs),
+                bias,
             )
             start = middle + outputs * self.bias
         return x

@@ -1,9 +1,9 @@
-"""Static facts about models and data sets, without torch and without reading a data set.
+"""Static facts about models and data sets, without torch and without reading.
 
-A time-only run, a size on the wire and a calibration profile need to know how large a model is, not
-what its weights are. The facts of the built-in models are arithmetic over their layers (a test
-compares every one with the module itself); a model or data set that a user registered is asked
-for its static `facts`, and built once if it has none.
+A time-only run, a size on the wire and a calibration profile need to know how large a
+model is, not what its weights are. The facts of the built-in models are arithmetic over
+their layers (a test compares every one with the module itself); a model or data set
+that a user registered is asked for its static `facts`, and built once if it has none.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ __all__ = [
 
 
 def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
-    """The facts of a registered model on the samples of a registered data set.
+    """Return the facts of a registered model on the samples of a registered data set.
 
-    Raises: `InputError` for unknown names, and for a model that cannot take samples of that shape.
+    Raises: `InputError` for unknown names, and for a model that cannot take samples of
+    that shape.
 
     >>> facts("lenet5", "mnist").parameters
     61706
@@ -60,14 +61,15 @@ def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
         raise InputError(
             "channels-first or channels-last",
             where="dataset.layout",
-            problem=f"samples of {'×'.join(map(str, data.input_shape))} do not show which axis is "
+            problem=f"samples of {'×'.join(map(str, data.input_shape))} do not show "
+            f"which axis is "
             f"the channels, and model {model} takes them either way",
         )
     return of_model
 
 
 def _takes_channels_last(model: str, data: DatasetFacts) -> bool:
-    """Whether a model takes the samples if their last axis is the channels, too."""
+    """Return whether a model takes the samples if their last axis is the channels, too."""
     *image, channels = data.input_shape
     try:
         model_facts(model, (channels, *image), data.classes)
@@ -77,7 +79,7 @@ def _takes_channels_last(model: str, data: DatasetFacts) -> bool:
 
 
 def of_text(model: str) -> bool:
-    """Whether a registered model takes characters."""
+    """Return whether a registered model takes characters."""
     entries = registry("model")
     if model in _MODELS and entries.origin(model) == "built in":
         return model in _OF_TEXT
@@ -85,8 +87,10 @@ def of_text(model: str) -> bool:
 
 
 def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
-    """The facts of a data set; of built-in ones nothing is read for it, of files of one's own
-    targets and owners at most.
+    """Return the facts of a data set.
+
+    Of built-in ones nothing is read for it, of files of one's own targets and owners at
+    most.
 
     >>> dataset_facts("mnist-mini")
     DatasetFacts(input_shape=(1, 28, 28), classes=10, train_samples=10000, test_samples=2000)
@@ -107,10 +111,10 @@ def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
 
 
 def model_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
-    """The facts of a registered model for samples of `input_shape` and `classes` classes.
+    """Return the facts of a registered model for these samples and classes.
 
-    A registered factory may carry them as `factory.facts(input_shape, classes) -> ModelFacts`;
-    otherwise it is called and its model counted, once in a process.
+    A registered factory may carry them as `factory.facts(input_shape, classes) ->
+    ModelFacts`; otherwise it is called and its model counted, once in a process.
     """
     entries = registry("model")
     if name in _MODELS and entries.origin(name) == "built in":
@@ -132,13 +136,15 @@ def _is_hashable(part: object) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _count_once(factory: object, name: str, input_shape: Shape, classes: int) -> ModelFacts:
+def _count_once(
+    factory: object, name: str, input_shape: Shape, classes: int
+) -> ModelFacts:
     from simfed.learn.models import count_facts
 
     return count_facts(name, input_shape, classes)
 
 
-# ---- the built-in models, layer by layer -------------------------------------------------------
+# ---- the built-in models, layer by layer ---------------------------------------------
 
 
 Shape = tuple[int, ...]
@@ -155,7 +161,9 @@ class _Layer:
     parts: tuple[str, ...] = ("weight", "bias")
 
 
-def _tally_layers(layers: Iterable[_Layer], input_shape: Shape, classes: int) -> ModelFacts:
+def _tally_layers(
+    layers: Iterable[_Layer], input_shape: Shape, classes: int
+) -> ModelFacts:
     layers = list(layers)
     forward = sum(layer.flops for layer in layers)
     return ModelFacts(
@@ -164,8 +172,8 @@ def _tally_layers(layers: Iterable[_Layer], input_shape: Shape, classes: int) ->
         parameters=sum(layer.parameters for layer in layers),
         buffers=sum(layer.buffers for layer in layers),
         forward_flops=forward,
-        # backward: as much again for the weights and for the inputs, but the first layer's input
-        # is the image, which needs no gradient
+        # backward: as much again for the weights and for the inputs, but the first
+        # layer's input is the image, which needs no gradient
         train_flops=3 * forward - layers[0].flops,
         features=layers[-1].inputs,
         shapes=tuple(shape for layer in layers for shape in layer.shapes),
@@ -187,7 +195,9 @@ def _convolution(
 
 def _linear(name: str, inputs: int, outputs: int) -> _Layer:
     shapes = ((outputs, inputs), (outputs,))
-    return _Layer(name, inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs)
+    return _Layer(
+        name, inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs
+    )
 
 
 def _norm_of_batches(name: str, channels: int) -> _Layer:
@@ -198,11 +208,14 @@ def _norm_of_samples(name: str, channels: int) -> _Layer:
     return _Layer(name, 2 * channels, 0, 0, ((channels,), (channels,)))
 
 
-def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int], list[_Layer]]:
+def _lenet(
+    name: str, widths: tuple[int, int, int, int]
+) -> Callable[[Shape, int], list[_Layer]]:
     def layers(input_shape: Shape, classes: int) -> list[_Layer]:
         channels, height, width = check_image_shape(name, input_shape, 12)
         first, second, third, fourth = widths
-        inner = (height // 2 - 4, width // 2 - 4)  # padding keeps the size, the pool halves it
+        # padding keeps the size, the pool halves it
+        inner = (height // 2 - 4, width // 2 - 4)
         return [
             _convolution("conv1", channels, first, 5, height * width, bias=True),
             _convolution("conv2", first, second, 5, prod(inner), bias=True),
@@ -215,7 +228,7 @@ def _lenet(name: str, widths: tuple[int, int, int, int]) -> Callable[[Shape, int
 
 
 def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Layer]:
-    """norms: of batches, with running statistics; else of groups."""
+    """Return norms: of batches, with running statistics; else of groups."""
     channels, height, width = check_image_shape(
         "resnet18" if norms else "resnet18-gn", input_shape, 1
     )
@@ -242,7 +255,9 @@ def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Lay
             convolutions.append(("shortcut.0", "shortcut.1", inputs, 1))
         for name, norm, incoming, kernel in convolutions:
             layers += [
-                _convolution(f"{block}.{name}", incoming, outputs, kernel, pixels, bias=False),
+                _convolution(
+                    f"{block}.{name}", incoming, outputs, kernel, pixels, bias=False
+                ),
                 norm_of(f"{block}.{norm}", outputs),
             ]
         inputs = outputs
@@ -261,7 +276,9 @@ def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
             for place, incoming in ((1, inputs), (2, outputs)):
                 layers += [
                     _norm_of_batches(f"{block}.norm{place}", incoming),
-                    _convolution(f"{block}.conv{place}", incoming, outputs, 3, pixels, bias=False),
+                    _convolution(
+                        f"{block}.conv{place}", incoming, outputs, 3, pixels, bias=False
+                    ),
                 ]
             if inputs != outputs:
                 name = f"{block}.projection"
@@ -307,10 +324,25 @@ def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
     layers, inputs, hidden = [_embedding(classes, 8)], 8, 256
     for k in range(2):
         products = 4 * hidden * (inputs + hidden)
-        shapes = ((4 * hidden, inputs), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,))
-        parts = tuple(f"{part}_l{k}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        shapes = (
+            (4 * hidden, inputs),
+            (4 * hidden, hidden),
+            (4 * hidden,),
+            (4 * hidden,),
+        )
+        parts = tuple(
+            f"{part}_l{k}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
         layers.append(
-            _Layer("lstm", products + 8 * hidden, 0, 2 * products * length, shapes, hidden, parts)
+            _Layer(
+                "lstm",
+                products + 8 * hidden,
+                0,
+                2 * products * length,
+                shapes,
+                hidden,
+                parts,
+            )
         )
         inputs = hidden
     return [*layers, _scale_flops(_linear("head", hidden, classes), length)]
@@ -369,14 +401,18 @@ _OF_TEXT = ("char-lstm", "causal-transformer")
 
 
 def list_auxiliary(model: str, dataset: str) -> dict[str, float]:
-    """Return the FLOPs per sample of the auxiliary work of every registered method and merging
-    rule at its default options, in a run of ten clients in which everybody has this model.
+    """Return FLOPs per sample of the auxiliary work of every method and rule.
+
+    They are at default options, in a run of ten clients in which everybody has this
+    model.
 
     >>> sorted(list_auxiliary("lenet5-half", "mnist-mini"))[:2]
     ['bulyan/lenet5-half', 'fedal/discriminator-10-64-10']
     """
     sizes = facts(model, dataset)
-    size = Size(model, sizes.parameters, sizes.buffers, sizes.features, 10, sizes.shapes)
+    size = Size(
+        model, sizes.parameters, sizes.buffers, sizes.features, 10, sizes.shapes
+    )
     setting = Setting(
         rounds=1,
         clients=10,
@@ -390,7 +426,8 @@ def list_auxiliary(model: str, dataset: str) -> dict[str, float]:
     )
     flops_of: dict[str, float] = {}
     for name in registry("method").names():
-        # a method with options that are required, one that cannot take this model, a broken package
+        # a method with options that are required, one that cannot take this model, a
+        # broken package
         with suppress(TypeError, InputError, ImportError):
             method: Method = registry("method").get(name)()
             method.check(setting)

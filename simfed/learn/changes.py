@@ -1,10 +1,11 @@
-"""What the server sends of its model where changes travel down in place of models.
+"""Changes of the server's model that travel down in place of models.
 
-For each field of weights the server keeps what a client that is up to date holds. At a merge it
-compresses the model less that, and everybody's next download carries what comes of it. So what was
-left out is in the next change by itself: the error at the server is the model less what clients
-hold, and after any number of merges the sum of what was sent is the change of the model less the
-error. Source: Tang et al., "DoubleSqueeze", 2019, where what clients hold is the model itself.
+For each field of weights the server keeps what a client that is up to date holds. At a
+merge it compresses the model less that, and everybody's next download carries what
+comes of it. So what was left out is in the next change by itself: the error at the
+server is the model less what clients hold, and after any number of merges the sum of
+what was sent is the change of the model less the error. Source: Tang et al.,
+"DoubleSqueeze", 2019, where what clients hold is the model itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from simfed.tasks.tasks import Tasks
 class Changes:
     """The changes of one field of weights of one prototype, merge after merge."""
 
-    def __init__(self, scenario: Scenario, tasks: Tasks, who: Who, field: Field) -> None:
+    def __init__(
+        self, scenario: Scenario, tasks: Tasks, who: Who, field: Field
+    ) -> None:
         """`who`: any client of the prototype."""
         self._prototype = who.prototype
         self._player = with_error_feedback(tasks.change_choice.codec)
@@ -44,19 +47,23 @@ class Changes:
         self._memory: CodecState = None
         self._last: Payload | None = None
         self.whole_bytes = 4 * field.entries
-        """Of the weights themselves, as they travel to real clients."""
+        """Bytes of the weights themselves, as they travel to real clients."""
         self.sizes: list[float] = []
         """Bytes of each change so far, where they depend on what is learned."""
         self._before: tuple[CodecState, int] = None, 0
 
     def next(self, model: Tensor, held: Tensor, rng: np.random.Generator) -> Tensor:
-        """What up-to-date clients, who hold `held`, add to it. Raises: `RunFailed` for a model that
-        is not finite."""
+        """Return what up-to-date clients, who hold `held`, add to it.
+
+        Raises: `RunFailed` for a model that is not finite.
+        """
         self._before = self._memory, len(self.sizes)
         error = model - held
         if not bool(torch.isfinite(error).all()):
             what = f"the model of {self._prototype}"
-            raise make_divergence_error(f"{what} has values that are not finite numbers")
+            raise make_divergence_error(
+                f"{what} has values that are not finite numbers"
+            )
         payload = self._player.encode_in_place(
             None, error, self._k, rng, state=self._memory, layout=self._layout
         )
@@ -76,13 +83,19 @@ class Changes:
         self._before = self._memory, len(self.sizes)
 
     def written(self) -> tuple[bytes, CodecState]:
-        """The last change as it travels, and what its receiver must know of the selection."""
+        """Return the last change as it travels, and the selection's state.
+
+        Its receiver must know the latter.
+        """
         assert self._last is not None
         state = self._last.codec.tell(self._last.state_before)
         return self._last.encoded(choose_wire_code(self._index_code)), state
 
     def read(self, data: bytes, state: CodecState) -> NDArray[np.float32]:
-        """What `next` gave, of what `written` made of it. Raises: `InputError`."""
+        """Return what `next` returned, from what `written` made of it.
+
+        Raises: `InputError`.
+        """
         payload = self._player.codec.from_bytes(
             data, self._length, self._k, choose_wire_code(self._index_code),
             layout=self._layout, state=state,
@@ -91,7 +104,7 @@ class Changes:
         return vector
 
     def plain(self, name: str, arrays: Arrays) -> list[Plain]:
-        """What a checkpoint keeps; vectors go to `arrays`."""
+        """Return what a checkpoint keeps; vectors go to `arrays`."""
         return [self.sizes, encode_tree(self._memory, f"{name}/memory", arrays)]
 
     def restore(self, sizes: Sequence[float], memory: CodecState) -> None:
@@ -101,8 +114,10 @@ class Changes:
 
 
 def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Changes]:
-    """Return field of weights → its changes, for a client's prototype; none where models travel
-    whole."""
+    """Return field of weights → its changes, for a client's prototype.
+
+    None where models travel whole.
+    """
     if scenario.downlink.compression is None:
         return {}
     planned = tasks.task(1, who.client, 0).plan.down
@@ -114,7 +129,7 @@ def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Change
 
 
 class Watcher(Protocol):
-    """Whoever keeps the changes that travel down."""
+    """A keeper of the changes that travel down."""
 
     def add(self, version: int) -> None:
         """Take the changes made last, which lead to this version."""
@@ -130,29 +145,37 @@ _Key = tuple[str, str]
 
 
 class HeldModels:
-    """What up-to-date clients hold of the server's models, where changes travel down in place of
-    them; empty where models travel whole."""
+    """The server's models as up-to-date clients hold them.
 
-    def __init__(self, scenario: Scenario, streams: Streams, tasks: Tasks, server: State) -> None:
+    Changes travel down in place of models; it is empty where models travel whole.
+    """
+
+    def __init__(
+        self, scenario: Scenario, streams: Streams, tasks: Tasks, server: State
+    ) -> None:
         """Everybody is sent the first models, of this state of the server, whole."""
         self._scenario, self._streams, self._tasks = scenario, streams, tasks
         self._changes: dict[_Key, Changes] = {}
         self._weights: dict[_Key, Tensor] = {}
-        """What clients are to have."""
+        """The weights that clients are to have."""
         self.held: dict[_Key, Tensor] = {}
-        """What they have, up to what was left out; never changed in place."""
+        """The weights that they have, up to what was left out; never changed in place.
+        """
         self.version = 0
-        """That they have, or had before a merge that was undone."""
+        """The version that they have, or had before a merge that was undone."""
         self.watcher: Watcher | None = None
-        """Who is to know of each change."""
+        """The keeper who is to know of each change."""
         self._round = 1
-        """In which they are to have it: a merge that is undone is a round without a version."""
+        """The round in which they are to have it: a merge that is undone is a round
+        without a version."""
         if scenario.downlink.compression is None:
             return
         self.note(server, 1)
         for prototype in scenario.prototypes:
             made = make_changes(scenario, tasks, tasks.first_of(prototype))
-            self._changes |= {(prototype, name): changes for name, changes in made.items()}
+            self._changes |= {
+                (prototype, name): changes for name, changes in made.items()
+            }
         for key in self._changes:
             self.held[key] = self._weights[key].clone()
 
@@ -170,8 +193,10 @@ class HeldModels:
                     self._weights[prototype, name] = sent[name]
 
     def advance(self, server: State, round: int, version: int) -> None:
-        """Clients hold from now on, after the merge of `round`, what the next change makes of
-        theirs. Raises: `RunFailed` for a model that is not finite."""
+        """Let clients hold, after the merge of `round`, what the next change makes.
+
+        Raises: `RunFailed` for a model that is not finite.
+        """
         self.note(server, round + 1)
         for key, changes in self._changes.items():
             draws = self._streams("downlink", *key, version)
@@ -183,15 +208,18 @@ class HeldModels:
             self.watcher.add(version)
 
     def settle(self, *, stands: bool) -> None:
-        """Whether the last changes were sent, or the merge was undone before."""
+        """Note whether the last changes were sent, or the merge was undone before."""
         for changes in self._changes.values():
             changes.keep() if stands else changes.undo()
         if self.watcher is not None and not stands:
             self.watcher.undo(self.version)
 
     def arrived(self, task: Task, down: Values) -> Values:
-        """What a client has of `down` once changes have arrived. Raises: `RunFailed` for weights
-        that are not the same for all clients of a prototype."""
+        """Return what a client has of `down` once changes have arrived.
+
+        Raises: `RunFailed` for weights that are not the same for all clients of a
+        prototype.
+        """
         if not self._changes:
             return down
         arrived = dict(down)
@@ -199,8 +227,10 @@ class HeldModels:
             weights = self._weights[task.prototype, name]
             if down[name] is not weights and not torch.equal(down[name], weights):
                 raise RunFailed(
-                    f"method {self._scenario.method.kind} sends {name} that differ between the "
-                    f"clients of {task.prototype}, of which downlink.compression knows one"
+                    f"method {self._scenario.method.kind} sends {name} that differ "
+                    f"between the "
+                    f"clients of {task.prototype}, of which downlink.compression knows "
+                    f"one"
                 )
             arrived[name] = self.held[task.prototype, name]
         return arrived
@@ -208,15 +238,20 @@ class HeldModels:
     def of_prototype(self, prototype: str) -> dict[str, Changes]:
         """Field of weights → the changes of it that were sent to this prototype."""
         return {
-            name: changes for (owner, name), changes in self._changes.items() if owner == prototype
+            name: changes
+            for (owner, name), changes in self._changes.items()
+            if owner == prototype
         }
 
     def sizes(self, prototype: str) -> dict[str, list[float]]:
         """Bytes of each change so far, where they depend on what is learned."""
-        return {name: changes.sizes for name, changes in self.of_prototype(prototype).items()}
+        return {
+            name: changes.sizes
+            for name, changes in self.of_prototype(prototype).items()
+        }
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
-        """What a checkpoint keeps of them; vectors go to `arrays`."""
+        """Return what a checkpoint keeps of them; vectors go to `arrays`."""
         return {
             "held_in": self._round,
             "changes": [
@@ -235,7 +270,9 @@ class HeldModels:
         """Inverse of `plain`; `server`: its state then."""
         device = next((held.device for held in self.held.values()), torch.device("cpu"))
         for prototype, name, sizes, memory in facts.get("changes", ()):
-            self._changes[prototype, name].restore(sizes, decode_tree(memory, arrays, device))
+            self._changes[prototype, name].restore(
+                sizes, decode_tree(memory, arrays, device)
+            )
         for prototype, name, held in facts.get("held", ()):
             self.held[prototype, name] = decode_tree(held, arrays, device)
         self.note(server, facts["held_in"])

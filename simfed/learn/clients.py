@@ -1,8 +1,9 @@
-"""Clients' work, cut from the server: orders go in, results come out, each client keeps a state.
+"""Clients' work, cut from the server: orders in, results out, a state each.
 
-`Bench.work` and `Bench.settle` are pure functions: what they give depends on their arguments and
-on the scenario, on nothing else. So they can be called in any process, and again. Where clients
-keep their states is one question (`Clients`), which process works is another (`Pool`).
+`Bench.work` and `Bench.settle` are pure functions: what they give depends on their
+arguments and on the scenario, on nothing else. So they can be called in any process,
+and again. Where clients keep their states is one question (`Clients`), which process
+works is another (`Pool`).
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ class Pool(Protocol):
         ...
 
     def parts(self, flops: float, groups: int) -> int:
-        """Return in how many parts, at least, clients that could all step together are dealt,
-        where there are so many `groups` of such clients."""
+        """Return the least number of parts in which clients are dealt.
+
+        They could all step together; there are so many `groups` of such clients.
+        """
         ...
 
     def close(self) -> None:
@@ -74,10 +77,11 @@ class Pool(Protocol):
 
 
 class Clients(Protocol):
-    """All clients of a run, wherever they are."""
+    """The clients of a run, wherever they are."""
 
     elsewhere: bool
-    """They are other programs: nobody calls `work`, their results are handed over."""
+    """True if they are other programs: nobody calls `work`, their results are handed
+    over."""
 
     def work(self, orders: Sequence[Order]) -> list[Result]:
         """Carry out orders of different clients, whose states go on."""
@@ -90,12 +94,15 @@ class Clients(Protocol):
     def measure(
         self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
     ) -> tuple[list[float | None], list[Any]]:
-        """Return f_n of the clients of some orders, each at a model (empty: its own), None where
-        nobody knows; and what units `beside` them come to."""
+        """Return f_n of the clients of some orders, and the results of `beside`.
+
+        Each is at a model (empty: its own), None where nobody knows; `beside` are
+        units.
+        """
         ...
 
     def test(self) -> dict[int, Tensor]:
-        """Return client → how its own model does on the test set, of those that have one."""
+        """Return the test results of clients' own models, of those that have one."""
         ...
 
     def values(self, order: Order) -> Mapping[str, Any] | None:
@@ -106,16 +113,18 @@ class Clients(Protocol):
         """Return what a checkpoint keeps of them; vectors go to `arrays`."""
         ...
 
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
         """Take up what `plain` gave."""
         ...
 
 
 class Bench:
-    """What a process needs for clients' work, made of a scenario alone.
+    """The tools of a process for clients' work, made of a scenario alone.
 
-    Attributes: `spent_s`, activity → (host seconds, those on processors) so far, of what is told
-    apart from training.
+    Attributes: `spent_s`, activity → (host seconds, those on processors) so far, of
+    what is told apart from training.
     """
 
     def __init__(
@@ -126,11 +135,18 @@ class Bench:
         data: Federation | None = None,
     ) -> None:
         """data: in place of the scenario's data set."""
-        self.data = data if data is not None else load_federation(scenario, streams, place)
+        self.data = (
+            data if data is not None else load_federation(scenario, streams, place)
+        )
         poison_data(self.data, scenario, streams)
-        shape, classes, owned = self.data.input_shape, self.data.classes, self.data.owned
+        shape, classes, owned = (
+            self.data.input_shape,
+            self.data.classes,
+            self.data.owned,
+        )
         self.facts = {
-            name: model_facts(p.model, shape, classes) for name, p in scenario.prototypes.items()
+            name: model_facts(p.model, shape, classes)
+            for name, p in scenario.prototypes.items()
         }
         self.tasks = Tasks(
             scenario, self.facts, lambda client: len(owned[client]),
@@ -152,7 +168,7 @@ class Bench:
         return self.method.model({}, self._own(who, own), who)
 
     def flops(self, orders: Sequence[Order]) -> float:
-        """Return roughly the work of orders of one prototype: enough to balance processes."""
+        """Return roughly the work of orders of one prototype, to balance processes."""
         facts, setting = self.facts[orders[0].task.prototype], self.tasks.setting
         steps = sum(setting.steps(order.task.who) for order in orders)
         flops = facts.train_flops * setting.batch_size * steps
@@ -160,13 +176,15 @@ class Bench:
         asked = [order.task.who for order in orders if order.measured is not None]
         return float(flops) + sum(map(self.kit.flops_of_loss, asked))
 
-    # ---- work ------------------------------------------------------------------------------------
+    # ---- work ------------------------------------------------------------------------
 
     def work(
         self, orders: Sequence[Order], states: Sequence[ClientState]
     ) -> list[tuple[Result, ClientState]]:
-        """Return what comes of orders for different clients of one prototype, and their states
-        then. Attackers who collude are all in one call."""
+        """Return the results of orders for clients of one prototype, and their states.
+
+        The clients are different ones. Attackers who collude are all in one call.
+        """
         method, kit = self.method, self.kit
         losses = self._measure_first(orders, states)
         begins = [self._begin(*pair) for pair in zip(orders, states, strict=True)]
@@ -176,7 +194,9 @@ class Bench:
                      for who, round, down, own in begins]  # fmt: skip
             trained = [
                 (*method.trained(kit, *begin, after), loss)
-                for begin, (after, loss) in zip(begins, kit.trained_each(steps), strict=True)
+                for begin, (after, loss) in zip(
+                    begins, kit.trained_each(steps), strict=True
+                )
             ]
         else:
             trained = [(*method.train(kit, *begin), None) for begin in begins]
@@ -186,7 +206,9 @@ class Bench:
             _, own, loss = trained[at]
             check_fields(kit.method, order.task, "up", values, order.task.plan.up)
             with self._telling_apart("compression"):
-                done.append(self._send(order, values, own, states[at], loss, losses.get(at)))
+                done.append(
+                    self._send(order, values, own, states[at], loss, losses.get(at))
+                )
         return done
 
     def _measure_first(
@@ -196,27 +218,38 @@ class Bench:
         alike: dict[int, list[int]] = {}
         for at, order in enumerate(orders):
             if order.measured is not None:
-                alike.setdefault(id(order.measured) if order.measured else -at, []).append(at)
+                alike.setdefault(
+                    id(order.measured) if order.measured else -at, []
+                ).append(at)
         losses: dict[int, Tensor] = {}
         with self._telling_apart("local_losses"):
             for mine in alike.values():
                 first = orders[mine[0]]
-                model = first.measured or self.model_of(first.task.who, states[mine[0]].own)
+                model = first.measured or self.model_of(
+                    first.task.who, states[mine[0]].own
+                )
                 whos = [(orders[at].task.client, orders[at].task.key) for at in mine]
                 of_mine = self.kit.own_losses(first.task.prototype, model, whos)
                 losses |= zip(mine, of_mine, strict=True)
         return losses
 
-    def _begin(self, order: Order, state: ClientState) -> tuple[Who, int, Values, State]:
-        """Return who trains, the round, what it has been sent, from where the codec wants gradients
-        to be taken, and its own state."""
+    def _begin(
+        self, order: Order, state: ClientState
+    ) -> tuple[Who, int, Values, State]:
+        """Return an order's client, round, fields, start and own state.
+
+        The start is where the codec wants gradients to be taken.
+        """
         task, down = order.task, order.down
         if self.method.moves_point:
             codec = self.encoder.player(order.choice).codec
             for name, field in task.plan.compressed.items():
                 point = codec.point(state.memory(name, order.choice.strategy))
                 if point is not None and field.kind == "update":
-                    shift = np.float32(self.method.update_scale(self.kit, task.round)) * point
+                    shift = (
+                        np.float32(self.method.update_scale(self.kit, task.round))
+                        * point
+                    )
                     weights = down["weights"] + move_positions(shift, self.kit.device)
                     down = {**down, "weights": weights}
         return task.who, task.round, down, self._own(task.who, state.own)
@@ -224,7 +257,9 @@ class Bench:
     def _own(self, who: Who, own: State | None) -> State:
         return self.method.begin_client(self.kit, who) if own is None else own
 
-    def _attack(self, orders: Sequence[Order], trained: Sequence[Values]) -> list[Values]:
+    def _attack(
+        self, orders: Sequence[Order], trained: Sequence[Values]
+    ) -> list[Values]:
         """Return what clients send: what they trained, attackers something else."""
         sent = list(trained)
         bands: dict[tuple[int, str, Attack], list[int]] = {}
@@ -248,7 +283,9 @@ class Bench:
         self, order: Order, values: Values, own: State, state: ClientState,
         loss: Tensor | None, before: Tensor | None,
     ) -> tuple[Result, ClientState]:  # fmt: skip
-        changes, sizes, after = self.encoder.encode(order.task, order.choice, values, state)
+        changes, sizes, after = self.encoder.encode(
+            order.task, order.choice, values, state
+        )
         arrived = ArrivedValues(changes)
         if type(self.method).sent is not Method.sent:
             own = self.method.sent(own, arrived)
@@ -262,14 +299,17 @@ class Bench:
         spent_s[0] += time.perf_counter() - begun_s
         spent_s[1] += time.process_time() - busy_s
 
-    # ---- fates -----------------------------------------------------------------------------------
+    # ---- fates -----------------------------------------------------------------------
 
-    def settle(self, client: int, state: ClientState, name: Name, fate: Fate) -> ClientState:
+    def settle(
+        self, client: int, state: ClientState, name: Name, fate: Fate
+    ) -> ClientState:
         """Return the state of a client who knows what became of its upload.
 
-        What was sent of one that is lost, or undone and to be restored, returns to the rests, or a
-        share of it; codecs forget the play, and the client's own state is as before it took part.
-        Where it has trained since, codecs and method say what becomes of what later uploads left.
+        What was sent of one that is lost, or undone and to be restored, returns to the
+        rests, or a share of it; codecs forget the play, and the client's own state is
+        as before it took part. Where it has trained since, codecs and method say what
+        becomes of what later uploads left.
         """
         place = [one.name for one in state.open].index(name)
         gone, later = state.open[place], list(state.open[place + 1 :])
@@ -329,7 +369,7 @@ class Here:
             self.states = store
 
     def work(self, orders: Sequence[Order]) -> list[Result]:
-        """See `Clients`."""
+        """Do orders, in units over the pool, and keep the states."""
         bench = self._bench
         groups = self.groups(orders)
         units: list[Unit] = [
@@ -343,7 +383,9 @@ class Here:
             for order, pair in zip(group, answer, strict=True)
         }
         losses = [r.loss for r, _ in done.values() if r.loss is not None]
-        losses += [torch.as_tensor(r.before) for r, _ in done.values() if r.before is not None]
+        losses += [
+            torch.as_tensor(r.before) for r, _ in done.values() if r.before is not None
+        ]
         told = iter(torch.stack(losses).tolist() if losses else [])  # waits once
         for order, (result, _) in done.items():
             if result.loss is not None:
@@ -355,20 +397,25 @@ class Here:
         return [done[order][0] for order in orders]
 
     def settle(self, client: int, name: Name, fate: Fate) -> None:
-        """See `Clients`."""
+        """Settle an upload in its client's state."""
         self.states[client] = self._bench.settle(client, self.state(client), name, fate)
 
     def measure(
         self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
     ) -> tuple[list[float | None], list[Any]]:
-        """See `Clients`. Those at one model are measured in one unit if there is one process."""
+        """Measure losses of clients at models.
+
+        Those at one model are measured in one unit if there is one process.
+        """
         kit = self._bench.kit
         alike: dict[int, list[int]] = {}
         for at, (_, model) in enumerate(asked):
             alike.setdefault(id(model) if model else -at, []).append(at)
         in_units: list[list[int]] = []
         for mine in alike.values():
-            in_units += split_evenly(mine, len(mine), 1 if self._pool.workers == 1 else len(mine))
+            in_units += split_evenly(
+                mine, len(mine), 1 if self._pool.workers == 1 else len(mine)
+            )
         units: list[Unit] = []
         costs: list[float] = []
         for mine in in_units:
@@ -381,17 +428,20 @@ class Here:
         answers = self._pool.run([*units, *beside[0]], [*costs, *beside[1]])
         losses = [loss for answer in answers[: len(units)] for loss in answer]
         values = torch.stack(losses).tolist() if losses else []
-        loss_at = dict(zip([at for mine in in_units for at in mine], values, strict=True))
+        loss_at = dict(
+            zip([at for mine in in_units for at in mine], values, strict=True)
+        )
         return [loss_at[at] for at in range(len(asked))], answers[len(units) :]
 
     def test(self) -> dict[int, Tensor]:
-        """See `Clients`."""
+        """Test clients' own models."""
         bench = self._bench
         own = {client: self.states[client].arrived for client in sorted(self.states)}
         own = {client: state for client, state in own.items() if state is not None}
         whos = [bench.tasks.who(client) for client in own]
         units: list[Unit] = [
-            ("test", (who.prototype, bench.model_of(who, own[who.client]))) for who in whos
+            ("test", (who.prototype, bench.model_of(who, own[who.client])))
+            for who in whos
         ]
         samples = len(bench.data.test_labels)
         costs = [float(bench.kit.flops[who.prototype] * samples) for who in whos]
@@ -402,12 +452,12 @@ class Here:
         return self.states.get(client, _NEW)
 
     def values(self, order: Order) -> Mapping[str, Any] | None:
-        """See `Clients`."""
+        """Return an order's values, after its work."""
         under_way = self.state(order.task.client).open
         return next((one.values for one in under_way if one.name == order.name), None)
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
-        """See `Clients`."""
+        """Return what a checkpoint keeps of all states."""
         clients = {}
         for client in sorted(self.states):
             name = f"clients/{client}"
@@ -417,8 +467,10 @@ class Here:
                 clients[str(client)] = self._store.encode(client, name, arrays)
         return {"clients": clients}
 
-    def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """See `Clients`."""
+    def restore(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Take up what `plain` returned."""
         self.states.clear()
         files = arrays.files if isinstance(arrays, FiledArrays) else {}
         for client, plain in facts["clients"].items():
@@ -429,8 +481,11 @@ class Here:
             self.states[int(client)] = state
 
     def groups(self, orders: Sequence[Order]) -> list[list[Order]]:
-        """Return who is trained with whom: clients of a prototype together as far as that is
-        faster, and attackers who collude."""
+        """Return who is trained with whom.
+
+        Clients of a prototype are together as far as that is faster, and so are
+        attackers who collude.
+        """
         bench, setting = self._bench, self._bench.tasks.setting
         alike: dict[str, list[Order]] = {}
         bands: dict[object, list[Order]] = {}
@@ -449,8 +504,12 @@ class Here:
 
 
 def _check_finite(task: Task, loss: float) -> None:
-    """Refuse training that has left the numbers: a codec would only say that it met a NaN. Raises:
-    `RunFailed`."""
+    """Refuse training that has left the numbers.
+
+    A codec would only say that it met a NaN.
+
+    Raises: `RunFailed`.
+    """
     if not math.isfinite(loss):
         what = f"client {task.client}'s training loss is {loss} in round {task.round}"
         raise make_divergence_error(what)
@@ -459,20 +518,27 @@ def _check_finite(task: Task, loss: float) -> None:
 def check_fields(
     kind: str, task: Task, way: str, values: Values, planned: Mapping[str, Field]
 ) -> None:
-    """Refuse values that are not what a plan says. Raises: `RunFailed`."""
+    """Refuse values that are not what a plan says.
+
+    Raises: `RunFailed`.
+    """
     where = f"method {kind}, client {task.client}, round {task.round}"
     if values.keys() != planned.keys():
         raise RunFailed(
-            f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, got "
+            f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
+            f"got "
             f"{', '.join(values) or 'none'}"
         )
     for name, of_plan in planned.items():
         value = values[name]
         tensor = isinstance(value, Tensor)
         got = value.numel() if tensor else type(value)
-        if not tensor or (got > of_plan.entries if of_plan.bounded else got != of_plan.entries):
+        if not tensor or (
+            got > of_plan.entries if of_plan.bounded else got != of_plan.entries
+        ):
             most = "at most " if of_plan.bounded else ""
             raise RunFailed(
-                f"{where}: field {name!r} has {most}{of_plan.entries} entries by its plan, got "
+                f"{where}: field {name!r} has {most}{of_plan.entries} entries by its "
+                f"plan, got "
                 f"{got}"
             )

@@ -1,13 +1,15 @@
 """Worker processes for units of work whose operands lie in shared memory.
 
-A `Crew` maps a method of an object over small descriptions of work. The object was built before
-the processes were forked, so each has its own copy of the program's state and sees the same
-shared arrays; only the descriptions and small results travel through pipes. A unit's result must
-not depend on which process runs it, so neither do a run's results depend on how many there are.
+A `Crew` maps a method of an object over small descriptions of work. The object was
+built before the processes were forked, so each has its own copy of the program's state
+and sees the same shared arrays; only the descriptions and small results travel through
+pipes. A unit's result must not depend on which process runs it, so neither do a run's
+results depend on how many there are.
 
-Processes are forked, as PyTorch's own data loader does on Linux: models that a user registered
-in a script or notebook come along, and data sets are not copied. What makes that safe here is
-that the children run PyTorch on the CPU with one thread and touch nothing else of the parent.
+Processes are forked, as PyTorch's own data loader does on Linux: models that a user
+registered in a script or notebook come along, and data sets are not copied. What makes
+that safe here is that the children run PyTorch on the CPU with one thread and touch
+nothing else of the parent.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ _TICKET = struct.Struct("<II")
 class Crew:
     """`workers` processes, this one included, that share `subject`.
 
-    With one worker nothing is forked. `close` ends the others; they also end by themselves when
-    this process goes away, however it goes.
+    With one worker nothing is forked. `close` ends the others; they also end by
+    themselves when this process goes away, however it goes.
 
     >>> with Crew("a,b", 2) as crew:
     ...     crew.map("split", [",", "b", "x"])
@@ -51,7 +53,9 @@ class Crew:
         self._broken = False
         try:
             for number in range(1, workers):
-                self._others.append(_Worker(subject, self._tickets, number, self._others))
+                self._others.append(
+                    _Worker(subject, self._tickets, number, self._others)
+                )
         except BaseException:
             self.close()
             raise
@@ -62,26 +66,32 @@ class Crew:
         return 1 + len(self._others)
 
     def parts(self, flops: float, groups: int) -> int:
-        """In how many parts, at least, clients that could all step together are dealt, where there
-        are so many `groups` of such clients."""
+        """Return the least number of parts in which clients are dealt.
+
+        They could all step together; there are so many `groups` of such clients.
+        """
         return -(-self.workers // groups) if is_worth_sharing(flops) else 1
 
     def map(
         self, method: str, units: Sequence[Any], costs: Sequence[float] | None = None
     ) -> list[Any]:
-        """`subject.method(unit)` for every unit, in the order given, over all processes.
+        """Return `subject.method(unit)` for every unit, in the order given.
 
-        Whoever is free takes the next unit, those with the highest `costs` first. Raises: the first
-        error of a unit; `RunFailed` when a process has died.
+        It goes over all processes.
+
+        Whoever is free takes the next unit, those with the highest `costs` first.
+        Raises: the first error of a unit; `RunFailed` when a process has died.
         """
         function = getattr(self.subject, method)
         if not self._others or len(units) < 2:
             return [function(unit) for unit in units]
         if self._broken:
             raise RunFailed(
-                "the worker processes were stopped by an earlier error; start the run again"
+                "the worker processes were stopped by an earlier error; start the run "
+                "again"
             )
-        self._broken = True  # until every answer is in: an interrupted exchange cannot be resumed
+        # until every answer is in: an interrupted exchange cannot be resumed
+        self._broken = True
         expected = costs or [0.0] * len(units)
         order = sorted(range(len(units)), key=lambda i: -expected[i])
         queue = [units[i] for i in order]
@@ -112,19 +122,21 @@ class Crew:
 
 
 def is_worth_sharing(flops: float) -> bool:
-    """Whether work whose time is its arithmetic takes longer than the messages that share it."""
+    """Return whether arithmetic takes longer than the messages that share it."""
     return flops >= _WORTH_SHARING
 
 
 class _Tickets:
     """Numbers that processes take from one pile, each number once.
 
-    The pile is a pipe: the kernel hands every ticket to one reader, without locks that a dying
-    process could keep. Dealing beforehand would need to know how fast each process will be.
+    The pile is a pipe: the kernel hands every ticket to one reader, without locks that
+    a dying process could keep. Dealing beforehand would need to know how fast each
+    process will be.
     """
 
     _MOST = 2048
-    """Tickets at a time, each for one number or several: a pipe holds 64 KiB, or 16 at times."""
+    """Tickets at a time, each for one number or several: a pipe holds 64 KiB, or 16 at
+    times."""
 
     def __init__(self) -> None:
         self._from, self._into = os.pipe()
@@ -133,7 +145,9 @@ class _Tickets:
     def lay_out(self, count: int) -> None:
         """Put the numbers below `count` on the pile, the lowest on top."""
         share = -(-count // self._MOST)
-        stacks = [_TICKET.pack(i, min(i + share, count)) for i in range(0, count, share)]
+        stacks = [
+            _TICKET.pack(i, min(i + share, count)) for i in range(0, count, share)
+        ]
         os.write(self._into, b"".join(stacks))
 
     def take(self) -> Iterator[int]:
@@ -153,8 +167,10 @@ class _Tickets:
 
 
 class _Worker:
-    """A forked process that shares a queue of units and answers with its results, and the parent's
-    end of its pipe."""
+    """A forked process that shares a queue of units, and its pipe's near end.
+
+    It answers with its results.
+    """
 
     connection: Connection
 
@@ -166,8 +182,8 @@ class _Worker:
         watched, self._lifeline = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            # Children hold no parent's end of any pipe, so that each end of file means what it
-            # says.
+            # Children hold no parent's end of any pipe, so that each end of file means
+            # what it says.
             for worker in elder:
                 worker.connection.close()
                 os.close(worker._lifeline)
@@ -210,7 +226,10 @@ class _Worker:
         )
 
     def _end(self) -> int | None:
-        """The process's exit status. It has nothing to save, so it is not asked but killed."""
+        """Return the process's exit status.
+
+        It has nothing to save, so it is not asked but killed.
+        """
         self.connection.close()
         os.close(self._lifeline)
         try:
@@ -224,16 +243,20 @@ class _Worker:
 def _run_worker(
     subject: Any, tickets: _Tickets, connection: Connection, lifeline: int, number: int
 ) -> NoReturn:
-    """The life of a worker process: answer until the parent is gone."""
+    """Return the life of a worker process: answer until the parent is gone."""
     try:
-        # Both reach the whole process group; the parent decides what becomes of the run.
+        # Both reach the whole process group; the parent decides what becomes of the
+        # run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
-        gc.freeze()  # the collector would write to, and so copy, every page shared with the parent
+        # the collector would write to, and so copy, every page shared with the parent
+        gc.freeze()
         torch.set_num_threads(1)
         # In the middle of a long unit, too: nobody is left to want its result.
-        threading.Thread(target=_exit_with_parent, args=(lifeline,), daemon=True).start()
+        threading.Thread(
+            target=_exit_with_parent, args=(lifeline,), daemon=True
+        ).start()
         begin_process = getattr(subject, "begin_process", None)
         if begin_process is not None:
             begin_process(number)
@@ -247,12 +270,17 @@ def _run_worker(
 
 
 def _exit_with_parent(lifeline: int) -> None:
-    """End this process when the parent's end of the pipe is gone, even if the parent was killed."""
+    """End this process when the parent's end of the pipe is gone.
+
+    So it ends even if the parent was killed.
+    """
     os.read(lifeline, 1)
     os._exit(1)
 
 
-def _answer_call(subject: Any, tickets: _Tickets, method: str, queue: list[Any]) -> tuple[str, Any]:
+def _answer_call(
+    subject: Any, tickets: _Tickets, method: str, queue: list[Any]
+) -> tuple[str, Any]:
     try:
         function = getattr(subject, method)
         return "results", {place: function(queue[place]) for place in tickets.take()}
@@ -261,7 +289,9 @@ def _answer_call(subject: Any, tickets: _Tickets, method: str, queue: list[Any])
     except Exception as error:
         if "fork-based multiprocessing" in str(error):  # PyTorch's words
             return "error", RunFailed(
-                "worker processes cannot compute gradients here, because this process did so "
-                "before on a machine with a GPU; use 1 worker, or start the run in a new process"
+                "worker processes cannot compute gradients here, because this process "
+                "did so "
+                "before on a machine with a GPU; use 1 worker, or start the run in a "
+                "new process"
             )
         return "error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")

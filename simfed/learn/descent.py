@@ -1,5 +1,7 @@
-"""Local steps on a flat vector of weights: SGD with momentum, or Adam, as PyTorch's own take
-them."""
+"""Local steps on a flat vector of weights: SGD with momentum, or Adam.
+
+They are taken as PyTorch's own are.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ _EPSILON = 1e-8
 class Descent:
     """The optimiser of one participation; its state begins anew with each.
 
-    Per step: the gradient is shortened to `clip_norm` where it is longer, `weight_decay` × the
-    weights is added, then it goes through momentum (heavy ball, no dampening) or Adam (β 0.9 and
-    0.999, ε 1e-8). The same as `torch.nn.utils.clip_grad_norm_` on the whole model before
-    `torch.optim.SGD` or `torch.optim.Adam` (tested); those are not called because they want a
-    parameter per layer and, once, half a second of imports.
+    Per step: the gradient is shortened to `clip_norm` where it is longer,
+    `weight_decay` × the weights is added, then it goes through momentum (heavy ball, no
+    dampening) or Adam (β 0.9 and 0.999, ε 1e-8). The same as
+    `torch.nn.utils.clip_grad_norm_` on the whole model before `torch.optim.SGD` or
+    `torch.optim.Adam` (tested); those are not called because they want a parameter per
+    layer and, once, half a second of imports.
 
-    One may serve the participations of several `models`, each with a row of its own; each gets the
-    bits that it would get alone.
+    One may serve the participations of several `models`, each with a row of its own;
+    each gets the bits that it would get alone.
     """
 
     def __init__(self, training: Training, rate: float, models: int = 1) -> None:
@@ -33,7 +36,9 @@ class Descent:
         self._square: Tensor | None = None
         self._steps = [0] * models
 
-    def step(self, weights: Tensor, gradient: Tensor, rows: slice = slice(None)) -> None:
+    def step(
+        self, weights: Tensor, gradient: Tensor, rows: slice = slice(None)
+    ) -> None:
         """Move `weights`, in place; `gradient` is used up.
 
         Both of one model (d,), or of the models in these `rows`, (m, d).
@@ -46,7 +51,9 @@ class Descent:
             weights, gradient = weights[None], gradient[None]
         if training.clip_norm is not None:
             length = torch.linalg.vector_norm(gradient, dim=1, keepdim=True).double()
-            gradient.mul_((training.clip_norm / (length + 1e-6)).clamp_(max=1.0).float())
+            gradient.mul_(
+                (training.clip_norm / (length + 1e-6)).clamp_(max=1.0).float()
+            )
         if training.weight_decay:
             gradient.add_(weights, alpha=training.weight_decay)
         if training.optimizer == "adam":
@@ -68,15 +75,22 @@ class Descent:
         square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
         sizes = [-self._rate / (1 - _BETAS[0] ** step) for step in steps]
         corrections = [(1 - _BETAS[1] ** step) ** 0.5 for step in steps]
-        # a model's own numbers beside its row: some may have taken more steps than others
-        size, correction = (weights.new_tensor(x)[:, None] for x in (sizes, corrections))
-        weights.add_((velocity * size).div_(square.sqrt().div_(correction).add_(_EPSILON)))
+        # a model's own numbers beside its row: some may have taken more steps than
+        # others
+        size, correction = (
+            weights.new_tensor(x)[:, None] for x in (sizes, corrections)
+        )
+        weights.add_(
+            (velocity * size).div_(square.sqrt().div_(correction).add_(_EPSILON))
+        )
 
     def _zeros(self, gradient: Tensor) -> Tensor:
         return gradient.new_zeros(len(self._steps), gradient.shape[1])
 
 
 def build_plain_descent(rate: float, optimizer: str = "sgd") -> Descent:
-    """The optimiser of work that is not local training: the scenario's momentum, weight decay and
-    clipping are not for it."""
+    """Return the optimiser of work that is not local training.
+
+    The scenario's momentum, weight decay and clipping are not for it.
+    """
     return Descent(Training.model_validate({"optimizer": optimizer}), rate)

@@ -25,32 +25,50 @@ Evaluations = tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]
 class Evaluating:
     """Evaluation of one run's models."""
 
-    def __init__(self, scenario: Scenario, data: Federation, tasks: Tasks, kit: Kit) -> None:
+    def __init__(
+        self, scenario: Scenario, data: Federation, tasks: Tasks, kit: Kit
+    ) -> None:
         self._scenario, self._data, self._tasks, self._kit = scenario, data, tasks, kit
         self._method: Method = scenario.method.made
 
     def due(self, round: int) -> bool:
-        """Whether there is anything to be evaluated after this round."""
+        """Return whether there is anything to be evaluated after this round."""
         due = self._scenario.evaluation.due(round, self._scenario.rounds)
         return due and len(self._data.test_labels) > 0
 
     def units(self, server: State) -> Units:
-        """Return what tests the models of the prototypes, in parts."""
+        """Return the units that test the models.
+
+        There is one per prototype, in parts, or those of all clients that have a state
+        of their own.
+        """
         parts = self._kit.parts
-        firsts = {name: self._tasks.first_of(name) for name in self._scenario.prototypes}
-        models = {name: self._method.model(server, {}, who) for name, who in firsts.items()}
+        firsts = {
+            name: self._tasks.first_of(name) for name in self._scenario.prototypes
+        }
+        models = {
+            name: self._method.model(server, {}, who) for name, who in firsts.items()
+        }
         calls = [
-            (name, values, part, parts) for name, values in models.items() for part in range(parts)
+            (name, values, part, parts)
+            for name, values in models.items()
+            for part in range(parts)
         ]
         samples = len(self._data.test_labels) / parts
         units: list[Unit] = [("test", call) for call in calls]
         if self._scenario.backdoor is not None:
-            units += [("attack_success", (name, values)) for name, values in models.items()]
-        return units, [self._kit.flops[prototype] * samples for _, (prototype, *_) in units]
+            units += [
+                ("attack_success", (name, values)) for name, values in models.items()
+            ]
+        return units, [
+            self._kit.flops[prototype] * samples for _, (prototype, *_) in units
+        ]
 
     def successes(self, answers: Sequence[Tensor]) -> dict[str, dict[str, float]]:
-        """Prototype → the share of marked images that a backdoor gets through, where there is
-        one and the answers to `units` say it."""
+        """Return per prototype the share of marked images that a backdoor gets through.
+
+        It is there where there is one and the answers to `units` say it.
+        """
         names = list(self._scenario.prototypes)
         if self._scenario.backdoor is None or not answers:
             return {}
@@ -61,7 +79,7 @@ class Evaluating:
         }
 
     def of_prototypes(self, answers: Sequence[Tensor]) -> Evaluations:
-        """What the answers to `units` say where clients have no models of their own."""
+        """Return the results of `units` where clients have no models of their own."""
         parts = self._kit.parts
         tested = {
             name: torch.stack(list(answers[at * parts : (at + 1) * parts])).sum(0).cpu()
@@ -81,9 +99,13 @@ class Evaluating:
         }
 
     def of_clients(self, answers: Mapping[int, Tensor]) -> Evaluations:
-        """What the answers, by client, say where clients have models of their own; of a prototype
-        it is the mean over those of its clients that have one."""
-        clients = {client: self._in_mix(client, rows.cpu()) for client, rows in answers.items()}
+        """Return the results, by client, where clients have models of their own.
+
+        Of a prototype it is the mean over those of its clients that have one.
+        """
+        clients = {
+            client: self._in_mix(client, rows.cpu()) for client, rows in answers.items()
+        }
         prototypes = {}
         for name in self._scenario.prototypes:
             mine = [
@@ -100,4 +122,6 @@ class Evaluating:
         return prototypes, clients
 
     def _in_mix(self, client: int, rows: Tensor) -> PersonalEvaluation:
-        return evaluate_in_mix(rows, compute_own_mix(self._data, client), self._data.objective)
+        return evaluate_in_mix(
+            rows, compute_own_mix(self._data, client), self._data.objective
+        )

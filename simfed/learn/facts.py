@@ -1,4 +1,7 @@
-"""What is known of a model or a data set without building or reading it: sizes, shapes and work."""
+"""Facts of models and data sets that are known without building or reading them.
+
+They are sizes, shapes and work.
+"""
 
 from __future__ import annotations
 
@@ -12,35 +15,38 @@ BYTES_PER_VALUE = 4
 
 @dataclass(frozen=True, slots=True)
 class DatasetFacts:
-    """What is known of a data set without reading it."""
+    """The facts of a data set that are known without reading it."""
 
     input_shape: tuple[int, ...]
     """Shape of one sample, (channels, height, width) for images."""
     classes: int
-    """How many classes there are; 1 in a regression."""
+    """The number of classes; 1 in a regression."""
     train_samples: int
     test_samples: int
     task: str = field(default="classification", repr=False)
     tokens: bool = field(default=False, repr=False)
     """Samples are characters, whole numbers below `classes`."""
     owners: int = field(default=0, repr=False)
-    """How many the data name; 0: none."""
+    """The number of owners that the data name; 0: none."""
     layout: str = field(default="", repr=False, compare=False)
-    """How the files have images: `channels-first`, `channels-last`, or `either` where nothing
-    tells and they were read as channels-first; empty: no images, or files that say it."""
+    """The place of images' channels in the files: `channels-first`, `channels-last`, or
+    `either` where nothing tells and they were read as channels-first; empty: no images,
+    or files that say it."""
 
     @property
     def answers(self) -> int:
         """Predictions on the test set: one per sample, in texts one per character."""
-        return self.test_samples * (self.input_shape[0] if self.task == "next-token" else 1)
+        return self.test_samples * (
+            self.input_shape[0] if self.task == "next-token" else 1
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
     """Size and work of one model on samples of one shape.
 
-    FLOPs count the convolutions and matrix products alone (a multiply-add is 2); normalisation,
-    activations, pooling and biases are left out.
+    FLOPs count the convolutions and matrix products alone (a multiply-add is 2);
+    normalisation, activations, pooling and biases are left out.
     """
 
     input_shape: tuple[int, ...]
@@ -52,11 +58,13 @@ class ModelFacts:
     forward_flops: int
     """FLOPs of one sample's forward pass."""
     train_flops: int
-    """FLOPs of one sample's forward and backward pass (no gradient for the input itself)."""
+    """FLOPs of one sample's forward and backward pass (no gradient for the input
+    itself)."""
     features: int = 0
     """Inputs of the last linear layer, the length of an embedding; 0: not known."""
     shapes: tuple[tuple[int, ...], ...] = ()
-    """Of the trainable parameters, in the order of the flat vector; empty: not known."""
+    """Shapes of the trainable parameters, in the order of the flat vector; empty: not
+    known."""
     names: tuple[str, ...] = ()
     """Theirs, as `module.named_parameters()` has them; empty: not known."""
 
@@ -66,13 +74,18 @@ class ModelFacts:
         return BYTES_PER_VALUE * self.parameters
 
 
-def check_image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -> tuple[int, ...]:
-    """`input_shape` as (channels, height, width) of at least `smallest` pixels, or an
-    `InputError`."""
+def check_image_shape(
+    model: str, input_shape: tuple[int, ...], smallest: int
+) -> tuple[int, ...]:
+    """Return `input_shape` as (channels, height, width).
+
+    Raises: `InputError` unless height and width have `smallest` pixels.
+    """
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest or input_shape[0] < 1:
         raise InputError(
             (
-                f"images (channels, height, width) of at least {smallest}×{smallest} pixels for "
+                f"images (channels, height, width) of at least {smallest}×{smallest} "
+                f"pixels for "
                 f"model {model}"
             ),
             got=tuple(input_shape),
@@ -81,9 +94,11 @@ def check_image_shape(model: str, input_shape: tuple[int, ...], smallest: int) -
 
 
 def check_token_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """`input_shape` as (characters,), or an `InputError`."""
+    """Return `input_shape` as (characters,), or an `InputError`."""
     if len(input_shape) != 1 or input_shape[0] < 1:
-        raise InputError(f"texts (characters,) for model {model}", got=tuple(input_shape))
+        raise InputError(
+            f"texts (characters,) for model {model}", got=tuple(input_shape)
+        )
     return tuple(input_shape)
 
 

@@ -1,4 +1,4 @@
-"""What a learning engine is given: samples, who owns which, and how the rounds draw from them."""
+"""The data of a federation: samples, their owners, and the rounds' draws."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ CPU = torch.device("cpu")
 
 
 class Federation:
-    """The data of one run. What clients own, the public set and the test set are disjoint.
+    """The data of one run.
 
-    Training samples are kept as they are stored (images as bytes) and become normalised float32
-    tensors on `device` when they are used: to fetch a quarter of the memory and convert it takes
-    less time than to fetch floats.
+    What clients own, the public set and the test set are disjoint.
+
+    Training samples are kept as they are stored (images as bytes) and become normalised
+    float32 tensors on `device` when they are used: to fetch a quarter of the memory and
+    convert it takes less time than to fetch floats.
     """
 
     def __init__(
@@ -40,34 +42,48 @@ class Federation:
         *,
         owners: Positions | None = None,
     ) -> None:
-        """public: positions in the training set, or samples that are stored like it. owners: per
-        client which owner of the data set it is, where clients are owners."""
+        """Deal a data set.
+
+        Args:
+            dataset: the samples.
+            owned: per client, positions of its samples in the training set.
+            public: positions in the training set, or samples that are stored like it.
+            device: of the tensors.
+            owners: per client which owner of the data set it is, where clients are
+                owners.
+        """
         self.device = device
         self.owned = owned
-        """For each client, the positions of its samples in the training set."""
+        """The positions of each client's samples in the training set."""
         self.classes = dataset.classes
         self.task, self.tokens = dataset.task, dataset.tokens
         self.objective: Objective = choose_objective(dataset)
         self.input_shape = dataset.facts.input_shape
         self._stored = _copy_to_device(dataset.train_images, device)
         self._affine = [
-            None if part is None else _copy_to_device(part, device) for part in dataset.affine
+            None if part is None else _copy_to_device(part, device)
+            for part in dataset.affine
         ]
         self.labels = _copy_to_device(dataset.train_labels, device)
         self.poisoned: dict[int, Positions] = {}
-        """Attacker → where what it trains on instead is, in the order of its own samples."""
+        """Attacker → where what it trains on instead is, in the order of its own
+        samples."""
         if public.ndim > 1 or public.dtype.kind != "i":
             self.public = self._normalised(_copy_to_device(public, device))
         else:
             self.public = self.samples(_copy_to_device(public, device))
         """The server's unlabelled samples, (samples, *input_shape)."""
-        self.test_samples = self._normalised(_copy_to_device(dataset.test_images, device))
+        self.test_samples = self._normalised(
+            _copy_to_device(dataset.test_images, device)
+        )
         self.test_labels = _copy_to_device(dataset.test_labels, device)
         self.own_groups = _find_own_groups(dataset, owners)
-        """Per test sample the client whose it is, or the number of clients; on the CPU. None: the
-        clients are no owners that have test samples."""
+        """Per test sample the client whose it is, or the number of clients; on the CPU.
+        None: the clients are no owners that have test samples."""
         own_groups = self.own_groups
-        self.test_groups = self.test_labels if own_groups is None else own_groups.to(device)
+        self.test_groups = (
+            self.test_labels if own_groups is None else own_groups.to(device)
+        )
         """Per test sample, what it is counted with: its class, or its client."""
         self.groups = dataset.classes if own_groups is None else len(owned) + 1
         if own_groups is None and self.task != "classification":
@@ -75,7 +91,7 @@ class Federation:
             self.test_groups, self.groups = self.own_groups.to(device), len(owned) + 1
 
     def samples(self, positions: Tensor) -> Tensor:
-        """Training samples (n, *input_shape), in the order given."""
+        """Return training samples (n, *input_shape), in the order given."""
         # not [positions], which takes three times as long
         return self._normalised(torch.index_select(self._stored, 0, positions))
 
@@ -85,7 +101,7 @@ class Federation:
         return tensor
 
     def at(self, positions: Positions | Tensor) -> tuple[Tensor, Tensor]:
-        """Training samples and labels at these positions."""
+        """Return training samples and labels at these positions."""
         where = positions if isinstance(positions, Tensor) else self.places(positions)
         return self.samples(where), self.labels.index_select(0, where)
 
@@ -94,7 +110,9 @@ class Federation:
         places = self.places(self.owned[client])
         stored = torch.index_select(self._stored, 0, places)
         labels = self.labels.index_select(0, places)
-        samples, labels = change(stored, labels, classes=self.classes, brightest=self.brightest)
+        samples, labels = change(
+            stored, labels, classes=self.classes, brightest=self.brightest
+        )
         start = len(self.labels)
         self._stored = torch.cat([self._stored, samples])
         self.labels = torch.cat([self.labels, labels])
@@ -107,13 +125,16 @@ class Federation:
         return 255.0 if whole else float(self._stored.max())
 
     def marked_tests(self, mark: Callable[[Tensor, Tensor | float], Tensor]) -> Tensor:
-        """The test samples with an attacker's mark (`Backdoor.mark`), as it would be stored."""
+        """Return the test samples with an attacker's mark, as they would be stored.
+
+        See `Backdoor.mark`.
+        """
         one = self._stored[:1]
         bright = self._normalised(torch.full_like(one, self.brightest))[0]
         return mark(self.test_samples, bright[:, :1, :1])
 
     def _normalised(self, stored: Tensor) -> Tensor:
-        """As `Dataset.normalise`, bit for bit."""
+        """Return normalised samples, as `Dataset.normalise`, bit for bit."""
         if self.tokens:
             return stored.long()
         scale, shift = self._affine
@@ -126,8 +147,8 @@ class Federation:
 
 
 def _copy_to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    # Copied: PyTorch's own memory is aligned alike in every process, NumPy's is not, and the last
-    # bits of a product may depend on it.
+    # Copied: PyTorch's own memory is aligned alike in every process, NumPy's is not,
+    # and the last bits of a product may depend on it.
     return torch.tensor(array, device=device)
 
 
@@ -139,10 +160,13 @@ def _find_own_groups(dataset: Dataset, owners: Positions | None) -> Tensor | Non
     return torch.from_numpy(client_of[dataset.test_owners])
 
 
-def load_federation(scenario: Scenario, streams: Streams, device: torch.device = CPU) -> Federation:
-    """The scenario's data set, dealt to its clients.
+def load_federation(
+    scenario: Scenario, streams: Streams, device: torch.device = CPU
+) -> Federation:
+    """Return the scenario's data set, dealt to its clients.
 
-    Raises: `InputError` for a data set that is not on this machine or has too few samples.
+    Raises: `InputError` for a data set that is not on this machine or has too few
+    samples.
     """
     dataset, split = load_data(scenario.dataset), split_of(scenario, streams)
     if scenario.dataset.partition.kind == "feature":
@@ -156,8 +180,13 @@ def load_federation(scenario: Scenario, streams: Streams, device: torch.device =
     return Federation(dataset, split.clients, public, device, owners=split.owners)
 
 
-def draw_local(rng: np.random.Generator, owned: Positions, training: Training) -> list[Positions]:
-    """The batches of one participation: epochs, or steps, as the scenario's `training` says."""
+def draw_local(
+    rng: np.random.Generator, owned: Positions, training: Training
+) -> list[Positions]:
+    """Return the batches of one participation.
+
+    They are epochs, or steps, as the scenario's `training` says.
+    """
     if training.local_epochs is not None:
         return draw_epoch(rng, owned, training.batch_size, training.local_epochs)
     assert training.local_steps is not None
@@ -167,7 +196,9 @@ def draw_local(rng: np.random.Generator, owned: Positions, training: Training) -
 def draw_batches(
     rng: np.random.Generator, owned: Positions, size: int, steps: int
 ) -> list[Positions]:
-    """`steps` mini-batches, each without replacement; all of `owned` where it is smaller than one.
+    """Return `steps` mini-batches, each without replacement.
+
+    All of `owned` where it is smaller than one.
 
     >>> [b.size for b in draw_batches(np.random.default_rng(0), np.arange(10), 4, 2)]
     [4, 4]
@@ -180,8 +211,9 @@ def draw_batches(
 def draw_epoch(
     rng: np.random.Generator, owned: Positions, size: int, epochs: int
 ) -> list[Positions]:
-    """`epochs` passes over `owned`, each in an order of its own, cut into batches; the last may be
-    short.
+    """Return `epochs` passes over `owned`, each in an order of its own, in batches.
+
+    The last batch may be short.
 
     >>> [b.size for b in draw_epoch(np.random.default_rng(0), np.arange(10), 4, 1)]
     [4, 4, 2]
@@ -193,7 +225,9 @@ def draw_epoch(
 def draw_poisson(
     rng: np.random.Generator, owned: Positions, parts: int, steps: int
 ) -> list[Positions]:
-    """`steps` batches in which each of `owned` is with probability 1 / parts, whoever else is.
+    """Return `steps` batches that hold each of `owned` with probability 1 / parts.
+
+    Samples are drawn independently of each other.
 
     >>> sizes = [b.size for b in draw_poisson(np.random.default_rng(0), np.arange(100), 4, 50)]
     >>> bool(20 < np.mean(sizes) < 30), min(sizes) < 25 < max(sizes)
@@ -210,25 +244,34 @@ def draw_own(
     owned: Positions,
     training: Training,
 ) -> Positions:
-    """Where f_n is computed: the client's fixed probe, all of its samples, or the batches of the
-    participation."""
+    """Return where f_n is computed.
+
+    It is the client's fixed probe, all of its samples, or the batches of the
+    participation.
+    """
     if local.data == "batch":
-        return np.concatenate(draw_local(streams("batch", client, key), owned, training))
+        return np.concatenate(
+            draw_local(streams("batch", client, key), owned, training)
+        )
     if local.data == "full":
         return owned
     return draw_probe(streams("probe", client), owned, local.samples)
 
 
 def draw_probe(rng: np.random.Generator, owned: Positions, size: int) -> Positions:
-    """The client's fixed probe: a random subset of its samples, or all of them."""
+    """Return the client's fixed probe: a random subset of its samples, or all of them."""
     if owned.size <= size:
         return owned
     return owned[np.sort(rng.choice(owned.size, size, replace=False))]
 
 
-def draw_public(streams: Streams, round: int, size: int, batch: int | None) -> Positions | None:
-    """Positions in the public set that `round` uses; None for all of them. Round 0 is the initial
-    loss."""
+def draw_public(
+    streams: Streams, round: int, size: int, batch: int | None
+) -> Positions | None:
+    """Positions in the public set that `round` uses; None for all of them.
+
+    Round 0 is the initial loss.
+    """
     if batch is None or batch >= size:
         return None
     chosen = streams("public-batch", round).choice(size, batch, replace=False)
@@ -236,7 +279,7 @@ def draw_public(streams: Streams, round: int, size: int, batch: int | None) -> P
 
 
 def list_prototype_clients(scenario: Scenario) -> dict[str, NDArray[np.int64]]:
-    """For each prototype, its clients in the order of their ids."""
+    """Return the clients of each prototype in the order of their ids."""
     groups = scenario.group_of_client()
     names = np.array([group.prototype for group in scenario.clients])[groups]
     return {name: np.flatnonzero(names == name) for name in scenario.prototypes}

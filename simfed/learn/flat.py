@@ -1,9 +1,9 @@
 """Modules whose weights are one flat tensor.
 
-Compression, residuals, aggregation and worker processes work on one vector per model; modules
-want a tensor per layer. A `FlatModel` is both: every trainable parameter is a view of `weights`,
-every running statistic a view of `statistics`, so writing the vector moves the module and no
-copy is ever made between the two.
+Compression, residuals, aggregation and worker processes work on one vector per model;
+modules want a tensor per layer. A `FlatModel` is both: every trainable parameter is a
+view of `weights`, every running statistic a view of `statistics`, so writing the vector
+moves the module and no copy is ever made between the two.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from simfed.ground.method import Layers, Values
 
 
 class FlatModel:
-    """`module`, rebuilt upon flat storage. Weights keep the order of `module.parameters()`.
+    """`module`, rebuilt upon flat storage.
 
-    `weights` and `statistics` may be given (shared memory of the right length); they receive the
-    module's values. Frozen parameters stay outside the flat vector and never change. Step counters
-    (integer buffers) are put back by `reset_counters` before each use that could see them.
+    Weights keep the order of `module.parameters()`.
+
+    `weights` and `statistics` may be given (shared memory of the right length); they
+    receive the module's values. Frozen parameters stay outside the flat vector and
+    never change. Step counters (integer buffers) are put back by `reset_counters`
+    before each use that could see them.
 
     >>> model = FlatModel(nn.Linear(2, 1))
     >>> model.weights.copy_(torch.tensor([1.0, 2.0, 3.0])).tolist()
@@ -46,17 +49,23 @@ class FlatModel:
             if buffer is not None and buffer.is_floating_point()
         ]
         self._counters = [
-            (b, b.clone()) for b in module.buffers() if b is not None and not b.is_floating_point()
+            (b, b.clone())
+            for b in module.buffers()
+            if b is not None and not b.is_floating_point()
         ]
         self.weights = _prepare_storage(weights, self._parameters)
         self.statistics = _prepare_storage(statistics, [b for _, _, b in self._slots])
         self._holds: tuple[Tensor, int] | None = None
         """The tensor whose values the weights are, as it was then."""
         self._write_module_values()
-        for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
+        for parameter, view in zip(
+            self._parameters, self.split(self.weights), strict=True
+        ):
             parameter.data = view
         for (owner, name, _), view in zip(
-            self._slots, _split_flat(self.statistics, [b for _, _, b in self._slots]), strict=True
+            self._slots,
+            _split_flat(self.statistics, [b for _, _, b in self._slots]),
+            strict=True,
         ):
             owner._buffers[name] = view
 
@@ -68,8 +77,12 @@ class FlatModel:
     @property
     def shapes(self) -> Layers:
         """The shapes of the parameters that make up `weights`, in its order."""
-        named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
-        return Layers((tuple(p.shape) for _, p in named), tuple(name for name, _ in named))
+        named = [
+            (name, p) for name, p in self.module.named_parameters() if p.requires_grad
+        ]
+        return Layers(
+            (tuple(p.shape) for _, p in named), tuple(name for name, _ in named)
+        )
 
     def split(self, flat: Tensor) -> Iterator[Tensor]:
         """Views of a flat vector of length d in the shapes of the parameters."""
@@ -82,16 +95,18 @@ class FlatModel:
         named_views = dict(zip(parameters, self.split(weights), strict=True))
         buffers = [owner._buffers[name] for owner, name, _ in self._slots]
         for buffer, view in zip(
-            buffers, _split_flat(statistics, [b for _, _, b in self._slots]), strict=True
+            buffers,
+            _split_flat(statistics, [b for _, _, b in self._slots]),
+            strict=True,
         ):
             named_views[places[id(buffer)]] = view
         return named_views
 
     def accumulate_into(self, gradient: Tensor | None) -> None:
-        """From now on `backward()` adds to `gradient`, a flat vector of length d.
+        """Let `backward()` add to `gradient`, a flat vector of length d, from now on.
 
-        What is in it stays: a residual that is given here becomes residual + gradient without a
-        further pass over memory. None undoes it.
+        What is in it stays: a residual that is given here becomes residual + gradient
+        without a further pass over memory. None undoes it.
         """
         if gradient is None:
             for parameter in self._parameters:
@@ -101,10 +116,17 @@ class FlatModel:
             parameter.grad = view
 
     def load(self, model: Values) -> FlatModel:
-        """Take these values, to be looked at; weights that it has are not copied again."""
+        """Take these values, to be looked at.
+
+        Weights that it has are not copied again.
+        """
         weights = model["weights"]
         version = -1 if weights.is_inference() else weights._version
-        if self._holds is None or self._holds[0] is not weights or self._holds[1] != version:
+        if (
+            self._holds is None
+            or self._holds[0] is not weights
+            or self._holds[1] != version
+        ):
             self.weights.copy_(weights)
             self._holds = None if version < 0 else (weights, version)
         self.statistics.copy_(model["buffers"])
@@ -122,39 +144,53 @@ class FlatModel:
         return {"weights": self.weights.clone(), "buffers": self.statistics.clone()}
 
     def reset_counters(self) -> None:
-        """Integer buffers back to their initial values, so that no result hangs on who ran
-        before."""
+        """Set integer buffers back to their initial values.
+
+        So no result hangs on who ran before.
+        """
         for counter, initial in self._counters:
             counter.copy_(initial)
 
     def _write_module_values(self) -> None:
         with torch.no_grad():
-            for parameter, view in zip(self._parameters, self.split(self.weights), strict=True):
+            for parameter, view in zip(
+                self._parameters, self.split(self.weights), strict=True
+            ):
                 view.copy_(parameter)
             buffers = [b for _, _, b in self._slots]
-            for buffer, view in zip(buffers, _split_flat(self.statistics, buffers), strict=True):
+            for buffer, view in zip(
+                buffers, _split_flat(self.statistics, buffers), strict=True
+            ):
                 view.copy_(buffer)
 
 
 def make_rows(like: Tensor, rows: int, length: int) -> Tensor:
-    """(rows, length), empty; each row begins where the memory of a tensor of its own could: the
-    last bits of a product may depend on it."""
+    """Return (rows, length), empty.
+
+    Each row begins where the memory of a tensor of its own could: the last bits of a
+    product may depend on it.
+    """
     return like.new_empty(rows, -(-length // 16) * 16)[:, :length]
 
 
-def _prepare_storage(storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]) -> Tensor:
+def _prepare_storage(
+    storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]
+) -> Tensor:
     size = sum(t.numel() for t in like)
     device = like[0].device if like else None
     if storage is None:
         return torch.zeros(size, device=device)
     if storage.numel() != size or storage.dtype != torch.float32:
         raise ValueError(
-            f"flat storage of {size} float32 values, got {storage.numel()} {storage.dtype}"
+            f"flat storage of {size} float32 values, got {storage.numel()} "
+            f"{storage.dtype}"
         )
     return storage
 
 
-def _split_flat(flat: Tensor, like: list[Tensor] | list[nn.Parameter]) -> Iterator[Tensor]:
+def _split_flat(
+    flat: Tensor, like: list[Tensor] | list[nn.Parameter]
+) -> Iterator[Tensor]:
     start = 0
     for tensor in like:
         yield flat[start : start + tensor.numel()].view(tensor.shape)

@@ -1,9 +1,10 @@
 """The learning side of every method: `Workload`, from a method's steps.
 
-The host does what is the same for all: it trains lazily and in many processes, compresses fields
-that say so and keeps what was left out, counts bytes, undoes lost uploads and rounds that are
-rejected, keeps the states of those clients alone that have taken part, measures gains, evaluates,
-and saves. The method says the rest (`simfed.ground.method`).
+The host does what is the same for all: it trains lazily and in many processes,
+compresses fields that say so and keeps what was left out, counts bytes, undoes lost
+uploads and rounds that are rejected, keeps the states of those clients alone that have
+taken part, measures gains, evaluates, and saves. The method says the rest
+(`simfed.ground.method`).
 """
 
 from __future__ import annotations
@@ -45,21 +46,23 @@ _NOTHING: Units = ([], [])
 class HostedWorkload:
     """Learning by a method's own steps, with real models.
 
-    `workers` processes share the work; results do not depend on their number. With `device` `cuda`
-    everything is done on the GPU by this process alone. `learns` says whether a policy learns from
-    rewards, in which case local losses are computed. `data`: in place of the scenario's data set.
+    `workers` processes share the work; results do not depend on their number. With
+    `device` `cuda` everything is done on the GPU by this process alone. `learns` says
+    whether a policy learns from rewards, in which case local losses are computed.
+    `data`: in place of the scenario's data set.
 
-    Work is lazy: `execute` notes what is to be done; it is done, for all clients at once, when a
-    merge, a loss of an upload, a saved state or a size that depends on the data needs it. A merge
-    changes weights, so everything pending is computed before it.
+    Work is lazy: `execute` notes what is to be done; it is done, for all clients at
+    once, when a merge, a loss of an upload, a saved state or a size that depends on the
+    data needs it. A merge changes weights, so everything pending is computed before it.
 
-    What is modelled: what a client's state is after an upload that was lost is what it was before
-    the participation, and what the upload would have changed returns to the residuals of its
-    fields. A client that has begun again before it was known (its edge server's upload was lost,
-    its round was undone) has gone on from what is lost: that is taken out of sums that it keeps
-    (`Method.without`, `Codec.undo_earlier`), and nothing else of what it did since is changed. A
-    round that the safeguard rejects leaves the server as it was; what becomes of its clients'
-    residuals, the scenario says.
+    What is modelled: what a client's state is after an upload that was lost is what it
+    was before the participation, and what the upload would have changed returns to the
+    residuals of its fields. A client that has begun again before it was known (its edge
+    server's upload was lost, its round was undone) has gone on from what is lost: that
+    is taken out of sums that it keeps (`Method.without`, `Codec.undo_earlier`), and
+    nothing else of what it did since is changed. A round that the safeguard rejects
+    leaves the server as it was; what becomes of its clients' residuals, the scenario
+    says.
     """
 
     def __init__(
@@ -74,12 +77,15 @@ class HostedWorkload:
         store: Store | None = None,
         clients: Callable[[Bench, Pool, HeldModels], Clients] | None = None,
     ) -> None:
-        """store: of clients' states in bounded memory; it is closed in the end. clients: makes
-        those that are elsewhere, in place of clients in this process."""
+        """store: of clients' states in bounded memory; it is closed in the end.
+
+        clients: makes those that are elsewhere, in place of clients in this process.
+        """
         place = device_of(device)
         if data is not None and data.device.type != place.type:
             raise ValueError(
-                f"data on {place.type}, where it is to be learned; got it on {data.device}"
+                f"data on {place.type}, where it is to be learned; got it on "
+                f"{data.device}"
             )
         self.scenario = scenario
         self.method: Method = scenario.method.made
@@ -100,44 +106,55 @@ class HostedWorkload:
             self._evaluating = Evaluating(scenario, self.data, self.tasks, self.kit)
             self._losses = OwnLosses(scenario, self.method, learns=learns)
             self._open: dict[tuple[int, int, int], Order] = {}
-            """Orders whose uploads are under way, in the order in which they were started."""
+            """Orders whose uploads are under way, in the order in which they were
+            started."""
             self._pending: dict[int, Order] = {}
             """Client → the one whose work is not done."""
             self._lost_pending = 0
             """How many of them are lost and wait for their work."""
             self._measured_at: dict[str, tuple[State, Tensor | None, Values]] = {}
-            """Prototype → the last model that losses were measured at, and what it is made of."""
+            """Prototype → the last model that losses were measured at, and what it is
+            made of."""
             self._lent: dict[tuple[int, int | str], EdgeUpload] = {}
             self._gathers = 0
             """Merges of edge servers so far."""
             self._server: State = self.method.begin(self.kit)
             self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
-            make_clients = clients or (lambda bench, pool, held: Here(bench, pool, store))
+            make_clients = clients or (
+                lambda bench, pool, held: Here(bench, pool, store)
+            )
             self.clients: Clients = make_clients(bench, self._pool, self.held_models)
             self._settings = settings.pop_all()
 
     def _make_noisy(self) -> NoisyMeans | None:
-        """What stands between arrivals and the method under client-level privacy."""
+        """Return the noisy means between arrivals and the method; None without privacy.
+
+        They stand there under client-level privacy.
+        """
         scenario, privacy = self.scenario, self.scenario.privacy
         if privacy is None or privacy.level != "client":
             return None
         account = make_account(scenario, lambda client: len(self.data.owned[client]))
         assert account is not None
         entries = self._encoder.shared_entries
-        return NoisyMeans(scenario, privacy, self.method, self.tasks, account.noise, entries)
+        return NoisyMeans(
+            scenario, privacy, self.method, self.tasks, account.noise, entries
+        )
 
-    # ---- the contract ----------------------------------------------------------------------------
+    # ---- the contract ----------------------------------------------------------------
 
-    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
-        """The work of `client` in `round`."""
+    def task(
+        self, round: int, client: int, turn: int = 0, held: int | None = None
+    ) -> Task:
+        """Return the work of `client` in `round`."""
         return self.tasks.task(round, client, self.version, turn, held)
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
-        """See `TieredWorkload`."""
+        """Note which clients stand below which edge server."""
         self.tasks.place(edges)
 
     def lend(self, task: Task) -> EdgeUpload:
-        """See `TieredWorkload`."""
+        """Return the upload that an edge server will send."""
         size_bytes = self.tasks.uplink_bytes(task, NO_COMPRESSION)
         assert size_bytes is not None
         edge = EdgeUpload(task, size_bytes, self._server, self.version)
@@ -147,7 +164,7 @@ class HostedWorkload:
     def gather(
         self, edge: EdgeUpload, contributions: Sequence[Order], weights: Sequence[float]
     ) -> None:
-        """See `TieredWorkload`."""
+        """Make one merge of an edge server's own."""
         self.work_off()
         weighed = sorted(
             zip(contributions, weights, strict=True), key=lambda one: one[0].task.order
@@ -158,25 +175,32 @@ class HostedWorkload:
             arrival = Arrival(who, 0, upload.sent, weight)
             arrived.setdefault(who.prototype, []).append(arrival)
         edge.merged.append([upload for upload, _ in weighed])
-        edge.shares.append({name: self.method.shares(mine) for name, mine in arrived.items()})
+        edge.shares.append(
+            {name: self.method.shares(mine) for name, mine in arrived.items()}
+        )
         for name, mine in arrived.items():
             merged = Arrival(mine[0].who, 0, edge.change(name))
             edge.server = self.method.shift(self.kit, edge.server, merged)
         self._gathers += 1
         edge.version = -self._gathers
 
-    def execute(self, task: Task, choice: Choice, edge: EdgeUpload | None = None) -> Order:
+    def execute(
+        self, task: Task, choice: Choice, edge: EdgeUpload | None = None
+    ) -> Order:
         """Note the client's work, with what it is sent now."""
         client = task.client
         if client in self._pending:
-            self.work_off()  # its state goes on from what an earlier upload under way left it
+            # its state goes on from what an earlier upload under way left it
+            self.work_off()
         server = self._server if edge is None else edge.server
         down = self.method.send(server, task.who, task.round)
         # what is sent must be what the plan says: the clock has charged for that
         check_fields(self.scenario.method.kind, task, "down", down, task.plan.down)
         if self.tasks.downlink_varies(task):
             sent = {name: value.numel() for name, value in down.items()}
-            task = self.tasks.as_sent(task, sent, self.held_models.sizes(task.prototype))
+            task = self.tasks.as_sent(
+                task, sent, self.held_models.sizes(task.prototype)
+            )
         down = self.held_models.arrived(task, down)
         if choice.level is not None:
             choice = choice.at(choice.entries(task.plan.longest))
@@ -205,15 +229,22 @@ class HostedWorkload:
             total += size
         return total
 
-    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """The method's work at the merge of these contributions."""
+    def server_work(
+        self, round: int, contributions: Sequence[Contribution]
+    ) -> Sequence[Work]:
+        """Return the method's work at the merge of these contributions."""
         return self.tasks.server_work([c.task.who for c in contributions], round)
 
     def merge(
-        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+        self,
+        round: int,
+        contributions: Sequence[Contribution],
+        weights: Sequence[float] = (),
     ) -> Outcome:
-        """What the method makes of the arrivals, unless the safeguard rejects it; then losses and
-        the evaluation that is due."""
+        """Merge arrivals by the method, unless the safeguard rejects it.
+
+        Then come losses and the evaluation that is due.
+        """
         self.work_off()
         uploads, arrivals = self._arrivals(round, contributions, weights)
         if not uploads and self._noisy is None:
@@ -224,7 +255,9 @@ class HostedWorkload:
                 round, self.version, losses=self._evaluating.successes(answers),
                 shared_loss_before=before, evaluation=evaluation, clients=clients,
             )  # fmt: skip
-        before = self.safeguard.before(lambda: self.method.first_losses(self.kit, self._server))
+        before = self.safeguard.before(
+            lambda: self.method.first_losses(self.kit, self._server)
+        )
         server, held = self._server, dict(self.held_models.held)
         losses = self._merged(arrivals, round)
         after = self.safeguard.shared(losses)
@@ -262,12 +295,17 @@ class HostedWorkload:
         )
 
     def discard(self, contribution: Contribution) -> None:
-        """The upload was lost: what it carried returns to the client, its state is as before. With
-        what an edge server sends, all that it merged is lost."""
+        """Take back an upload that was lost: its client's state is as before.
+
+        What it carried returns to the client. With what an edge server sends, all that
+        it merged is lost.
+        """
         if isinstance(contribution, EdgeUpload):
             del self._lent[contribution.task.client, contribution.task.key]
             merged = {order for merge in contribution.merged for order in merge}
-            for order in reversed([one for one in self._open.values() if one in merged]):
+            for order in reversed(
+                [one for one in self._open.values() if one in merged]
+            ):
                 self.discard(order)
             return
         order = self._own_order(contribution)
@@ -275,8 +313,9 @@ class HostedWorkload:
             self._lose(order)
             return
         order.lost = True
-        # It is taken back where its client's state is needed next: trained with others, not alone.
-        # What waits for that is as much as a cohort, however many are lost in a row.
+        # It is taken back where its client's state is needed next: trained with others,
+        # not alone. What waits for that is as much as a cohort, however many are lost
+        # in a row.
         self._lost_pending += 1
         if self._lost_pending >= self.tasks.setting.participants:
             self.work_off()
@@ -286,8 +325,11 @@ class HostedWorkload:
         self._settle([order], "lost")
 
     def _settle(self, orders: Sequence[Order], fate: Fate) -> None:
-        """Tell clients what became of uploads: of one client's several the last one first, each is
-        undone to what was before it."""
+        """Tell clients what became of uploads.
+
+        Of one client's several the last one comes first: each is undone to what was
+        before it.
+        """
         for order in sorted(orders, key=lambda one: one.name, reverse=True):
             client = order.task.client
             if fate != "merged" and client in self._pending:
@@ -303,12 +345,12 @@ class HostedWorkload:
         self._settings.close()
 
     def contribution(self, task: Task) -> Order | EdgeUpload:
-        """The upload of a task that is under way: what a resumed run goes on with."""
+        """Return the upload of a task that is under way, for a resumed run."""
         lent = self._lent.get((task.client, task.key))
         return self._open[task.order] if lent is None else lent
 
     def state(self) -> tuple[dict[str, Plain], Arrays]:
-        """All that a resumed run needs. Pending work is done first."""
+        """Return all that a resumed run needs. Pending work is done first."""
         self.work_off()
         arrays: Arrays = {}
         under_way = [
@@ -321,19 +363,27 @@ class HostedWorkload:
         plain = {
             "version": self.version,
             **self.safeguard.plain(),
-            "losses": [[client, *loss] for client, loss in sorted(self._losses.measured.items())],
+            "losses": [
+                [client, *loss]
+                for client, loss in sorted(self._losses.measured.items())
+            ],
             "server": encode_tree(self._server, "server", arrays),
             **self.clients.plain(arrays),
             "open": under_way,
-            "lent": [self._gathers, [edge.plain(arrays) for edge in self._lent.values()]],
+            "lent": [
+                self._gathers,
+                [edge.plain(arrays) for edge in self._lent.values()],
+            ],
             **({} if self._noisy is None else {"privacy": self._noisy.state()}),
             **self.held_models.plain(arrays),
         }
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a workload of the same scenario; what it did before is
-        forgotten."""
+        """Inverse of `state`, on a workload of the same scenario.
+
+        What it did before is forgotten.
+        """
 
         def tree(plain: Plain) -> Tree:
             return decode_tree(plain, arrays, self.data.device)
@@ -354,7 +404,9 @@ class HostedWorkload:
             *of_task, downlink_bytes = plain["task"]
             task = self.tasks.task(*of_task)
             if self.tasks.changes_vary(task):
-                task = self.tasks.as_sent(task, None, self.held_models.sizes(task.prototype))
+                task = self.tasks.as_sent(
+                    task, None, self.held_models.sizes(task.prototype)
+                )
             task = task._replace(downlink_bytes=downlink_bytes)
             order = Order(task, Choice.of(plain["choice"]), {}, host=self)
             order.loss_before, order.loss_after = plain["losses"]
@@ -366,7 +418,9 @@ class HostedWorkload:
             self._open[task.order] = order
 
         self._gathers, lent = facts["lent"]
-        by_key = {(order.task.client, order.task.key): order for order in self._open.values()}
+        by_key = {
+            (order.task.client, order.task.key): order for order in self._open.values()
+        }
         for plain in lent:
             task = self.tasks.task(*plain["task"])
             self._lent[task.client, task.key] = EdgeUpload(
@@ -375,7 +429,7 @@ class HostedWorkload:
                 shares=plain["shares"],
             )  # fmt: skip
 
-    # ---- clients ---------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------
 
     def work_off(self) -> None:
         """Train all who are pending, and compress what they send."""
@@ -400,8 +454,10 @@ class HostedWorkload:
         order.measured = order.edge = None
 
     def _ask_for_loss(self, order: Order) -> None:
-        """Have f_n be measured as the order's work begins, where somebody learns from it and it is
-        not known."""
+        """Have f_n measured as the order's work begins.
+
+        That is where somebody learns from it and it is not known.
+        """
         if not self._losses.wants(order):
             return
         version = self._version_of(order)
@@ -414,7 +470,9 @@ class HostedWorkload:
         task = order.task
         attack = self.kit.attack_on(task.client, task.round)
         if attack is not None and attack.colludes:
-            cohort = (one.task for one in self._open.values() if one.task.round == task.round)
+            cohort = (
+                one.task for one in self._open.values() if one.task.round == task.round
+            )
             order.cohort = sum(one.prototype == task.prototype for one in cohort)
 
     def _version_of(self, order: Order) -> int:
@@ -422,7 +480,10 @@ class HostedWorkload:
         return order.task.model_version if order.edge is None else order.edge.version
 
     def _measure(self, orders: Sequence[Order], beside: Units) -> list[Tensor]:
-        """Measure f_n after a merge, where somebody learns from it; what units beside come to."""
+        """Measure f_n after a merge, where somebody learns from it.
+
+        What units beside come to.
+        """
         asked = waiting(orders)
         models = [self.model_measured(order) for order in asked]
         pairs = list(zip(asked, models, strict=True))
@@ -434,8 +495,10 @@ class HostedWorkload:
         return answers
 
     def model_measured(self, order: Order) -> Values:
-        """Return the model that a client's loss is measured at, one object for all who are measured
-        at the same; empty: its own."""
+        """Return the model at which a client's loss is measured; empty: its own.
+
+        It is one object for all who are measured at the same.
+        """
         if self.method.personal:
             return {}
         who = order.task.who
@@ -448,15 +511,19 @@ class HostedWorkload:
             known = self._measured_at[who.prototype] = server, held, model
         return known[2]
 
-    # ---- the server ------------------------------------------------------------------------------
+    # ---- the server ------------------------------------------------------------------
 
     def _arrivals(
-        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float]
+        self,
+        round: int,
+        contributions: Sequence[Contribution],
+        weights: Sequence[float],
     ) -> tuple[list[Order], list[Arrival]]:
-        """What is merged, in the order in which it is; it is not under way any more."""
+        """Return what is merged, in its order; it is not under way any more."""
         weights = weights or [1.0] * len(contributions)
         weighed = sorted(
-            zip(contributions, weights, strict=True), key=lambda pair: pair[0].task.order
+            zip(contributions, weights, strict=True),
+            key=lambda pair: pair[0].task.order,
         )
         uploads: list[Order] = []
         arrivals: list[Arrival] = []
@@ -474,8 +541,13 @@ class HostedWorkload:
             del self._open[order.task.order]
         return uploads, arrivals
 
-    def _forwarded(self, edge: EdgeUpload, staleness: int, weight: float) -> Iterator[Arrival]:
-        """What an edge server sends of each prototype, as one client with the samples of all."""
+    def _forwarded(
+        self, edge: EdgeUpload, staleness: int, weight: float
+    ) -> Iterator[Arrival]:
+        """Return what an edge server sends of each prototype.
+
+        It is as one client with the samples of all.
+        """
         for name, size in self.tasks.setting.prototypes.items():
             mine = [u for n in range(len(edge.merged)) for u in edge.uploads(name, n)]
             if mine:
@@ -483,22 +555,28 @@ class HostedWorkload:
                 who = Who(edge.task.client, name, size, samples, edge.task.who.turn)
                 yield Arrival(who, staleness, edge.forwarded(name), weight, len(mine))
 
-    def _merged(self, arrivals: Sequence[Arrival], round: int) -> dict[str, dict[str, float]]:
-        """The server takes the method's next step; what that measured."""
+    def _merged(
+        self, arrivals: Sequence[Arrival], round: int
+    ) -> dict[str, dict[str, float]]:
+        """Return the server takes the method's next step; what that measured."""
         wall_s = self._pool.wall_s
         begun, elsewhere_s = time.perf_counter(), sum(wall_s.values())
         if self._noisy is not None:
             arrivals = self._noisy.arrivals(self.kit, arrivals, round)
         losses: Losses = {}
         if arrivals := apply_rule(self.scenario.aggregation.rule.made, arrivals):
-            self._server, losses = self.method.merge(self.kit, self._server, arrivals, round)
+            self._server, losses = self.method.merge(
+                self.kit, self._server, arrivals, round
+            )
         spent_s = time.perf_counter() - begun
         wall_s["server"] += spent_s - (sum(wall_s.values()) - elsewhere_s)
         return {name: dict(by_name) for name, by_name in losses.items()}
 
     def _check_merged(self, losses: Losses, round: int, *, rejected: bool) -> None:
-        """Raises: `RunFailed` for models or losses that are not finite; a rejected merge may have
-        some, and is undone."""
+        """Raises: `RunFailed` for models or losses that are not finite.
+
+        A rejected merge may have some, and is undone.
+        """
         try:
             self.held_models.advance(self._server, round, self.version + 1)
         except RunFailed:
@@ -508,7 +586,10 @@ class HostedWorkload:
             self._check_losses(losses, round)
 
     def _tests(self, round: int) -> Units:
-        """Return what evaluates the models, where that is due; clients test their own."""
+        """Return what evaluates the models, where that is due.
+
+        Clients test their own.
+        """
         due = self._evaluating.due(round) and not self.method.personal
         return self._evaluating.units(self._server) if due else _NOTHING
 
@@ -519,19 +600,23 @@ class HostedWorkload:
             return self._evaluating.of_clients(self.clients.test())
         return self._evaluating.of_prototypes(answers)
 
-    # ---- checks ------------------------------------------------------------------------------
+    # ---- checks ----------------------------------------------------------------------
 
-    def _check_losses(self, losses: Mapping[str, Mapping[str, float]], round: int) -> None:
+    def _check_losses(
+        self, losses: Mapping[str, Mapping[str, float]], round: int
+    ) -> None:
         for prototype, named in losses.items():
             for name, value in named.items():
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
-                        f"method {self.scenario.method.kind}: measures a loss {name!r} that it "
+                        f"method {self.scenario.method.kind}: measures a loss {name!r} "
+                        f"that it "
                         "does not name in `losses`"
                     )
                 if not math.isfinite(value):
                     raise RunFailed(
-                        f"{name} of {prototype} is {value} in round {round}: the learning has "
+                        f"{name} of {prototype} is {value} in round {round}: the "
+                        f"learning has "
                         "diverged"
                     )
 
@@ -539,6 +624,7 @@ class HostedWorkload:
         order = self._open.get(contribution.task.order)
         if order is None or order is not contribution:
             raise ValueError(
-                f"a contribution that is under way, got that of client {contribution.task.client}"
+                f"a contribution that is under way, got that of client "
+                f"{contribution.task.client}"
             )
         return order

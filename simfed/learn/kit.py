@@ -1,7 +1,8 @@
-"""What a method's learning is written with: models, data, local training, keyed randomness.
+"""The kit of methods: models, data, local training, keyed randomness.
 
-A `Kit` belongs to one process and keeps nothing between calls that could be seen in a result:
-models come in and go out as values, `{"weights": …, "buffers": …}`, flat float32 tensors.
+A `Kit` belongs to one process and keeps nothing between calls that could be seen in a
+result: models come in and go out as values, `{"weights": …, "buffers": …}`, flat
+float32 tensors.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""
 
 Each = Callable[[str, "Sequence[tuple[Any, ...]]", "Sequence[float]"], "list[Any]"]
-"""(name of a method of the kit's, arguments of each call, FLOPs of each) → what it answers."""
+"""(name of a method of the kit's, arguments of each call, FLOPs of each) → what it
+answers."""
 
 
 class Changed(NamedTuple):
@@ -57,14 +59,14 @@ class Changed(NamedTuple):
 
     prototype: str
     model: Values
-    """Its weights before the change; its running statistics."""
+    """The weights before the change; its running statistics."""
     change: Change | None = None
     """A tensor, or what `Arrival.change` gives; None: there is none."""
     factor: float = 1.0
 
 
 class Batch(NamedTuple):
-    """What a loss of one's own sees of one local step."""
+    """One local step's batch, as a method's own loss sees it."""
 
     logits: Tensor
     """(n, classes)"""
@@ -75,12 +77,12 @@ class Batch(NamedTuple):
     step: int
     """0, 1, … within the participation."""
     head: Callable[[Tensor], Tensor]
-    """The model's last linear layer as it is now: embeddings → logits, differentiable in its
-    weights."""
+    """The model's last linear layer as it is now: embeddings → logits, differentiable
+    in its weights."""
 
 
 class Passed(NamedTuple):
-    """What came of samples that went through a model."""
+    """The results of samples that went through a model."""
 
     logits: Tensor
     embeddings: Tensor
@@ -94,7 +96,8 @@ class Kit:
     """Arithmetic on values for one run.
 
     Attributes: `setting` (plain facts), `training` and `distillation` (the scenario's),
-    `method` and `prototypes` (their names), `device`, `flops` (of a sample forward, by prototype).
+    `method` and `prototypes` (their names), `device`, `flops` (of a sample forward, by
+    prototype).
     """
 
     def __init__(
@@ -125,10 +128,12 @@ class Kit:
         """A test set is worked through in so many parts at most."""
         self.each: Each = self._one_after_another
         self.flops = {
-            name: model_facts(prototype.model, data.input_shape, data.classes).forward_flops
+            name: model_facts(
+                prototype.model, data.input_shape, data.classes
+            ).forward_flops
             for name, prototype in scenario.prototypes.items()
         }
-        """Of one sample through each prototype."""
+        """FLOPs of one sample through each prototype."""
         self._probes: dict[int, Positions] = {}
         policies = [scenario.policy_of_group(group) for group in scenario.clients]
         self._local_losses = [policy.reward.local_loss for policy in policies]
@@ -141,48 +146,65 @@ class Kit:
     ) -> list[Any]:
         return [getattr(self, name)(*call) for call in calls]
 
-    # ---- facts and randomness --------------------------------------------------------------------
+    # ---- facts and randomness --------------------------------------------------------
 
     def rate(self, round: int, base: float | None = None) -> float:
-        """The client learning rate of a round, by the scenario's schedule, or another one."""
-        return (base or self.training.learning_rate) * self._scenario.learning_rate_factor(round)
+        """Return the client learning rate of a round, by the scenario's schedule.
+
+        Or another rate, by the same schedule.
+        """
+        return (
+            base or self.training.learning_rate
+        ) * self._scenario.learning_rate_factor(round)
 
     def rng(self, purpose: str, *keys: int | str) -> np.random.Generator:
-        """The NumPy generator of this purpose, keyed: never by the order of calls."""
+        """Return the NumPy generator of this purpose.
+
+        It is keyed: never by the order of calls.
+        """
         return self._streams(f"method {purpose}", *keys)
 
     def descent(self, round: int) -> Descent:
-        """A new optimiser as the scenario's `training` says, at this round's rate."""
+        """Return a new optimiser of the scenario's `training`, at this round's rate."""
         return Descent(self.training, self.rate(round))
 
     def generator(self, purpose: str, *keys: int | str) -> torch.Generator:
-        """PyTorch's generator of this purpose, on the CPU, keyed as `rng` is."""
+        """Return PyTorch's generator of this purpose, on the CPU, keyed as `rng` is."""
         seed = self._streams.integer(f"method {purpose}", *keys)
         return torch.Generator().manual_seed(seed)
 
     def noise(self, who: Who, round: int) -> AbstractContextManager[None]:
-        """Where a user's own models draw random numbers (dropout), keyed by client and round."""
-        may_draw = any(seat.may_draw for seat in self._seats.values())
-        return keyed_noise(self._streams, self.device, may_draw, who.client, who.key(round))
+        """Key the draws of a user's own models (dropout) by client and round.
 
-    # ---- data ------------------------------------------------------------------------------------
+        It holds in the block.
+        """
+        may_draw = any(seat.may_draw for seat in self._seats.values())
+        return keyed_noise(
+            self._streams, self.device, may_draw, who.client, who.key(round)
+        )
+
+    # ---- data ------------------------------------------------------------------------
 
     def own(self, who: Who) -> tuple[Tensor, Tensor]:
-        """All samples that a client owns, and their labels."""
+        """Return all samples that a client owns, and their labels."""
         return self._data.at(self._data.owned[who.client])
 
     def label_counts(self, who: Who) -> Tensor:
-        """(classes,) how many samples of each class a client owns, float32."""
+        """Return (classes,) how many samples of each class a client owns, float32."""
         return label_counts(self._data, who.client)
 
     def public(self, round: int) -> Tensor:
-        """The public samples of a round."""
+        """Return the public samples of a round."""
         whole = self.setting.public >= len(self._data.public)
-        return self._data.public if whole else self._data.public[self.public_places(round)]
+        return (
+            self._data.public if whole else self._data.public[self.public_places(round)]
+        )
 
     def public_places(self, round: int) -> Tensor:
-        """Where the public samples of a round stand in the whole public set."""
-        chosen = draw_public(self._streams, round, self.public_size, self.setting.public)
+        """Return where the public samples of a round stand in the whole public set."""
+        chosen = draw_public(
+            self._streams, round, self.public_size, self.setting.public
+        )
         places = np.arange(self.public_size) if chosen is None else chosen
         return torch.from_numpy(places).to(self.device)
 
@@ -192,7 +214,10 @@ class Kit:
         return len(self._data.public)
 
     def batches(self, who: Who, round: int) -> list[Positions]:
-        """Where the samples of each local step are, as the scenario's `training` says."""
+        """Return the positions of the samples of each local step.
+
+        They are as the scenario's `training` says.
+        """
         rng = self._streams("batch", who.client, who.key(round))
         owned = self._data.owned[who.client]
         if self._any_attack and self.attack_on(who.client, round) is not None:
@@ -203,17 +228,21 @@ class Kit:
         return draw_local(rng, owned, self.training)
 
     def attack_on(self, client: int, round: int) -> Attack | None:
-        """What a client does to the server in a round; None: it is honest."""
+        """Return the attack of a client in a round; None: it is honest."""
         chosen = self._attacks[self._group_of[client]] if self._any_attack else None
-        return None if chosen is None or round < getattr(chosen, "from") else chosen.made
+        return (
+            None if chosen is None or round < getattr(chosen, "from") else chosen.made
+        )
 
     def _find_private(self) -> tuple[float, float]:
-        """(the clip of samples' gradients, the deviation of their noise) of the scenario.
+        """Return the clip of samples' gradients, and the deviation of their noise.
 
         Raises: `InputError` for a model whose samples cannot be told apart.
         """
         privacy = self._scenario.privacy
-        account = make_account(self._scenario, lambda client: len(self._data.owned[client]))
+        account = make_account(
+            self._scenario, lambda client: len(self._data.owned[client])
+        )
         assert privacy is not None
         assert account is not None
         assert isinstance(privacy.clip, float)
@@ -221,7 +250,9 @@ class Kit:
             samples, labels = self._data.at(np.arange(2))
             steps = PrivateSteps(privacy.clip, 0.0, 1.0, torch.Generator())
             try:
-                seat.trainer.privately(steps, samples, labels, torch.zeros_like(seat.flat.weights))
+                seat.trainer.privately(
+                    steps, samples, labels, torch.zeros_like(seat.flat.weights)
+                )
             except RuntimeError as error:
                 raise InputError(
                     "a model that torch.func.vmap can follow, under privacy of samples",
@@ -232,7 +263,7 @@ class Kit:
         return privacy.clip, privacy.clip * account.noise.total
 
     def _steps_of(self, who: Who, round: int) -> PrivateSteps | None:
-        """What becomes of samples' gradients in a participation; None: their mean."""
+        """Return the treatment of samples' gradients; None: their mean is taken."""
         if self._private is None:
             return None
         owned = len(self._data.owned[who.client])
@@ -241,14 +272,16 @@ class Kit:
         return PrivateSteps(*self._private, expected, draws)
 
     def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:
-        """Training samples and labels at these positions."""
+        """Return training samples and labels at these positions."""
         return self._data.at(positions)
 
-    # ---- models ----------------------------------------------------------------------------------
+    # ---- models ----------------------------------------------------------------------
 
     def initial(self, prototype: str) -> Model:
-        """A prototype's first weights: PyTorch's initialisation, drawn from the run's seed."""
-        return {key: value.clone() for key, value in self._seats[prototype].first.items()}
+        """Return a prototype's first weights: PyTorch's, drawn from the run's seed."""
+        return {
+            key: value.clone() for key, value in self._seats[prototype].first.items()
+        }
 
     def descend(
         self,
@@ -260,10 +293,15 @@ class Kit:
         correction: Callable[[Tensor], Tensor] | None = None,
         rate: float | None = None,
     ) -> tuple[Model, float]:
-        """Local training from `model` on the client's own data: the model after it, the mean loss.
+        """Train `model` on the client's own data; return the model and its mean loss.
 
-        loss: of a batch; None: mean cross-entropy, in the fastest passes there are. correction:
-        weights → what is added to each step's gradient. rate: in place of the scenario's.
+        Args:
+            who: the client.
+            round: keys draws.
+            model: weights and buffers at the beginning; not changed.
+            loss: of a batch; None: mean cross-entropy, in the fastest passes there are.
+            correction: weights → what is added to each step's gradient.
+            rate: in place of the scenario's.
         """
         seat = self._seats[who.prototype]
         seat.flat.to_change(model)
@@ -272,7 +310,9 @@ class Kit:
             losses = seat.trainer.descend(
                 batches,
                 self.rate(round) if rate is None else rate,
-                differentiate=None if loss is None else partial(seat.differentiate, loss),
+                differentiate=None
+                if loss is None
+                else partial(seat.differentiate, loss),
                 corrections=() if correction is None else [correction],
             )
         return seat.flat.values(), sum(value.item() for value in losses) / len(batches)
@@ -280,11 +320,11 @@ class Kit:
     def trained_each(
         self, participations: Sequence[tuple[Who, int, LocalSteps]]
     ) -> list[TrainedModel]:
-        """Local training of several clients of one prototype, (who, round, steps) each: the models
-        after it, the mean losses, which are not waited for where an accelerator is at work.
+        """Train several clients of one prototype, (who, round, steps) each.
 
-        They step together where the prototype's passes can be stacked. What a client gets is what
-        it gets alone.
+        Returns the models after it and the mean losses, which are not waited for where
+        an accelerator is at work. They step together where the prototype's passes can
+        be stacked. What a client gets is what it gets alone.
         """
         after_of: dict[int, TrainedModel] = {}
         alike: dict[tuple[float, float, bool, bool], list[int]] = {}
@@ -309,9 +349,13 @@ class Kit:
         """Clients of a prototype that `trained_each` trains in one pass, at most."""
         return self._seats[prototype].trainer.together
 
-    def add(self, vector: Tensor, changes: Iterable[tuple[Change | Sum, float]]) -> Tensor:
-        """A vector plus changes times factors, one after another in the order given; a change is a
-        tensor, or what `Arrival.change` gives."""
+    def add(
+        self, vector: Tensor, changes: Iterable[tuple[Change | Sum, float]]
+    ) -> Tensor:
+        """Return a vector plus changes times factors, added in the order given.
+
+        A change is a tensor, or what `Arrival.change` gives.
+        """
         total = vector.clone()
         for change, factor in terms_of(changes):
             if isinstance(change, Sparse):
@@ -321,14 +365,16 @@ class Kit:
         return total
 
     def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
-        """(public samples of the round, classes) of each model, in evaluation mode; over all
-        processes."""
+        """Return each model's logits of the round's public samples.
+
+        They are (samples, classes), in evaluation mode; over all processes.
+        """
         calls = [(changed, round) for changed in models]
         costs = [self._of_public(model.prototype) for model in models]
         return self.each("public_logits", calls, costs)
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
-        """(public samples of the round, classes) of one model: see `logits_each`."""
+        """Return one model's logits of the public samples; see `logits_each`."""
         seat = self._seats[changed.prototype]
         flat, change = seat.flat.load(changed.model), changed.change
         if change is None:
@@ -350,10 +396,14 @@ class Kit:
     def distil_each(
         self, models: dict[str, Model], round: int, targets: Tensor, **options: Any
     ) -> tuple[dict[str, Model], dict[str, float]]:
-        """Fit one model per prototype to soft `targets` for all public samples of the round, with
-        the options of `distil`: the models after it, the losses before. Over all processes, a unit
-        per prototype."""
-        calls = [(name, model, round, targets, options) for name, model in models.items()]
+        """Fit one model per prototype to soft `targets` for the round's public samples.
+
+        Returns the models after it, and the losses before. Options are those of
+        `distil`. It goes over all processes, a unit per prototype.
+        """
+        calls = [
+            (name, model, round, targets, options) for name, model in models.items()
+        ]
         costs = [3 * self._of_public(name) for name in models]
         found = dict(zip(models, self.each("distil_public", calls, costs), strict=True))
         return (
@@ -362,20 +412,31 @@ class Kit:
         )
 
     def distil_public(
-        self, prototype: str, model: Values, round: int, targets: Tensor, options: dict[str, Any]
+        self,
+        prototype: str,
+        model: Values,
+        round: int,
+        targets: Tensor,
+        options: dict[str, Any],
     ) -> tuple[Model, float]:
-        """Call `distil` on the public samples of a round: see `distil_each`."""
+        """Call `distil` on the public samples of a round; see `distil_each`."""
         return self.distil(prototype, model, self.public(round), targets, **options)
 
     def _of_public(self, prototype: str) -> float:
-        """FLOPs of a forward pass of the public samples of a round."""
+        """Return FLOPs of a forward pass of the public samples of a round."""
         return float(self.flops[prototype] * self.setting.public)
 
     def own_losses(
-        self, prototype: str, model: Values, participations: Sequence[tuple[int, int | str]]
+        self,
+        prototype: str,
+        model: Values,
+        participations: Sequence[tuple[int, int | str]],
     ) -> list[Tensor]:
-        """f_n at this model of clients, each with the key of its participation: the mean
-        cross-entropy over its probe, all of its samples, or its batches."""
+        """Return f_n at this model of clients, each with its participation's key.
+
+        It is the mean cross-entropy over a client's probe, all of its samples, or its
+        batches.
+        """
         seat = self._seats[prototype]
         seat.flat.load(model)
         losses = []
@@ -387,11 +448,16 @@ class Kit:
         return losses
 
     def own_samples(self, client: int, key: int | str) -> Positions:
-        """Where f_n of a client is computed in a participation."""
+        """Return where f_n of a client is computed in a participation."""
         local = self._local_losses[self._group_of[client]]
         if client not in self._probes or local.data == "batch":
             self._probes[client] = draw_own(
-                self._streams, local, client, key, self._data.owned[client], self.training
+                self._streams,
+                local,
+                client,
+                key,
+                self._data.owned[client],
+                self.training,
             )
         return self._probes[client]
 
@@ -403,13 +469,16 @@ class Kit:
         return float(self.flops[who.prototype] * samples)
 
     def logits(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
-        """(n, classes) in evaluation mode."""
+        """Return (n, classes) in evaluation mode."""
         seat = self._seats[prototype]
         seat.flat.load(model)
         return seat.passes.logits(samples)
 
     def embeddings(self, prototype: str, model: Values, samples: Tensor) -> Tensor:
-        """(n, features) in evaluation mode: what goes into the last linear layer."""
+        """Return (n, features): the inputs of the last linear layer.
+
+        In evaluation mode.
+        """
         seat = self._seats[prototype]
         module = seat.flat.load(model).module.eval()
         with torch.no_grad(), seat.listening() as heard:
@@ -422,20 +491,26 @@ class Kit:
     def forward(
         self, prototype: str, model: Values, samples: Tensor, *, training: bool = False
     ) -> Passed:
-        """Logits and embeddings, differentiable in `model["weights"]`: for losses of several
-        models.
+        """Return logits and embeddings, differentiable in `model["weights"]`.
 
-        In training mode, batch norm uses the batch's statistics and moves `model["buffers"]`, in
-        place.
+        They are for losses of several models.
+
+        In training mode, batch norm uses the batch's statistics and moves
+        `model["buffers"]`, in place.
         """
         return self._seats[prototype].forward(model, samples, training)
 
     def head(self, prototype: str, model: Values) -> tuple[Tensor, Tensor]:
-        """Weight (classes, features) and bias (classes,) of the last linear layer: views."""
+        """Return weight and bias of the last linear layer, as views.
+
+        They are (classes, features) and (classes,).
+        """
         start, (outputs, inputs) = self._seats[prototype].head_at()
         weights = model["weights"]
         middle = start + outputs * inputs
-        return weights[start:middle].view(outputs, inputs), weights[middle : middle + outputs]
+        return weights[start:middle].view(outputs, inputs), weights[
+            middle : middle + outputs
+        ]
 
     def distil(
         self,
@@ -455,13 +530,16 @@ class Kit:
         watch: Callable[[int, Model], bool] | None = None,
         watch_every: int = 1,
     ) -> tuple[Model, float]:
-        """Fit a model to soft `targets` (n, classes; float64 probabilities): KL(targets ‖ model),
-        or `student-teacher` for KL(model ‖ targets), the mean over samples of the sum over classes.
-        The model after it, the loss before it.
+        """Fit a model to soft `targets`; return the model, and the loss before.
 
-        epochs × batches of `batch_size` (None: all at once), in an order drawn from `order`; or so
-        many `steps` in place of epochs. `watch` is shown every `watch_every`-th step and the model
-        after it; where it says True, nothing follows. Running statistics stay as they are.
+        Targets are (n, classes; float64 probabilities). The loss is KL(targets ‖
+        model), or `student-teacher` for KL(model ‖ targets), the mean over samples of
+        the sum over classes.
+
+        epochs × batches of `batch_size` (None: all at once), in an order drawn from
+        `order`; or so many `steps` in place of epochs. `watch` is shown every
+        `watch_every`-th step and the model after it; where it says True, nothing
+        follows. Running statistics stay as they are.
         """
         seat, apart = self._seats[prototype], DIVERGENCES[divergence]
         flat = seat.flat.to_change(model)
@@ -473,7 +551,9 @@ class Kit:
             logits = seat.passes.logits(samples)
             before = apart(targets, logits, temperature)[0].item() / len(samples)
         most = epochs * -(-len(samples) // size) if steps is None else steps
-        for step, places in enumerate(islice(_draw_batches(len(samples), size, order), most), 1):
+        for step, places in enumerate(
+            islice(_draw_batches(len(samples), size, order), most), 1
+        ):
             at = torch.from_numpy(places).to(self.device)
             gradient.zero_()
             total = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -484,10 +564,16 @@ class Kit:
                     value, slope = apart(targets[mine], logits, temperature)
                     return value, slope.div_(n)
 
-                total += seat.passes.gradient(samples[mine], loss, gradient, training=False)
+                total += seat.passes.gradient(
+                    samples[mine], loss, gradient, training=False
+                )
             before = total.item() / len(at) if before is None else before
             descent.step(flat.weights, gradient)
-            if watch is not None and step % watch_every == 0 and watch(step, flat.values()):
+            if (
+                watch is not None
+                and step % watch_every == 0
+                and watch(step, flat.values())
+            ):
                 break
         assert before is not None
         return flat.values(), before
@@ -500,9 +586,16 @@ class Kit:
         rate: float,
         optimizer: str = "sgd",
     ) -> tuple[Tensor, list[float]]:
-        """Take a step of a plain optimiser along the gradient of `loss(weights, batch)` for each
-        batch: the weights after them, the losses before each."""
-        weights, descent, values = weights.clone(), build_plain_descent(rate, optimizer), []
+        """Take a step along the gradient of `loss(weights, batch)` for each batch.
+
+        The optimiser is plain. Returns the weights after them, and the losses before
+        each.
+        """
+        weights, descent, values = (
+            weights.clone(),
+            build_plain_descent(rate, optimizer),
+            [],
+        )
         for batch in batches:
             leaf = weights.clone().requires_grad_()
             value = loss(leaf, batch)
@@ -512,7 +605,7 @@ class Kit:
         return weights, values
 
     def variances(self, prototype: str) -> Tensor:
-        """(s,) which of a prototype's running statistics are variances, as booleans."""
+        """Return (s,) booleans: which running statistics are variances."""
         flat = self._seats[prototype].flat
         zeros = torch.zeros_like(flat.statistics)
         for name, view in flat.named(flat.weights, zeros).items():
@@ -520,19 +613,29 @@ class Kit:
                 view.fill_(1.0)
         return zeros.bool().cpu()
 
-    def test(self, prototype: str, model: Values, part: int = 0, parts: int = 1) -> Tensor:
-        """Per class or client of the test set, or of a part of it: samples, right answers, sum of
-        cross-entropies."""
+    def test(
+        self, prototype: str, model: Values, part: int = 0, parts: int = 1
+    ) -> Tensor:
+        """Return the test results per class or client of the test set, or of a part.
+
+        They are samples, right answers, sum of cross-entropies.
+        """
         some = find_stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
         data = self._data
         return sum_by_group(
-            logits, data.test_labels[some], data.objective, data.test_groups[some], data.groups
+            logits,
+            data.test_labels[some],
+            data.objective,
+            data.test_groups[some],
+            data.groups,
         )
 
     def attack_success(self, prototype: str, model: Values) -> Tensor:
-        """(2,): test images of other classes than the backdoor's target, and how many of them are
-        taken for it once they are marked."""
+        """Return (2,): test images, and how many are taken for the backdoor's target.
+
+        The images are of other classes; they count once they are marked.
+        """
         backdoor = self._scenario.backdoor
         seat, others = self._seats[prototype], self._data.test_labels != backdoor.target
         seat.flat.load(model)
@@ -542,7 +645,7 @@ class Kit:
 
 
 class _Seat:
-    """One prototype's module in this process, into which values are loaded to be computed with."""
+    """One prototype's module in this process, into which values are loaded."""
 
     def __init__(
         self,
@@ -555,7 +658,9 @@ class _Seat:
         private: bool = False,
     ) -> None:
         seed = streams.integer("init", name)
-        module = build_model(model, data.input_shape, data.classes, seed=seed).to(data.device)
+        module = build_model(model, data.input_shape, data.classes, seed=seed).to(
+            data.device
+        )
         self.flat = FlatModel(module)
         self.passes = choose_passes(self.flat, data.input_shape)
         self.trainer = Trainer(self.flat, self.passes, data, training, private=private)
@@ -566,7 +671,7 @@ class _Seat:
     def differentiate(
         self, loss: Loss, samples: Tensor, labels: Tensor, step: int, gradient: Tensor
     ) -> Tensor:
-        """The value of a loss; its gradient is added to `gradient`."""
+        """Return the value of a loss; its gradient is added to `gradient`."""
         module = self.flat.module.train()
         self.flat.accumulate_into(gradient)
         with self.listening() as heard:
@@ -582,9 +687,13 @@ class _Seat:
         """Collects what goes into the last linear layer."""
         layer = find_last_linear(self.flat.module)
         if layer is None:
-            raise TypeError(f"model {self._name} has no linear layer, so samples no embedding")
+            raise TypeError(
+                f"model {self._name} has no linear layer, so samples no embedding"
+            )
         heard: list[Tensor] = []
-        handle = layer.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+        handle = layer.register_forward_pre_hook(
+            lambda _, inputs: heard.append(inputs[0])
+        )
         try:
             yield heard
         finally:
@@ -598,10 +707,12 @@ class _Seat:
         return Passed(logits, heard[-1])
 
     def head_at(self) -> tuple[int, tuple[int, int]]:
-        """Where the last linear layer's weight begins in the flat vector, and its shape."""
+        """Return the last linear layer's place in the flat vector, and its shape."""
         layer = find_last_linear(self.flat.module)
         if layer is None or layer.bias is None:
-            raise TypeError(f"model {self._name} has no linear layer with a bias at its end")
+            raise TypeError(
+                f"model {self._name} has no linear layer with a bias at its end"
+            )
         start = 0
         for parameter in self.flat.module.parameters():
             if parameter is layer.weight:
@@ -613,14 +724,17 @@ class _Seat:
 def _draw_batches(
     samples: int, size: int, order: np.random.Generator | None
 ) -> Iterator[Positions]:
-    """Batches without end: pass after pass over the samples, each in an order of its own."""
+    """Yield batches without end: pass after pass over the samples.
+
+    Each pass has an order of its own.
+    """
     while True:
         places = np.arange(samples) if order is None else order.permutation(samples)
         yield from (places[start : start + size] for start in range(0, samples, size))
 
 
 def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
-    """The weighted mean of values of the same names, added in the order given.
+    """Return the weighted mean of values of the same names, added in the order given.
 
     >>> mean_of([{"w": torch.zeros(1)}, {"w": torch.ones(1)}], [1, 3])
     {'w': tensor([0.7500])}

@@ -1,10 +1,12 @@
-"""A model's update as products of thin matrices: as many singular values as an energy share needs.
+"""Updates as products of thin matrices, by singular values.
 
-Each parameter of two or more dimensions is a matrix of its first dimension by the rest (a
-convolution: outputs × inputs·height·width). It travels as its rank r and two factors, U·Σ (m × r)
-and V (r × n), or, where that would be no shorter, as it is, under the rank -1. Other parameters
-travel as they are. One float32 vector, of a length that depends on the values. Importing this needs
-no torch.
+There are as many as an energy share needs.
+
+Each parameter of two or more dimensions is a matrix of its first dimension by the rest
+(a convolution: outputs × inputs·height·width). It travels as its rank r and two
+factors, U·Σ (m × r) and V (r × n), or, where that would be no shorter, as it is, under
+the rank -1. Other parameters travel as they are. One float32 vector, of a length that
+depends on the values. Importing this needs no torch.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _AS_IT_IS = -1.0
 
 
 def count_most_entries(shapes: Shapes) -> int:
-    """The longest that an encoded update can be.
+    """Return the longest that an encoded update can be.
 
     >>> count_most_entries([(4, 3), (4,)])
     17
@@ -31,9 +33,10 @@ def count_most_entries(shapes: Shapes) -> int:
 
 
 def count_svd_flops(shapes: Shapes) -> float:
-    """Of the thin singular value decompositions of one update: 14·m·n² + 8·n³ of an m × n matrix, m
-    ≥ n (Golub & Van Loan, Matrix Computations, 4th ed., for U, Σ and V by R-SVD is 6·m·n² + 20·n³;
-    the larger of the two).
+    """Return the FLOPs of the thin singular value decompositions of one update.
+
+    14·m·n² + 8·n³ for an m × n matrix, m ≥ n (Golub & Van Loan, Matrix Computations,
+    4th ed., for U, Σ and V by R-SVD is 6·m·n² + 20·n³; the larger of the two).
     """
     total = 0.0
     for shape in shapes:
@@ -44,8 +47,10 @@ def count_svd_flops(shapes: Shapes) -> float:
 
 
 def encode(flat: Tensor, shapes: Shapes, energy: float) -> Tensor:
-    """The vector that stands for `flat` (d,): of each matrix the fewest singular values whose
-    squares sum to at least the share `energy` of all squares.
+    """Return the vector that stands for `flat` (d,).
+
+    Of each matrix it has the fewest singular values whose squares sum to at least the
+    share `energy` of all squares.
     """
     import torch
 
@@ -72,7 +77,7 @@ def encode(flat: Tensor, shapes: Shapes, energy: float) -> Tensor:
 
 
 def decode(vector: Tensor, shapes: Shapes, start: int = 0) -> tuple[Tensor, int]:
-    """The update (d,) that an encoded one from `start` on stands for, and where it ends."""
+    """Return the update (d,) of an encoded one from `start` on, and its end."""
     import torch
 
     parts = []

@@ -1,4 +1,4 @@
-"""What a server keeps of real clients' codecs, to read what builds on earlier uploads."""
+"""Mirrors of real clients' codecs, to read what builds on earlier uploads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simfed.learn.uploads import choose_wire_code
 
 @dataclass(eq=False)
 class _Moved:
-    """What an upload did to a mirror."""
+    """The effect of an upload on a mirror."""
 
     key: tuple[int, str, str]
     payload: Payload
@@ -37,22 +37,23 @@ class _Moved:
 
 
 class Mirrors:
-    """What the server keeps of its clients' codecs, to read what builds on earlier uploads.
+    """The server's copies of its clients' codecs.
 
-    `ef21` sends changes of an estimate that both ends have; nothing else needs a mirror: where the
-    selection's own state is not sent as indices (`seeded`), its two numbers come along.
+    `ef21` sends changes of an estimate that both ends have; nothing else needs a
+    mirror: where the selection's own state is not sent as indices (`seeded`), its two
+    numbers come along.
 
-    Another process that goes on as a client is handed that client's mirrors, so that both ends have
-    the same again, whatever the process before it had sent or saved. From then on uploads that
-    were asked of the one before move no mirror.
+    Another process that goes on as a client is handed that client's mirrors, so that
+    both ends have the same again, whatever the process before it had sent or saved.
+    From then on uploads that were asked of the one before move no mirror.
     """
 
     def __init__(self, index_code: str) -> None:
         self._code = choose_wire_code(index_code)
         self._of: dict[tuple[int, str, str], Memory] = {}
         self._last: dict[tuple[str, str], _Moved] = {}
-        """(label, field) → what an upload under way did to its mirror, in the order in which they
-        came."""
+        """(label, field) → what an upload under way did to its mirror, in the order in
+        which they came."""
         self._asked: dict[str, int] = {}
         """Label → client of the uploads that may move mirrors."""
         self._alone = threading.Lock()
@@ -64,10 +65,20 @@ class Mirrors:
             self._asked[task.label] = task.client
 
     def read(
-        self, task: Task, name: str, field: Field, choice: Choice, data: Part, state: Plain
+        self,
+        task: Task,
+        name: str,
+        field: Field,
+        choice: Choice,
+        data: Part,
+        state: Plain,
     ) -> Payload:
-        """One compressed field of an upload. `state`: what its client said of its selection.
-        Raises: `InputError` for what no encoder wrote."""
+        """Return one compressed field of an upload.
+
+        `state`: what its client said of its selection.
+
+        Raises: `InputError` for what no encoder wrote.
+        """
         if not isinstance(data, bytes):
             raise InputError("a payload", where=name, got="an array")
         key, codec = (task.client, name, choice.strategy), choice.codec
@@ -77,23 +88,31 @@ class Mirrors:
         with self._alone:
             if is_mirrored(choice):
                 if task.label not in self._asked:
-                    raise InputError("an upload of the process that the client is now", where=name)
-                memory = Memory(state, self._of[key].arrays) if key in self._of else None
+                    raise InputError(
+                        "an upload of the process that the client is now", where=name
+                    )
+                memory = (
+                    Memory(state, self._of[key].arrays) if key in self._of else None
+                )
             try:
-                payload = codec.from_bytes(data, length, k, self._code, layout=layout, state=memory)
+                payload = codec.from_bytes(
+                    data, length, k, self._code, layout=layout, state=memory
+                )
                 check_payload(name, payload, length)
             except InputError:
                 raise
             except Exception as error:  # whatever a codec makes of a stranger's bytes
                 allowed = f"a payload that {choice.strategy} has written"
-                raise InputError(allowed, where=name, got=type(error).__name__) from error
+                raise InputError(
+                    allowed, where=name, got=type(error).__name__
+                ) from error
             if isinstance(payload.state, Memory):
                 self._of[key] = payload.state
                 self._last[task.label, name] = _Moved(key, payload)
         return payload
 
     def settle(self, label: str, *, stands: bool) -> None:
-        """What became of an upload: it stands, or its client takes it back."""
+        """Note that an upload stands, or that its client takes it back."""
         with self._alone:
             self._asked.pop(label, None)
             for at in [at for at in self._last if at[0] == label]:
@@ -103,29 +122,42 @@ class Mirrors:
                     self._undo(moved, [one for one in later if one.key == moved.key])
 
     def _undo(self, moved: _Moved, later: Sequence[_Moved]) -> None:
-        """Take out of a mirror what an upload did; `later` ones stay, as at the client."""
+        """Take out of a mirror what an upload did.
+
+        `later` ones stay, as at the client.
+        """
         if not later:
             self._of[moved.key] = moved.undone
             return
         undo = partial(
-            moved.payload.codec.undo_earlier, undone=moved.undone, sent=moved.payload.dense()
+            moved.payload.codec.undo_earlier,
+            undone=moved.undone,
+            sent=moved.payload.dense(),
         )
         self._of[moved.key] = undo(self._of[moved.key])
         for one in later:
             one.undone = undo(one.undone)
 
     def hand_over(self, client: int) -> Parcel:
-        """A client's mirrors, for another process in its place."""
+        """Return a client's mirrors, for another process in its place."""
         with self._alone:
-            self._asked = {label: asked for label, asked in self._asked.items() if asked != client}
-            self._last = {at: last for at, last in self._last.items() if last.key[0] != client}
-            mine = sorted((key, mirror) for key, mirror in self._of.items() if key[0] == client)
+            self._asked = {
+                label: asked for label, asked in self._asked.items() if asked != client
+            }
+            self._last = {
+                at: last for at, last in self._last.items() if last.key[0] != client
+            }
+            mine = sorted(
+                (key, mirror) for key, mirror in self._of.items() if key[0] == client
+            )
         arrays: dict[str, np.ndarray] = {}
         return pack({"mirrors": _encode_mirrors(mine, arrays)}, arrays)
 
     def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
-        """Every mirror with its (client, field, arm); vectors go to `arrays`."""
-        return _encode_mirrors(sorted(self._of.items(), key=lambda item: item[0]), arrays)
+        """Return every mirror with its (client, field, arm); vectors go to `arrays`."""
+        return _encode_mirrors(
+            sorted(self._of.items(), key=lambda item: item[0]), arrays
+        )
 
     def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `plain`."""
@@ -133,12 +165,13 @@ class Mirrors:
 
 
 def is_mirrored(choice: Choice) -> bool:
-    """Whether both ends keep the codec's memory."""
+    """Return whether both ends keep the codec's memory."""
     return choice.codec.name == "ef21"
 
 
 def _encode_mirrors(
-    mirrors: Sequence[tuple[tuple[int, str, str], Memory]], arrays: dict[str, np.ndarray]
+    mirrors: Sequence[tuple[tuple[int, str, str], Memory]],
+    arrays: dict[str, np.ndarray],
 ) -> list[Plain]:
     return [
         [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
@@ -149,6 +182,12 @@ def _encode_mirrors(
 def decode_mirrors(
     plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]
 ) -> dict[tuple[int, str, str], Memory]:
-    """(client, field, strategy) → what both ends keep; from `Mirrors.plain` or `hand_over`."""
+    """Return (client, field, strategy) → what both ends keep.
+
+    From `Mirrors.plain` or `hand_over`.
+    """
     cpu = torch.device("cpu")
-    return {(client, name, arm): decode_tree(one, arrays, cpu) for client, name, arm, one in plain}
+    return {
+        (client, name, arm): decode_tree(one, arrays, cpu)
+        for client, name, arm, one in plain
+    }

@@ -1,5 +1,7 @@
-"""How good a model is for one client: on the test set, and on what of it is like the client's own:
-the samples of the same owner, or all in the client's own label mix."""
+"""A model's worth for one client: on the test set, and on what is like its own.
+
+That is the samples of the same owner, or all in the client's own label mix.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from simfed.learn.objective import Objective
 def sum_by_group(
     outputs: Tensor, targets: Tensor, objective: Objective, places: Tensor, groups: int
 ) -> Tensor:
-    """Per group, as rows of (3, groups) float64: samples, sums of shares (right answers) and of
-    losses.
+    """Return per group samples, sums of shares and of losses.
+
+    They are rows of (3, groups) float64; shares are of right answers.
 
     places: (n,) the group of each sample.
 
@@ -31,15 +34,18 @@ def sum_by_group(
 
 
 def label_counts(data: Federation, client: int) -> Tensor:
-    """(classes,) how many training samples of each class a client owns, float32."""
+    """Return (classes,) how many training samples of each class a client owns, float32."""
     positions = torch.as_tensor(data.owned[client], device=data.device)
     labels = data.labels.index_select(0, positions)
     return torch.bincount(labels, minlength=data.classes).float()
 
 
 def compute_own_mix(data: Federation, client: int) -> Tensor:
-    """How much each group of test samples counts for a client: its own group alone, where clients
-    are owners with test samples, else every class as often as the client has it."""
+    """Return how much each group of test samples counts for a client.
+
+    It is its own group alone, where clients are owners with test samples, else every
+    class as often as the client has it.
+    """
     if data.own_groups is None:
         return label_counts(data, client).cpu()
     counts = data.own_groups.bincount(minlength=len(data.owned) + 1).float()
@@ -48,8 +54,12 @@ def compute_own_mix(data: Federation, client: int) -> Tensor:
     return counts  # of an owner without test samples: as all count
 
 
-def evaluate_in_mix(measured: Tensor, mix: Tensor, objective: Objective) -> PersonalEvaluation:
-    """From `sum_by_group`, and how much each group counts for the client (`compute_own_mix`).
+def evaluate_in_mix(
+    measured: Tensor, mix: Tensor, objective: Objective
+) -> PersonalEvaluation:
+    """Return share and loss in a client's mix of groups.
+
+    They are from `sum_by_group` and `compute_own_mix`.
 
     Groups that the test set lacks count nothing in the client's own mix.
     """

@@ -12,16 +12,25 @@ from simfed.ground.seeding import Streams
 
 @contextmanager
 def keyed_noise(
-    streams: Streams, device: torch.device, may_draw: bool, client: int, round: int | str
+    streams: Streams,
+    device: torch.device,
+    may_draw: bool,
+    client: int,
+    round: int | str,
 ) -> Iterator[None]:
-    """Where a user's own model draws random numbers (dropout): PyTorch's generator, for now
-    keyed by client and round, so that its draws do not hang on which process runs what."""
+    """Key PyTorch's generator by client and round in the block.
+
+    A user's own model draws random numbers there (dropout), and its draws do not hang
+    on which process runs what.
+    """
     if not may_draw:
         yield
         return
     cuda = device.type == "cuda"
     index = device.index or 0
-    generator = torch.cuda.default_generators[index] if cuda else torch.default_generator
+    generator = (
+        torch.cuda.default_generators[index] if cuda else torch.default_generator
+    )
     state = generator.get_state()
     generator.manual_seed(streams.integer("noise", client, round))
     try:

@@ -18,7 +18,7 @@ from simfed.learn.vectors import ArrivedValues, Sum
 
 
 class Host(Protocol):
-    """What an order asks of its workload."""
+    """The workload as an order sees it."""
 
     def uplink_bytes(self, order: Order) -> float:
         """Return the size of an upload on the wire."""
@@ -30,12 +30,13 @@ class Host(Protocol):
 
 
 class Result(NamedTuple):
-    """What came of an order."""
+    """The result of an order."""
 
     values: ArrivedValues
-    """What the server gets."""
+    """The values that the server gets."""
     sizes: Mapping[str, tuple[float, int]]
-    """Compressed field → bytes on the wire and entries told, where they depend on data."""
+    """Compressed field → bytes on the wire and entries told, where they depend on
+    data."""
     loss: Tensor | None = None
     """The mean of its batches, where training is local steps."""
     before: Tensor | float | None = None
@@ -44,13 +45,16 @@ class Result(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Order:
-    """What a client is asked to do, and what came of it when somebody needed that: the
-    contract's `Contribution`. Other processes get what is asked alone."""
+    """A client's order, and its result when somebody needed that.
+
+    It is the contract's `Contribution`. Other processes get what is asked alone.
+    """
 
     task: Task
     choice: Choice
     down: Values
-    """What the client is sent, as it was then; empty once the work is done."""
+    """The fields that the client is sent, as they were then; empty once the work is
+    done."""
     cohort: int = 1
     """Uploads of its prototype and round: what attackers who collude go by."""
     measured: Values | None = None
@@ -61,11 +65,12 @@ class Order:
     """The edge server that sent it, until the work is done; None: the server did."""
     result: Result | None = None
     loss_before: float | None = None
-    """f_n at the model that was evaluated for it as it began, where its policy learns."""
+    """f_n at the model that was evaluated for it as it began, where its policy
+    learns."""
     loss_after: float | None = None
     """f_n after its merge; where credit goes as printed, at its next participation."""
     lost: bool = False
-    """Nothing of it will be merged; it is taken back once its work is done."""
+    """True if nothing of it will be merged; it is taken back once its work is done."""
 
     @property
     def name(self) -> Name:
@@ -74,7 +79,7 @@ class Order:
 
     @property
     def values(self) -> ArrivedValues | None:
-        """What the server gets; None until the work is done."""
+        """The values that the server gets; None until the work is done."""
         return None if self.result is None else self.result.values
 
     @property
@@ -90,19 +95,26 @@ class Order:
 
     @property
     def told(self) -> int | None:
-        """See `Contribution`."""
+        """The entries of which the payload tells; see `Contribution`."""
         sizes = self.result.sizes if self.result is not None else {}
         size = sizes.get(self.task.plan.longest_name)
         return None if size is None else size[1]
 
     def uplink_bytes(self) -> float:
-        """Return the bytes on the wire; where these depend on data, run pending work."""
+        """Return the bytes on the wire.
+
+        Where these depend on data, run pending work.
+        """
         assert self.host is not None
         return self.host.uplink_bytes(self)
 
-    def plain(self, name: str, arrays: Arrays, *, with_values: bool) -> dict[str, Plain]:
-        """Return what a checkpoint keeps of it; vectors go to `arrays`. Of one that real
-        clients are still at there are no values."""
+    def plain(
+        self, name: str, arrays: Arrays, *, with_values: bool
+    ) -> dict[str, Plain]:
+        """Return what a checkpoint keeps of it; vectors go to `arrays`.
+
+        Of one that real clients are still at there are no values.
+        """
         result = self.result
         values = None
         if with_values and result is not None:
@@ -121,38 +133,47 @@ class Order:
 
 @dataclass(eq=False, slots=True)
 class EdgeUpload:
-    """What an edge server has made of its clients' uploads since it was sent the model: the
-    contract's `Contribution` of an edge server."""
+    """The upload of an edge server: what it has merged since it was sent the model.
+
+    It is the contract's `Contribution` of an edge server.
+    """
 
     task: Task
     bytes: float
     server: State
-    """What it sends its clients from."""
+    """The state from which it sends its clients models."""
     version: int
     """Tells its models apart from others: below 0 from its first own merge on."""
     choice: Choice = NO_COMPRESSION
     k: int = 0
     told: None = None
     merged: list[list[Order]] = field(default_factory=list)
-    """What it merged, merge by merge."""
-    shares: list[Mapping[str, Mapping[str, Sequence[float]]]] = field(default_factory=list)
-    """Of each of these merges, by prototype and field, what each upload of it counts."""
+    """The uploads that it merged, merge by merge."""
+    shares: list[Mapping[str, Mapping[str, Sequence[float]]]] = field(
+        default_factory=list
+    )
+    """The shares of each upload in each of these merges, by prototype and field."""
 
     def uplink_bytes(self) -> float:
         """Bytes of what it forwards: whole vectors, whatever its clients' uploads were."""
         return self.bytes
 
     def uploads(self, prototype: str, merge: int) -> list[Order]:
-        """The uploads of a prototype that one of its merges took."""
+        """Return the uploads of a prototype that one of its merges took."""
         return [u for u in self.merged[merge] if u.task.prototype == prototype]
 
     def change(self, prototype: str, merge: int = -1) -> ArrivedValues:
-        """What one of its merges came to."""
+        """Return what one of its merges came to."""
         mine, shares = self.uploads(prototype, merge), self.shares[merge][prototype]
-        return ArrivedValues({name: _build_sum(name, mine, each) for name, each in shares.items()})
+        return ArrivedValues(
+            {name: _build_sum(name, mine, each) for name, each in shares.items()}
+        )
 
     def forwarded(self, prototype: str) -> ArrivedValues:
-        """What all of them did: running statistics are those of the last, all else adds up."""
+        """Return what all its merges came to.
+
+        Running statistics are those of the last, all else adds up.
+        """
         merges = [n for n, shares in enumerate(self.shares) if prototype in shares]
         each = [self.change(prototype, merge) for merge in merges]
         fields = self.uploads(prototype, merges[0])[0].task.plan.up
@@ -166,14 +187,16 @@ class EdgeUpload:
         )
 
     def plain(self, arrays: Arrays) -> dict[str, Plain]:
-        """What a checkpoint keeps of it; vectors go to `arrays`."""
+        """Return what a checkpoint keeps of it; vectors go to `arrays`."""
         name = f"lent/{self.task.client}/{self.task.key}"
         return {
             "task": [*self.task.arguments],
             "bytes": self.bytes,
             "server": encode_tree(self.server, f"{name}/server", arrays),
             "version": self.version,
-            "merged": [[[u.task.client, u.task.key] for u in merge] for merge in self.merged],
+            "merged": [
+                [[u.task.client, u.task.key] for u in merge] for merge in self.merged
+            ],
             "shares": [
                 {
                     owner: {name: list(each) for name, each in fields.items()}

@@ -1,4 +1,7 @@
-"""f_n: the loss of a model on one client's own data, before and after a merge, for rewards."""
+"""f_n, a model's loss on one client's own data, before and after a merge.
+
+Rewards are made of it.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +14,58 @@ from simfed.scenario.policy import LocalLoss
 
 
 class OwnLosses:
-    """Which clients' losses are needed, and which are known already."""
+    """The bookkeeping of clients' losses: needed, known, or to be measured."""
 
     def __init__(self, scenario: Scenario, method: Method, *, learns: bool) -> None:
-        """learns: whether policies learn."""
+        """Begin without a loss.
+
+        Args:
+            scenario: says who learns from losses.
+            method: may have losses of its own.
+            learns: whether policies learn.
+        """
         self._method = method
         groups = scenario.group_of_client()
         policies = [scenario.policy_of_group(group) for group in scenario.clients]
         for_all = scenario.participation.selection.needs_losses
-        self._learns = [learns and (for_all or policies[group].learns) for group in groups]
+        self._learns = [
+            learns and (for_all or policies[group].learns) for group in groups
+        ]
         self._for_all = for_all
-        self._local: list[LocalLoss] = [policies[group].reward.local_loss for group in groups]
+        self._local: list[LocalLoss] = [
+            policies[group].reward.local_loss for group in groups
+        ]
         self.measured: dict[int, tuple[int, float]] = {}
         """Client → the version at whose weights its loss was measured, and the loss."""
 
     def wants(self, upload: Order) -> bool:
-        """Whether somebody learns from the client's own loss before and after the merge."""
+        """Return whether somebody learns from the client's loss around the merge."""
         return self._learns[upload.task.client] and (
             self._for_all or bool(upload.task.plan.longest)
         )
 
     def has(self, upload: Order, version: int) -> bool:
-        """Whether the loss before is known."""
+        """Return whether the loss before is known."""
         at_version, _ = self.measured.get(upload.task.client, (None, None))
         return at_version == version and self._lasts(upload)
 
     def _lasts(self, upload: Order) -> bool:
-        """Whether a loss holds for as long as the model is the same: a batch is another one every
-        round, and a model of the client's own has no version."""
-        return not self._method.personal and self._local[upload.task.client].data != "batch"
+        """Return whether a loss holds for as long as the model is the same.
+
+        A batch is another one every round, and a model of the client's own has no
+        version.
+        """
+        return (
+            not self._method.personal
+            and self._local[upload.task.client].data != "batch"
+        )
 
     def note(self, upload: Order, now: float | None, version: int) -> None:
-        """Give an upload its loss before: `now`, or None for the one that is known. Credit as
-        printed compares the client's last two participations in place of before and after."""
+        """Give an upload its loss before: `now`, or None for the one that is known.
+
+        Credit as printed compares the client's last two participations in place of
+        before and after.
+        """
         client = upload.task.client
         _, last = self.measured.get(client, (version, now))
         if now is None:
@@ -51,13 +73,18 @@ class OwnLosses:
         assert now is not None
         printed = self._local[client].credit == "as-printed"
         before = now if last is None else last
-        upload.loss_before, upload.loss_after = (before, now) if printed else (now, None)
+        upload.loss_before, upload.loss_after = (
+            (before, now) if printed else (now, None)
+        )
         if printed or self._lasts(upload):
             self.measured[client] = (version, now)
 
     @staticmethod
     def after_merge(uploads: Sequence[Order]) -> dict[str, tuple[float, float]]:
-        """Return label of a task → f_n before and after, where both are known."""
+        """Give uploads the losses that `units` of those `waiting` came to.
+
+        Returns f_n before and after, by the label of a task.
+        """
         return {
             u.task.label: (u.loss_before, u.loss_after)
             for u in uploads
@@ -65,8 +92,10 @@ class OwnLosses:
         }
 
     def accept(self, uploads: Sequence[Order], version: int) -> None:
-        """The merge stands and made this version: a loss after it is the one before the client's
-        next participation."""
+        """Note that the merge stands and made this version.
+
+        A loss after it is the one before the client's next participation.
+        """
         for upload in uploads:
             causal = self._local[upload.task.client].credit == "causal"
             if causal and upload.loss_after is not None and self._lasts(upload):
@@ -74,5 +103,5 @@ class OwnLosses:
 
 
 def waiting(uploads: Sequence[Order]) -> list[Order]:
-    """Those whose loss after the merge is to be measured."""
+    """Return those whose loss after the merge is to be measured."""
     return [u for u in uploads if u.loss_before is not None and u.loss_after is None]

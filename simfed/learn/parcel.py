@@ -1,8 +1,8 @@
-"""What travels between a server and its clients in reality: plain facts, and arrays as bytes.
+"""Parcels between a server and real clients: plain facts, and arrays as bytes.
 
-No code and nothing that could become code is ever read: facts are JSON, arrays are raw numbers of a
-few kinds whose sizes are checked against what has arrived before anything is made of them. NumPy;
-torch is never imported.
+No code and nothing that could become code is ever read: facts are JSON, arrays are raw
+numbers of a few kinds whose sizes are checked against what has arrived before anything
+is made of them. NumPy; torch is never imported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def pack(facts: Mapping[str, Plain], parts: Mapping[str, Part]) -> Parcel:
         array = np.ascontiguousarray(part)
         kind = array.dtype.newbyteorder("<").str
         if kind not in _KINDS:
-            raise InputError("an array of plain numbers", where=name, got=str(array.dtype))
+            raise InputError(
+                "an array of plain numbers", where=name, got=str(array.dtype)
+            )
         # ascontiguousarray gives a number without dimensions one
         listed.append([name, kind, list(np.shape(part))])
         pieces.append(array.astype(kind, copy=False).tobytes())
@@ -59,7 +61,7 @@ def pack(facts: Mapping[str, Plain], parts: Mapping[str, Part]) -> Parcel:
 
 
 def unpack(parcel: Parcel) -> tuple[dict[str, Plain], dict[str, Part]]:
-    """(facts, parts): the inverse of `pack`. Arrays are views of the body.
+    """Return (facts, parts): the inverse of `pack`. Arrays are views of the body.
 
     Raises: `InputError` for what `pack` does not write.
     """
@@ -72,10 +74,16 @@ def unpack(parcel: Parcel) -> tuple[dict[str, Plain], dict[str, Part]]:
         name, kind, shape = _read_entry(entry)
         size = math.prod(shape) * (1 if kind == _BYTES else np.dtype(kind).itemsize)
         if size > len(body) - at:
-            raise InputError(f"at most the {len(body)} bytes that came", where=name, got=size)
+            raise InputError(
+                f"at most the {len(body)} bytes that came", where=name, got=size
+            )
         piece = body[at : at + size]
         at += size
-        parts[name] = bytes(piece) if kind == _BYTES else np.frombuffer(piece, kind).reshape(shape)
+        parts[name] = (
+            bytes(piece)
+            if kind == _BYTES
+            else np.frombuffer(piece, kind).reshape(shape)
+        )
     if at != len(body):
         raise InputError(f"parts of {len(body)} bytes in all", where="parts", got=at)
     return facts, parts

@@ -1,7 +1,8 @@
 """Forward and backward passes over flat models, and the losses between them.
 
-A loss is a function from logits to (its value, its gradient in the logits); closed forms, so that a
-pass by hand needs no autograd tape and one by autograd starts from the same numbers.
+A loss is a function from logits to (its value, its gradient in the logits); closed
+forms, so that a pass by hand needs no autograd tape and one by autograd starts from the
+same numbers.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from simfed.learn.objective import Objective
 Loss = Callable[[Tensor], tuple[Tensor, Tensor]]
 """logits (n, classes) → (value, gradient of the value in the logits).
 
-Called without a tape, maybe in inference mode: no autograd inside, and the value is only to be
-read.
-"""
+Called without a tape, maybe in inference mode: no autograd inside, and the value is
+only to be read."""
 
 _LINEAR = "simfed.learn.models.linear_passes:LinearPasses"
-"""Of chains of linear layers and activations, which need declare nothing."""
+"""Passes of chains of linear layers and activations, which need declare nothing."""
 
 _OWN_GRADIENTS = 1 << 25
 """Numbers that gradients of samples, each of its own, may take at a time."""
 
 SMALL_CHUNK, DEEP_CHUNK, DEVICE_CHUNK = 128, 32, 512
-"""Samples per forward pass, as measured: for small models, for deep ones, on an accelerator."""
+"""Samples per forward pass, as measured: for small models, for deep ones, on an
+accelerator."""
 
 PARTS = 4
 """A test set is worked through in so many parts at most, whatever the number of
@@ -41,7 +42,7 @@ processes."""
 
 
 def find_stretch(total: int, parts: int, part: int) -> slice:
-    """Where `part` of `total` things in `parts` nearly equal stretches is.
+    """Return where `part` of `total` things in `parts` nearly equal stretches is.
 
     >>> [find_stretch(10, 4, part).start for part in range(4)]
     [0, 2, 5, 7]
@@ -52,10 +53,11 @@ def find_stretch(total: int, parts: int, part: int) -> slice:
 def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """Return the fastest passes there are for this model on samples of this shape.
 
-    A model may declare passes of its own for a processor: a class attribute `passes`, a class
-    like `Passes` (or where it is, `"module:class"`) whose `suit(model, input_shape)` says whether
-    they are this model's. They must compute what the module does, with gradients equal up to
-    float32 rounding. On an accelerator each model takes its module's.
+    A model may declare passes of its own for a processor: a class attribute `passes`, a
+    class like `Passes` (or where it is, `"module:class"`) whose `suit(model,
+    input_shape)` says whether they are this model's. They must compute what the module
+    does, with gradients equal up to float32 rounding. On an accelerator each model
+    takes its module's.
     """
     if model.weights.device.type != "cpu":
         return Passes(model, DEVICE_CHUNK)
@@ -71,7 +73,7 @@ class Passes:
     """The passes of any module, by autograd."""
 
     stacks = False
-    """Whether there is `gradients_of_rows`: models of one architecture in one pass."""
+    """True if there is `gradients_of_rows`: models of one architecture in one pass."""
     stacked_together = 1
     """Models in one such pass, at most; more would be slower."""
 
@@ -79,27 +81,32 @@ class Passes:
         self.model = model
         self.chunk = chunk
         """Samples per forward pass: more leave the cache, fewer waste calls."""
-        # Convolutions over several channels are faster where the channels of a pixel are
-        # neighbours.
+        # Convolutions over several channels are faster where the channels of a pixel
+        # are neighbours.
         self._channels_last = model.weights.device.type == "cpu" and any(
             isinstance(layer, nn.Conv2d) and layer.in_channels > 1
             for layer in model.module.modules()
         )
 
     def chunks(self, start: int, stop: int) -> Iterator[slice]:
-        """The slices from `start` to `stop` in which samples go through the model."""
+        """Return the slices from `start` to `stop` in which samples go through."""
         for first in range(start, stop, self.chunk):
             yield slice(first, min(first + self.chunk, stop))
 
-    def logits(self, samples: Tensor, look_up: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """The logits of the samples, in evaluation mode, a chunk at a time, float32.
+    def logits(
+        self, samples: Tensor, look_up: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Return the logits of the samples, in evaluation mode, float32.
 
-        With `look_up`, `samples` are positions, and `look_up` gets the samples of a chunk of them.
+        They are made a chunk at a time. With `look_up`, `samples` are positions, and
+        `look_up` gets the samples of a chunk of them.
         """
         parts = [samples[part] for part in self.chunks(0, len(samples))] or [samples]
         with torch.no_grad():
             forward = self.evaluating_forward()
-            return torch.cat([forward(look_up(part) if look_up else part) for part in parts])
+            return torch.cat(
+                [forward(look_up(part) if look_up else part) for part in parts]
+            )
 
     def evaluating_forward(self) -> Callable[[Tensor], Tensor]:
         """Samples → logits in evaluation mode, at the weights as they are now."""
@@ -114,48 +121,69 @@ class Passes:
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor | float
     ) -> Tensor:
-        """The mean cross-entropy of each of m models on n samples of its own, in training mode; the
-        gradients overwrite `into`. Where that is a rate, the weights take a plain step of it.
+        """Return the mean cross-entropy of each of m models on n samples of its own.
 
-        weights, into: (m, d), a model per row, neighbours in memory along the row; samples (m, n,
-        *input_shape); labels (m, n). What a row gets hangs on no other row. Called in inference
-        mode, and only where `stacks`.
+        In training mode; the gradients overwrite `into`. Where that is a rate, the
+        weights take a plain step of it.
+
+        weights, into: (m, d), a model per row, neighbours in memory along the row;
+        samples (m, n, *input_shape); labels (m, n). What a row gets hangs on no other
+        row. Called in inference mode, and only where `stacks`.
         """
         raise NotImplementedError
 
-    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
-        """The loss; its gradient is added to the flat vector `into`.
+    def gradient(
+        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool
+    ) -> Tensor:
+        """Return the loss; its gradient is added to the flat vector `into`.
 
-        In training mode, batch norm uses the batch's statistics and moves the running ones.
+        In training mode, batch norm uses the batch's statistics and moves the running
+        ones.
         """
         self.model.module.train(training)
         self.model.accumulate_into(into)
         logits = self._forward(samples)
         value, gradient = loss(logits.detach())
-        # the backward pass of a number: that of a tensor, the first time, imports 487 modules
+        # the backward pass of a number: that of a tensor, the first time, imports 487
+        # modules
         (logits * gradient.to(logits.dtype)).sum().backward()
         self.model.accumulate_into(None)
         return value
 
     def clipped_gradient(
-        self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
+        self,
+        samples: Tensor,
+        targets: Tensor,
+        objective: Objective,
+        clip: float,
+        into: Tensor,
     ) -> Tensor:
-        """Adds each sample's own gradient to the flat vector `into`, shortened to the norm `clip`
-        where it is longer; the sum of the losses. In training mode. A sample whose gradient has no
-        finite norm counts 0 in both: no factor shortens it.
+        """Add each sample's gradient, clipped, to the flat vector `into`.
+
+        Returns the sum of the losses. A gradient longer than `clip` is shortened to it.
+        In training mode. A sample whose gradient has no finite norm counts 0 in both:
+        no factor shortens it.
 
         Here for any module that `torch.func.vmap` can follow: RuntimeError for others.
         """
         weights = {name: p.detach() for name, p in self._ordinary.named_parameters()}
-        trained = [name for name, p in self._ordinary.named_parameters() if p.requires_grad]
+        trained = [
+            name for name, p in self._ordinary.named_parameters() if p.requires_grad
+        ]
         live = dict(zip(trained, self.model.split(self.model.weights), strict=True))
         fixed = {name: weight for name, weight in weights.items() if name not in live}
 
-        def loss_of(weights: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
-            outputs = functional_call(self._ordinary, {**fixed, **weights}, (sample[None],))
+        def loss_of(
+            weights: dict[str, Tensor], sample: Tensor, target: Tensor
+        ) -> Tensor:
+            outputs = functional_call(
+                self._ordinary, {**fixed, **weights}, (sample[None],)
+            )
             return objective.losses(outputs, target[None])[0]
 
-        gradient_each = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
+        gradient_each = vmap(
+            grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different"
+        )
         total = into.new_zeros(())
         most = max(1, min(self.chunk, _OWN_GRADIENTS // self.model.parameters))
         for some, mine in zip(samples.split(most), targets.split(most), strict=True):

@@ -1,9 +1,11 @@
-"""Learning without a clock: the Workload contract in a plain loop. SimPy is never imported.
+"""Learning without a clock: the Workload contract in a plain loop.
 
-Rounds follow one another, everybody is there, every upload arrives, and a second is a round:
-policies that learn are paid the gain per round, and no client is faster than another. With a policy
-and a selection that do not look at time, a full run's learning curve is the same bit for bit,
-whatever its network.
+SimPy is never imported.
+
+Rounds follow one another, everybody is there, every upload arrives, and a second is a
+round: policies that learn are paid the gain per round, and no client is faster than
+another. With a policy and a selection that do not look at time, a full run's learning
+curve is the same bit for bit, whatever its network.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class PlainRound:
 
 
 def build_policies(scenario: Scenario) -> list[Policy]:
-    """One policy per client, in the order of ids."""
+    """Return one policy per client, in the order of ids."""
     makers = [make_policy_maker(scenario, group) for group in scenario.clients]
     return [makers[index]() for index in scenario.group_of_client()]
 
@@ -47,11 +49,14 @@ def plain_rounds(
     *,
     tau_s: Callable[[int, int], float] = lambda round, client: 1.0,
 ) -> Iterator[PlainRound]:
-    """Play the scenario's rounds; `tau_s(round, client)` is the time in a reward's denominator, and
-    what a selection is told that a participation took.
+    """Play the scenario's rounds.
 
-    Raises: `InputError` for a server that does not wait for everybody, for clients that leave or
-    fail, and for policies that watch time: what is learned then hangs on the clock.
+    `tau_s(round, client)` is the time in a reward's denominator, and what a selection
+    is told that a participation took.
+
+    Raises: `InputError` for a server that does not wait for everybody, for clients that
+    leave or fail, and for policies that watch time: what is learned then hangs on the
+    clock.
     """
     _require_no_clock(scenario)
     selecting = Selecting(
@@ -66,7 +71,9 @@ def plain_rounds(
     for round in range(1, scenario.rounds + 1):
         pulls: dict[int, Pull] = {}
         uploads = []
-        for client in selecting.cohort(streams, round, scenario.participation.clients_per_round):
+        for client in selecting.cohort(
+            streams, round, scenario.participation.clients_per_round
+        ):
             task = workload.task(round, client)
             pulls[client] = choose_pull(task, policies[client], forced, streams)
             choice = fleet.compression(task, pulls[client])
@@ -101,7 +108,9 @@ def _require_no_clock(scenario: Scenario) -> None:
     mode = scenario.aggregation.mode
     if mode != "synchronous":
         raise InputError(
-            "mode synchronous in learning without a clock", where="aggregation.mode", got=mode
+            "mode synchronous in learning without a clock",
+            where="aggregation.mode",
+            got=mode,
         )
     if scenario.aggregation.edge_servers is not None:
         raise InputError(
@@ -109,7 +118,9 @@ def _require_no_clock(scenario: Scenario) -> None:
             where="aggregation.edge_servers",
         )
     if scenario.faults is not None:
-        raise InputError("null", where="faults", problem="without a clock nothing can go wrong")
+        raise InputError(
+            "null", where="faults", problem="without a clock nothing can go wrong"
+        )
     if Fleet(scenario, Streams(scenario.seed)).presence() is not None:
         raise InputError(
             "clients that are always there",

@@ -1,7 +1,7 @@
-"""Where units of work are done: in this process, or in processes forked from it.
+"""Pools of processes that do units of work: this one, and those forked from it.
 
-A unit is a pure call of a `Bench` or its kit: what it gives depends on its arguments alone. So a
-run's results depend neither on where units are done, nor on how often.
+A unit is a pure call of a `Bench` or its kit: what it gives depends on its arguments
+alone. So a run's results depend neither on where units are done, nor on how often.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ _ACTIVITIES = {
 
 
 class _Worker:
-    """What does units in one process; built before others are forked, which have it, too."""
+    """The part of a process that does units.
+
+    It is built before others are forked, which have it, too.
+    """
 
     def __init__(self, bench: Bench, shelf: Shelf) -> None:
         self.bench = bench
         self.shelf = shelf
         self.batch: Sequence[Unit] = ()
-        """In the first process, the units that are shared now: its own need no message."""
+        """The units that are shared now, in the first process: its own need no message.
+        """
         self._batch = 0
         activities = (*_ACTIVITIES.values(), "compression", "server")
         self.busy_s = dict.fromkeys(activities, 0.0)
@@ -44,8 +48,11 @@ class _Worker:
         self.shelf = self.shelf.end(number)
 
     def run(self, unit: tuple[int, int, str, bytes]) -> tuple[Any, dict[str, float]]:
-        """Return `answer` to a unit of a batch: the batch's number, its own there, what it calls
-        and, as it comes through a pipe, with what; from another process packed."""
+        """Return the `answer` to a unit of a batch; from another process packed.
+
+        A unit is the batch's number, its own there, what it calls and, as it comes
+        through a pipe, with what.
+        """
         batch, at, name, packed = unit
         if not self.shelf.process:
             return self.answer(*self.batch[at])
@@ -55,7 +62,9 @@ class _Worker:
         result, seconds = self.answer(name, self.shelf.unpack(packed))
         return self.shelf.pack(result), seconds
 
-    def answer(self, name: str, arguments: tuple[Any, ...]) -> tuple[Any, dict[str, float]]:
+    def answer(
+        self, name: str, arguments: tuple[Any, ...]
+    ) -> tuple[Any, dict[str, float]]:
         """Return the result of a unit, and host seconds by activity."""
         bench, activity = self.bench, _ACTIVITIES.get(name, "server")
         bench.spent_s.clear()
@@ -72,14 +81,17 @@ class _Worker:
 
 
 class Processes:
-    """This process and those forked from it. A `Pool`.
+    """A `Pool` of this process and those forked from it.
 
-    Attributes: `wall_s`, activity → host seconds of this process so far; `busy_s`, those of them
-    on processors.
+    Attributes: `wall_s`, activity → host seconds of this process so far; `busy_s`,
+    those of them on processors.
     """
 
     def __init__(self, bench: Bench, workers: int) -> None:
-        """Fork all but one of so many; beside an accelerator there is this one alone."""
+        """Fork all but one of so many.
+
+        Beside an accelerator there is this one alone.
+        """
         workers = workers if bench.data.device.type == "cpu" else 1
         arena = Arena(shared=workers > 1, device=bench.data.device)
         self._worker = _Worker(bench, Shelf(arena, _list_rooms(bench, workers)))
@@ -92,7 +104,10 @@ class Processes:
         self.close = self._crew.close
 
     def run(self, units: Sequence[Unit], costs: Sequence[float]) -> list[Any]:
-        """See `Pool`; the time goes to the activities' account."""
+        """Do units and return their results.
+
+        The time goes to the activities' account.
+        """
         if not units:
             return []
         begun_s = time.perf_counter()
@@ -110,13 +125,17 @@ class Processes:
             self.wall_s[activity] += some_s * scale
         return [result for result, _ in answers]
 
-    def each(self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]) -> Any:
+    def each(
+        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
+    ) -> Any:
         """Return what a method of the kit's answers to each of these calls."""
         return self.run([(name, call) for call in calls], costs)
 
     def _takes_longer(self, units: Sequence[Unit]) -> bool:
-        """Return whether there are trainings among the units that take longer than their FLOPs
-        say: steps of one client after another, or a method's own."""
+        """Return whether some training takes longer than its FLOPs say.
+
+        That is steps of one client after another, or a method's own.
+        """
         together = self._worker.bench.together
         return any(
             name == "work" and together(orders[0].task.prototype) == 1
@@ -135,15 +154,23 @@ class Processes:
             for at, (name, arguments) in enumerate(units)
         ]
         return [
-            (shelf.unpack(answer, copied=True) if isinstance(answer, bytes) else answer, seconds)
+            (
+                shelf.unpack(answer, copied=True)
+                if isinstance(answer, bytes)
+                else answer,
+                seconds,
+            )
             for answer, seconds in self._crew.map("run", packed, costs)
         ]
 
 
 def _list_rooms(bench: Bench, workers: int) -> list[int]:
-    """Return the bytes of the shelf for each process: two versions of every model on its way to the
-    others, and of what was left out of the uploads of a cohort; one of those of another process,
-    and its share of what clients have trained and leave out now."""
+    """Return the bytes of the shelf for each process.
+
+    They hold two versions of every model on its way to the others, and of what was left
+    out of the uploads of a cohort; one of those of another process, and its share of
+    what clients have trained and leave out now.
+    """
     if workers == 1:
         return [0]
     sizes = [4 * (one.parameters + one.buffers + 1024) for one in bench.facts.values()]

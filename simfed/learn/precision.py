@@ -1,5 +1,7 @@
-"""Where to learn; float32 that is float32, and the same algorithms every time, whatever the caller
-has set."""
+"""The device and the precision of learning.
+
+Float32 is float32, with the same algorithms every time, whatever the caller has set.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from simfed.ground.errors import InputError
 
 @contextmanager
 def exact_float32() -> Iterator[None]:
-    """Meanwhile no product or convolution is made in TF32 or bfloat16 in float32's place.
+    """Make no product or convolution in TF32 or bfloat16 in the block.
 
-    By default PyTorch computes a GPU's convolutions in TF32. What autocast asks for is not touched.
+    By default PyTorch computes a GPU's convolutions in TF32. What autocast asks for is
+    not touched.
     """
     backends: Any = torch.backends
     # PyTorch's older switches raise once somebody has used these
@@ -36,7 +39,10 @@ def exact_float32() -> Iterator[None]:
 
 @contextmanager
 def same_algorithms() -> Iterator[None]:
-    """Meanwhile cuDNN chooses its algorithms by shapes alone, and none that adds in any order."""
+    """Let cuDNN choose algorithms by shapes alone in the block.
+
+    None adds in any order.
+    """
     cudnn = torch.backends.cudnn
     before = cudnn.enabled, cudnn.benchmark, cudnn.deterministic
     cudnn.enabled, cudnn.benchmark, cudnn.deterministic = True, False, True
@@ -51,7 +57,8 @@ def same_bits(place: torch.device) -> Iterator[None]:
     """Meanwhile learning has the same bits whatever the caller has set."""
     threads = torch.get_num_threads()
     with exact_float32(), nullcontext() if place.type == "cpu" else same_algorithms():
-        torch.set_num_threads(1)  # processes share the work, threads would only wait for each other
+        # processes share the work, threads would only wait for each other
+        torch.set_num_threads(1)
         try:
             yield
         finally:
@@ -59,11 +66,16 @@ def same_bits(place: torch.device) -> Iterator[None]:
 
 
 def device_of(name: str) -> torch.device:
-    """Where to learn. Raises: `InputError` for what is not here."""
+    """Return where to learn.
+
+    Raises: `InputError` for what is not here.
+    """
     if name == "cpu":
         return torch.device("cpu")
     if name != "cuda":
         raise InputError("a device: cpu or cuda", where="--device", got=name)
     if not torch.cuda.is_available():
-        raise InputError("cpu, as PyTorch finds no CUDA device here", where="--device", got=name)
+        raise InputError(
+            "cpu, as PyTorch finds no CUDA device here", where="--device", got=name
+        )
     return torch.device("cuda", torch.cuda.current_device())

@@ -1,8 +1,9 @@
-"""Client-level differential privacy (McMahan et al. 2018): one mean, clipped and noisy, in place of
-the arrivals of a merge.
+"""Client-level differential privacy (McMahan et al. 2018): a clipped, noisy mean.
 
-A method that averages is shown a single arrival per prototype, so what it makes of that is
-post-processing, whatever its server steps with.
+It stands in place of the arrivals of a merge.
+
+A method that averages is shown a single arrival per prototype, so what it makes of that
+is post-processing, whatever its server steps with.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from simfed.tasks.tasks import Tasks
 
 
 class NoisyMeans:
-    """What the server may know of a merge: per prototype (Σ of clients' changes, each shortened to
-    the norm S, + N(0, (z·S)²)) / the expected cohort.
+    """The noisy mean of a merge per prototype, which is all that the server may know.
 
-    Every client counts 1, or less where it is late; several uploads of one client are one change.
-    A change whose norm is no finite number counts 0: no factor shortens it.
-    The divisor does not hang on who came, and a prototype of which nobody came is noise. With an
-    adaptive clip, S of the next merge follows how many norms this one's left alone, with noise of
-    its own (Andrew 2021). Entries that no client sends, whatever its data, get no noise.
+    It is (Σ of clients' changes, each shortened to the norm S, + N(0, (z·S)²)) / the
+    expected cohort.
+
+    Every client counts 1, or less where it is late; several uploads of one client are
+    one change. A change whose norm is no finite number counts 0: no factor shortens it.
+    The divisor does not hang on who came, and a prototype of which nobody came is
+    noise. With an adaptive clip, S of the next merge follows how many norms this one's
+    left alone, with noise of its own (Andrew 2021). Entries that no client sends,
+    whatever its data, get no noise.
     """
 
     def __init__(
@@ -41,24 +45,41 @@ class NoisyMeans:
         method: Method,
         tasks: Tasks,
         noise: Noise,
-        shared_entries: Callable[[str, int], Tensor | None] = lambda prototype, round: None,
+        shared_entries: Callable[[str, int], Tensor | None] = lambda prototype, round: (
+            None
+        ),
     ) -> None:
-        """`shared_entries`: prototype, round → the only entries that any client sends, where they
-        hang on nobody's data; None: all."""
+        """Begin with the scenario's clip.
+
+        `shared_entries`: prototype, round → the only entries that any client sends,
+        where they hang on nobody's data; None: all.
+        """
         self._shared_entries = shared_entries
         self._method = method
         self._tasks = tasks
         self._noise = noise
-        self._adaptive = privacy.clip if isinstance(privacy.clip, AdaptiveClip) else None
-        self.clip = privacy.clip.start if isinstance(privacy.clip, AdaptiveClip) else privacy.clip
+        self._adaptive = (
+            privacy.clip if isinstance(privacy.clip, AdaptiveClip) else None
+        )
+        self.clip = (
+            privacy.clip.start
+            if isinstance(privacy.clip, AdaptiveClip)
+            else privacy.clip
+        )
         """S of the next merge."""
         self._expected = compute_expected_cohort(scenario)
         clients = scenario.clients_of_prototype
-        self._share = {name: count / scenario.client_count for name, count in clients.items()}
+        self._share = {
+            name: count / scenario.client_count for name, count in clients.items()
+        }
 
-    def arrivals(self, kit: Kit, arrivals: Sequence[Arrival], round: int) -> list[Arrival]:
-        """One arrival per prototype, whose `update` is the noisy mean."""
-        changes: dict[str, list[tuple[Change, float]]] = {name: [] for name in self._share}
+    def arrivals(
+        self, kit: Kit, arrivals: Sequence[Arrival], round: int
+    ) -> list[Arrival]:
+        """Return one arrival per prototype, whose `update` is the noisy mean."""
+        changes: dict[str, list[tuple[Change, float]]] = {
+            name: [] for name in self._share
+        }
         by_client: dict[int, list[Arrival]] = {}
         for arrival in arrivals:
             by_client.setdefault(arrival.who.client, []).append(arrival)
@@ -72,23 +93,28 @@ class NoisyMeans:
             below += norm <= self.clip
             shrunk = factor * min(1.0, self.clip / norm) if norm else 0.0
             changes[mine[0].who.prototype].append((change, shrunk))
-        means = [self._mean(kit, name, of_name, round) for name, of_name in changes.items()]
+        means = [
+            self._mean(kit, name, of_name, round) for name, of_name in changes.items()
+        ]
         if self._adaptive is not None:
             self._follow(self._adaptive, kit, below, len(by_client), round)
         return means
 
     def state(self) -> Mapping[str, Plain]:
-        """What a checkpoint keeps of it."""
+        """Return what a checkpoint keeps of it."""
         return {"clip": self.clip}
 
     def restore(self, state: Mapping[str, Plain]) -> None:
-        """Inverse of `state`."""
+        """Take up what `state` returned."""
         self.clip = state["clip"]
 
     def _change(self, kit: Kit, mine: Sequence[Arrival]) -> tuple[Change, float]:
-        """All that one client brings, and a factor on it."""
+        """Return all that one client brings, and a factor on it."""
         weighed = [
-            (arrival.change("update"), arrival.weight * self._method.discount(arrival.staleness))
+            (
+                arrival.change("update"),
+                arrival.weight * self._method.discount(arrival.staleness),
+            )
             for arrival in mine
         ]
         if len(weighed) == 1:
@@ -107,7 +133,9 @@ class NoisyMeans:
         noise = torch.randn(len(entries), generator=draws).to(total.device)
         noisy = total[entries].add_(noise, alpha=self._noise.of_sum * self.clip)
         if bool(total.index_fill_(0, entries, 0.0).any()):
-            raise RuntimeError(f"round {round}: an upload has entries that no noise covers")
+            raise RuntimeError(
+                f"round {round}: an upload has entries that no noise covers"
+            )
         total.index_copy_(0, entries, noisy)
         values = {
             "update": total.div_(self._expected * self._share[name]),
@@ -115,9 +143,13 @@ class NoisyMeans:
         }
         return Arrival(self._tasks.first_of(name), 0, values)
 
-    def _follow(self, adaptive: AdaptiveClip, kit: Kit, below: int, came: int, round: int) -> None:
-        """The clip of the next merge. Counted from a half, so that a client moves the count by a
-        half at most."""
+    def _follow(
+        self, adaptive: AdaptiveClip, kit: Kit, below: int, came: int, round: int
+    ) -> None:
+        """Set the clip of the next merge.
+
+        It is counted from a half, so that a client moves the count by a half at most.
+        """
         noise = self._noise.of_count * kit.rng("privacy count", round).normal()
         share = 0.5 + (below - 0.5 * came + noise) / self._expected
         self.clip *= math.exp(-adaptive.rate * (share - adaptive.quantile))

@@ -1,10 +1,11 @@
 """Merging rules: what a server makes of uploads of which some may be hostile.
 
-A rule comes before the method's own merge. It is given the uploads of one prototype, and what it
-answers stands for each of them, so that the method averages over equal uploads, whatever weights it
-has: sample counts say nothing any more, and the staleness of late uploads shortens the step by the
-mean of their weights. A rule is a frozen dataclass of its options; it knows nothing of methods, of
-the clock or of who is hostile. Importing this needs no torch.
+A rule comes before the method's own merge. It is given the uploads of one prototype,
+and what it answers stands for each of them, so that the method averages over equal
+uploads, whatever weights it has: sample counts say nothing any more, and the staleness
+of late uploads shortens the step by the mean of their weights. A rule is a frozen
+dataclass of its options; it knows nothing of methods, of the clock or of who is
+hostile. Importing this needs no torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from typing_extensions import override
+
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Size, Work
 
@@ -21,12 +24,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Fields = Mapping[str, "Tensor"]
-"""By the names of what travels up: `update` and its like."""
+"""Uploads by the names of fields: `update` and its like."""
 
 _SORT_FLOPS = 4000.0
 _DISTANCE_FLOPS = 80.0
-"""FLOPs of large layers that take as long as one entry of an upload: 13 to 33 ns and 0.3 to 0.6 ns
-on the core of x86-2core-vm, with 11 to 100 uploads of a LeNet-5."""
+"""FLOPs of large layers that take as long as one entry of an upload: 13 to 33 ns and
+0.3 to 0.6 ns on the core of x86-2core-vm, with 11 to 100 uploads of a LeNet-5."""
 
 _BLOCK_ENTRIES = 1 << 22
 """Entries of all uploads that are sorted at a time."""
@@ -38,58 +41,73 @@ class Rule:
     least: int = 3
     """Uploads of a prototype that it needs; with fewer the prototype stays as it is."""
     needs_dense: ClassVar[bool] = False
-    """It looks at each coordinate by itself, which says nothing where most of them are 0."""
+    """True if it looks at each coordinate by itself, which says nothing where most are
+    0."""
     flops: ClassVar[float] = 0.0
-    """Of the server's work, per entry of an upload and pass; 0: it is not charged."""
+    """FLOPs of the server's work, per entry of an upload and pass; 0: it is not
+    charged."""
     privacy: ClassVar[tuple[str, ...]] = ()
-    """Levels of the scenario's `privacy` that a theorem covers with it, declared by its own class:
-    `client` where it is the plain sum; `sample` whatever it makes of uploads."""
+    """Levels of the scenario's `privacy` that a theorem covers with it, declared by its
+    own class: `client` where it is the plain sum; `sample` whatever it makes of
+    uploads."""
     example: ClassVar[Mapping[str, float]] = {}
     """Options with which it is checked, where some are required."""
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
-        """What stands for the uploads: per field one vector for all of them, (entries,), or one
-        for each, (uploads, entries).
+        """Return the vectors that stand for the uploads.
 
-        fields: (uploads, entries) each, float32, in the order of client ids; they are not changed.
+        Per field it is one for all of them, (entries,), or one for each, (uploads,
+        entries). `fields`: (uploads, entries) each, float32, in the order of client
+        ids; they are not changed.
         """
         raise NotImplementedError
 
     def passes(self, uploads: int) -> float:
-        """How many times it goes through all uploads, at least once."""
+        """Return how many times it goes through all uploads, at least once."""
         return 1.0
 
-    # ---- the server's work -----------------------------------------------------------------------
+    # ---- the server's work -----------------------------------------------------------
 
     def work(self, kind: str, size: Size, uploads: int) -> Work | None:
-        """The server's work with so many uploads of a prototype; None: none, as of the mean."""
+        """Return the server's work with so many uploads of a prototype.
+
+        None: none, as of the mean.
+        """
         if not self.flops or uploads < self.least:
             return None
         rows = round(uploads * self.passes(uploads))
-        return Work("auxiliary", f"{kind}/{size.model}", rows, kind="merging", name=kind)
+        return Work(
+            "auxiliary", f"{kind}/{size.model}", rows, kind="merging", name=kind
+        )
 
     def auxiliary(self, kind: str, size: Size) -> dict[str, float]:
-        """Name of that work → FLOPs of going through one upload once."""
-        return {f"{kind}/{size.model}": self.flops * size.parameters} if self.flops else {}
+        """Return the name of that work, and its FLOPs for one pass of one upload."""
+        return (
+            {f"{kind}/{size.model}": self.flops * size.parameters} if self.flops else {}
+        )
 
 
 @dataclass(frozen=True)
 class Mean(Rule):
-    """The method's own mean, weighted by sample counts; not charged (McMahan et al. 2017)."""
+    """The method's own mean, weighted by sample counts.
+
+    Not charged (McMahan et al. 2017).
+    """
 
     least = 1
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         return dict(fields)
 
 
 @dataclass(frozen=True)
 class NormBound(Rule):
-    """Each update shortened to a length of at most S; then the method's own mean.
+    """Shortens each update to a length of at most S; then the method's own mean.
 
-    Running statistics have no length to go by and stay as they came. Source: Z. Sun et al., "Can
-    You Really Backdoor Federated Learning?", 2019.
+    Running statistics have no length to go by and stay as they came. Source: Z. Sun et
+    al., "Can You Really Backdoor Federated Learning?", 2019.
     """
 
     least = 1
@@ -103,6 +121,7 @@ class NormBound(Rule):
         if not self.bound > 0:
             raise InputError("a number above 0", where="bound", got=self.bound)
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         lengths = fields["update"].norm(dim=1, keepdim=True)
         factors = (self.bound / lengths.clamp(min=self.bound)).clamp(max=1.0)
@@ -113,8 +132,9 @@ class NormBound(Rule):
 class TrimmedMean(Rule):
     """Per coordinate, the mean without the largest and the smallest values.
 
-    Of n values ⌈share·n⌉ fall away on each side, at most so many that one or two are left. Source:
-    D. Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", 2018.
+    Of n values ⌈share·n⌉ fall away on each side, at most so many that one or two are
+    left. Source: D. Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal
+    Statistical Rates", 2018.
     """
 
     needs_dense = True
@@ -126,26 +146,32 @@ class TrimmedMean(Rule):
 
     def __post_init__(self) -> None:
         if not 0 <= self.share < 0.5:
-            raise InputError("a share of at least 0, below 0.5", where="share", got=self.share)
+            raise InputError(
+                "a share of at least 0, below 0.5", where="share", got=self.share
+            )
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         uploads = len(fields["update"])
         cut = min(-int(-(self.share * uploads - 1e-9) // 1), (uploads - 1) // 2)
-        return {name: _trimmed_mean(table, max(cut, 0)) for name, table in fields.items()}
+        return {
+            name: _trimmed_mean(table, max(cut, 0)) for name, table in fields.items()
+        }
 
 
 @dataclass(frozen=True)
 class Median(Rule):
     """Per coordinate, the middle value, or the mean of the two in the middle.
 
-    Source: D. Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
-    Rates", 2018.
+    Source: D. Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal
+    Statistical Rates", 2018.
     """
 
     needs_dense = True
     flops = _SORT_FLOPS
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         middle = (len(fields["update"]) - 1) // 2
         return {name: _trimmed_mean(table, middle) for name, table in fields.items()}
@@ -153,10 +179,13 @@ class Median(Rule):
 
 @dataclass(frozen=True)
 class GeometricMedian(Rule):
-    """The point whose distances to the updates have the smallest sum (smoothed Weiszfeld).
+    """The point with the smallest sum of distances to the updates.
 
-    Other fields are averaged with the weights that the last step gave the uploads. Source: K.
-    Pillutla, S. M. Kakade and Z. Harchaoui, "Robust Aggregation for Federated Learning", 2022.
+    It is found by smoothed Weiszfeld steps.
+
+    Other fields are averaged with the weights that the last step gave the uploads.
+    Source: K. Pillutla, S. M. Kakade and Z. Harchaoui, "Robust Aggregation for
+    Federated Learning", 2022.
     """
 
     flops = _DISTANCE_FLOPS
@@ -167,13 +196,17 @@ class GeometricMedian(Rule):
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise InputError("a whole number of at least 1", where="steps", got=self.steps)
+            raise InputError(
+                "a whole number of at least 1", where="steps", got=self.steps
+            )
         if not self.smoothing > 0:
             raise InputError("a number above 0", where="smoothing", got=self.smoothing)
 
+    @override
     def passes(self, uploads: int) -> float:
         return float(self.steps)
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         updates = fields["update"]
         weights = updates.new_full((len(updates),), 1 / len(updates))
@@ -188,7 +221,8 @@ class GeometricMedian(Rule):
 class _Scoring(Rule):
     """Rules that trust updates with close neighbours.
 
-    An update's score is the sum of its squared distances to the n − f − 2 nearest others.
+    An update's score is the sum of its squared distances to the n − f − 2 nearest
+    others.
     """
 
     flops = _DISTANCE_FLOPS
@@ -217,12 +251,13 @@ class _Scoring(Rule):
 class Krum(_Scoring):
     """The one upload whose n − f − 2 nearest others are closest to it.
 
-    Needs n ≥ 2f + 3. Source: P. Blanchard et al., "Machine Learning with Adversaries: Byzantine
-    Tolerant Gradient Descent", 2017.
+    Needs n ≥ 2f + 3. Source: P. Blanchard et al., "Machine Learning with Adversaries:
+    Byzantine Tolerant Gradient Descent", 2017.
     """
 
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         return self._mean_of_best(fields, 1)
 
@@ -231,23 +266,24 @@ class Krum(_Scoring):
 class MultiKrum(_Scoring):
     """The mean of the n − f uploads of the lowest scores of Krum.
 
-    Needs n ≥ 2f + 3. Source: P. Blanchard et al., "Machine Learning with Adversaries: Byzantine
-    Tolerant Gradient Descent", 2017.
+    Needs n ≥ 2f + 3. Source: P. Blanchard et al., "Machine Learning with Adversaries:
+    Byzantine Tolerant Gradient Descent", 2017.
     """
 
     privacy: ClassVar[tuple[str, ...]] = ("sample",)
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         return self._mean_of_best(fields, len(fields["update"]) - self.f)
 
 
 @dataclass(frozen=True)
 class Bulyan(_Scoring):
-    """Per coordinate the mean near the median, of uploads that Krum picks one after another.
+    """Per coordinate the mean near the median, of uploads that Krum picks.
 
-    It picks n − 2f, and takes the n − 4f values next to their median. Needs n ≥ 4f + 3. Source: E.
-    M. El Mhamdi, R. Guerraoui and S. Rouault, "The Hidden Vulnerability of Distributed Learning in
-    Byzantium", 2018.
+    It picks n − 2f, and takes the n − 4f values next to their median. Needs n ≥ 4f + 3.
+    Source: E. M. El Mhamdi, R. Guerraoui and S. Rouault, "The Hidden Vulnerability of
+    Distributed Learning in Byzantium", 2018.
     """
 
     needs_dense = True
@@ -255,12 +291,14 @@ class Bulyan(_Scoring):
 
     @property
     def least(self) -> int:  # type: ignore[override]
-        """Its condition n ≥ 4f + 3."""
+        """The least number of uploads, by its condition n ≥ 4f + 3."""
         return 4 * self.f + 3
 
+    @override
     def passes(self, uploads: int) -> float:
         return (uploads - 1) / 2 + 2 * _SORT_FLOPS / _DISTANCE_FLOPS  # it sorts twice
 
+    @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         distances = _squared_distances(fields["update"])
         left = list(range(len(distances)))
@@ -268,12 +306,17 @@ class Bulyan(_Scoring):
         while len(picked) < len(distances) - 2 * self.f:
             picked.append(left.pop(_rank_uploads(distances[left][:, left], self.f)[0]))
         count = len(picked) - 2 * self.f
-        return {name: _mean_near_median(one[sorted(picked)], count) for name, one in fields.items()}
+        return {
+            name: _mean_near_median(one[sorted(picked)], count)
+            for name, one in fields.items()
+        }
 
 
 def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """The arrivals with what stands for their values; none of a prototype with fewer than the rule
-    needs, which then stays as it is."""
+    """Return the arrivals with what stands for their values.
+
+    None of a prototype with fewer than the rule needs, which then stays as it is.
+    """
     if isinstance(rule, Mean):
         return list(arrivals)
     from simfed.learn.vectors import ArrivedValues
@@ -285,7 +328,9 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     for mine in alike.values():
         if len(mine) < rule.least:
             continue
-        fields = {name: _stack_rows([a.values[name] for a in mine]) for name in mine[0].values}
+        fields = {
+            name: _stack_rows([a.values[name] for a in mine]) for name in mine[0].values
+        }
         for name, table in rule.merge(fields).items():
             fields[name] = table if table.dim() > 1 else table.expand(len(mine), -1)
         for row, arrival in enumerate(mine):
@@ -302,8 +347,10 @@ def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
 
 
 def _squared_distances(updates: Tensor) -> Tensor:
-    """(n, n) float64; a difference at a time, as a product of all would cancel where updates are
-    alike."""
+    """Return (n, n) float64.
+
+    A difference at a time, as a product of all would cancel where updates are alike.
+    """
     distances = updates.new_zeros(len(updates), len(updates)).double()
     for i in range(1, len(updates)):
         row = (updates[:i] - updates[i]).square_().sum(1).double()
@@ -320,7 +367,10 @@ def _rank_uploads(distances: Tensor, f: int) -> list[int]:
 
 
 def _reduce_columns(values: Tensor, combine: Callable[[Tensor], Tensor]) -> Tensor:
-    """`combine` of each column's sorted values, (columns, rows), some columns at a time."""
+    """Return `combine` of each column's sorted values, (columns, rows).
+
+    Some columns are sorted at a time.
+    """
     rows, columns = values.shape
     result, block = values.new_empty(columns), max(1, _BLOCK_ENTRIES // rows)
     for start in range(0, columns, block):
@@ -330,11 +380,16 @@ def _reduce_columns(values: Tensor, combine: Callable[[Tensor], Tensor]) -> Tens
 
 
 def _trimmed_mean(values: Tensor, cut: int) -> Tensor:
-    return _reduce_columns(values, lambda columns: columns[:, cut : columns.shape[1] - cut].mean(1))
+    return _reduce_columns(
+        values, lambda columns: columns[:, cut : columns.shape[1] - cut].mean(1)
+    )
 
 
 def _mean_near_median(values: Tensor, count: int) -> Tensor:
-    """Per column the mean of the `count` values next to the median; ties go to the smaller one."""
+    """Return per column the mean of the `count` values next to the median.
+
+    Ties go to the smaller one.
+    """
     middle = len(values) // 2
 
     def combine(columns: Tensor) -> Tensor:

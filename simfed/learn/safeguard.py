@@ -20,7 +20,10 @@ class Safeguard:
     """The shared losses of accepted rounds, and what is compared with them."""
 
     def __init__(self, scenario: Scenario, name: str | None) -> None:
-        """name: the method's shared loss; None: it has none."""
+        """Begin.
+
+        `name`: the method's shared loss; None: it has none.
+        """
         self._rollback = scenario.safeguard.rollback
         self._reference = scenario.safeguard.reference
         self._name = name
@@ -30,27 +33,41 @@ class Safeguard:
         """Losses of the last accepted rounds, where their median counts."""
 
     def before(self, measure_first: Callable[[], Losses] | None = None) -> SharedLosses:
-        """The shared losses of the last accepted round; the first models count as round 0."""
-        if measure_first is not None and self._name is not None and not self._shared_loss:
+        """Return the shared losses of the last accepted round.
+
+        The first models count as round 0.
+        """
+        if (
+            measure_first is not None
+            and self._name is not None
+            and not self._shared_loss
+        ):
             self._shared_loss = self.shared(measure_first())
         return dict(self._shared_loss)
 
     def shared(self, losses: Losses) -> SharedLosses:
-        """The shared one among the losses of each prototype."""
+        """Return the shared one among the losses of each prototype."""
         if self._name is None:
             return {}
-        return {name: one[self._name] for name, one in losses.items() if self._name in one}
+        return {
+            name: one[self._name] for name, one in losses.items() if self._name in one
+        }
 
     def rejects(self, before: SharedLosses, after: SharedLosses) -> bool:
-        """Whether a round with these losses is undone."""
-        if self._rollback is None or self._rollbacks_in_a_row >= self._rollback.max_consecutive:
+        """Return whether a round with these losses is undone."""
+        if (
+            self._rollback is None
+            or self._rollbacks_in_a_row >= self._rollback.max_consecutive
+        ):
             return False
         for name in before if self._accepted else ():
             # a prototype that nobody brought anything of has no loss of that round
             told = [then[name] for then in self._accepted if name in then]
             before = {**before, name: median(told or [before[name]])}
         # not (≤) rather than (>), so that a NaN is rejected
-        most = {name: self._rollback.threshold * before[name] + _ROUNDING for name in after}
+        most = {
+            name: self._rollback.threshold * before[name] + _ROUNDING for name in after
+        }
         return any(not after[name] <= most[name] for name in after)
 
     def reject(self) -> None:
@@ -58,14 +75,16 @@ class Safeguard:
         self._rollbacks_in_a_row += 1
 
     def accept(self, before: SharedLosses, after: SharedLosses) -> None:
-        """The round stands; its losses are what the next one is compared with."""
+        """Take note that the round stands; the next one is compared with its losses."""
         self._rollbacks_in_a_row = 0
         if self._rollback is not None and self._reference.kind == "running-median":
-            self._accepted = [*(self._accepted or [before]), after][-self._reference.window :]
+            self._accepted = [*(self._accepted or [before]), after][
+                -self._reference.window :
+            ]
         self._shared_loss = {**self._shared_loss, **after}
 
     def plain(self) -> dict[str, Plain]:
-        """What a checkpoint keeps of it: losses accepted so far, rollbacks in a row."""
+        """Return what a checkpoint keeps: accepted losses, rollbacks in a row."""
         return {
             "shared_loss": self._shared_loss,
             "rollbacks_in_a_row": self._rollbacks_in_a_row,
@@ -73,7 +92,7 @@ class Safeguard:
         }
 
     def restore(self, facts: Mapping[str, Plain]) -> None:
-        """Inverse of `plain`."""
+        """Take up what `plain` returned."""
         self._shared_loss = dict(facts["shared_loss"])
         self._rollbacks_in_a_row = int(facts["rollbacks_in_a_row"])
         self._accepted = list(facts["accepted"])

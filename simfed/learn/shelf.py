@@ -1,9 +1,10 @@
 """Tensors on their way between processes, in memory that all of them share.
 
-Messages travel through pipes, tensors do not: whoever sends puts each tensor into its own part of
-the shelf, and its place travels. The first process keeps what it has put there until the room is
-used up, so that a model goes down once per version, whatever number of units and rounds ask for it;
-the others clear theirs before each batch of units. What finds no room travels as raw numbers.
+Messages travel through pipes, tensors do not: whoever sends puts each tensor into its
+own part of the shelf, and its place travels. The first process keeps what it has put
+there until the room is used up, so that a model goes down once per version, whatever
+number of units and rounds ask for it; the others clear theirs before each batch of
+units. What finds no room travels as raw numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ _DTYPES = [getattr(torch, name) for name in (
     "complex64", "complex128",
 )]  # fmt: skip
 _NUMBER_OF = {dtype: number for number, dtype in enumerate(_DTYPES)}
-"""Of the type of a tensor's entries: a number is pickled in a tenth of the type's time."""
+"""The number of the type of a tensor's entries: a number is pickled in a tenth of the
+type's time."""
 
 
 class Slot(NamedTuple):
-    """Where a tensor lies in the memory that processes share."""
+    """The place of a tensor in the memory that processes share."""
 
     process: int
     number: int
@@ -45,11 +47,12 @@ class Slot(NamedTuple):
     start: int
     shape: tuple[int, ...]
     dtype: int
-    """Of `_DTYPES`."""
+    """The number of the type, of `_DTYPES`."""
 
 
 Place = tuple[Any, ...]
-"""What travels of a tensor: the cells of its `Slot`, or its raw numbers, their type and shape."""
+"""A tensor as it travels: the cells of its `Slot`, or its raw numbers, their type and
+shape."""
 
 
 class Shelf:
@@ -62,11 +65,16 @@ class Shelf:
     """
 
     def __init__(self, arena: Arena, rooms: list[int]) -> None:
-        """rooms: bytes of each process's part."""
-        self._begin(0, [arena.zeros(room, dtype=torch.uint8, on_host=True) for room in rooms])
+        """Begin with memory of this process and the others.
+
+        `rooms`: bytes of each process's part.
+        """
+        self._begin(
+            0, [arena.zeros(room, dtype=torch.uint8, on_host=True) for room in rooms]
+        )
 
     def end(self, process: int) -> Shelf:
-        """The same shelf as another process uses it."""
+        """Return the same shelf as another process uses it."""
         end = Shelf.__new__(Shelf)
         end._begin(process, self._parts)
         return end
@@ -82,7 +90,7 @@ class Shelf:
         self._seen: dict[tuple[int, int], Tensor] = {}
 
     def clear(self) -> None:
-        """What this process has put there is not needed any more."""
+        """Free what this process has put there."""
         self._at = 0
         if self.process == 0 or len(self._seen) > _REMEMBERED:
             self._placed.clear()
@@ -92,20 +100,25 @@ class Shelf:
         self._own.clear()
 
     def make_room(self) -> None:
-        """Forget what lies there, once half of the room is used; for the first process, before it
-        puts down a batch of units."""
+        """Forget what lies there, once half of the room is used.
+
+        For the first process, before it puts down a batch of units.
+        """
         if 2 * self._at > len(self._parts[self.process]):
             self.clear()
 
     def pack(self, message: object) -> bytes:
-        """A message as it goes through a pipe; its tensors stay on the shelf."""
+        """Return a message as it goes through a pipe; its tensors stay on the shelf."""
         written = io.BytesIO()
         _TensorPickler(written, self._put).dump(message)
         return written.getvalue()
 
     def unpack(self, data: bytes, *, copied: bool = False) -> Any:
-        """Inverse of `pack`. Tensors of other processes are `copied`, or good for as long as they
-        lie there; those of this one are themselves."""
+        """Return what `pack` packed.
+
+        Tensors of other processes are `copied`, or good for as long as they lie there;
+        those of this one are themselves.
+        """
         return _Unpacker(io.BytesIO(data), self._copy if copied else self._get).load()
 
     def _put(self, tensor: Tensor) -> Place:
@@ -154,7 +167,7 @@ class Shelf:
 
 
 def take(*place: Any) -> NoReturn:
-    """What a message has in place of a tensor."""
+    """Return the tensor behind a place in a message."""
     raise pickle.UnpicklingError("a message is read by `Shelf.unpack`")
 
 
@@ -165,7 +178,8 @@ class _TensorPickler(pickle.Pickler):
         super().__init__(into, pickle.HIGHEST_PROTOCOL)
         self._put = put
 
-    # not `persistent_id`, which Python asks for every number and text of a message as well
+    # not `persistent_id`, which Python asks for every number and text of a message as
+    # well
     def reducer_override(self, thing: object) -> Any:
         return (take, self._put(thing)) if isinstance(thing, Tensor) else NotImplemented
 
@@ -176,7 +190,9 @@ class _Unpacker(pickle.Unpickler):
         self._get = get
 
     def find_class(self, module: str, name: str) -> Any:
-        return self._get if (module, name) == _TAKE else super().find_class(module, name)
+        return (
+            self._get if (module, name) == _TAKE else super().find_class(module, name)
+        )
 
 
 _TAKE = take.__module__, take.__qualname__

@@ -1,4 +1,4 @@
-"""What a client keeps between participations: one tree, which is never changed in place."""
+"""States of clients between participations: trees that are never changed in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simfed.learn.tree import decode_tree
 from simfed.learn.vectors import Change, as_received
 
 Fate = Literal["merged", "lost", "undone"]
-"""What became of an upload. `lost`: what it carried returns to its client. `undone`: its
+"""The fate of an upload. `lost`: what it carried returns to its client. `undone`: its
 round was rolled back, and of what it carried becomes what the scenario says."""
 
 Name = tuple[int, int]
@@ -24,7 +24,7 @@ Name = tuple[int, int]
 
 
 class OpenUpload(NamedTuple):
-    """What a client keeps of an upload that is under way."""
+    """The part of a client's state for an upload that is under way."""
 
     name: Name
     choice: str
@@ -34,11 +34,11 @@ class OpenUpload(NamedTuple):
     memories: Mapping[str, CodecState]
     """Compressed field → what its codec is to remember if the upload is lost."""
     values: Mapping[str, Change]
-    """What was sent."""
+    """The values that were sent."""
 
 
 class ClientState(NamedTuple):
-    """What one client keeps; the empty one before it has taken part."""
+    """The state of one client; the empty one before it has taken part."""
 
     own: State | None = None
     """The method's own."""

@@ -23,21 +23,27 @@ from simfed.learn.tree import Arrays, Tree, encode_tree
 from simfed.record.checkpoint import UNDER_WAY, FileOfArrays, put_arrays
 
 _OVERHEAD_BYTES = 2048
-"""What a state takes beside its vectors (measured)."""
+"""Bytes of a state beside its vectors (measured)."""
 
 
 class Store(MutableMapping[int, ClientState]):
-    """Client → state. A file is never changed, so a checkpoint links those that it needs."""
+    """Client → state.
+
+    A file is never changed, so a checkpoint links those that it needs.
+    """
 
     def __init__(self, most_bytes: float, run: Path | None) -> None:
-        """most_bytes: of states in memory; one lies there at least. run: beside whose checkpoints
-        files are; None: in a temporary folder."""
+        """most_bytes: of states in memory; one lies there at least.
+
+        run: beside whose checkpoints files are; None: in a temporary folder.
+        """
         self._most, self.device = most_bytes, torch.device("cpu")
         temporary = Path(tempfile.mkdtemp("-simfed")) if run is None else None
         self._folder = temporary or Path(run or "") / "checkpoint" / UNDER_WAY
         self._warm: OrderedDict[int, tuple[ClientState, int]] = OrderedDict()
         self._file_of: dict[int, tuple[FileOfArrays, str]] = {}
-        """Client → the file that has its state as it is, and the facts of it, as JSON."""
+        """Client → the file that has its state as it is, and the facts of it, as
+        JSON."""
         self._bytes = 0
 
     def __getitem__(self, client: int) -> ClientState:
@@ -65,7 +71,10 @@ class Store(MutableMapping[int, ClientState]):
         return len(self._warm.keys() | self._file_of.keys())
 
     def encode(self, client: int, name: str, arrays: dict[str, Any]) -> Tree:
-        """Return the facts of a state; what has its vectors goes to `arrays` as `name`."""
+        """Return the facts of a state.
+
+        What has its vectors goes to `arrays` as `name`.
+        """
         if client not in self._file_of:
             self._write(client, self._warm[client][0])
         arrays[name], facts = self._file_of[client]
@@ -116,7 +125,9 @@ class Store(MutableMapping[int, ClientState]):
             yield
         except OSError as error:
             problem = error.strerror or error
-            raise RunFailed(f"{path}: a client's state cannot be written ({problem})") from error
+            raise RunFailed(
+                f"{path}: a client's state cannot be written ({problem})"
+            ) from error
 
     def _drop_file(self, client: int) -> None:
         known = self._file_of.pop(client, None)

@@ -1,9 +1,9 @@
-"""Local training: steps of the scenario's optimiser on a client's own batches, for one client or
-for many in one pass.
+"""Local training: steps of the scenario's optimiser on a client's own batches.
 
-Clients of one prototype whose passes can be stacked (`Passes.stacks`) step together: whoever comes
-to a batch of the same size is in the same pass, whatever its number of steps. Nothing is padded, so
-each gets the products that it would get alone. All others step one client after another.
+It is for one client or for many in one pass. Clients of one prototype whose passes can
+be stacked (`Passes.stacks`) step together: whoever comes to a batch of the same size is
+in the same pass, whatever its number of steps. Nothing is padded, so each gets the
+products that it would get alone. All others step one client after another.
 """
 
 from __future__ import annotations
@@ -33,16 +33,19 @@ class LocalTraining(NamedTuple):
     steps: LocalSteps
     """The model that it begins from, and what is added to its gradients."""
     batches: Sequence[Positions]
-    """Where the samples of each step are."""
+    """The positions of the samples of each step."""
     noise: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while a model that may draw random numbers trains."""
     private: PrivateSteps | None = None
-    """What becomes of its samples' gradients; None: their mean."""
+    """The treatment of its samples' gradients; None: their mean is taken."""
 
 
 class PrivateSteps(NamedTuple):
-    """DP-SGD (Abadi et al. 2016): (Σ of the samples' gradients, each shortened to the norm `clip`,
-    + N(0, `deviation`²)) / the expected batch."""
+    """DP-SGD (Abadi et al. 2016): clipped gradients of samples, and noise.
+
+    A step is (Σ of the samples' gradients, each shortened to the norm `clip`, + N(0,
+    `deviation`²)) / the expected batch.
+    """
 
     clip: float
     deviation: float
@@ -51,7 +54,7 @@ class PrivateSteps(NamedTuple):
 
 
 class TrainedModel(NamedTuple):
-    """What came of a course."""
+    """The result of a course of local steps."""
 
     model: dict[str, Tensor]
     """`weights` and `buffers`; with `gradient`, where it was asked for."""
@@ -71,8 +74,10 @@ class Trainer:
         *,
         private: bool = False,
     ) -> None:
-        """`model`: to be trained in, where clients are trained one by one; `passes` are its.
-        `private`: courses have `PrivateSteps`."""
+        """Take a model to train in, where clients are trained one by one.
+
+        `passes` are the model's. `private`: courses have `PrivateSteps`.
+        """
         self._private = private
         self._model = model
         self._passes = passes
@@ -82,7 +87,7 @@ class Trainer:
 
     @cached_property
     def stacks(self) -> bool:
-        """Whether clients of one prototype step together, as one stack of models."""
+        """True if clients of one prototype step together, as one stack of models."""
         classes = self._data.task == "classification"  # whose loss is compiled
         return (
             not self._private
@@ -96,23 +101,29 @@ class Trainer:
         """Clients in one pass, at most."""
         return self._passes.stacked_together if self.stacks else 1
 
-    def train(self, courses: Sequence[LocalTraining], rate: float) -> Iterator[TrainedModel]:
+    def train(
+        self, courses: Sequence[LocalTraining], rate: float
+    ) -> Iterator[TrainedModel]:
         """Return what comes of each course at this learning rate, in the order given.
 
-        Courses differ neither in `pull` nor in whether they have a drift or are asked for their
-        gradient. What comes of one hangs on no other. Where the gradient of one plain step is
-        asked for, the weights stay as they are.
+        Courses differ neither in `pull` nor in whether they have a drift or are asked
+        for their gradient. What comes of one hangs on no other. Where the gradient of
+        one plain step is asked for, the weights stay as they are.
         """
         if not self.stacks:
             for course in courses:
                 yield self._train_alone(course, rate)
             return
         for first in range(0, len(courses), self.together):
-            yield from self._train_together(courses[first : first + self.together], rate)
+            yield from self._train_together(
+                courses[first : first + self.together], rate
+            )
 
     def _asks_gradient(self, steps: LocalSteps) -> bool:
-        """Whether all that is asked for is the gradient of one plain step."""
-        return steps.gradient and self._one_step and steps.drift is None and not steps.pull
+        """Return whether all that is asked for is the gradient of one plain step."""
+        return (
+            steps.gradient and self._one_step and steps.drift is None and not steps.pull
+        )
 
     def descend(
         self,
@@ -123,11 +134,11 @@ class Trainer:
         corrections: Sequence[Callable[[Tensor], Tensor]] = (),
         private: PrivateSteps | None = None,
     ) -> list[Tensor]:
-        """Local steps on the model as it is; the loss of each batch.
+        """Make local steps on the model as it is, and return the loss of each batch.
 
-        differentiate: (samples, labels, step, gradient) → a loss, whose gradient is added to
-        `gradient`; None: the mean cross-entropy. corrections: weights → what is added to each
-        step's gradient.
+        `differentiate`: (samples, labels, step, gradient) → a loss, whose gradient is
+        added to `gradient`; None: the mean cross-entropy. `corrections`: weights → what
+        is added to each step's gradient.
         """
         weights = self._model.weights
         descent = Descent(self._training, rate)
@@ -146,7 +157,11 @@ class Trainer:
         return losses
 
     def _differentiate(
-        self, samples: Tensor, labels: Tensor, gradient: Tensor, private: PrivateSteps | None
+        self,
+        samples: Tensor,
+        labels: Tensor,
+        gradient: Tensor,
+        private: PrivateSteps | None,
     ) -> Tensor:
         """Add the gradient of a batch's mean loss to `gradient`; return the loss."""
         if private is not None:
@@ -157,8 +172,10 @@ class Trainer:
     def privately(
         self, private: PrivateSteps, samples: Tensor, labels: Tensor, gradient: Tensor
     ) -> Tensor:
-        """The noisy mean of the samples' gradients is added to `gradient`; their mean loss, which
-        is told to nobody."""
+        """Return the noisy mean of the samples' gradients is added to `gradient`.
+
+        Their mean loss, which is told to nobody.
+        """
         total, objective = gradient.new_zeros(()), self._data.objective
         if len(samples):
             total = self._passes.clipped_gradient(
@@ -178,7 +195,9 @@ class Trainer:
             with course.noise():
                 loss = self._differentiate(samples, labels, gradient, private)
             buffers = model.statistics.clone()
-            return TrainedModel({**before, "buffers": buffers, "gradient": gradient}, loss)
+            return TrainedModel(
+                {**before, "buffers": buffers, "gradient": gradient}, loss
+            )
         corrections: list[Callable[[Tensor], Tensor]] = []
         if drift is not None:
             corrections.append(lambda _: drift)
@@ -186,13 +205,19 @@ class Trainer:
             corrections.append(lambda weights: pull * (weights - before["weights"]))
         model.to_change(before)
         with course.noise():
-            losses = self.descend(course.batches, rate, corrections=corrections, private=private)
+            losses = self.descend(
+                course.batches, rate, corrections=corrections, private=private
+            )
         after = _with_change(steps, model.values(), rate)
         return TrainedModel(after, torch.stack(losses).double().mean())
 
     @torch.inference_mode()  # views and versions need no account
-    def _train_together(self, courses: Sequence[LocalTraining], rate: float) -> list[TrainedModel]:
-        order = sorted(range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches])
+    def _train_together(
+        self, courses: Sequence[LocalTraining], rate: float
+    ) -> list[TrainedModel]:
+        order = sorted(
+            range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches]
+        )
         queues = [courses[i].batches for i in order]
         steps = [courses[i].steps for i in order]
         weights = _stack_rows([one.model["weights"] for one in steps])
@@ -205,16 +230,23 @@ class Trainer:
         descent = Descent(self._training, rate, len(courses))
         total = torch.zeros(len(courses), dtype=torch.float64, device=weights.device)
         waves = list(_plan_waves(queues))
-        where = self._data.places(np.concatenate([batch for _, group in waves for batch in group]))
+        where = self._data.places(
+            np.concatenate([batch for _, group in waves for batch in group])
+        )
         every_label, start = self._data.labels.index_select(0, where), 0
         for rows, batches in waves:
             some_weights, slopes = weights[rows], gradient[rows]
             shape = len(batches), len(batches[0])
             here = slice(start, start := start + shape[0] * shape[1])
-            samples, labels = self._data.samples(where[here]), every_label[here].view(shape)
+            samples, labels = (
+                self._data.samples(where[here]),
+                every_label[here].view(shape),
+            )
             samples = samples.view(*shape, *samples.shape[1:])
             into = rate if plain else slopes
-            total[rows].add_(self._passes.gradients_of_rows(some_weights, samples, labels, into))
+            total[rows].add_(
+                self._passes.gradients_of_rows(some_weights, samples, labels, into)
+            )
             if asked or plain:
                 continue
             if drift is not None:
@@ -222,7 +254,9 @@ class Trainer:
             if pull:
                 slopes += pull * (some_weights - begun[rows])
             descent.step(some_weights, slopes, rows)
-        means = total / torch.tensor([len(queue) for queue in queues], device=total.device)
+        means = total / torch.tensor(
+            [len(queue) for queue in queues], device=total.device
+        )
         found: list[TrainedModel] = []
         for at in sorted(range(len(courses)), key=order.__getitem__):
             after = {**steps[at].model, "weights": weights[at].clone()}
@@ -234,17 +268,25 @@ class Trainer:
         return found
 
 
-def _with_change(steps: LocalSteps, after: dict[str, Tensor], rate: float) -> dict[str, Tensor]:
-    """Return the model after the steps; where it is asked for, with what they changed over the
-    rate."""
+def _with_change(
+    steps: LocalSteps, after: dict[str, Tensor], rate: float
+) -> dict[str, Tensor]:
+    """Return the model after the steps.
+
+    Where it is asked for, with what they changed over the rate.
+    """
     if steps.gradient:
         after["gradient"] = (steps.model["weights"] - after["weights"]) / rate
     return after
 
 
-def split_evenly(things: Sequence[Thing], most: int, least_parts: int) -> list[list[Thing]]:
-    """The things in parts of at most so many each, and in at least so many parts where there are
-    as many things; neighbours go to different parts.
+def split_evenly(
+    things: Sequence[Thing], most: int, least_parts: int
+) -> list[list[Thing]]:
+    """Return the things in parts of at most so many each.
+
+    There are at least so many parts where there are as many things; neighbours go to
+    different parts.
 
     >>> split_evenly("aabbcc", 3, 2), split_evenly("abc", 9, 1)
     ([['a', 'b', 'c'], ['a', 'b', 'c']], [['a', 'b', 'c']])
@@ -262,8 +304,12 @@ def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
     return whole
 
 
-def _plan_waves(queues: Sequence[Sequence[Positions]]) -> Iterator[tuple[slice, list[Positions]]]:
-    """Neighbouring queues whose next batch is of one size, and these batches, until all are empty.
+def _plan_waves(
+    queues: Sequence[Sequence[Positions]],
+) -> Iterator[tuple[slice, list[Positions]]]:
+    """Yield neighbouring queues whose next batch is of one size, and these batches.
+
+    It ends when all queues are empty.
 
     The largest are next, so that who comes to a short batch early waits for the others.
 

@@ -1,4 +1,6 @@
-"""States of methods as trees: mappings and lists of tensors, codecs' memories and plain values.
+"""States of methods as trees: mappings and lists of tensors and plain values.
+
+Memories of codecs are leaves, too.
 
 A tree can be written as JSON and named arrays, for checkpoints.
 """
@@ -19,11 +21,14 @@ Arrays: TypeAlias = dict[str, np.ndarray]
 """The vectors of a checkpoint, by name."""
 
 Tree: TypeAlias = Any
-"""Mappings and lists of tensors, codecs' memories and plain values; who made it knows its shape."""
+"""Mappings and lists of tensors, codecs' memories and plain values; who made it knows
+its shape."""
 
 
 def encode_tree(tree: Tree, name: str, arrays: Arrays) -> Plain:
-    """The tree as JSON-able values; its tensors go to `arrays` under names that begin with `name`.
+    """Return the tree as JSON-able values.
+
+    Its tensors go to `arrays` under names that begin with `name`.
 
     >>> arrays = {}
     >>> encode_tree({"w": torch.ones(2), "t": 3}, "server", arrays)
@@ -39,7 +44,10 @@ def encode_tree(tree: Tree, name: str, arrays: Arrays) -> Plain:
         return {"memory": [tree.facts, {key: f"{name}/{key}" for key in tree.arrays}]}
     if isinstance(tree, Mapping):
         return {
-            "of": {key: encode_tree(inner, f"{name}/{key}", arrays) for key, inner in tree.items()}
+            "of": {
+                key: encode_tree(inner, f"{name}/{key}", arrays)
+                for key, inner in tree.items()
+            }
         }
     if isinstance(tree, (list, tuple)):
         keys = getattr(tree, "_fields", range(len(tree)))
@@ -47,18 +55,27 @@ def encode_tree(tree: Tree, name: str, arrays: Arrays) -> Plain:
         return [encode_tree(inner, f"{name}/{key}", arrays) for key, inner in parts]
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return tree
-    raise TypeError(f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}")
+    raise TypeError(
+        f"{name}: tensors, numbers, text or None in a method's state, got {type(tree)}"
+    )
 
 
-def decode_tree(plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.device) -> Tree:
-    """Inverse of `encode_tree`."""
+def decode_tree(
+    plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.device
+) -> Tree:
+    """Return the tree that `encode_tree` wrote."""
     if isinstance(plain, Mapping):
         if "memory" in plain:
             facts, places = plain["memory"]
-            return Memory(facts, {key: np.array(arrays[at]) for key, at in places.items()})
+            return Memory(
+                facts, {key: np.array(arrays[at]) for key, at in places.items()}
+            )
         if "array" in plain:
             return torch.tensor(np.array(arrays[plain["array"]]), device=device)
-        return {key: decode_tree(inner, arrays, device) for key, inner in plain["of"].items()}
+        return {
+            key: decode_tree(inner, arrays, device)
+            for key, inner in plain["of"].items()
+        }
     if isinstance(plain, list):
         return [decode_tree(inner, arrays, device) for inner in plain]
     return plain

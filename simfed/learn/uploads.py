@@ -1,5 +1,4 @@
-"""What becomes of a client's update between its training and the server: residuals and
-compression."""
+"""A client's update between its training and the server: residuals, compression."""
 
 from __future__ import annotations
 
@@ -36,24 +35,24 @@ class Encoder:
         """Field → the last payload, where somebody wants to see it."""
 
     def player(self, choice: Choice) -> ErrorFeedback | WithoutFeedback:
-        """What plays the codec of one field's choice on a client's residual."""
+        """Return the player of one field's codec on a client's residual."""
         if choice.strategy not in self._players:
             self._players[choice.strategy] = feedback_for(choice.codec)
         return self._players[choice.strategy]
 
     def keeps_rest(self, choice: Choice, field: Field) -> bool:
-        """Whether what the codec leaves out of this field goes with the client's next upload."""
+        """Return whether what the codec leaves out goes with the client's next upload."""
         return field.feedback and isinstance(self.player(choice), ErrorFeedback)
 
     def encode(
         self, task: Task, choice: Choice, values: Values, state: ClientState
     ) -> tuple[dict[str, Change], dict[str, tuple[float, int]], ClientState]:
-        """Return what travels of the values of an upload, sizes, and the client's state then.
+        """Return an upload's payload, its sizes, and the client's state then.
 
-        With error feedback, what does not travel stays as the field's rest. Sizes: field →
-        bytes on the wire and entries told, where they depend on the data. The state has the
-        upload among those that are under way. No argument is changed. Raises: `RunFailed`
-        where a value is not a finite number.
+        With error feedback, what does not travel stays as the field's rest. Sizes:
+        field → bytes on the wire and entries told, where they depend on the data. The
+        state has the upload among those that are under way. No argument is changed.
+        Raises: `RunFailed` where a value is not a finite number.
         """
         who, round, player = task.who, task.round, self.player(choice)
         codec = player.codec
@@ -72,8 +71,11 @@ class Encoder:
                 self.keeps_rest(choice, field),
             )
             memory = after = undone[name] = state.memory(name, choice.strategy)
-            # what a codec with feedback left behind is not lost when one without is played
-            rested = (rest is not None and field.feedback) or (feedback and not codec.sends_all)
+            # what a codec with feedback left behind is not lost when one without is
+            # played
+            rested = (rest is not None and field.feedback) or (
+                feedback and not codec.sends_all
+            )
             if rested:
                 # of nothing, too: 0 + x makes -0.0 a 0.0, as it does in a rest of zeros
                 rests[name] = whole = whole + (0.0 if rest is None else rest)
@@ -96,14 +98,19 @@ class Encoder:
     def _play(
         self, task: Task, choice: Choice, name: str, whole: Tensor, memory: CodecState
     ) -> Payload:
-        """Return what a codec makes of a field; with feedback, `whole` becomes what it leaves."""
+        """Return what a codec makes of a field.
+
+        With feedback, `whole` becomes what it leaves.
+        """
         who, round, field = task.who, task.round, task.plan.up[name]
         player = self.player(choice)
         draws = self._draws(player.codec, choice, who, name, round)
         layout, k = field.layout_of(who), choice.entries(field.entries)
         try:
             if self.keeps_rest(choice, field):
-                payload = player.encode_in_place(None, whole, k, draws, state=memory, layout=layout)
+                payload = player.encode_in_place(
+                    None, whole, k, draws, state=memory, layout=layout
+                )
             else:
                 payload, _ = player.codec.encode(whole, memory, draws, k, layout=layout)
         except InputError:
@@ -117,7 +124,7 @@ class Encoder:
     def _draws(
         self, codec: Codec, choice: Choice, who: Who, name: str, round: int
     ) -> np.random.Generator | None:
-        """The random numbers of a play; None for codecs without any."""
+        """Return the random numbers of a play; None for codecs without any."""
         if not codec.draws:
             return None
         others = [] if name == "update" else [name]
@@ -126,8 +133,10 @@ class Encoder:
         return self._streams(choice.strategy, who.client, who.key(round), *others)
 
     def shared_entries(self, prototype: str, round: int) -> Tensor | None:
-        """The entries of the update that clients of this prototype send in a round, where these are
-        the same for all of them whoever comes; else None."""
+        """Return the entries of the update that clients of this prototype send.
+
+        They are the same in a round for all of them whoever comes; else None.
+        """
         scenario, who = self.tasks.scenario, self.tasks.first_of(prototype)
         if scenario.aggregation.mode != "synchronous":
             return None  # who is late sends those of an earlier round
@@ -137,7 +146,11 @@ class Encoder:
             arms = scenario.arms_of_group(group)
             if group.prototype != prototype:
                 continue
-            if policy.kind != "uniform" or policy.arms_from or isinstance(k, Distribution):
+            if (
+                policy.kind != "uniform"
+                or policy.arms_from
+                or isinstance(k, Distribution)
+            ):
                 return None  # K is a client's own
             if group.overlap is not None:
                 return None  # every slice has entries of its own
@@ -153,7 +166,12 @@ class Encoder:
         return None if indices is None else torch.as_tensor(indices)
 
     def take_back(
-        self, choice: Choice, field: Field, value: Change, rest: Tensor | None, share: float = 1.0
+        self,
+        choice: Choice,
+        field: Field,
+        value: Change,
+        rest: Tensor | None,
+        share: float = 1.0,
     ) -> Tensor | None:
         """Return the rest once what was sent, or a share of it, is back in it.
 
@@ -173,7 +191,10 @@ class Encoder:
     def undo_earlier(
         self, choice: Choice, undone: CodecState, sent: Tensor, state: CodecState
     ) -> CodecState:
-        """See `Codec.undo_earlier`; `sent`: what the server would have got."""
+        """Return a state without an earlier lost upload; see `Codec.undo_earlier`.
+
+        `sent`: what the server would have got.
+        """
         return self.player(choice).codec.undo_earlier(state, undone, sent.reshape(-1))
 
 
@@ -191,17 +212,21 @@ def _read_payload(payload: Payload, like: Tensor) -> Change:
 
 
 def _has_finite_check(codec: Codec) -> bool:
-    """Whether a codec refuses what is not a finite number."""
+    """Return whether a codec refuses what is not a finite number."""
     if not isinstance(codec, Chain) or codec.values is not None:
         return True
     return isinstance(codec.selection, TopK)
 
 
 def require_finite(value: Tensor, client: int, round: int, name: str) -> None:
-    """On a processor; an accelerator would have to be waited for."""
+    """Refuse values that are not finite, on a processor.
+
+    An accelerator would have to be waited for.
+    """
     if not value.numel() or value.device.type != "cpu" or math.isfinite(value.sum()):
         return
-    if not torch.isfinite(value).all():  # the sum may overflow where every value is finite
+    # the sum may overflow where every value is finite
+    if not torch.isfinite(value).all():
         raise _make_field_error(client, round, name)
 
 
@@ -211,7 +236,11 @@ def _make_field_error(client: int, round: int, name: str) -> RunFailed:
 
 
 def make_divergence_error(problem: str) -> RunFailed:
-    """Of training that has left the numbers; `problem`: where it is seen."""
+    """Return the error of training that has left the numbers.
+
+    `problem`: where it is seen.
+    """
     return RunFailed(
-        f"{problem}: the learning has diverged; a smaller training.learning_rate may help"
+        f"{problem}: the learning has diverged; a smaller training.learning_rate may "
+        f"help"
     )

@@ -23,13 +23,18 @@ Change: TypeAlias = Tensor | Sparse
 
 
 class Sum(NamedTuple):
-    """What an edge server forwards: changes times factors, which are added one after another in
-    this order wherever the sum is, so that merging them in two steps rounds as merging in one."""
+    """The changes that an edge server forwards, times factors, in their order.
+
+    They are added one after another in this order wherever the sum is, so that merging
+    them in two steps rounds as merging in one.
+    """
 
     terms: Sequence[tuple[Change, float]]
 
 
-def terms_of(changes: Iterable[tuple[Change | Sum, float]]) -> Iterator[tuple[Change, float]]:
+def terms_of(
+    changes: Iterable[tuple[Change | Sum, float]],
+) -> Iterator[tuple[Change, float]]:
     """Changes and factors, with sums taken apart."""
     for change, factor in changes:
         if isinstance(change, Sum):
@@ -55,13 +60,17 @@ def add_change(total: Tensor | None, change: Change | Sum, share: float) -> Tens
 
 def _make_dense(value: Change | Sum) -> Tensor:
     if isinstance(value, Sparse):
-        return value.values.new_zeros(value.length).index_copy_(0, value.indices, value.values)
+        return value.values.new_zeros(value.length).index_copy_(
+            0, value.indices, value.values
+        )
     return add_change(None, value, 1.0) if isinstance(value, Sum) else value
 
 
 class ArrivedValues(Mapping[str, Tensor]):
-    """An upload as the server got it, by the names of its fields; what came as a few entries, or
-    as a sum, is made dense when it is asked for."""
+    """An upload as the server got it, by the names of its fields.
+
+    What came as a few entries, or as a sum, is made dense when it is asked for.
+    """
 
     def __init__(self, changes: Mapping[str, Change | Sum]) -> None:
         self._changes = dict(changes)

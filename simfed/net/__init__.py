@@ -1,8 +1,10 @@
-"""Links, topologies, exact max-min sharing, TCP start-up, traces; SimPy only in `simfed.net.driver`
-and `instants`.
+"""Links, topologies, exact max-min sharing, TCP start-up, traces.
 
-Build a topology (`Star`, `tree`, `graph`, or `build` from a scenario), give it to a `Network` in a
-SimPy environment, `send`. Without SimPy: `replay` plays a case of given flows, `Engine` is beneath.
+SimPy only in `simfed.net.driver` and `instants`.
+
+Build a topology (`Star`, `tree`, `graph`, or `build` from a scenario), give it to a
+`Network` in a SimPy environment, `send`. Without SimPy: `replay` plays a case of given
+flows, `Engine` is beneath.
 """
 
 from __future__ import annotations

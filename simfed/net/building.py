@@ -1,4 +1,4 @@
-"""From the `network` of a scenario and its clients' links to a `Topology`."""
+"""Builds a `Topology` from a scenario's `network` and its clients' links."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ def build(
 ) -> Topology:
     """Return the topology that a scenario describes.
 
-    links: one per group of clients; their rates, latencies and losses may be arrays, with a number
-    for each of the link's clients in the order of their ids. link_of_client: for each client the
-    index of its link; by default links are per client.
+    links: one per group of clients; their rates, latencies and losses may be arrays,
+    with a number for each of the link's clients in the order of their ids.
+    link_of_client: for each client the index of its link; by default links are per
+    client.
 
     Random traces and offsets come from `streams`: ("trace-offset", client) and
-    ("trace", client, "up" or "down") for a client's links, the link's name in place of the client
-    for the others. So adding clients changes nobody's trace, and the two directions of a client
-    stay in step.
+    ("trace", client, "up" or "down") for a client's links, the link's name in place of
+    the client for the others. So adding clients changes nobody's trace, and the two
+    directions of a client stay in step.
 
-    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or `network.…` as
-    place.
+    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or
+    `network.…` as place.
 
     >>> star = build(NetworkSpec(), [LinkSpec(up="8 Mbps"), LinkSpec()], Streams(0))
     >>> star.path(0, "up").links, star.path(1, "up").links
@@ -79,7 +80,7 @@ def build_model(network: NetworkSpec) -> Model:
 
 @dataclass
 class _Builder:
-    """What `build` is given, and what it has read so far."""
+    """The inputs of `build`, and what it has read so far."""
 
     network: NetworkSpec
     links: Sequence[LinkSpec]
@@ -100,7 +101,9 @@ class _Builder:
             "receive_bytes_per_s": self._rate(
                 server.receive, "network.server.receive", "server/receive"
             ),
-            "send_bytes_per_s": self._rate(server.send, "network.server.send", "server/send"),
+            "send_bytes_per_s": self._rate(
+                server.send, "network.server.send", "server/send"
+            ),
             "server_latency_s": server.latency,
             "server_down_latency_s": server.down_latency,
         }
@@ -112,10 +115,16 @@ class _Builder:
         return self._tree(ends) if kind == "tree" else self._graph(ends)
 
     def _check_links(self) -> None:
-        """Refuse what a fleet's links say without effect; those of a scenario are checked there."""
+        """Refuse what a fleet's links say without effect.
+
+        Those of a scenario are checked there.
+        """
         for i, link in enumerate(self.links):
             if self.network.topology == "star" and link.at is not None:
-                allowed, problem = "topology tree or graph", "there are no nodes to be at"
+                allowed, problem = (
+                    "topology tree or graph",
+                    ("there are no nodes to be at"),
+                )
                 raise InputError(
                     allowed, where=f"clients[{i}].link.at", got=link.at, problem=problem
                 )
@@ -124,9 +133,11 @@ class _Builder:
     def _check_loss(self, loss: Any, where: str) -> None:
         if np.any(loss) and self.network.model == "fluid":
             problem, got = "model fluid ignores losses", float(np.max(loss))
-            raise InputError("no loss, or model tcp", where=where, got=got, problem=problem)
+            raise InputError(
+                "no loss, or model tcp", where=where, got=got, problem=problem
+            )
 
-    # ---- clients -------------------------------------------------------------------------------
+    # ---- clients ---------------------------------------------------------------------
 
     def _access(self) -> Access:
         link_traces: dict[tuple[int, Direction], LinkTrace] = {}
@@ -137,7 +148,9 @@ class _Builder:
                 spec, where = getattr(link, way), f"clients[{i}].link.{key}"
                 if isinstance(spec, TraceSpec):
                     for client in np.flatnonzero(self.link_of_client == i).tolist():
-                        link_traces[client, way] = self._trace(spec, where, client, stream)
+                        link_traces[client, way] = self._trace(
+                            spec, where, client, stream
+                        )
         access = Access(
             self._column([_read_fixed_rate(link.up) for link in self.links]),
             self._column([_read_fixed_rate(link.down) for link in self.links]),
@@ -149,8 +162,10 @@ class _Builder:
         return self._join_cells(access)
 
     def _share(self, cell: str) -> float | LinkTrace:
-        """Return the part of the time in which the air is the cell's. Raises: `InputError` for a
-        trace that leaves (0, 1]."""
+        """Return the part of the time in which the air is the cell's.
+
+        Raises: `InputError` for a trace that leaves (0, 1].
+        """
         spec, where = self.network.cells[cell].share, f"network.cells.{cell}.share"
         if not isinstance(spec, ShareTrace):
             return spec
@@ -159,23 +174,29 @@ class _Builder:
         assert isinstance(trace, Trace)
         if spec.generate is not None and spec.generate.kind == "lognormal-ar1":
             capped = np.minimum(trace.rates_bytes_per_s, 1.0)
-            trace = Trace.of(trace.starts_s, capped, trace.duration_s, trace.end, where=where)
+            trace = Trace.of(
+                trace.starts_s, capped, trace.duration_s, trace.end, where=where
+            )
         for share in (trace.lowest_bytes_per_s, trace.peak_bytes_per_s):
             if not 0 < share <= 1:
                 raise InputError("shares above 0, at most 1", where=where, got=share)
         return replace(varying, trace=trace)
 
     def _column(self, values: Sequence[Any]) -> Floats:
-        """Return a number per client: its link's, or its own where the link has an array."""
-        arrays = {i: value for i, value in enumerate(values) if isinstance(value, np.ndarray)}
-        alike = np.array([inf if i in arrays else value for i, value in enumerate(values)], float)
+        """Return a number per client: its link's, or its own of the link's array."""
+        arrays = {
+            i: value for i, value in enumerate(values) if isinstance(value, np.ndarray)
+        }
+        alike = np.array(
+            [inf if i in arrays else value for i, value in enumerate(values)], float
+        )
         column: Floats = alike[self.link_of_client]
         for i, array in arrays.items():
             column[self.link_of_client == i] = array
         return column
 
     def _join_cells(self, access: Access) -> Access:
-        """Return `access` with its cells, and with what clients get alone in place of PHY rates."""
+        """Return `access` with its cells, and clients' rates alone for PHY rates."""
         if not self._cells:
             return access
         shares = {name: self._share(name) for name in self._cells}
@@ -210,13 +231,19 @@ class _Builder:
                         link_traces[client, way] = _convert_trace(
                             varying, technology, k, mean_shares[k]
                         )
-            joined.append(Cell(name, members.tolist(), *weights, technology.one_air, shares[name]))
+            joined.append(
+                Cell(name, members.tolist(), *weights, technology.one_air, shares[name])
+            )
         up, down = rates
         return replace(
-            access, up_bytes_per_s=up, down_bytes_per_s=down, traces=link_traces, cells=joined
+            access,
+            up_bytes_per_s=up,
+            down_bytes_per_s=down,
+            traces=link_traces,
+            cells=joined,
         )
 
-    # ---- the rest ------------------------------------------------------------------------------
+    # ---- the rest --------------------------------------------------------------------
 
     def _tree(self, ends: dict[str, Any]) -> Topology:
         tiers = []
@@ -225,23 +252,39 @@ class _Builder:
             self._check_loss(spec.loss, f"{where}.loss")
             up, down = (
                 [
-                    self._rate(getattr(spec, way), f"{where}.{way}", f"{tier.node(k)}/{way}")
+                    self._rate(
+                        getattr(spec, way), f"{where}.{way}", f"{tier.node(k)}/{way}"
+                    )
                     for k in range(tier.count)
                 ]
                 for way in _WAYS
             )
             tiers.append(
-                Tier(tier.name, tier.count, up, down, spec.latency, spec.down_latency, spec.loss)
+                Tier(
+                    tier.name,
+                    tier.count,
+                    up,
+                    down,
+                    spec.latency,
+                    spec.down_latency,
+                    spec.loss,
+                )
             )
         access, nodes = self._access(), self._tree_nodes(tiers[0])
         return tree(self.clients, access, tiers, node_of_client=nodes, **ends)
 
     def _tree_nodes(self, tier: Tier) -> list[int]:
-        """Deal clients in equal blocks, but those whose link says `at` where they want to be."""
+        """Deal clients in equal blocks, but those whose link says `at`."""
         nodes = {tier.node(k): k for k in range(tier.count)}
-        blocks: list[int] = (np.arange(self.clients) * tier.count // self.clients).tolist()
+        blocks: list[int] = (
+            np.arange(self.clients) * tier.count // self.clients
+        ).tolist()
         for i, link in enumerate(self.links):
-            where = f"network.cells.{link.cell}.at" if link.cell else f"clients[{i}].link.at"
+            where = (
+                f"network.cells.{link.cell}.at"
+                if link.cell
+                else f"clients[{i}].link.at"
+            )
             if link.at is None and link.cell is not None and tier.count > 1:
                 raise InputError(
                     f"a node of tier {tier.name}", where=where, problem="it is missing"
@@ -250,7 +293,9 @@ class _Builder:
                 continue
             if link.at not in nodes:
                 named = f"{tier.node(0)} to {tier.node(tier.count - 1)}"
-                raise InputError(f"a node of tier {tier.name}: {named}", where=where, got=link.at)
+                raise InputError(
+                    f"a node of tier {tier.name}: {named}", where=where, got=link.at
+                )
             for client in np.flatnonzero(self.link_of_client == i).tolist():
                 blocks[client] = nodes[link.at]
         return blocks
@@ -261,14 +306,18 @@ class _Builder:
             missing = None if network.capacity is None else network.capacity.missing
             lines = read_graph(network.file, inf if missing == "unlimited" else missing)
             for line in lines:
-                self._check_loss(line.loss, f"network.file: edge {line.tail} to {line.head}: loss")
+                self._check_loss(
+                    line.loss, (f"network.file: edge {line.tail} to {line.head}: loss")
+                )
         else:
             lines = self._edges()
         nodes = [self.links[i].at for i in self.link_of_client.tolist()]
         ends |= {"server": network.server.node, "where": "network.routes"}
         access = self._access()
         routes = network.routes
-        return graph(self.clients, access, lines, node_of_client=nodes, routes=routes, **ends)
+        return graph(
+            self.clients, access, lines, node_of_client=nodes, routes=routes, **ends
+        )
 
     def _edges(self) -> list[Line]:
         lines = []
@@ -276,23 +325,30 @@ class _Builder:
             where = f"network.edges[{i}]"
             first, second = edge.between
             self._check_loss(edge.loss, f"{where}.loss")
-            ways = (("up", first, second, edge.latency), ("down", second, first, edge.down_s))
+            ways = (
+                ("up", first, second, edge.latency),
+                ("down", second, first, edge.down_s),
+            )
             for way, tail, head, latency_s in ways:
                 name = f"{tail}>{head}"
                 rate = self._rate(getattr(edge, way), f"{where}.{way}", name)
                 lines.append(Line(name, tail, head, rate, latency_s, edge.loss))
         return lines
 
-    # ---- rates and traces ----------------------------------------------------------------------
+    # ---- rates and traces ------------------------------------------------------------
 
-    def _rate(self, spec: float | TraceSpec | None, where: str, name: str) -> float | LinkTrace:
+    def _rate(
+        self, spec: float | TraceSpec | None, where: str, name: str
+    ) -> float | LinkTrace:
         """Return the rate of a link that is no client's."""
         if isinstance(spec, TraceSpec):
             return self._trace(spec, where, name, "")
         return inf if spec is None else spec
 
-    def _trace(self, spec: AnyTrace, where: str, link: int | str, way: str) -> LinkTrace:
-        """`link` is the client, or the name of a link that is not a client's."""
+    def _trace(
+        self, spec: AnyTrace, where: str, link: int | str, way: str
+    ) -> LinkTrace:
+        """Return `link` is the client, or the name of a link that is not a client's."""
         with within(where):
             if spec.generate is None:
                 trace = self._read(_name_column(spec, link))
@@ -306,7 +362,10 @@ class _Builder:
         return LinkTrace(trace, float(offset))
 
     def _read(self, spec: AnyTrace) -> Trace:
-        """Return the trace in a file, times the factor `scale`; each is read and scaled once."""
+        """Return the trace in a file, times the factor `scale`.
+
+        Each is read and scaled once.
+        """
         assert spec.file is not None
         columns: dict[str, Any] = {
             "time_column": spec.time_column,
@@ -330,7 +389,10 @@ class _Builder:
         return scaled[spec.scale]
 
     def _count_pieces(self, trace: Trace) -> Trace:
-        """Return `trace`. Raises: `InputError` where all traces together are too many pieces."""
+        """Return `trace`.
+
+        Raises: `InputError` where all traces together are too many pieces.
+        """
         self._pieces += len(trace.starts_s)
         if self._pieces > MOST_PIECES_TOGETHER:
             allowed = f"traces of at most {MOST_PIECES_TOGETHER:,} pieces together"
@@ -338,7 +400,9 @@ class _Builder:
         return trace
 
 
-def _generate(spec: Generator, end: traces.EndPolicy, rng: np.random.Generator) -> Trace:
+def _generate(
+    spec: Generator, end: traces.EndPolicy, rng: np.random.Generator
+) -> Trace:
     options: Any = spec
     if spec.kind == "markov-on-off":
         return traces.markov_on_off(
@@ -362,14 +426,16 @@ def _generate(spec: Generator, end: traces.EndPolicy, rng: np.random.Generator) 
 
 
 def _name_column(spec: AnyTrace, link: int | str) -> AnyTrace:
-    """`{client}` in the name of a column of capacities stands for the client's id."""
+    """Return a trace's section with a client's id for `{client}` in its column."""
     column = spec.rate_column
     if not isinstance(column, str) or "{client}" not in column:
         return spec
     if isinstance(link, str):
         allowed = "a column's name without {client}: this link is no client's"
         raise InputError(allowed, where="rate_column", got=column)
-    return spec.model_copy(update={"rate_column": column.replace("{client}", str(link))})
+    return spec.model_copy(
+        update={"rate_column": column.replace("{client}", str(link))}
+    )
 
 
 def _read_fixed_rate(rate: Any) -> Any:
@@ -377,9 +443,11 @@ def _read_fixed_rate(rate: Any) -> Any:
     return inf if rate is None or isinstance(rate, TraceSpec) else rate
 
 
-# ---- cells -------------------------------------------------------------------------------------
-# Before traces are read, each client of a cell gets a link whose rate is its PHY rate (in a
-# cellular cell: what it gets alone). Once they are known, PHY rates become what each gets alone.
+# ---- cells
+# -------------------------------------------------------------------------------------
+# Before traces are read, each client of a cell gets a link whose rate is its PHY rate
+# (in a cellular cell: what it gets alone). Once they are known, PHY rates become what
+# each gets alone.
 
 
 @contextmanager
@@ -392,7 +460,10 @@ def _placed_at(where: str) -> Iterator[None]:
 
 
 def _make_cells(specs: Mapping[str, CellSpec]) -> Technologies:
-    """Return what cells are. Raises: `InputError` for what a standard does not have."""
+    """Return what cells are.
+
+    Raises: `InputError` for what a standard does not have.
+    """
     cells: dict[str, Wifi | Cellular] = {}
     for name, spec in specs.items():
         wifi = spec.wifi
@@ -409,17 +480,19 @@ def _make_cells(specs: Mapping[str, CellSpec]) -> Technologies:
                 fair=wifi.fair,
             )
         except InputError as error:
-            raise error.changed(where=f"network.cells.{name}.wifi.{error.where}") from None
+            raise error.changed(
+                where=f"network.cells.{name}.wifi.{error.where}"
+            ) from None
     return cells
 
 
 def _place_in_cells(
     network: NetworkSpec, links: Sequence[LinkSpec], cells: Technologies
 ) -> list[LinkSpec]:
-    """Return `links`, those in cells with the rates, latencies and nodes that they have there.
+    """Return `links`, those in cells with the rates, latencies and nodes there.
 
-    Raises: `InputError` for a cell that there is not, one without members or without a node, and
-    rates that its clients need or do not have.
+    Raises: `InputError` for a cell that there is not, one without members or without a
+    node, and rates that its clients need or do not have.
     """
     members = set()
     placed: list[LinkSpec] = []
@@ -430,7 +503,10 @@ def _place_in_cells(
             continue
         check_known(name, cells, "one of network.cells:", where=f"{where}.cell")
         if link.at is not None:
-            allowed, problem = f"no node beside cell {name}", f"network.cells.{name}.at has it"
+            allowed, problem = (
+                f"no node beside cell {name}",
+                f"network.cells.{name}.at has it",
+            )
             raise InputError(allowed, where=f"{where}.at", got=link.at, problem=problem)
         members.add(name)
         placed.append(_place_link(link, cells[name], network.cells[name].at, where))
@@ -448,7 +524,7 @@ def _place_in_cells(
 def _place_link(
     link: LinkSpec, technology: Wifi | Cellular, at: str | None, where: str
 ) -> LinkSpec:
-    """Return a link of a client in a cell, as that of a client with its rates to itself."""
+    """Return a link in a cell as that of a client with its rates to itself."""
     rates = {key: getattr(link, key) for key in ("rate", "mcs", "up", "down")}
     stated = {key for key, rate in rates.items() if rate is not None}
     up, down = rates["up"], rates["down"]
@@ -475,14 +551,21 @@ def _place_link(
 def _convert_trace(
     varying: LinkTrace, technology: Wifi | Cellular, way: int, mean_share: float
 ) -> LinkTrace:
-    """Return what a client gets alone and how it weighs, of a trace of its rate; `way`: of
-    `_WAYS`."""
+    """Return what a client gets alone and how it weighs, of a trace of its rate.
+
+    `way`: of `_WAYS`.
+    """
     trace = varying.trace
     assert isinstance(trace, Trace)
     rates = np.asarray(trace.rates_bytes_per_s)
     if isinstance(technology, Wifi):
-        alone, weights = technology.alone(rates), technology.weights(rates, mean_share)[way]
+        alone, weights = (
+            technology.alone(rates),
+            technology.weights(rates, mean_share)[way],
+        )
     else:
         alone, weights = rates, technology.weights(rates, mean_share)
-    heard = replace(trace, rates_bytes_per_s=make_column(alone), radio_weights=make_column(weights))
+    heard = replace(
+        trace, rates_bytes_per_s=make_column(alone), radio_weights=make_column(weights)
+    )
     return LinkTrace(heard, varying.offset_s)

@@ -1,7 +1,8 @@
 """Cases: links, flows with given starts, and possibly when they really finished.
 
-A case file is how a network model is held against something that is known: another simulator's
-tables, or a user's own measurements. No SimPy, no clients: paths are given link by link.
+A case file is how a network model is held against something that is known: another
+simulator's tables, or a user's own measurements. No SimPy, no clients: paths are given
+link by link.
 
     {"cases": [{"name": "…",
                 "links": [{"capacity_bytes_per_s": 1.25e6, "latency_s": 0.02}, …],
@@ -17,12 +18,13 @@ A case of a radio cell says in place of links who is in it, and of a flow whose 
      "flows": [{"start_s": 0, "size_bytes": 30000, "direction": "up", "station": 1,
                 "finish_s": 0.05}, …]}
 
-`cell` of Wi-Fi: `standard`; optional `width_mhz`, `spatial_streams`, `guard_interval_ns`,
-`aggregation`, `max_ampdu_bytes`, `max_mpdus`, `fair`. Of a cellular cell: `scheduler` (`Pf`,
-`Rr`), and in place of `stations` the list `ues` with `alone_up_bytes_per_s` and
-`alone_down_bytes_per_s`, what each gets alone in the cell; its flows have `ue` in place of
-`station`. `wired` is the link between cell and server, each way. Where a case says besides after
-which other flow one started, `start_s` is what counts.
+`cell` of Wi-Fi: `standard`; optional `width_mhz`, `spatial_streams`,
+`guard_interval_ns`, `aggregation`, `max_ampdu_bytes`, `max_mpdus`, `fair`. Of a
+cellular cell: `scheduler` (`Pf`, `Rr`), and in place of `stations` the list `ues` with
+`alone_up_bytes_per_s` and `alone_down_bytes_per_s`, what each gets alone in the cell;
+its flows have `ue` in place of `station`. `wired` is the link between cell and server,
+each way. Where a case says besides after which other flow one started, `start_s` is
+what counts.
 """
 
 from __future__ import annotations
@@ -48,18 +50,21 @@ from simfed.net.topology import Cell, Path, Star
 
 
 class _Number(NamedTuple):
-    """What a key's number must be."""
+    """The range of a key's number."""
 
     allowed: str
     holds: Callable[[float], bool]
     default: float | None = None
-    """For a missing key or null; None: there is none."""
+    """The value for a missing key or null; None: there is none."""
 
 
 _FROM_0 = _Number("a number of at least 0", lambda x: x >= 0)
 _ABOVE_0 = _Number("a number above 0", lambda x: x > 0)
 _WIRE = {"capacity_bytes_per_s": _ABOVE_0, "latency_s": _FROM_0._replace(default=0.0)}
-_LINK = {**_WIRE, "loss": _Number("a number from 0 to below 1", lambda x: 0 <= x < 1, 0.0)}
+_LINK = {
+    **_WIRE,
+    "loss": _Number("a number from 0 to below 1", lambda x: 0 <= x < 1, 0.0),
+}
 _FLOW = {
     "start_s": _FROM_0,
     "size_bytes": _FROM_0,
@@ -80,13 +85,16 @@ _CELL_KEYS = (
 
 
 def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
-    """When each flow of a case finishes, in seconds on the case's clock, in the order of the flows.
+    """Return the instant at which each flow of a case finishes, on the case's clock.
 
-    case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for `tcp` optional
-    `loss`) and `flows` (`start_s`, `size_bytes`, `path`: a list of indices of links; optional
-    `weight`, from 1e-9 to 1e9, and `cap_bytes_per_s`). A round trip takes twice the latencies of
-    the path. Or a case of a cell, see this module.
-    model: `"fluid"`, `"tcp"`, `{"kind": "tcp", "handshake": False}` or a model object.
+    Args:
+        case: a mapping with `links` (`capacity_bytes_per_s` above 0, `latency_s`; for
+            `tcp` optional `loss`) and `flows` (`start_s`, `size_bytes`, `path`: a list
+            of indices of links; optional `weight`, from 1e-9 to 1e9, and
+            `cap_bytes_per_s`). A round trip takes twice the latencies of the path. Or a
+            case of a cell, see this module.
+        model: `"fluid"`, `"tcp"`, `{"kind": "tcp", "handshake": False}` or a model
+            object.
 
     Raises: `InputError` in one sentence for anything else.
 
@@ -117,11 +125,13 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     return np.array([at_s + flow.spent_s for at_s, flow in started])
 
 
-# ---- files -------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------
 
 
 def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
-    """The checked cases of a JSON file: `{"cases": [...]}`, a list of cases, or a single case.
+    """Return the checked cases of a JSON file.
+
+    It holds `{"cases": [...]}`, a list of cases, or a single case.
 
     Raises: `InputError` that names the file and the place.
     """
@@ -144,23 +154,34 @@ class Case(NamedTuple):
 
     capacities_bytes_per_s: Sequence[float] | Floats
     flows: list[dict[str, Any]]
-    """By the keys of the case; every number is there."""
+    """The flows, by the keys of the case; every number is there."""
     paths: list[Path]
-    """Of each flow."""
+    """The path of each flow."""
     lossy: str = ""
     """The key of the first link that loses packets, if any does."""
 
 
 def parse_case(case: object) -> Case:
-    """What a case says; an `InputError` names the first thing that is wrong with it."""
+    """Return a checked case.
+
+    Raises: `InputError` that names the first thing that is wrong with it.
+    """
     if not isinstance(case, Mapping):
         raise InputError("a mapping with 'links' and 'flows'", got=_shorten(case))
     if "cell" in case:
         return _parse_cell(case)
-    links, flows = _read_parts(case, "links", _LINK), _read_parts(case, "flows", _FLOW, ["path"])
+    links, flows = (
+        _read_parts(case, "links", _LINK),
+        _read_parts(case, "flows", _FLOW, ["path"]),
+    )
     capacities = [link["capacity_bytes_per_s"] for link in links]
-    paths = [_read_path(flow["path"], links, f"flows[{k}].path") for k, flow in enumerate(flows)]
-    lossy = next((f"links[{k}].loss" for k, link in enumerate(links) if link["loss"]), "")
+    paths = [
+        _read_path(flow["path"], links, f"flows[{k}].path")
+        for k, flow in enumerate(flows)
+    ]
+    lossy = next(
+        (f"links[{k}].loss" for k, link in enumerate(links) if link["loss"]), ""
+    )
     return Case(capacities, flows, paths, lossy)
 
 
@@ -169,7 +190,9 @@ def _read_path(path: Any, links: Sequence[Mapping[str, float]], where: str) -> P
         raise InputError("a list of indices of links", where=where, got=path)
     for link in path:
         if not _is_index(link, links):
-            raise InputError(f"indices of links from 0 to {len(links) - 1}", where=where, got=link)
+            raise InputError(
+                f"indices of links from 0 to {len(links) - 1}", where=where, got=link
+            )
     if len(set(path)) != len(path):
         raise InputError("each link at most once", where=where, got=list(path))
     latency_s = sum([links[k]["latency_s"] for k in path])
@@ -178,7 +201,7 @@ def _read_path(path: Any, links: Sequence[Mapping[str, float]], where: str) -> P
 
 
 def _parse_cell(case: Mapping[str, Plain]) -> Case:
-    """A case of a cell, on a star whose clients are the cell's stations."""
+    """Return a case of a cell, on a star whose clients are the cell's stations."""
     (spec,) = _check_parts([case["cell"]], "cell", {}, _CELL_KEYS)
     wires = [case.get("wired") or {}]
     unlimited = {**_WIRE, "capacity_bytes_per_s": _ABOVE_0._replace(default=inf)}
@@ -187,7 +210,9 @@ def _parse_cell(case: Mapping[str, Plain]) -> Case:
     scheduler = spec["scheduler"]
     if scheduler is not None:
         try:
-            cell = Cellular(scheduler.lower() if isinstance(scheduler, str) else scheduler)
+            cell = Cellular(
+                scheduler.lower() if isinstance(scheduler, str) else scheduler
+            )
         except InputError as error:
             raise error.changed(where="cell.scheduler") from None
         kind, members = "ue", _read_parts(case, "ues", _ALONE)
@@ -220,16 +245,23 @@ def _parse_cell(case: Mapping[str, Plain]) -> Case:
 
 
 def _make_wifi(spec: Mapping[str, Any]) -> Wifi:
-    spec = {**spec, "max_ampdu_bytes": spec["max_ampdu_bytes"] or None}  # 0: the standard's
-    given = {k.removeprefix("spatial_"): value for k, value in spec.items() if value is not None}
+    # 0: the standard's
+    spec = {**spec, "max_ampdu_bytes": spec["max_ampdu_bytes"] or None}
+    given = {
+        k.removeprefix("spatial_"): value
+        for k, value in spec.items()
+        if value is not None
+    }
     try:
-        return Wifi(**given | {"standard": str(spec["standard"]).removeprefix("802.11")})
+        return Wifi(
+            **given | {"standard": str(spec["standard"]).removeprefix("802.11")}
+        )
     except InputError as error:
         raise error.changed(where=f"cell.{error.where}") from None
 
 
 def _read_rate(wifi: Wifi, station: Mapping[str, Any], number: int) -> float:
-    """The PHY rate of a station, which says it or its MCS."""
+    """Return the PHY rate of a station, which says it or its MCS."""
     (key,) = _RATE
     rate = station[key]
     try:
@@ -244,13 +276,16 @@ def _read_rate(wifi: Wifi, station: Mapping[str, Any], number: int) -> float:
     return float(rate)
 
 
-# ---- parts -------------------------------------------------------------------------------------
+# ---- parts ---------------------------------------------------------------------------
 
 
 def _read_parts(
-    case: Mapping[str, Any], key: str, numbers: Mapping[str, _Number], others: Sequence[str] = ()
+    case: Mapping[str, Any],
+    key: str,
+    numbers: Mapping[str, _Number],
+    others: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """The list of mappings under a key of a case, see `_check_parts`."""
+    """Return the list of mappings under a key of a case, see `_check_parts`."""
     parts = case.get(key)
     if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
         raise InputError("a list that is not empty", where=key, got=parts)
@@ -258,12 +293,15 @@ def _read_parts(
 
 
 def _check_parts(
-    parts: Sequence[Any], name: str, numbers: Mapping[str, _Number], others: Sequence[str] = ()
+    parts: Sequence[Any],
+    name: str,
+    numbers: Mapping[str, _Number],
+    others: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """Mappings with these numbers, and what else they say under `others` (None: nothing).
+    """Return mappings with these numbers and, unless None, keys of `others`.
 
-    A `[]` in `name`, what errors call them, stands for their place. Measurements come with keys of
-    their own; only one that misses one of ours is wrong.
+    A `[]` in `name`, what errors call them, stands for their place. Measurements come
+    with keys of their own; only one that misses one of ours is wrong.
     """
     rows = []
     for place, part in enumerate(parts):
@@ -295,21 +333,22 @@ def _is_index(value: Any, of: Sequence[object]) -> bool:
 
 
 def _shorten(value: object) -> object:
-    """What an error shows of a value that may be long."""
+    """Return a value, which may be long, as an error shows it."""
     if isinstance(value, Mapping):
         return "a mapping"
     return "a list" if isinstance(value, list) else value
 
 
-# ---- errors against known finish times -------------------------------------------------------
+# ---- errors against known finish times -----------------------------------------------
 
 
 @dataclass(frozen=True)
 class CaseErrors:
-    """How far computed completion times are from known ones, relative to the known ones.
+    """The errors of computed completion times, relative to the known ones.
 
-    A flow's error is |computed − known| / known, both counted from the flow's start; `makespan` is
-    that of the case's length, from its first start to its last finish, with its sign.
+    A flow's error is |computed − known| / known, both counted from the flow's start;
+    `makespan` is that of the case's length, from its first start to its last finish,
+    with its sign.
     """
 
     name: str
@@ -324,10 +363,10 @@ class CaseErrors:
 def error_table(
     cases: Sequence[Mapping[str, Plain]], finishes_s: Sequence[Floats | Sequence[float]]
 ) -> list[CaseErrors]:
-    """One row per case that says when flows finished, and a last one, `all`, over all of them.
+    """Return one row per case with known finishes, and a last one, `all`, over them.
 
-    Only flows with `finish_s` count. The row `all` pools the flows; its makespan is the mean of the
-    cases' absolute makespan errors. Empty if no flow has `finish_s`.
+    Only flows with `finish_s` count. The row `all` pools the flows; its makespan is the
+    mean of the cases' absolute makespan errors. Empty if no flow has `finish_s`.
 
     >>> case = {"name": "a", "links": [], "flows": [{"start_s": 1.0, "finish_s": 5.0}]}
     >>> round(error_table([case], [[4.9]])[0].mean, 6)
@@ -337,7 +376,11 @@ def error_table(
     pooled: list[Floats] = []
     for number, (case, finish_s) in enumerate(zip(cases, finishes_s, strict=True)):
         name = str(case.get("name", f"case {number}"))
-        which = [k for k, flow in enumerate(case["flows"]) if flow.get("finish_s") is not None]
+        which = [
+            k
+            for k, flow in enumerate(case["flows"])
+            if flow.get("finish_s") is not None
+        ]
         if not which:
             continue
         starts = np.array([case["flows"][k]["start_s"] for k in which], dtype=float)
@@ -345,10 +388,14 @@ def error_table(
         computed = np.asarray(finish_s, dtype=float)[which]
         for k in np.flatnonzero(~(ends > starts)):
             place = f"{name}: flows[{which[k]}].finish_s"
-            raise InputError("an instant after start_s", where=place, got=float(ends[k]))
+            raise InputError(
+                "an instant after start_s", where=place, got=float(ends[k])
+            )
         errors = np.abs(computed - ends) / (ends - starts)
         span = float(ends.max() - starts.min())
-        rows.append(_summarise_errors(name, errors, float(computed.max() - ends.max()) / span))
+        rows.append(
+            _summarise_errors(name, errors, float(computed.max() - ends.max()) / span)
+        )
         pooled.append(errors)
     if rows:
         makespan = float(np.mean([abs(row.makespan) for row in rows]))

@@ -1,12 +1,12 @@
 """Radio cells: a cell is one resource, its airtime, which its flows share.
 
-What is modelled: what a byte costs of the cell's time, and how much of that time each flow gets. A
-client's rate while it is alone in the cell is one over its cost. Wi-Fi is half-duplex: uploads,
-downloads and TCP's acknowledgements take turns in one airtime. A cellular cell has a scheduler, and
-an airtime of its own, for each direction.
+What is modelled: what a byte costs of the cell's time, and how much of that time each
+flow gets. A client's rate while it is alone in the cell is one over its cost. Wi-Fi is
+half-duplex: uploads, downloads and TCP's acknowledgements take turns in one airtime. A
+cellular cell has a scheduler, and an airtime of its own, for each direction.
 
-What is ignored: hidden nodes, RTS, OFDMA, rate adaptation, fading, errors (a trace of a client's
-rate stands in for the last three), queues in the access point.
+What is ignored: hidden nodes, RTS, OFDMA, rate adaptation, fading, errors (a trace of a
+client's rate stands in for the last three), queues in the access point.
 """
 
 from __future__ import annotations
@@ -21,34 +21,38 @@ from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, check_known, listed
 from simfed.ground.units import format_rate
 
-# ---- fitted to half of ns-3's cases (tests/golden); all else is timing of the standards ----------
+# ---- fitted to half of ns-3's cases (tests/golden); all else is timing of the standard
 
 ACK_SHARE = 0.87
-"""Of the time that TCP's acknowledgements, one for two segments, would take in turns of their
-own."""
+"""The share of the time of TCP's acknowledgements, one for two segments in turns of
+their own, that they really take."""
 CONTENDERS = 4.2
-"""Stations that contend at any time: following their true number is no better up to 20."""
+"""Stations that contend at any time: following their true number is no better up to
+20."""
 MOST_FRAMES = 36.0
 """Frames in a turn: TCP seldom has more of them waiting."""
 UPLOAD_POWER = 0.55
-"""An upload weighs (frames in its turn) to this power: who has longer turns gets more."""
+"""An upload weighs (frames in its turn) to this power: who has longer turns gets
+more."""
 DOWNLOAD_WEIGHT = 1.47
-"""Of every download, against the mean of the cell's uploads."""
+"""The weight of every download, against the mean of the cell's uploads."""
 WIFI_LATENCY_S = 0.0004
-"""Each way, besides what turns take."""
+"""Seconds each way, besides those of turns."""
 CELLULAR_LATENCY_S = 0.009
-"""Each way, of LTE: scheduling request, grant, processing."""
+"""Seconds each way, of LTE: scheduling request, grant, processing."""
 
-# ---- timing --------------------------------------------------------------------------------------
+# ---- timing --------------------------------------------------------------------------
 
 _SLOT_S, _SIFS_S = 9e-6, 16e-6
 _AIFS_S = _SIFS_S + 3 * _SLOT_S
 """EDCA, best effort."""
 _WINDOW, _DOUBLINGS = 16, 6
-"""The contention window: slots are drawn from 0..15, doubled six times at most, to 0..1023."""
+"""The contention window: slots are drawn from 0..15, doubled six times at most, to
+0..1023."""
 _PACKET_BYTES, _ACK_PACKET_BYTES = 1500.0, 52.0
 _FRAME_BYTES, _DELIMITER_BYTES = 38.0, 6.0
-"""Around a packet: MAC, LLC and FCS; in an aggregate its delimiter and padding besides."""
+"""Around a packet: MAC, LLC and FCS; in an aggregate its delimiter and padding
+besides."""
 _BLOCK_ACK_BYTES, _ACK_BYTES = 32, 14
 _LEGACY_PREAMBLE_S, _LEGACY_SYMBOL_S, _SERVICE_BITS = 20e-6, 4e-6, 22
 _CONTROL_RATES_BITS = (24e6, 12e6, 6e6)
@@ -61,7 +65,7 @@ class _Standard:
     symbol_s: float
     guards_ns: tuple[int, ...]
     mcs: int
-    """How many there are."""
+    """The number of modulation and coding schemes."""
     streams: int
     preamble_s: float
     longest_turn_s: float
@@ -108,7 +112,20 @@ _STANDARDS = {
 
 _BITS = (1, 2, 2, 4, 4, 6, 6, 6, 8, 8, 10, 10)
 """Per subcarrier and symbol, by MCS."""
-_CODE = (1 / 2, 1 / 2, 3 / 4, 1 / 2, 3 / 4, 2 / 3, 3 / 4, 5 / 6, 3 / 4, 5 / 6, 3 / 4, 5 / 6)
+_CODE = (
+    1 / 2,
+    1 / 2,
+    3 / 4,
+    1 / 2,
+    3 / 4,
+    2 / 3,
+    3 / 4,
+    5 / 6,
+    3 / 4,
+    5 / 6,
+    3 / 4,
+    5 / 6,
+)
 
 _NOT_IN_AC = {
     (20, 9): (1, 2, 4, 5, 7, 8),
@@ -121,13 +138,13 @@ _NOT_IN_AC = {
 
 @dataclass(frozen=True)
 class Wifi:
-    """One access point and its stations, after 802.11n, ac or ax (DCF, no RTS, no OFDMA).
+    """One access point and its stations, after 802.11n, ac or ax (DCF).
 
-    What a byte costs: a turn is back-off, preamble, frames and the MAC's acknowledgement; those of
-    TCP have turns of their own; collisions take a share of all (Bianchi 2000). With
-    `fair: packets` every station has equally many turns (the anomaly of Heusse et al. 2003: a slow
-    one slows all); with `airtime` equally much time, as with the queues of recent Linux access
-    points.
+    There is no RTS and no OFDMA. A byte's cost: a turn is back-off, preamble, frames
+    and the MAC's acknowledgement; those of TCP have turns of their own; collisions take
+    a share of all (Bianchi 2000). With `fair: packets` every station has equally many
+    turns (the anomaly of Heusse et al. 2003: a slow one slows all); with `airtime`
+    equally much time, as with the queues of recent Linux access points.
 
     >>> wifi = Wifi("n", 20)
     >>> float(wifi.phy_rate(7)), float(wifi.alone(wifi.phy_rate(7)).round(-3))
@@ -147,7 +164,7 @@ class Wifi:
     max_mpdus: int | None = None
 
     one_air = True
-    """Both directions share one airtime."""
+    """True if both directions share one airtime."""
     latency_s = WIFI_LATENCY_S
 
     def __post_init__(self) -> None:
@@ -175,8 +192,10 @@ class Wifi:
         return max(self._rate(mcs) for mcs in range(self._facts.mcs) if self._has(mcs))
 
     def phy_rate(self, mcs: int) -> float:
-        """The rate of the bits on the air, bytes/s. Raises: `InputError` where there is no such
-        MCS."""
+        """Return the rate of the bits on the air, bytes/s.
+
+        Raises: `InputError` where there is no such MCS.
+        """
         facts = self._facts
         if not 0 <= mcs < facts.mcs or not self._has(mcs):
             hint, numbers = None, [k for k in range(facts.mcs) if self._has(k)]
@@ -189,44 +208,59 @@ class Wifi:
     def check_rate(self, most_bytes_per_s: float) -> None:
         """Raises: `InputError` for a PHY rate above the standard's."""
         most = self.most_bytes_per_s
-        if most_bytes_per_s > most * (1 + 1e-3):  # rates are often written with three digits
+        # rates are often written with three digits
+        if most_bytes_per_s > most * (1 + 1e-3):
             allowed = (
-                f"at most {format_rate(most)}, the PHY rate of the highest MCS of {self._name}"
+                f"at most {format_rate(most)}, the PHY rate of the highest MCS of "
+                f"{self._name}"
             )
             raise InputError(allowed, where="rate", got=format_rate(most_bytes_per_s))
 
     def alone(self, rates_bytes_per_s: Floats | float) -> Floats:
-        """What stations of these PHY rates get while they are alone in the cell, bytes/s: one over
-        the seconds of airtime that each byte of a packet costs. A rate of 0 gives 0."""
+        """Return the bytes/s of stations with these PHY rates while alone in the cell.
+
+        It is one over the seconds of airtime that each byte of a packet costs. A rate
+        of 0 gives 0.
+        """
         rates = np.asarray(rates_bytes_per_s, dtype=np.float64)
         with np.errstate(divide="ignore"):
             frames = self._frames(rates)
             turn_s = self._turn_s(frames, _PACKET_BYTES, rates)
-            # without aggregation one turn for two segments, else one of half as many frames
-            turns, acks = (1.0, np.maximum(frames / 2, 0.5)) if self.aggregation else (0.5, 1.0)
+            # without aggregation one turn for two segments, else one of half as many
+            # frames
+            turns, acks = (
+                (1.0, np.maximum(frames / 2, 0.5)) if self.aggregation else (0.5, 1.0)
+            )
             acks_s = ACK_SHARE * turns * self._turn_s(acks, _ACK_PACKET_BYTES, rates)
             idle_s, collisions = _solve_contention(CONTENDERS)
-            cost_s = (turn_s + acks_s + idle_s) / (frames * _PACKET_BYTES) * (1 + collisions)
+            cost_s = (
+                (turn_s + acks_s + idle_s) / (frames * _PACKET_BYTES) * (1 + collisions)
+            )
             alone: Floats = 1 / cost_s
         return alone
 
     def shares(self, rates_bytes_per_s: Floats) -> Floats:
-        """What uploads of stations of these PHY rates get against each other, in any unit."""
+        """Return the shares, in any unit, of uploads with these PHY rates."""
         if self.fair == "airtime":
             return self.alone(rates_bytes_per_s)
-        shares: Floats = self._frames(np.asarray(rates_bytes_per_s, np.float64)) ** UPLOAD_POWER
+        shares: Floats = (
+            self._frames(np.asarray(rates_bytes_per_s, np.float64)) ** UPLOAD_POWER
+        )
         return shares
 
     def weights(
         self, rates_bytes_per_s: Floats, mean_share: float | None = None
     ) -> tuple[Floats, Floats]:
-        """How the uploads and the downloads of stations of these PHY rates weigh, an upload with
-        the share `mean_share` (default: their mean) 1. A share of 0 weighs 1: it takes no air."""
+        """Return the weights of uploads and of downloads with these PHY rates.
+
+        An upload with the share `mean_share` (default: their mean) weighs 1, and so
+        does a share of 0: it takes no air.
+        """
         weights = _compute_weights(self.shares(rates_bytes_per_s), mean_share)
         downloads = np.full_like(weights, DOWNLOAD_WEIGHT)
         return weights, weights if self.fair == "airtime" else downloads
 
-    # ---- inside --------------------------------------------------------------------------------
+    # ---- inside ----------------------------------------------------------------------
 
     @property
     def _facts(self) -> _Standard:
@@ -235,7 +269,10 @@ class Wifi:
     @property
     def _name(self) -> str:
         plural = "" if self.streams == 1 else "s"
-        return f"802.11{self.standard} at {self.width_mhz} MHz, {self.streams} stream{plural}"
+        return (
+            f"802.11{self.standard} at {self.width_mhz} MHz, {self.streams} "
+            f"stream{plural}"
+        )
 
     def _has(self, mcs: int) -> bool:
         missing = _NOT_IN_AC.get((self.width_mhz, mcs), ())
@@ -243,11 +280,13 @@ class Wifi:
 
     def _rate(self, mcs: int) -> float:
         facts = self._facts
-        bits = facts.subcarriers[self.width_mhz] * self.streams * _BITS[mcs] * _CODE[mcs]
+        bits = (
+            facts.subcarriers[self.width_mhz] * self.streams * _BITS[mcs] * _CODE[mcs]
+        )
         return bits / 8 / (facts.symbol_s + 1e-9 * self.guard_interval_ns)
 
     def _frames(self, rates: Floats) -> Floats:
-        """How many packets a station sends each time it gets the air, per rate."""
+        """Return how many packets a station sends each time it gets the air, per rate."""
         facts = self._facts
         if not self.aggregation:
             return np.ones_like(rates)
@@ -255,19 +294,34 @@ class Wifi:
         most = min(
             MOST_FRAMES,
             facts.mpdus if self.max_mpdus is None else self.max_mpdus,
-            (facts.ampdu_bytes if self.max_ampdu_bytes is None else self.max_ampdu_bytes) / each,
+            (
+                facts.ampdu_bytes
+                if self.max_ampdu_bytes is None
+                else self.max_ampdu_bytes
+            )
+            / each,
         )
-        frames: Floats = np.clip(facts.longest_turn_s * rates / each, 1.0, max(most, 1.0))
+        frames: Floats = np.clip(
+            facts.longest_turn_s * rates / each, 1.0, max(most, 1.0)
+        )
         return frames
 
-    def _turn_s(self, frames: Floats | float, packet_bytes: float, rates: Floats) -> Floats:
-        """How long the air is taken by so many packets, and the MAC's acknowledgement of them."""
-        each = packet_bytes + _FRAME_BYTES + (_DELIMITER_BYTES if self.aggregation else 0.0)
+    def _turn_s(
+        self, frames: Floats | float, packet_bytes: float, rates: Floats
+    ) -> Floats:
+        """Return the seconds of air that packets and their acknowledgement take."""
+        each = (
+            packet_bytes
+            + _FRAME_BYTES
+            + (_DELIMITER_BYTES if self.aggregation else 0.0)
+        )
         ack_bytes = _BLOCK_ACK_BYTES if self.aggregation else _ACK_BYTES
         acks_s = [_compute_control_s(ack_bytes, bits) for bits in _CONTROL_RATES_BITS]
         conditions = [8 * rates >= bits for bits in _CONTROL_RATES_BITS[:-1]]
         ack_s = np.select(conditions, acks_s[:-1], acks_s[-1])
-        turn_s: Floats = _AIFS_S + self._facts.preamble_s + frames * each / rates + _SIFS_S + ack_s
+        turn_s: Floats = (
+            _AIFS_S + self._facts.preamble_s + frames * each / rates + _SIFS_S + ack_s
+        )
         return turn_s
 
 
@@ -279,22 +333,29 @@ def _compute_weights(shares: Floats, mean_share: float | None) -> Floats:
 
 
 def _compute_control_s(size_bytes: int, rate_bits: float) -> float:
-    """How long a control frame takes, at a rate of 802.11a."""
+    """Return how long a control frame takes, at a rate of 802.11a."""
     symbols = ceil((_SERVICE_BITS + 8 * size_bytes) / (rate_bits * _LEGACY_SYMBOL_S))
     return _LEGACY_PREAMBLE_S + _LEGACY_SYMBOL_S * symbols
 
 
 @cache
 def _solve_contention(stations: float) -> tuple[float, float]:
-    """(seconds of idle slots, collisions) for each turn that succeeds while so many stations have
-    something to send (Bianchi 2000; `stations` above 1, also between whole numbers)."""
+    """Return (seconds of idle slots, collisions) for each turn that succeeds.
+
+    So many `stations` have something to send (Bianchi 2000): above 1, also between
+    whole numbers.
+    """
     low, high = 0.0, 0.5  # of the probability that a frame collides
     for _ in range(60):
         collides = (low + high) / 2
-        doubled = collides * _WINDOW * sum((2 * collides) ** k for k in range(_DOUBLINGS))
+        doubled = (
+            collides * _WINDOW * sum((2 * collides) ** k for k in range(_DOUBLINGS))
+        )
         sends = 2 / (_WINDOW + 1 + doubled)
         low, high = (
-            (collides, high) if 1 - (1 - sends) ** (stations - 1) > collides else (low, collides)
+            (collides, high)
+            if 1 - (1 - sends) ** (stations - 1) > collides
+            else (low, collides)
         )
     busy = 1 - (1 - sends) ** stations
     success = stations * sends * (1 - sends) ** (stations - 1) / busy
@@ -303,11 +364,10 @@ def _solve_contention(stations: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Cellular:
-    """A base station whose scheduler gives every client that has something to send, in each
-    direction, equally much airtime (proportional fair and round robin alike, where rates stand
-    still).
+    """A base station whose scheduler gives every active client equal airtime.
 
-    Rates are what a client gets alone in the cell, measured or sold.
+    It does so in each direction (proportional fair and round robin alike, where rates
+    stand still). Rates are what a client gets alone in the cell, measured or sold.
     """
 
     scheduler: str = "pf"
@@ -319,7 +379,12 @@ class Cellular:
         if self.scheduler not in ("pf", "rr"):
             raise InputError("pf or rr", where="scheduler", got=self.scheduler)
 
-    def weights(self, alone_bytes_per_s: Floats, mean_share: float | None = None) -> Floats:
-        """How flows of clients with these rates weigh, one with the rate `mean_share` (default:
-        their mean) 1. A rate of 0 weighs 1: it takes no air."""
+    def weights(
+        self, alone_bytes_per_s: Floats, mean_share: float | None = None
+    ) -> Floats:
+        """Return the weights of flows of clients with these rates.
+
+        The rate `mean_share` (default: their mean) weighs 1, and so does a rate of 0:
+        it takes no air.
+        """
         return _compute_weights(alone_bytes_per_s, mean_share)

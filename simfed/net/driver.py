@@ -1,7 +1,7 @@
 """The network inside a SimPy simulation: transfers that end when the engine says so.
 
-One timer for the whole network; a wake-up that is no longer the next one is cancelled. Never take a
-makespan from `env.now` at the end of a run.
+One timer for the whole network; a wake-up that is no longer the next one is cancelled.
+Never take a makespan from `env.now` at the end of a run.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ __all__ = ["Network", "Transfer"]
 
 
 class Pace(NamedTuple):
-    """How an upload comes to be that leaves in chunks, each while the next is compressed."""
+    """The pace of an upload that leaves in chunks while the next is compressed."""
 
     chunks: int
     rest_s: float
-    """Until all of it is compressed, from its start on."""
+    """Seconds until all of it is compressed, from its start on."""
 
     def cap(self, size_bytes: float, idle_bytes_per_s: float) -> float:
-        """Return the rate (bytes/s) at which all of it arrives when the last chunk would over
-        a path that nobody else uses, which gives it so much (0: not known yet)."""
+        """Return the rate (bytes/s) at which all of it arrives with its last chunk.
+
+        That is when the last chunk would over a path that nobody else uses, which gives
+        it `idle_bytes_per_s` (0: not known yet).
+        """
         chunks = self.chunks
         idle_s = size_bytes / idle_bytes_per_s if idle_bytes_per_s > 0 else 0.0
         whole_s = max(self.rest_s, (chunks - 1) / chunks * idle_s) + idle_s / chunks
@@ -46,9 +49,11 @@ class Pace(NamedTuple):
 
 
 class Transfer(Event):
-    """One payload on its way: the event of its arrival, whose value is its exact duration in
-    seconds. It is never on the clock: who waits for it goes on in the middle of the network's
-    wake-up."""
+    """One payload on its way: the event of its arrival.
+
+    Its value is its exact duration in seconds. It is never on the clock: who waits for
+    it goes on in the middle of the network's wake-up.
+    """
 
     def __init__(
         self,
@@ -64,12 +69,12 @@ class Transfer(Event):
 
     @property
     def name(self) -> str:
-        """Who sends which way, for people."""
+        """The sender and the direction, for people."""
         return f"client {self.client} {self.direction}"
 
     @property
     def in_flight(self) -> bool:
-        """Whether it has neither arrived nor been cancelled."""
+        """True if it has neither arrived nor been cancelled."""
         return self.flow in self.network._transfers
 
     @property
@@ -79,7 +84,9 @@ class Transfer(Event):
 
     @property
     def bottleneck(self) -> str | None:
-        """The link that limited it for most of its time; None when none did (latency, own cap).
+        """The link that limited it for most of its time.
+
+        None when none did (latency, own cap).
 
         Known from the end of the transfer on; before that, as far as it has come.
         """
@@ -90,12 +97,16 @@ class Transfer(Event):
     def limited_s(self) -> dict[str | None, float]:
         """Seconds for which each link (None: its own cap) was the one that limited it."""
         name = self.network.topology.link_name
-        return {None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()}
+        return {
+            None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()
+        }
 
     @property
     def held_s(self) -> float:
-        """Return the seconds for which its own cap kept it from sending at what its path, as
-        it is now, would give it alone."""
+        """The seconds for which its own cap held it below its path's rate.
+
+        The path is taken as it is now, with the transfer alone on it.
+        """
         flow, network = self.flow, self.network
         idle_bytes_per_s = network._engine.idle_bytes_per_s(flow, network._local_s())
         if idle_bytes_per_s <= 0:
@@ -104,10 +115,11 @@ class Transfer(Event):
         return flow.dwelt_s.get(OWN_CAP, 0.0) * (1 - at_rate)
 
     def cancel(self) -> float:
-        """Stop the transfer now; the payload bytes it had moved. It then never happens.
+        """Stop the transfer now, and return the payload bytes it had moved.
 
-        A transfer that ends at this very instant has ended: it happens, the answer is
-        `size_bytes`. Cancelling twice, or after the end, changes nothing.
+        It then never happens. A transfer that ends at this very instant has ended: it
+        happens, the answer is `size_bytes`. Cancelling twice, or after the end, changes
+        nothing.
         """
         return self.network._cancel(self)
 
@@ -115,17 +127,18 @@ class Transfer(Event):
 class Network:
     """Sends payloads over a topology, all of them sharing its links max-min fairly.
 
-    `model` is `"fluid"` (a transfer waits its path's latency, then takes its max-min share of every
-    link of the path until the last byte has arrived), `"tcp"` (that with TCP's start-up and
-    headers) or an object such as `Tcp(handshake=False)`. What they ignore: see `docs/network.md`.
+    `model` is `"fluid"` (a transfer waits its path's latency, then takes its max-min
+    share of every link of the path until the last byte has arrived), `"tcp"` (that with
+    TCP's start-up and headers) or an object such as `Tcp(handshake=False)`. What they
+    ignore: see `docs/network.md`.
 
-    `on_use` receives a `LinkUse` for every interval of every link that could bind, or is a
-    `LinkUses`, which keeps them in columns. Rates are solved once per instant, after everything
-    else that happens at it; a transfer that ends at the instant at which another starts does not
-    share with it.
+    `on_use` receives a `LinkUse` for every interval of every link that could bind, or
+    is a `LinkUses`, which keeps them in columns. Rates are solved once per instant,
+    after everything else that happens at it; a transfer that ends at the instant at
+    which another starts does not share with it.
 
-    Raises: `RunFailed` out of the simulation when transfers wait for a link whose trace has ended
-    or stays at 0 for ever.
+    Raises: `RunFailed` out of the simulation when transfers wait for a link whose trace
+    has ended or stays at 0 for ever.
 
     >>> import simpy
     >>> from simfed.net import Network, Star
@@ -160,7 +173,7 @@ class Network:
         self._sent = 0
         self._timer: Event | None = None
         self._timer_at_s = inf
-        """When it is due on the engine's clock."""
+        """The instant of the next wake-up on the engine's clock."""
 
     def send(
         self,
@@ -174,15 +187,17 @@ class Network:
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
-        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit of its own,
-        as `pace` makes one.
-        Raises `InputError` for a size, weight or cap that is not a number in range.
+        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit
+        of its own, as `pace` makes one. Raises `InputError` for a size, weight or cap
+        that is not a number in range.
         """
         path = self.topology.path(client, direction)
 
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
-            raise InputError("a size of at least 0 bytes", where="size_bytes", got=size_bytes)
+            raise InputError(
+                "a size of at least 0 bytes", where="size_bytes", got=size_bytes
+            )
         check_weight(weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
@@ -197,26 +212,38 @@ class Network:
         def capacity(link: int) -> float:
             return engine.capacity_at(link, now_s)
 
-        flow = path.enter(self.model.flow(self._sent, size_bytes, path, capacity, weight, cap))
+        flow = path.enter(
+            self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
+        )
         if pace is not None:
-            idle_bytes_per_s = min(engine.idle_bytes_per_s(flow, now_s), flow.cap_bytes_per_s)
+            idle_bytes_per_s = min(
+                engine.idle_bytes_per_s(flow, now_s), flow.cap_bytes_per_s
+            )
             cap = pace.cap(flow.size_bytes, idle_bytes_per_s)
             flow.cap_bytes_per_s = min(flow.cap_bytes_per_s, cap)
         engine.start(flow, now_s)
-        transfer = self._transfers[flow] = Transfer(self, client, direction, size_bytes, flow)
+        transfer = self._transfers[flow] = Transfer(
+            self, client, direction, size_bytes, flow
+        )
         self._wake_in_time(now_s)
         return transfer
 
-    # ---- inside --------------------------------------------------------------------------------
+    # ---- inside ----------------------------------------------------------------------
 
     def _local_s(self) -> float:
-        # An event's instant was rounded twice, by SimPy and by the subtraction: never go back.
-        now_s, engine_s = float(self.env.now) - self._epoch_at_s, self._engine.sharing.now_s
+        # An event's instant was rounded twice, by SimPy and by the subtraction: never
+        # go back.
+        now_s, engine_s = (
+            float(self.env.now) - self._epoch_at_s,
+            self._engine.sharing.now_s,
+        )
         return now_s if now_s > engine_s else engine_s
 
     def _wake_in_time(self, now_s: float) -> None:
-        """Have SimPy call us when the engine's next event is due; an earlier wake-up may stand.
-        `now_s`: on the engine's clock."""
+        """Have SimPy call us when the engine's next event is due.
+
+        An earlier wake-up may stand. `now_s`: on the engine's clock.
+        """
         at_s = self._engine.next_at_s()
         if at_s >= self._timer_at_s or not self._transfers:
             return
@@ -236,8 +263,7 @@ class Network:
             self._tell_in_turn(arrived)
 
     def _play_until(self, at_s: float) -> list[Transfer]:
-        """Have the engine play up to `at_s`, which is not before now; what has arrived, of which
-        somebody is to be told."""
+        """Play up to `at_s`, not before now, and return arrivals to be told of."""
         try:
             ended = self._engine.advance(at_s)
         except DeadLink as dead:
@@ -253,8 +279,10 @@ class Network:
         return arrived
 
     def _catch_up(self) -> None:
-        """Have the engine play up to now, in the middle of what somebody does: who is to be told of
-        arrivals is told right after it."""
+        """Have the engine play up to now, in the middle of another action.
+
+        Who is to be told of arrivals is told right after it.
+        """
         self._tell_in_turn(self._play_until(self._local_s()))
 
     def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
@@ -267,7 +295,11 @@ class Network:
         names = [t.name for t in waiting[:5]]
         if len(waiting) > 5:
             names.append(f"{len(waiting) - 5} more")
-        why = "its trace has ended" if dead.trace_ended else "its capacity is 0 for ever"
+        why = (
+            "its trace has ended"
+            if dead.trace_ended
+            else ("its capacity is 0 for ever")
+        )
         link = self.topology.link_name(dead.link)
         raise RunFailed(
             f"link {link}: at {dead.at_s:g} s {why}, and transfers wait for it"
@@ -281,7 +313,9 @@ class Network:
         left = self._engine.left(flow)
         if left + flow.unsent_bytes <= 0:
             return transfer.size_bytes
-        return max(self.model.payload_bytes(flow.size_bytes - flow.unsent_bytes - left), 0.0)
+        return max(
+            self.model.payload_bytes(flow.size_bytes - flow.unsent_bytes - left), 0.0
+        )
 
     def _cancel(self, transfer: Transfer) -> float:
         if transfer.in_flight:

@@ -1,11 +1,12 @@
 """Transfers in time: who joins when, who ends when, what the rates were. No SimPy here.
 
-The engine is the clock of `simfed.net.sharing`. Everything that happens at one instant is applied
-before rates are solved, once, in this order: flows that end, capacities that change, flows that
-join. So a flow that ends when another begins never shared with it.
+The engine is the clock of `simfed.net.sharing`. Everything that happens at one instant
+is applied before rates are solved, once, in this order: flows that end, capacities that
+change, flows that join. So a flow that ends when another begins never shared with it.
 
-A link whose capacity varies is followed from the first flow that comes to it until a piece of its
-trace ends and nobody uses it, so that a million links with traces cost what those in use cost.
+A link whose capacity varies is followed from the first flow that comes to it until a
+piece of its trace ends and nobody uses it, so that a million links with traces cost
+what those in use cost.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from simfed.net.sharing import Sharing
 from simfed.net.traces import LinkTrace
 
 FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
-"""What happens at one instant, in order."""
+"""The events of one instant, in order."""
 
 
 class Engine:
-    """Flows over links with capacities in bytes/s, indexed by the link ids in `Flow.links`.
+    """Flows over links with capacities in bytes/s.
 
-    `traces` gives the links whose capacity varies, on a clock that shows `epoch_s` when the
-    engine's own shows 0. A `meter` is told what every link carried.
+    Links are indexed by the ids in `Flow.links`. `traces` gives the links whose
+    capacity varies, on a clock that shows `epoch_s` when the engine's own shows 0. A
+    `meter` is told what every link carried.
 
     >>> engine = Engine([10.0])
     >>> a, b = Flow(0, 60.0, (0,)), Flow(1, 20.0, (0,))
@@ -51,7 +53,8 @@ class Engine:
         self._traces = traces or {}
         self._varying: dict[int, Varying] = {}
         self.sharing = Sharing(capacities_bytes_per_s, meter)
-        # entries: instant, order within it, order of arrival, flow or link, its stamp then
+        # entries: instant, order within it, order of arrival, flow or link, its stamp
+        # then
         self._heap: list[tuple[float, int, int, Any, int]] = []
         self._sequence = 0
 
@@ -73,7 +76,9 @@ class Engine:
     def start(self, flow: Flow, at_s: float | None = None) -> None:
         """Start `flow` at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
-        self._join_at((self.sharing.now_s if at_s is None else at_s) + flow.latency_s, flow)
+        self._join_at(
+            (self.sharing.now_s if at_s is None else at_s) + flow.latency_s, flow
+        )
 
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
@@ -83,18 +88,23 @@ class Engine:
             if flow.since_s != flow.since_s:
                 raise BrokenInvariant(f"flow {flow.id} starts at {at_s} s")
             self._sequence += 1
-            self._heap.append((flow.since_s, FLOW_JOINS, self._sequence, flow, flow.stamp))
+            self._heap.append(
+                (flow.since_s, FLOW_JOINS, self._sequence, flow, flow.stamp)
+            )
         heapq.heapify(self._heap)
 
     def next_at_s(self) -> float:
         """Return when something happens next; inf if nothing will."""
         heap = self._heap
-        while heap and heap[0][3].stamp != heap[0][4]:  # void: its flow or link has changed since
+        # void: its flow or link has changed since
+        while heap and heap[0][3].stamp != heap[0][4]:
             heapq.heappop(heap)
         return heap[0][0] if heap else inf
 
     def advance(self, until_s: float) -> list[Flow]:
-        """Play everything up to and including `until_s`; return the flows that ended, in order.
+        """Play everything up to and including `until_s`.
+
+        Return the flows that ended, in order.
 
         Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
         """
@@ -129,11 +139,11 @@ class Engine:
         return self.sharing.left(flow) if flow.joined else flow.remaining_bytes
 
     def solve_from_scratch(self) -> None:
-        """Solve every instant anew from now on, as where repairs do not settle: for checks."""
+        """Solve every instant anew from now on, for checks."""
         self.sharing.patience = self.sharing.patience_per_link = 0
 
     def _parts(self) -> list[tuple[object, list[str]]]:
-        """The objects that a state is made of, and the names of the attributes that are in it."""
+        """Return the objects of a state, and the names of their attributes in it."""
         shown = ["now_s", "alone", "shared", "changed_flows", "changed_links"]
         parts: list[tuple[object, list[str]]] = [
             (self, ["epoch_s", "_varying", "_heap", "_sequence"]),
@@ -151,10 +161,12 @@ class Engine:
         if at_s != at_s:  # nothing would ever come before it or after it
             raise BrokenInvariant(f"the next event of {subject!r:.200} is at {at_s} s")
         self._sequence += 1
-        heapq.heappush(self._heap, (at_s, order, self._sequence, subject, subject.stamp))
+        heapq.heappush(
+            self._heap, (at_s, order, self._sequence, subject, subject.stamp)
+        )
 
     def _play_instant(self, at_s: float, ended: list[Flow]) -> None:
-        """Everything that happens at `at_s`; flows that end are put into `ended`."""
+        """Play everything of `at_s`; flows that end are put into `ended`."""
         sharing, heap = self.sharing, self._heap
         if at_s < sharing.now_s - 1e-9 * (1 + abs(at_s)):
             raise BrokenInvariant(f"an event of {at_s} s comes up at {sharing.now_s} s")
@@ -179,12 +191,14 @@ class Engine:
         self.sharing.settle()
         self._schedule()
 
-    # ---- flows ---------------------------------------------------------------------------------
+    # ---- flows -----------------------------------------------------------------------
 
     def _join(self, flow: Flow, ended: list[Flow]) -> None:
         if self._traces:
             self._follow_path(flow)
-        if flow.remaining_bytes <= 0 or (not flow.links and flow.cap_bytes_per_s == inf):
+        if flow.remaining_bytes <= 0 or (
+            not flow.links and flow.cap_bytes_per_s == inf
+        ):
             flow.since_s = self.sharing.now_s
             self._end_burst(flow, 0.0, ended)
             return
@@ -197,7 +211,8 @@ class Engine:
         first = link.next_end()
         if first is None:
             return
-        # Rounding may have stopped the clock just short of the end that this event stands for.
+        # Rounding may have stopped the clock just short of the end that this event
+        # stands for.
         link.progress = max(link.progress_at(self.sharing.now_s), first.end)
         link.since_s = self.sharing.now_s
         while first is not None and first.end <= link.progress:
@@ -205,8 +220,10 @@ class Engine:
             first = link.next_end()
 
     def _end_burst(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
-        """`flow` has nothing left to send for now; `took_s` is exact where `now_s - since_s` is
-        rounded."""
+        """Note that `flow` has nothing left to send for now.
+
+        `took_s` is exact where `now_s - since_s` is rounded.
+        """
         flow.spend(took_s)
         flow.since_s = self.sharing.now_s
         flow.remaining_bytes = 0.0
@@ -215,7 +232,8 @@ class Engine:
             if flow.remaining_bytes > 1e-6 * flow.size_bytes:
                 left = f"ended with {flow.remaining_bytes} bytes to go"
                 raise BrokenInvariant(f"flow {flow.id} {left}")
-            flow.remaining_bytes = 0.0  # the clock of a link may leave a rounding error behind
+            # the clock of a link may leave a rounding error behind
+            flow.remaining_bytes = 0.0
         if flow.unsent_bytes > 0 and flow.program is not None:
             wait_s, flow.remaining_bytes = flow.program.next_burst(flow)
             flow.unsent_bytes -= flow.remaining_bytes
@@ -224,11 +242,15 @@ class Engine:
         else:
             ended.append(flow)
 
-    # ---- links ---------------------------------------------------------------------------------
+    # ---- links -----------------------------------------------------------------------
 
     def _list_users(self, id: int) -> list[Flow]:
         sharing = self.sharing
-        return list(sharing.shared[id].flows) if id in sharing.shared else [sharing.alone[id]]
+        return (
+            list(sharing.shared[id].flows)
+            if id in sharing.shared
+            else [sharing.alone[id]]
+        )
 
     def capacity_at(self, link: int, at_s: float) -> float:
         """Return the capacity of a link at an instant not before now, bytes/s."""
@@ -239,7 +261,7 @@ class Engine:
         return trace.trace.rate_bytes_per_s(moment)
 
     def idle_bytes_per_s(self, flow: Flow, at_s: float) -> float:
-        """Return the rate that the links of `flow` would give it alone, as they are then."""
+        """Return the rate that the links of `flow` would give it alone at `at_s`."""
         rates = {link: self.capacity_at(link, at_s) for link in flow.links}
         alone = {cell: rates[radio] for radio, cell in (flow.radios or {}).items()}
         return min(
@@ -259,7 +281,7 @@ class Engine:
             self._follow_weight(flow, self._varying.get(id))
 
     def _check_path(self, flow: Flow) -> None:
-        """Raise `DeadLink` where a link of a flow's path stays at 0, after it has joined."""
+        """Raise `DeadLink` where a link of a flow that has joined stays at 0."""
         for id in flow.links:
             if id in self._varying:
                 self._check_alive(self._varying[id])
@@ -273,7 +295,10 @@ class Engine:
         self._follow_on(varying)
 
     def _change(self, varying: Varying) -> None:
-        """Give the link the rate of the trace's next piece; stop following a link without flows."""
+        """Give the link the rate of the trace's next piece.
+
+        Stop following a link without flows.
+        """
         id, trace, moment = varying.link, varying.trace.trace, varying.moment
         if id not in self.sharing.alone and id not in self.sharing.shared:
             del self._varying[id]  # the next flow finds its place in the trace anew
@@ -289,11 +314,17 @@ class Engine:
         self._check_alive(varying)
 
     def _follow_weight(self, flow: Flow, varying: Varying | None) -> None:
-        """Have a flow weigh what its radio has it weigh now; None: that one does not vary."""
+        """Have a flow weigh what its radio has it weigh now.
+
+        None: that one does not vary.
+        """
         if varying is None or varying.moment is None:
             return
         radio_weight = varying.trace.trace.radio_weight(varying.moment)
-        if radio_weight is not None and flow.weight != flow.sender_weight * radio_weight:
+        if (
+            radio_weight is not None
+            and flow.weight != flow.sender_weight * radio_weight
+        ):
             self.sharing.change_weight(flow, flow.sender_weight * radio_weight)
 
     def _follow_on(self, varying: Varying) -> None:
@@ -311,7 +342,10 @@ class Engine:
         if ended:
             id = varying.link
             raise DeadLink(
-                id, self._list_users(id), self.epoch_s + self.sharing.now_s, moment is None
+                id,
+                self._list_users(id),
+                self.epoch_s + self.sharing.now_s,
+                moment is None,
             )
 
     def _schedule(self) -> None:

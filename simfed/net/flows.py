@@ -1,6 +1,7 @@
-"""The plain records of the sharing: a flow that has bytes left, a link that several flows use.
+"""The plain records of sharing: a flow that has bytes left, a link of several flows.
 
-They hold numbers and references to each other; what happens to them is in `simfed.net.sharing`.
+They hold numbers and references to each other; what happens to them is in
+`simfed.net.sharing`.
 """
 
 from __future__ import annotations
@@ -25,18 +26,26 @@ def check_weight(weight: float) -> None:
 
 
 class Program(Protocol):
-    """Sends a flow in bursts (TCP's slow start does); plain numbers, one object per flow. It may
-    look at `flow.spent_s` and `flow.unsent_bytes`, and changes nothing of the flow."""
+    """Sends a flow in bursts (TCP's slow start does).
+
+    Plain numbers, one object per flow. It may look at `flow.spent_s` and
+    `flow.unsent_bytes`, and changes nothing of the flow.
+    """
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """The burst has drained and `flow.unsent_bytes` bytes are left: (seconds to wait, bytes to
-        send then)."""
+        """Return (seconds to wait, bytes to send then) after a burst has drained.
+
+        `flow.unsent_bytes` bytes are left.
+        """
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """One transfer while bytes of it remain; plain numbers and its present bottleneck."""
+    """One transfer while bytes of it remain.
+
+    Plain numbers and its present bottleneck.
+    """
 
     id: int
     size_bytes: float
@@ -47,17 +56,17 @@ class Flow:
     cap_bytes_per_s: float = inf
     """The flow's own cap."""
     costs: dict[int, float] | None = None
-    """Per link whose capacity is not in bytes/s, what a byte takes of it: seconds of a cell's
-    airtime. On a link that is not in it, a wire, a byte takes 1."""
+    """Per link whose capacity is not in bytes/s, what a byte takes of it: seconds of a
+    cell's airtime. On a link that is not in it, a wire, a byte takes 1."""
     radios: dict[int, int] | None = None
-    """Links whose capacity is what a radio gives the flow while it has its cell to itself, and that
-    cell: the cost there is one over the capacity, and follows it."""
+    """Links whose capacity is what a radio gives the flow while it has its cell to
+    itself, and that cell: the cost there is one over the capacity, and follows it."""
     sender_weight: float = field(default=1.0, init=False)
     """`weight` without what it weighs in its cell; of a flow with radios."""
     limit_bytes_per_s: float = field(default=inf, init=False)
-    """Its rate while capped: the least of its cap and the links it has to itself."""
+    """The rate while capped: the least of its cap and the links it has to itself."""
     cap_link: int = field(default=OWN_CAP, init=False)
-    """Which of them that is."""
+    """The one of them that caps it."""
     level_cap: float = field(default=inf, init=False)
     """`limit_bytes_per_s` per weight."""
     shared: list[Link] = field(default_factory=list, init=False)
@@ -67,20 +76,21 @@ class Flow:
     remaining_bytes: float = field(init=False)
     """Bytes left at `since_s` of what it is sending now; kept up while capped."""
     end: float = field(default=inf, init=False)
-    """Its end on the clock of `owner`."""
+    """The end on the clock of `owner`."""
     since_s: float = field(default=0.0, init=False)
-    """When it came under its present limit; while it waits, when it will join."""
+    """The instant at which it came under its present limit; while it waits, at which it
+    will join."""
     spent_s: float = field(default=0.0, init=False)
-    """Seconds since its start at `since_s`: summed durations, never a difference of late
-    instants."""
+    """Seconds since its start at `since_s`: summed durations, never a difference of
+    late instants."""
     stamp: int = field(default=0, init=False)
     """Counts the changes that make scheduled events of this flow void."""
     dwelt_s: dict[int, float] = field(default_factory=dict, init=False)
     """Seconds under each earlier limit."""
     joined: bool = field(default=False, init=False)
-    """Whether it takes part in the sharing now (not while it waits out a latency)."""
+    """True if it takes part in the sharing now (not while it waits out a latency)."""
     program: Program | None = field(default=None, init=False)
-    """What sends the flow in bursts; None sends everything at once."""
+    """The program that sends the flow in bursts; None sends everything at once."""
     unsent_bytes: float = field(default=0.0, init=False)
     """Bytes that the program has not yet released."""
 
@@ -89,16 +99,21 @@ class Flow:
 
     @property
     def bottleneck(self) -> int:
-        """What limited it longest until now (`OWN_CAP`: no link); of equals the first."""
+        """The link that limited it longest until now (`OWN_CAP`: none).
+
+        Of equals it is the first.
+        """
         longest_s = max(self.dwelt_s.values(), default=0.0) * (1 - 1e-9)
-        return next((link for link, s in self.dwelt_s.items() if s >= longest_s), OWN_CAP)
+        return next(
+            (link for link, s in self.dwelt_s.items() if s >= longest_s), OWN_CAP
+        )
 
     def cost_on(self, link: int) -> float:
-        """What a byte takes of the link's capacity."""
+        """Return what a byte takes of the link's capacity."""
         return 1.0 if self.costs is None else self.costs.get(link, 1.0)
 
     def air_cost(self, link: int) -> float | None:
-        """What a byte takes of the link's airtime; None: it is a wire."""
+        """Return what a byte takes of the link's airtime; None on a wire."""
         return None if self.costs is None else self.costs.get(link)
 
     def spend(self, seconds: float) -> None:
@@ -116,8 +131,8 @@ class Flow:
 class Tally:
     """A sum of numbers that come and go, and how many there are.
 
-    Neumaier's compensated sum: after 1e5 arrivals and departures, or a huge number among small
-    ones, no error is left behind.
+    Neumaier's compensated sum: after 1e5 arrivals and departures, or a huge number
+    among small ones, no error is left behind.
     """
 
     count: int = 0
@@ -130,8 +145,11 @@ class Tally:
         return self.total + self.error
 
     def add(self, number: float, count: int = 1) -> None:
-        """Count so many numbers in, or out (-1, with the number's negative), that sum up to this;
-        the rounding error is carried along. The sum of none is exactly 0."""
+        """Count so many numbers in, or out, that sum up to this.
+
+        For out, `count` is -1 and `number` the negative; the rounding error is carried
+        along. The sum of none is exactly 0.
+        """
         self.count += count
         if not self.count:
             self.total = self.error = 0.0
@@ -153,15 +171,16 @@ class Link:
     since_s: float
     """The instant of `progress`."""
     flows: dict[Flow, None] = field(default_factory=dict)
-    """All flows that cross it, in order of arrival (a set would order them by address)."""
+    """The flows that cross it, in order of arrival; a set would order by address."""
     level: float = inf
     """Rate per weight of its own flows; inf while it limits nobody."""
     progress: float = 0.0
     """Integral of the level at `since_s`, in bytes per weight."""
     turned: float = 0.0
-    """What was taken off `progress` by turning the clock back to 0."""
+    """The part of `progress` that was taken off by turning the clock back to 0."""
     ends: list[tuple[float, int, Flow]] = field(default_factory=list)
-    """Heap of its own flows' ends on the clock `progress`; stale entries are skipped."""
+    """Heap of its own flows' ends on the clock `progress`; stale entries are
+    skipped."""
     by_cap: list[tuple[float, int, Flow]] = field(default_factory=list)
     """Heap of its own flows' caps per weight, lowest first."""
     by_limit: list[tuple[float, int, Flow]] = field(default_factory=list)
@@ -169,12 +188,14 @@ class Link:
     load: Tally = field(default_factory=Tally)
     """Rates of the capped flows that cross it, each times its cost."""
     loads: dict[Link, Tally] = field(default_factory=dict)
-    """For each link whose own flows cross this one (itself included): their weights, each times the
-    flow's cost here."""
+    """The weights of the own flows of each link that cross this one (itself included),
+    each times the flow's cost here."""
     watchers: dict[Link, None] = field(default_factory=dict)
-    """Limiting links crossed by own flows of this one: they feel every change of its level."""
+    """Limiting links crossed by own flows of this one: they feel every change of its
+    level."""
     guards: list[tuple[float, int, int, Link]] = field(default_factory=list)
-    """Heap of levels of this link above which a link that limits nobody must look again."""
+    """Heap of levels of this link above which a link that limits nobody must look
+    again."""
     guard: int = 0
     """Counts the times its guards on others were set anew; older entries are void."""
     guarded: dict[Link, float] = field(default_factory=dict)
@@ -184,7 +205,7 @@ class Link:
     pushes: int = 0
     """Entries put on its heaps since they were last made anew."""
     dirty: bool = False
-    """Whether its level is to be found anew."""
+    """True if its level is to be found anew."""
 
     def __lt__(self, other: Link) -> bool:
         return self.id < other.id
@@ -201,21 +222,28 @@ class Link:
         self.since_s = now_s
 
     def slack(self) -> float:
-        """Capacity that flows limited elsewhere leave."""
+        """Return the capacity that flows limited elsewhere leave."""
         load = self.load
         left = (self.capacity_bytes_per_s - load.total) - load.error
         if len(self.loads) <= (self in self.loads):
             return left
         loads = self.loads.items()
         return fsum(
-            [left, *[-link.level * (x.total + x.error) for link, x in loads if link is not self]]
+            [
+                left,
+                *[
+                    -link.level * (x.total + x.error)
+                    for link, x in loads
+                    if link is not self
+                ],
+            ]
         )
 
     def rebase(self) -> None:
         """Set the clock back to 0 and drop stale entries from the heaps.
 
-        The clock's numbers stay as small as the flows that it measures (late instants have coarse
-        digits), the heaps as long as there are flows.
+        The clock's numbers stay as small as the flows that it measures (late instants
+        have coarse digits), the heaps as long as there are flows.
         """
         for flow in self.flows:
             if flow.owner is self:
@@ -230,7 +258,9 @@ class Link:
         """Make the heaps anew, of its flows and its guards as they are."""
         limited = [flow for flow in self.flows if flow.owner is self]
         self.ends = [(flow.end, flow.id, flow) for flow in limited]
-        self.by_cap = [(flow.level_cap, flow.id, flow) for flow in limited if flow.level_cap < inf]
+        self.by_cap = [
+            (flow.level_cap, flow.id, flow) for flow in limited if flow.level_cap < inf
+        ]
         self.by_limit = [(-f.level_cap, f.id, f) for f in self.flows if f.owner is None]
         heapq.heapify(self.ends)
         heapq.heapify(self.by_cap)
@@ -238,7 +268,7 @@ class Link:
         heapq.heapify(self.guards)
 
     def next_end(self) -> Flow | None:
-        """Its own flow that ends first."""
+        """Return the own flow that ends first."""
         ends = self.ends
         while ends:
             end, _, flow = ends[0]
@@ -248,7 +278,7 @@ class Link:
         return None
 
     def lowest_cap(self) -> Flow | None:
-        """Its own flow that would be the first to reach its cap if the level rose."""
+        """Return the own flow that reaches its cap first if the level rises."""
         heap = self.by_cap
         while heap:
             cap, _, flow = heap[0]
@@ -258,7 +288,7 @@ class Link:
         return None
 
     def fastest_capped(self) -> Flow | None:
-        """The capped flow across it with the highest rate per weight."""
+        """Return the capped flow across it with the highest rate per weight."""
         heap = self.by_limit
         while heap:
             minus, _, flow = heap[0]

@@ -1,4 +1,4 @@
-"""Records of links whose capacity varies, and the error of one that carries nothing any more."""
+"""Links whose capacity varies, and the error of one that carries nothing any more."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from simfed.net.traces import LinkTrace, Moment
 class DeadLink(Exception):
     """A link that flows wait for will never carry anything again."""
 
-    def __init__(self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool) -> None:
+    def __init__(
+        self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool
+    ) -> None:
         super().__init__(link, flows, at_s, trace_ended)
         self.link = link
         self.flows = flows
         self.at_s = at_s
-        """On the clock of the traces."""
+        """The instant on the clock of the traces."""
         self.trace_ended = trace_ended
         """The trace's end policy is `error`, and its end is reached."""
 

@@ -1,7 +1,8 @@
 """Trees and any other graph between the clients' links and the server.
 
-Routes are shortest in latency (then in the number of links, then alphabetically), each direction on
-its own, unless the user gives them. Routing is fixed for a run: nothing reacts to load.
+Routes are shortest in latency (then in the number of links, then alphabetically), each
+direction on its own, unless the user gives them. Routing is fixed for a run: nothing
+reacts to load.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from simfed.ground import units
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
-from simfed.net.topology import Access, Line, Routes, Topology, check_line_count, make_server_lines
+from simfed.net.topology import (
+    Access,
+    Line,
+    Routes,
+    Topology,
+    check_line_count,
+    make_server_lines,
+)
 from simfed.net.traces import LinkTrace
 
 if TYPE_CHECKING:
@@ -55,7 +63,7 @@ class Tier:
             raise InputError(allowed, where=f"tier {self.name}", got=self.count)
 
     def node(self, index: int) -> str:
-        """`edge-2`; a tier of one node is called by its bare name."""
+        """Return `edge-2`; a tier of one node is called by its bare name."""
         return self.name if self.count == 1 else f"{self.name}-{index}"
 
 
@@ -70,10 +78,11 @@ def tree(
     server_latency_s: float = 0.0,
     server_down_latency_s: float | None = None,
 ) -> Topology:
-    """Clients, then `tiers` from the clients' side to the server's, then the server's own link.
+    """Return clients, then `tiers` up to the server's, then the server's own link.
 
-    Each tier's nodes are dealt in equal blocks to the nodes of the next tier, and the clients to
-    the nodes of the first, unless `node_of_client` gives an index into these for every client.
+    Each tier's nodes are dealt in equal blocks to the nodes of the next tier, and the
+    clients to the nodes of the first, unless `node_of_client` gives an index into these
+    for every client.
 
     >>> edge = Tier("edge", 2, up_bytes_per_s=5e6, latency_s=0.01)
     >>> small = tree(4, Access(up_bytes_per_s=4e6), [edge], receive_bytes_per_s=8e6)
@@ -91,11 +100,20 @@ def tree(
             node = tier.node(k)
             above = tiers[level + 1] if level + 1 < len(tiers) else None
             parent = (
-                "gateway" if above is None else above.node(_find_parent(k, tier.count, above.count))
+                "gateway"
+                if above is None
+                else above.node(_find_parent(k, tier.count, above.count))
             )
-            up, down = _pick_rate(tier.up_bytes_per_s, k), _pick_rate(tier.down_bytes_per_s, k)
-            down_s = tier.latency_s if tier.down_latency_s is None else tier.down_latency_s
-            lines.append(Line(f"{node}/up", node, parent, up, tier.latency_s, tier.loss))
+            up, down = (
+                _pick_rate(tier.up_bytes_per_s, k),
+                _pick_rate(tier.down_bytes_per_s, k),
+            )
+            down_s = (
+                tier.latency_s if tier.down_latency_s is None else tier.down_latency_s
+            )
+            lines.append(
+                Line(f"{node}/up", node, parent, up, tier.latency_s, tier.loss)
+            )
             lines.append(Line(f"{node}/down", parent, node, down, down_s, tier.loss))
     rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
     lines += make_server_lines("gateway", *rates, latency_s, server_down_latency_s)
@@ -105,8 +123,12 @@ def tree(
     for level in reversed(range(len(tiers))):
         count, first = tiers[level].count, first_line[level]
         parents = [_find_parent(k, count, above_count) for k in range(count)]
-        up_steps = [routes.step(first + 2 * k, up_steps[parents[k]]) for k in range(count)]
-        down_steps = [routes.step(first + 2 * k + 1, down_steps[parents[k]]) for k in range(count)]
+        up_steps = [
+            routes.step(first + 2 * k, up_steps[parents[k]]) for k in range(count)
+        ]
+        down_steps = [
+            routes.step(first + 2 * k + 1, down_steps[parents[k]]) for k in range(count)
+        ]
         above_count = count
     for k in range(tiers[0].count):
         routes.add(tiers[0].node(k), up_steps[k], down_steps[k])
@@ -119,7 +141,9 @@ def _find_parent(index: int, count: int, above: int) -> int:
     return index * above // count
 
 
-def _pick_rate(rate: float | Sequence[float | LinkTrace], index: int) -> float | LinkTrace:
+def _pick_rate(
+    rate: float | Sequence[float | LinkTrace], index: int
+) -> float | LinkTrace:
     return rate if isinstance(rate, (int, float)) else rate[index]
 
 
@@ -137,15 +161,27 @@ def graph(
     server: str = "server",
     where: str = "routes",
 ) -> Topology:
-    """Any graph: `lines` are its directed edges, `server` the name of the server's node.
+    """Return any graph of directed edges.
 
-    node_of_client: the node of each client; None for a client that is itself a node `client-i`.
-    routes: explicit ways as lists of nodes, between the server and a node with clients, which all
-    take it, or between the server and a client `client-i`, whose own it is. `where` names them in
-    errors.
+    Args:
+        clients: how many there are.
+        access: the clients' own links.
+        lines: the directed edges.
+        node_of_client: the node of each client; None for a client that is itself a node
+            `client-i`.
+        routes: explicit ways as lists of nodes, between the server and a node with
+            clients, which all take it, or between the server and a client `client-i`,
+            whose own it is.
+        receive_bytes_per_s: the server's rate for uploads.
+        send_bytes_per_s: the server's rate for downloads.
+        server_latency_s: seconds of the server's own link, up.
+        server_down_latency_s: the same, down (default: as up).
+        server: the name of the server's node.
+        where: names the routes in errors.
 
-    Raises: `InputError` for a client that has no way to the server or back, for a route that nobody
-    takes, and for one over nodes that no line joins or that it has passed before.
+    Raises: `InputError` for a client that has no way to the server or back, for a route
+    that nobody takes, and for one over nodes that no line joins or that it has passed
+    before.
 
     >>> there, back = ("a>server", "a", "server"), ("server>a", "server", "a")
     >>> lines = [Line(*there, 1e6, 0.01), Line(*back, 9e6, 0.01)]
@@ -155,7 +191,9 @@ def graph(
     """
     check_line_count(len(lines), "graph")
     rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
-    last_lines = make_server_lines(server, *rates, latency_s, server_down_latency_s, "application")
+    last_lines = make_server_lines(
+        server, *rates, latency_s, server_down_latency_s, "application"
+    )
     nodes = {node for line in lines for node in (line.tail, line.head)} | {server}
     homes = _find_homes(node_of_client, nodes)
     network_routes = Routes()
@@ -164,21 +202,31 @@ def graph(
         (owner, way): _add_steps(
             network_routes, indices if way == "down" else indices[::-1], ends[way]
         )
-        for (owner, way), indices in _resolve_routes(routes, lines, server, homes, where).items()
+        for (owner, way), indices in _resolve_routes(
+            routes, lines, server, homes, where
+        ).items()
     }
-    steps = {way: _add_shortest(lines, server, way, network_routes, ends[way]) for way in _WAYS}
+    steps = {
+        way: _add_shortest(lines, server, way, network_routes, ends[way])
+        for way in _WAYS
+    }
     route_indices: dict[int | str, int] = {}
     node_indices = []
     for client, node in enumerate(homes):
-        # clients of one node share its route, but for those that were given one of their own
+        # clients of one node share its route, but for those that were given one of
+        # their own
         owner = client if any((client, way) in own_routes for way in _WAYS) else node
         if owner not in route_indices:
             up, down = (
-                own_routes.get((owner, way), own_routes.get((node, way), steps[way].get(node)))
+                own_routes.get(
+                    (owner, way), own_routes.get((node, way), steps[way].get(node))
+                )
                 for way in _WAYS
             )
             if up is None or down is None:
-                to_or_back, from_or_to = ("to", "from") if up is None else ("back from", "to")
+                to_or_back, from_or_to = (
+                    ("to", "from") if up is None else ("back from", "to")
+                )
                 allowed = f"a path {to_or_back} node {server!r}"
                 got = f"none {from_or_to} its node {node!r}"
                 raise InputError(allowed, where=f"client-{client}", got=got)
@@ -194,7 +242,10 @@ def _find_homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[s
         node = f"client-{client}" if attached is None else attached
         if node not in nodes:
             if attached is None:
-                allowed, problem = "link.at, or a node of this name", "it is attached to no node"
+                allowed, problem = (
+                    "link.at, or a node of this name",
+                    ("it is attached to no node"),
+                )
                 raise InputError(allowed, where=node, problem=problem)
             allowed, hint = "a node of the network", did_you_mean(node, nodes)
             raise InputError(allowed, where=f"client-{client}", got=node, hint=hint)
@@ -209,7 +260,10 @@ def _resolve_routes(
     homes: Sequence[str],
     where: str,
 ) -> dict[tuple[int | str, str], tuple[int, ...]]:
-    """User-given routes by (client or node, direction): the indices of their lines."""
+    """Return the indices of the lines of each user-given route.
+
+    Keys are (client or node, direction).
+    """
     between = {(line.tail, line.head): k for k, line in enumerate(lines)}
     owners: dict[str, tuple[int | str, str]] = {node: (node, node) for node in homes}
     for client, node in enumerate(homes):
@@ -225,7 +279,10 @@ def _resolve_routes(
         way = "up" if route[-1] == server else "down"
         hops = list(route) if way == "up" else list(route)[::-1]
         if hops[0] not in owners:
-            allowed, hint = "a client, or a node with clients", did_you_mean(hops[0], owners)
+            allowed, hint = (
+                "a client, or a node with clients",
+                did_you_mean(hops[0], owners),
+            )
             raise InputError(allowed, where=place, got=hops[0], hint=hint)
         owner, node = owners[hops[0]]
         if isinstance(owner, int):  # its own link leads to its node, and is no line
@@ -234,23 +291,32 @@ def _resolve_routes(
                 allowed = f"{node!r} beside client-{owner}, which is attached to it"
                 raise InputError(allowed, where=place, got=hops[0])
         if (owner, way) in resolved:
-            raise InputError("one route per owner and direction", where=place, got=list(route))
-        resolved[owner, way] = _find_lines(hops if way == "up" else hops[::-1], between, place)
+            raise InputError(
+                "one route per owner and direction", where=place, got=list(route)
+            )
+        resolved[owner, way] = _find_lines(
+            hops if way == "up" else hops[::-1], between, place
+        )
     return resolved
 
 
 def _find_lines(
     hops: Sequence[str], between: Mapping[tuple[str, str], int], where: str
 ) -> tuple[int, ...]:
-    """The indices of the lines from node to node."""
+    """Return the indices of the lines from node to node."""
     for pair in pairwise(hops):
         if pair not in between:
-            raise InputError("nodes that a link joins", where=where, got=" to ".join(pair))
+            raise InputError(
+                "nodes that a link joins", where=where, got=" to ".join(pair)
+            )
     return tuple(between[pair] for pair in pairwise(hops))
 
 
 def _add_steps(routes: Routes, lines: Iterable[int], after: int) -> int:
-    """A new way over `lines`, given from the server's side on, that ends with the step `after`."""
+    """Return a new way over `lines` that ends with the step `after`.
+
+    Lines are given from the server's side on.
+    """
     for line in lines:
         after = routes.step(line, after)
     return after
@@ -259,11 +325,12 @@ def _add_steps(routes: Routes, lines: Iterable[int], after: int) -> int:
 def _add_shortest(
     lines: Sequence[Line], server: str, way: str, routes: Routes, end: int
 ) -> dict[str, int]:
-    """For every node that has one, the way to the server (`up`) or from it (`down`) in `routes`.
+    """Add the shortest way of every node to the server (`up`) or back (`down`).
 
-    All ways end with the step `end`. Dijkstra with the ties decided by the graph alone; networkx
-    decides them by the order of edges, and two files of the same network would then give different
-    runs. Memory and time grow with the lines, not with the lengths of the ways.
+    All ways end with the step `end`; the first step of each is returned. Dijkstra with
+    the ties decided by the graph alone; networkx decides them by the order of edges,
+    and two files of the same network would then give different runs. Memory and time
+    grow with the lines, not with the lengths of the ways.
     """
     touching: dict[str, list[tuple[str, int]]] = {}
     for k, line in enumerate(lines):
@@ -295,27 +362,34 @@ def _add_shortest(
 
 
 def _comes_first(a: str, b: str, parent_of: Mapping[str, str]) -> bool:
-    """Return whether the names on the way to `a` stand before those to `b`, which is as long."""
+    """Return whether the names on the way to `a` stand before those to `b`.
+
+    Both ways are equally long.
+    """
     while parent_of[a] != parent_of[b]:
         a, b = parent_of[a], parent_of[b]
     return a < b
 
 
-# ---- files -------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------
 
 
-def read_graph(path: str | FilePath, missing_bytes_per_s: float | None = None) -> list[Line]:
+def read_graph(
+    path: str | FilePath, missing_bytes_per_s: float | None = None
+) -> list[Line]:
     """Return the lines of a GraphML or GML file.
 
-    Edge attributes are text with units: `capacity` (both directions, or the one of a directed
-    edge), or `up` (source to target) and `down` (back) on an undirected edge; `latency`, and
-    `down_latency` where the way back differs; and the number `loss`. Where latency or loss is
-    missing, it is 0. Other attributes are ignored, unless they look like one of these misspelt.
+    Edge attributes are text with units: `capacity` (both directions, or the one of a
+    directed edge), or `up` (source to target) and `down` (back) on an undirected edge;
+    `latency`, and `down_latency` where the way back differs; and the number `loss`.
+    Where latency or loss is missing, it is 0. Other attributes are ignored, unless they
+    look like one of these misspelt.
 
     missing_bytes_per_s: the capacity of each way for which an edge says none.
 
-    Raises: `InputError` for a file that is no graph, and for an edge without a capacity where
-    `missing_bytes_per_s` is None: others' files call it by many names, and in several units.
+    Raises: `InputError` for a file that is no graph, and for an edge without a capacity
+    where `missing_bytes_per_s` is None: others' files call it by many names, and in
+    several units.
     """
     import networkx
 
@@ -329,23 +403,33 @@ def read_graph(path: str | FilePath, missing_bytes_per_s: float | None = None) -
             graph = readers[suffix](file)
     except InputError:
         raise
-    except Exception as error:  # the parsers raise many kinds; all mean the same to the user
-        raise InputError(where=where, problem=f"no graph in {suffix[1:]} format: {error}") from None
+    except (
+        Exception
+    ) as error:  # the parsers raise many kinds; all mean the same to the user
+        raise InputError(
+            where=where, problem=f"no graph in {suffix[1:]} format: {error}"
+        ) from None
     return lines_of(graph, where=where, missing_bytes_per_s=missing_bytes_per_s)
 
 
 def lines_of(
-    graph: networkx.Graph, *, where: str = "graph", missing_bytes_per_s: float | None = inf
+    graph: networkx.Graph,
+    *,
+    where: str = "graph",
+    missing_bytes_per_s: float | None = inf,
 ) -> list[Line]:
     """Return the lines of a networkx graph, with edge attributes as in `read_graph`."""
     if graph.number_of_edges() == 0:
-        raise InputError("a graph with at least one edge", where=where, problem="it has no edge")
+        raise InputError(
+            "a graph with at least one edge", where=where, problem="it has no edge"
+        )
     check_line_count(graph.number_of_edges() * (1 if graph.is_directed() else 2), where)
     lines = []
     checked: set[tuple[str, ...]] = set()
     for tail, head, data in graph.edges(data=True):
         place = f"{where}: edge {tail} to {head}"
-        if (names := tuple(data)) not in checked:  # edges of a file mostly have the same ones
+        # edges of a file mostly have the same ones
+        if (names := tuple(data)) not in checked:
             _check_spelling(data, place)
             checked.add(names)
         ends = (("up", str(tail), str(head)), ("down", str(head), str(tail)))
@@ -355,13 +439,16 @@ def lines_of(
 
 
 def _check_spelling(data: Mapping[str, object], where: str) -> None:
-    # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly ours is wrong.
+    # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly
+    # ours is wrong.
     missing = [name for name in _ATTRIBUTES if name not in data]
     for name in data:
         close = difflib.get_close_matches(str(name).lower(), missing, n=1, cutoff=0.8)
         if name not in _ATTRIBUTES and close:
             allowed = f"one of the attributes {listed(_ATTRIBUTES)}"
-            raise InputError(allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?")
+            raise InputError(
+                allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?"
+            )
 
 
 def _make_line(
@@ -372,8 +459,12 @@ def _make_line(
     where: str,
     missing_bytes_per_s: float | None,
 ) -> Line:
-    """One direction of an edge: `way` says which of its attributes count."""
-    rate, latency, loss = data.get(way, data.get("capacity")), data.get("latency"), data.get("loss")
+    """Return one direction of an edge: `way` says which of its attributes count."""
+    rate, latency, loss = (
+        data.get(way, data.get("capacity")),
+        data.get("latency"),
+        data.get("loss"),
+    )
     if way == "down":
         latency = data.get("down_latency", latency)
     if loss is not None and not (isinstance(loss, (int, float)) and 0 <= loss < 1):
@@ -390,7 +481,9 @@ def _make_line(
         tail,
         head,
         capacity_bytes_per_s,
-        0.0 if latency is None else units.parse_duration(latency, where=f"{where}: latency"),
+        0.0
+        if latency is None
+        else units.parse_duration(latency, where=f"{where}: latency"),
         0.0 if loss is None else float(loss),
     )
 
@@ -405,6 +498,7 @@ def _make_missing_error(data: Mapping[str, Plain], way: str, where: str) -> Inpu
         f"capacity{'' if way == 'up' else f', or {way}'} as text such as 10 Mbps",
         where=where,
         problem=f"no capacity {'' if way == 'up' else 'back '}is given{seen}",
-        hint="network.capacity: {missing: 1 Gbps}, or {missing: unlimited}, says what such edges "
+        hint="network.capacity: {missing: 1 Gbps}, or {missing: unlimited}, says what "
+        "such edges "
         "have",
     )

@@ -22,8 +22,8 @@ __all__ = [
 Call = Callable[[Event], Any]
 
 AFTER_EVERYTHING_ELSE = cast(EventPriority, 2)
-"""SimPy orders events of one instant by priority: the network solves once, after all sends of
-it."""
+"""SimPy orders events of one instant by priority: the network solves once, after all
+sends of it."""
 
 _AFTER_THE_NETWORK = cast(EventPriority, 3)
 
@@ -32,8 +32,10 @@ _FEW = 64
 
 
 class Environment(simpy.Environment):
-    """SimPy's, of which `now` is read without a call: that is asked a dozen times per
-    participation."""
+    """SimPy's environment with `now` as an attribute.
+
+    It is asked for a dozen times per participation.
+    """
 
     __slots__ = ("_now",)
 
@@ -42,8 +44,10 @@ Environment.now = vars(Environment)["_now"]  # type: ignore[method-assign]
 
 
 def end_of_instant(env: simpy.Environment, call: Call | None = None) -> Event:
-    """An event that comes now, after everything else that happens at this instant. `call`: what is
-    called with it then."""
+    """Return an event that comes now, after everything else of this instant.
+
+    `call` is called with it then.
+    """
     event = _make_done_event(env, call)
     env.schedule(event, _AFTER_THE_NETWORK)
     return event
@@ -55,16 +59,20 @@ def at(
     priority: EventPriority = NORMAL,
     call: Call | None = None,
 ) -> Event:
-    """An event at exactly this instant: now + (at_s − now) may be another float than at_s. `call`:
-    what is called with it then."""
+    """Return an event at exactly this instant.
+
+    now + (at_s − now) may be another float than at_s. `call` is called with it then.
+    """
     event = _make_done_event(env, call)
     heapq.heappush(env._queue, (max(at_s, env.now), priority, next(env._eid), event))
     return event
 
 
 def ring(event: Event, value: Any = None) -> None:
-    """Have an event happen in the middle of what happens now: who waits for it goes on at once,
-    without a turn on the clock."""
+    """Have an event happen in the middle of what happens now.
+
+    Who waits for it goes on at once, without a turn on the clock.
+    """
     callbacks, event.callbacks = event.callbacks, cast(Any, None)
     event._ok, event._value = True, value
     for call in callbacks:
@@ -72,17 +80,21 @@ def ring(event: Event, value: Any = None) -> None:
 
 
 def cancel(env: simpy.Environment, event: Event | None) -> None:
-    """Nobody waits any longer for this event, which may have been or be yet to come; None: nothing.
+    """Release an event, which may have been or be yet to come; nobody waits for it.
 
-    SimPy leaves it on its clock until its instant, with all that waited for it: what a client that
-    is there for two hours would have done at the end of them, for each of its participations of
-    ten seconds. Here those who waited are let go at once and the event when half of the clock's
-    are cancelled, so what comes keeps its order and a cancellation costs O(log n).
+    None: nothing is done.
+
+    SimPy leaves it on its clock until its instant, with all that waited for it: what a
+    client that is there for two hours would have done at the end of them, for each of
+    its participations of ten seconds. Here those who waited are let go at once and the
+    event when half of the clock's are cancelled, so what comes keeps its order and a
+    cancellation costs O(log n).
     """
     if event is None or event.callbacks is None:
         return
     event.callbacks.clear()
-    # the environment's own: kept by it as a weak key elsewhere, they would keep it for ever
+    # the environment's own: kept by it as a weak key elsewhere, they would keep it for
+    # ever
     cancelled: set[Event] = vars(env).setdefault("_cancelled", set())
     cancelled.add(event)
     if len(cancelled) > max(_FEW, len(env._queue) / 2):
@@ -92,7 +104,7 @@ def cancel(env: simpy.Environment, event: Event | None) -> None:
 
 
 def _make_done_event(env: simpy.Environment, call: Call | None) -> Event:
-    """An event of the environment that needs nobody to succeed it, not on its clock yet."""
+    """Return an event that needs nobody to succeed it, not on its clock yet."""
     event = Event(env)
     event._ok, event._value = True, None
     if call is not None:

@@ -1,8 +1,9 @@
-"""What every link carried, piece by piece, and of how many flows.
+"""The meter of links: bytes carried, piece by piece, and of how many flows.
 
-A piece is an interval in which neither the flows on a link nor its capacity changed. Its bytes are
-integrals that the sharing keeps anyway (the clocks of the links), so metering never touches flows.
-On the airtime of a cell these are seconds; bytes are then counted beside them.
+A piece is an interval in which neither the flows on a link nor its capacity changed.
+Its bytes are integrals that the sharing keeps anyway (the clocks of the links), so
+metering never touches flows. On the airtime of a cell these are seconds; bytes are then
+counted beside them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from simfed.ground.uses import NO_AIR
 from simfed.net.flows import Link, Tally
 
 Use = tuple[int, float, float, float, float, int, float]
-"""What one link carried in one interval: link, from and to (s), bytes, its capacity (bytes/s), how
-many flows, seconds of airtime (`NO_AIR`: a wire). A `LinkUse` before links have names, and instants
-a clock."""
+"""A link's use in one interval: link, from and to (s), bytes, its capacity (bytes/s),
+how many flows, seconds of airtime (`NO_AIR`: a wire). A `LinkUse` before links have
+names, and instants a clock."""
 
 
 @dataclass(slots=True, eq=False)
 class MeteredStretch:
-    """What a shared link has carried since its flows or its capacity last changed."""
+    """The bytes of a shared link since its flows or its capacity last changed."""
 
     from_s: float = 0.0
     load_from_s: float = 0.0
@@ -29,13 +30,15 @@ class MeteredStretch:
     carried: float = 0.0
     """Bytes; of a cell, seconds of airtime."""
     seen: dict[Link, float] = field(default_factory=dict)
-    """Per link that limits some of its flows: up to which reading of that link's clock."""
+    """Per link that limits some of its flows: up to which reading of that link's
+    clock."""
     airtime: bool = False
-    """Whether it is a cell's."""
+    """True if it is a cell's."""
     bytes: float = 0.0
     """Bytes that a cell has carried; 0 of another link."""
     sending: dict[Link | None, Tally] = field(default_factory=dict)
-    """Of a cell: weights of the flows that each link limits, rates of the capped ones (None)."""
+    """The weights, in a cell, of flows by the link that limits them; under None the
+    rates of the capped ones."""
 
 
 class Meter:
@@ -47,22 +50,34 @@ class Meter:
         self._alone: dict[int, tuple[float, float]] = {}
 
     def begin_alone(self, id: int, now_s: float, left_bytes: float) -> None:
-        """A flow with `left_bytes` to go has the link to itself."""
+        """Note that a flow with `left_bytes` to go has the link to itself."""
         self._alone[id] = (now_s, left_bytes)
 
     def end_alone(
-        self, id: int, now_s: float, left_bytes: float, capacity: float, cost: float | None
+        self,
+        id: int,
+        now_s: float,
+        left_bytes: float,
+        capacity: float,
+        cost: float | None,
     ) -> None:
-        """The flow no longer has the link to itself, or the capacity is about to change; `cost`:
-        what a byte takes of it, None on a wire."""
+        """Note that the flow no longer has the link to itself.
+
+        Or that the capacity is about to change. `cost`: what a byte takes of it, None
+        on a wire.
+        """
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
             carried = _drop_rounding(left_before - left_bytes, capacity)
-            self._report(id, from_s, now_s, carried, capacity, 1, cost and carried * cost)
+            self._report(
+                id, from_s, now_s, carried, capacity, 1, cost and carried * cost
+            )
 
     def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
-        """Count what the flows across `link` that `owner` limits (None: the capped ones) carried;
-        called before they change."""
+        """Count what the flows across `link` that `owner` limits carried.
+
+        None: the capped ones. Called before they change.
+        """
         piece = self._pieces.get(link)
         if piece is None:
             piece = self._pieces[link] = MeteredStretch(now_s, now_s)
@@ -83,21 +98,26 @@ class Meter:
         piece.seen[owner] = total
 
     def begin_sending(self, link: Link, owner: Link | None, number: float) -> None:
-        """A flow that `owner` limits comes to the airtime `link`; its weight, of a capped one its
-        rate. After `flow_changes`."""
+        """Note that a flow which `owner` limits comes to the airtime `link`.
+
+        `number` is its weight, of a capped one its rate. Called after `flow_changes`.
+        """
         piece = self._pieces[link]
         piece.airtime = True
         piece.sending.setdefault(owner, Tally()).add(number)
 
     def end_sending(self, link: Link, owner: Link | None, number: float) -> None:
-        """Inverse of `begin_sending`."""
+        """Take back `begin_sending`."""
         sending = self._pieces[link].sending
         sending[owner].add(-number, -1)
         if not sending[owner].count:
             del sending[owner]
 
     def close(self, link: Link, now_s: float) -> None:
-        """Report what `link` carried until now; called before its flows or its capacity change."""
+        """Report what `link` carried until now.
+
+        Called before its flows or its capacity change.
+        """
         for owner in (None, *link.loads):
             self.flow_changes(link, owner, now_s)
         piece = self._pieces[link]
@@ -124,8 +144,11 @@ class Meter:
         flows: int,
         airtime_s: float | None,
     ) -> None:
-        """Hand out one piece. The capacity of a cell is told in bytes/s: that of its flows' mix, so
-        that bytes over capacity and time is how full it is, as on a wire."""
+        """Hand out one piece.
+
+        The capacity of a cell is told in bytes/s: that of its flows' mix, so that bytes
+        over capacity and time is how full it is, as on a wire.
+        """
         if airtime_s is None:
             self.on_use((id, from_s, to_s, bytes, capacity, flows, NO_AIR))
             return
@@ -138,5 +161,8 @@ class Meter:
 
 
 def _drop_rounding(carried_bytes: float, capacity_bytes_per_s: float) -> float:
-    """Differences of what is left are rounded: a link that stands still carries nothing."""
+    """Return the bytes that a link carried, 0 where they are rounding alone.
+
+    Differences of what is left are rounded: a link that stands still carries nothing.
+    """
     return carried_bytes if carried_bytes > 0 and capacity_bytes_per_s > 0 else 0.0

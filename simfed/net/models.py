@@ -1,6 +1,7 @@
-"""How a payload becomes a flow: `fluid` (latency, then max-min sharing) or `tcp` (start-up on top).
+"""Network models, which make a flow of a payload: `fluid` and `tcp`.
 
-A model turns (size, path) into a `Flow` once, at the start of a transfer; the engine does the rest.
+`fluid` is latency, then max-min sharing; `tcp` has start-up on top. A model turns
+(size, path) into a `Flow` once, at the start of a transfer; the engine does the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ acknowledged."""
 
 
 class Model(Protocol):
-    """What the driver asks of a network model."""
+    """The contract of a network model with the driver."""
 
     name: str
 
@@ -34,17 +35,22 @@ class Model(Protocol):
         weight: float,
         cap_bytes_per_s: float,
     ) -> Flow:
-        """The flow that carries `size_bytes` of payload; `capacity(link)` is the present one."""
+        """Return the flow that carries `size_bytes` of payload.
+
+        `capacity(link)` is the present one.
+        """
         ...
 
     def payload_bytes(self, wire_bytes: float) -> float:
-        """The payload inside so many bytes of a flow."""
+        """Return the payload inside so many bytes of a flow."""
         ...
 
 
 @dataclass(frozen=True)
 class Fluid:
-    """A flow pays its path's latency, then shares every link max-min fairly; no protocol at all.
+    """A flow pays its path's latency, then shares every link max-min fairly.
+
+    No protocol at all.
 
     A dedicated link takes latency + size/capacity seconds, to the last digit.
     """
@@ -60,11 +66,11 @@ class Fluid:
         weight: float,
         cap_bytes_per_s: float,
     ) -> Flow:
-        """All bytes at once, after the latency."""
+        """Return all bytes at once, after the latency."""
         return Flow(id, size_bytes, path.links, path.latency_s, weight, cap_bytes_per_s)
 
     def payload_bytes(self, wire_bytes: float) -> float:
-        """All of them: the model adds nothing to a payload."""
+        """Return all of them: the model adds nothing to a payload."""
         return wire_bytes
 
 
@@ -72,18 +78,19 @@ class Fluid:
 class SlowStart:
     """The bursts of one TCP flow: a window per round trip, twice as large each time.
 
-    A burst leaves at whatever rate the links give. If its window lasts for a round trip, the sender
-    has acknowledgements coming in before it runs out of window: the pipe is full, slow start has
-    nothing left to do, and the rest follows without a pause.
+    A burst leaves at whatever rate the links give. If its window lasts for a round
+    trip, the sender has acknowledgements coming in before it runs out of window: the
+    pipe is full, slow start has nothing left to do, and the rest follows without a
+    pause.
     """
 
     window_bytes: float
     rtt_s: float
     began_s: float
-    """When the present burst began, in seconds since the flow's start."""
+    """The beginning of the present burst, in seconds since the flow's start."""
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """(seconds until the next burst, its bytes)."""
+        """Return (seconds until the next burst, its bytes)."""
         took_s = flow.spent_s - self.began_s
         if took_s >= self.rtt_s:
             return 0.0, flow.unsent_bytes
@@ -96,13 +103,13 @@ class SlowStart:
 class Tcp:
     """TCP start-up on top of the fluid model.
 
-    What is modelled: the three-way handshake (or a connection kept open), slow start from
-    `initial_window` segments until a window lasts for a round trip at the rate that the shared
-    links give, header bytes on the wire, store-and-forward of one segment per link, and a limit
-    from random loss (Mathis) where the path has a loss rate. What is ignored: queues and so
-    drop-tail losses, retransmission timeouts, unfairness between different round-trip times, the
-    slow growth of a window after its flow's share has grown. See `docs/network.md` for the errors
-    to expect.
+    What is modelled: the three-way handshake (or a connection kept open), slow start
+    from `initial_window` segments until a window lasts for a round trip at the rate
+    that the shared links give, header bytes on the wire, store-and-forward of one
+    segment per link, and a limit from random loss (Mathis) where the path has a loss
+    rate. What is ignored: queues and so drop-tail losses, retransmission timeouts,
+    unfairness between different round-trip times, the slow growth of a window after its
+    flow's share has grown. See `docs/network.md` for the errors to expect.
     """
 
     name = "tcp"
@@ -112,16 +119,22 @@ class Tcp:
     initial_window: int = 10
     """Segments of the first burst (RFC 6928)."""
     mss_bytes: float = 1448.0
-    """Payload of a full segment: Ethernet's 1500 less IP, TCP and the timestamp option."""
+    """Payload of a full segment: Ethernet's 1500 less IP, TCP and the timestamp
+    option."""
     header_bytes: float = 54.0
-    """What every segment carries besides; 66 on Ethernet, 54 on a point-to-point link."""
+    """Bytes of every segment beside its payload; 66 on Ethernet, 54 on a point-to-point
+    link."""
 
     def __post_init__(self) -> None:
         for name in ("initial_window", "mss_bytes"):
             if not 0 < getattr(self, name) < inf:
-                raise InputError("a number above 0", where=name, got=getattr(self, name))
+                raise InputError(
+                    "a number above 0", where=name, got=getattr(self, name)
+                )
         if not 0 <= self.header_bytes < inf:
-            raise InputError("a number of at least 0", where="header_bytes", got=self.header_bytes)
+            raise InputError(
+                "a number of at least 0", where="header_bytes", got=self.header_bytes
+            )
 
     @property
     def expansion(self) -> float:
@@ -137,16 +150,24 @@ class Tcp:
         weight: float,
         cap_bytes_per_s: float,
     ) -> Flow:
-        """The first burst, after handshake and latency; `SlowStart` sends the others."""
+        """Return the first burst, after handshake and latency.
+
+        `SlowStart` sends the others.
+        """
         segment = self.mss_bytes + self.header_bytes
         per_byte_s = [1 / capacity(link) for link in path.crossed if capacity(link) > 0]
-        # One segment crosses link after link; the slowest link's turn is in the flow's own rate.
+        # One segment crosses link after link; the slowest link's turn is in the flow's
+        # own rate.
         last_s = segment * (sum(per_byte_s) - max(per_byte_s, default=0.0))
         handshake_s = (
-            path.rtt_s + 2 * self.header_bytes * sum(per_byte_s) if self.handshake else 0.0
+            path.rtt_s + 2 * self.header_bytes * sum(per_byte_s)
+            if self.handshake
+            else 0.0
         )
         if path.loss > 0 and path.rtt_s > 0:
-            cap_bytes_per_s = min(cap_bytes_per_s, segment / path.rtt_s * _MATHIS / sqrt(path.loss))
+            cap_bytes_per_s = min(
+                cap_bytes_per_s, segment / path.rtt_s * _MATHIS / sqrt(path.loss)
+            )
         wire_bytes = size_bytes * self.expansion
         begins_s = handshake_s + path.latency_s + last_s
         flow = Flow(id, wire_bytes, path.links, begins_s, weight, cap_bytes_per_s)
@@ -154,11 +175,13 @@ class Tcp:
         if wire_bytes > window_bytes:
             flow.remaining_bytes = window_bytes
             flow.unsent_bytes = wire_bytes - window_bytes
-            flow.program = SlowStart(window_bytes, path.rtt_s + segment * sum(per_byte_s), begins_s)
+            flow.program = SlowStart(
+                window_bytes, path.rtt_s + segment * sum(per_byte_s), begins_s
+            )
         return flow
 
     def payload_bytes(self, wire_bytes: float) -> float:
-        """The bytes without those of headers."""
+        """Return the bytes without those of headers."""
         return wire_bytes / self.expansion
 
 
@@ -167,7 +190,9 @@ ModelSpec: TypeAlias = str | Mapping[str, Plain] | Model
 
 
 def make_model(model: ModelSpec, *, where: str | None = None) -> Model:
-    """The model that is meant. Raises: `InputError` for a name or an option that there is not.
+    """Return the model that is meant.
+
+    Raises: `InputError` for a name or an option that there is not.
 
     >>> make_model({"kind": "tcp", "handshake": False}).handshake
     False

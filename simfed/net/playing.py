@@ -1,4 +1,4 @@
-"""What-if: given transfers over a topology, without a simulation around them."""
+"""Plays given transfers over a topology, without a simulation around them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class FlowStart(NamedTuple):
     size_bytes: float
     direction: Direction = "up"
     after: int | None = None
-    """The number of the transfer that must have arrived: this one starts `at_s` after it."""
+    """The number of the transfer that must have arrived: this one starts `at_s` after
+    it."""
     weight: float = 1.0
-    """Its part of a link that it shares, relative to the others' weights."""
+    """The share of a link, relative to the others' weights."""
 
 
 class FlowEnd(NamedTuple):
-    """How long one transfer took, and what limited it."""
+    """The seconds that one transfer took, and the link that limited it."""
 
     duration_s: float
     bottleneck: str | None
@@ -44,12 +45,13 @@ def play(
 ) -> list[FlowEnd]:
     """Durations and bottlenecks of transfers whose starts are known, in their order.
 
-    The same as `Network` gives for them; a twentieth of a millisecond per transfer. Instants are at
-    least 0 and count from `epoch_s` on the clock of the topology's traces; late ones have coarse
-    digits, so a late beginning is better said by `epoch_s`.
+    The same as `Network` gives for them; a twentieth of a millisecond per transfer.
+    Instants are at least 0 and count from `epoch_s` on the clock of the topology's
+    traces; late ones have coarse digits, so a late beginning is better said by
+    `epoch_s`.
 
-    Raises: `simfed.net.following.DeadLink` where transfers wait for a capacity that stays 0;
-    `InputError` for a transfer after one that does not come before it.
+    Raises: `simfed.net.following.DeadLink` where transfers wait for a capacity that
+    stays 0; `InputError` for a transfer after one that does not come before it.
 
     >>> from simfed.net import FlowStart, Star, play
     >>> star = Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0)
@@ -78,14 +80,18 @@ def _play_flows(
         def capacity(link: int) -> float:
             return engine.capacity_at(link, at_s)
 
-        flow = path.enter(model.flow(number, send.size_bytes, path, capacity, send.weight, inf))
+        flow = path.enter(
+            model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
+        )
         flows[number] = flow
         return flow
 
     started = []
     for number, send in enumerate(sends):
         if send.after is not None and not 0 <= send.after < number:
-            raise InputError("the number of an earlier transfer", where="after", got=send.after)
+            raise InputError(
+                "the number of an earlier transfer", where="after", got=send.after
+            )
         if send.after is None:
             started.append((send.at_s, make_flow(number, send.at_s)))
         else:
@@ -94,7 +100,9 @@ def _play_flows(
     while follow:
         at_s = engine.next_at_s()
         if at_s == inf:
-            raise BrokenInvariant(f"{len(follow)} transfers wait for others that never arrive")
+            raise BrokenInvariant(
+                f"{len(follow)} transfers wait for others that never arrive"
+            )
         for ended in engine.advance(at_s):
             for number in follow.pop(ended.id, ()):
                 at_s = engine.now_s + sends[number].at_s

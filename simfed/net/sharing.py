@@ -1,24 +1,26 @@
-"""Who gets how much of which link, kept up to date while flows come and go.
+"""Weighted max-min sharing of links, kept up to date while flows come and go.
 
-What is modelled: weighted max-min sharing of every link, with a cap per flow, in continuous time.
-A byte of a flow may cost more or less than 1 of a link's capacity: a radio cell is a link whose
-capacity is its airtime, and a byte costs there the seconds that its sender needs for it.
-What is ignored: packets, queues, protocols (`simfed.net.models` adds TCP's start-up).
+What is modelled: every link is shared by weight, with a cap per flow, in continuous
+time. A byte of a flow may cost more or less than 1 of a link's capacity: a radio cell
+is a link whose capacity is its airtime, and a byte costs there the seconds that its
+sender needs for it. What is ignored: packets, queues, protocols (`simfed.net.models`
+adds TCP's start-up).
 
-How it stays fast. A flow is either *capped* (its own cap, or a link that it has to itself, limits
-it: its rate is fixed) or *belongs to the link* that limits it. All flows of a link have the same
-rate per weight, the link's *level*, so the link keeps one clock of bytes per weight (its
-*progress*, the integral of the level) and a flow's end is one number on that clock: when the level
-changes, no flow is touched. A change of flows or capacity makes the links it concerns dirty; a
-dirty link finds its level anew, pulling in flows that now get too much and pushing out those that
-it no longer limits, and only links that feel the difference become dirty in turn. A link on which
-nobody waits watches the levels that load it through thresholds (its guards). At rest every link
+How it stays fast. A flow is either *capped* (its own cap, or a link that it has to
+itself, limits it: its rate is fixed) or *belongs to the link* that limits it. All flows
+of a link have the same rate per weight, the link's *level*, so the link keeps one clock
+of bytes per weight (its *progress*, the integral of the level) and a flow's end is one
+number on that clock: when the level changes, no flow is touched. A change of flows or
+capacity makes the links it concerns dirty; a dirty link finds its level anew, pulling
+in flows that now get too much and pushing out those that it no longer limits, and only
+links that feel the difference become dirty in turn. A link on which nobody waits
+watches the levels that load it through thresholds (its guards). At rest every link
 satisfies
 
-    sum over its flows of cost × weight × min(level, what limits the flow elsewhere) = capacity,
+    Σ cost × weight × min(level, what limits the flow elsewhere) = capacity,
 
-which is the max-min certificate. Repairs settle in a few steps; when they do not, the allocation is
-solved from scratch by `maxmin.max_min`.
+summed over its flows, which is the max-min certificate. Repairs settle in a few steps;
+when they do not, the allocation is solved from scratch by `maxmin.max_min`.
 """
 
 from __future__ import annotations
@@ -40,26 +42,28 @@ if TYPE_CHECKING:
     from simfed.net.meter import Meter
 
 _TIE = 1e-12
-"""Relative difference below which two levels are the same: rounding must not move flows to and
-fro."""
+"""Relative difference below which two levels are the same: rounding must not move flows
+to and fro."""
 
 _LONG_PATH = 64
-"""Links. On a longer path, a flow met on many of them is refreshed once, not once for each: that
-would be quadratic. (On shorter ones it stays, because the order of additions shows in the last
-digits.)"""
+"""Links. On a longer path, a flow met on many of them is refreshed once, not once for
+each: that would be quadratic. (On shorter ones it stays, because the order of additions
+shows in the last digits.)"""
 
 
 class Sharing:
     """The flows in progress and the links they share, at one instant `now_s`.
 
-    Capacities are in bytes/s by link id (of airtime: in seconds per second), finite and at least 0.
-    The caller moves `now_s` forward,
-    makes any number of changes (`join`, `leave`, `change_capacity`, `change_weight`), then calls
-    `settle`, and finds in `changed_flows` and `changed_links` whose ends have moved.
+    Capacities are in bytes/s by link id (of airtime: in seconds per second), finite and
+    at least 0. The caller moves `now_s` forward, makes any number of changes (`join`,
+    `leave`, `change_capacity`, `change_weight`), then calls `settle`, and finds in
+    `changed_flows` and `changed_links` whose ends have moved.
     """
 
     def __init__(
-        self, capacities_bytes_per_s: Sequence[float] | Floats, meter: Meter | None = None
+        self,
+        capacities_bytes_per_s: Sequence[float] | Floats,
+        meter: Meter | None = None,
     ) -> None:
         self.now_s = 0.0
         self.meter = meter
@@ -72,13 +76,13 @@ class Sharing:
         self.changed_links: dict[Link, None] = {}
         self._dirty: list[tuple[float, int, Link]] = []
         self.patience, self.patience_per_link = 64, 16
-        """So many links may be solved in one instant, and so many more for each shared link,
-        before it looks like going in circles."""
+        """So many links may be solved in one instant, and so many more for each shared
+        link, before it looks like going in circles."""
 
-    # ---- changes -------------------------------------------------------------------------------
+    # ---- changes ---------------------------------------------------------------------
 
     def join(self, flow: Flow) -> None:
-        """`flow` begins to take its share, with `flow.remaining_bytes` bytes."""
+        """Let `flow` take its share from now on, with `flow.remaining_bytes` bytes."""
         if flow.radios is not None:
             self._read_radios(flow)
         shared = []
@@ -110,7 +114,10 @@ class Sharing:
         self._enter(flow)
 
     def leave(self, flow: Flow) -> None:
-        """`flow` has drained or is cancelled; `flow.remaining_bytes` is what it leaves behind."""
+        """Take out `flow`, which has drained or is cancelled.
+
+        `flow.remaining_bytes` is what it leaves behind.
+        """
         meter, now_s = self.meter, self.now_s
         if meter:
             for link in flow.shared:
@@ -121,7 +128,11 @@ class Sharing:
                 del self.alone[id]
                 if meter:
                     meter.end_alone(
-                        id, now_s, flow.remaining_bytes, self.capacity(id), flow.air_cost(id)
+                        id,
+                        now_s,
+                        flow.remaining_bytes,
+                        self.capacity(id),
+                        flow.air_cost(id),
                     )
         for link in flow.shared:
             del link.flows[flow]
@@ -137,7 +148,7 @@ class Sharing:
         flow.shared = []
 
     def capacity(self, id: int) -> float:
-        """The present capacity of a link."""
+        """Return the present capacity of a link."""
         changed = self._changed_capacity.get(id)
         return self._capacities[id] if changed is None else changed
 
@@ -184,20 +195,27 @@ class Sharing:
         return None
 
     def rate(self, flow: Flow) -> float:
-        """The present rate of a flow in progress, bytes/s."""
-        return flow.limit_bytes_per_s if flow.owner is None else flow.owner.level * flow.weight
+        """Return the present rate of a flow in progress, bytes/s."""
+        return (
+            flow.limit_bytes_per_s
+            if flow.owner is None
+            else flow.owner.level * flow.weight
+        )
 
     def left(self, flow: Flow) -> float:
-        """The bytes that a flow in progress has yet to send."""
+        """Return the bytes that a flow in progress has yet to send."""
         if flow.owner is None:
             sent = flow.limit_bytes_per_s * (self.now_s - flow.since_s)
             return max(flow.remaining_bytes - sent, 0.0)
         return max((flow.end - flow.owner.progress_at(self.now_s)) * flow.weight, 0.0)
 
-    # ---- one flow ------------------------------------------------------------------------------
+    # ---- one flow --------------------------------------------------------------------
 
     def _share(self, id: int, first: Flow) -> Link:
-        """A second flow comes to the link that `first` had to itself, and is to be refreshed."""
+        """Return the link that `first` had to itself, as a second flow comes to it.
+
+        Its flows are to be refreshed.
+        """
         del self.alone[id]
         if self.meter:
             self.meter.end_alone(
@@ -210,7 +228,7 @@ class Sharing:
         return link
 
     def _find_limit(self, flow: Flow) -> None:
-        """What caps `flow`: the least of its own cap and the links that it has to itself."""
+        """Find what caps `flow`: the least of its cap and its own links."""
         limit, cap_link = flow.cap_bytes_per_s, OWN_CAP
         if len(flow.shared) < len(flow.links):
             for id in flow.links:
@@ -238,37 +256,45 @@ class Sharing:
             self._mark(owner)
 
     def _enter(self, flow: Flow) -> None:
-        """Start a flow at the highest rate that its surroundings could allow; `settle` lowers
-        it."""
+        """Start a flow at the highest rate that its surroundings could allow.
+
+        `settle` lowers it.
+        """
         shared = flow.shared
         if flow.costs is None:
             slowest = min([link.capacity_bytes_per_s for link in shared], default=inf)
         else:
             slowest = min(
-                [k.capacity_bytes_per_s / flow.cost_on(k.id) for k in shared], default=inf
+                [k.capacity_bytes_per_s / flow.cost_on(k.id) for k in shared],
+                default=inf,
             )
         if not shared or flow.limit_bytes_per_s < slowest:
             self._cap(flow)
         else:
-            owner = min(shared, key=lambda link: (link.level, link.capacity_bytes_per_s, link.id))
+            owner = min(
+                shared,
+                key=lambda link: (link.level, link.capacity_bytes_per_s, link.id),
+            )
             if owner.level == inf:
                 owner.settle(self.now_s)
                 # anything finite: it is dirty
-                owner.level = owner.capacity_bytes_per_s / (flow.weight * flow.cost_on(owner.id))
+                owner.level = owner.capacity_bytes_per_s / (
+                    flow.weight * flow.cost_on(owner.id)
+                )
                 self._begin_watch(owner)
             self._bind(flow, owner)
         for link in shared:
             self._mark(link)
 
     def _cap(self, flow: Flow) -> None:
-        """From now on the flow's own limit holds its rate down."""
+        """Let the flow's own limit hold its rate down from now on."""
         flow.owner = None
         self.changed_flows[flow] = None
         for link in flow.shared:
             self._add(flow, link)
 
     def _bind(self, flow: Flow, owner: Link) -> None:
-        """From now on the shared link `owner`, whose clock is settled, limits it."""
+        """Let the shared link `owner`, whose clock is settled, limit the flow."""
         flow.owner = owner
         flow.end = owner.progress_at(self.now_s) + flow.remaining_bytes / flow.weight
         heapq.heappush(owner.ends, (flow.end, flow.id, flow))
@@ -315,7 +341,10 @@ class Sharing:
         tally.add(weight)
 
     def _remove(self, flow: Flow, link: Link) -> None:
-        """Take a flow out of the books of a link; its state is that in which it was entered."""
+        """Take a flow out of the books of a link.
+
+        Its state is that in which it was entered.
+        """
         owner = flow.owner
         if self.meter:
             self.meter.flow_changes(link, owner, self.now_s)
@@ -335,7 +364,10 @@ class Sharing:
             owner.watchers.pop(link, None)
 
     def _begin_cost(self, flow: Flow, link: Link, number: float) -> float:
-        """What a byte takes of the link; the meter counts a cell's bytes besides its airtime."""
+        """Return what a byte takes of the link.
+
+        The meter counts a cell's bytes besides its airtime.
+        """
         cost = flow.air_cost(link.id)
         if cost is not None and self.meter:
             self.meter.begin_sending(link, flow.owner, number)
@@ -348,14 +380,19 @@ class Sharing:
         return 1.0 if cost is None else cost
 
     def _read_radios(self, flow: Flow) -> None:
-        """Set the costs that follow the capacities of the flow's radios (at 0, it stands still)."""
+        """Set the costs that follow the capacities of the flow's radios.
+
+        At 0 it stands still.
+        """
         assert flow.radios is not None
         assert flow.costs is not None
         rates = {cell: self.capacity(link) for link, cell in flow.radios.items()}
-        flow.costs = flow.costs | {cell: 1 / rate for cell, rate in rates.items() if rate > 0}
+        flow.costs = flow.costs | {
+            cell: 1 / rate for cell, rate in rates.items() if rate > 0
+        }
 
     def _retune(self, flow: Flow, link: int) -> None:
-        """The capacity of `link` has changed: if that is a radio of `flow`, so do its costs."""
+        """Set the flow's costs anew if `link`, whose capacity changed, is its radio."""
         if flow.radios is None or link not in flow.radios:
             return
         cell = flow.radios[link]
@@ -369,12 +406,14 @@ class Sharing:
         self._enter(flow)
 
     def _begin_piece(self, id: int, flow: Flow, meter: Meter) -> None:
-        """The capacity of a link that `flow` has to itself, or its cost there, will change."""
+        """Begin a piece of a link with `flow` alone: capacity or cost change."""
         left_bytes = self.left(flow)
-        meter.end_alone(id, self.now_s, left_bytes, self.capacity(id), flow.air_cost(id))
+        meter.end_alone(
+            id, self.now_s, left_bytes, self.capacity(id), flow.air_cost(id)
+        )
         meter.begin_alone(id, self.now_s, left_bytes)
 
-    # ---- one link ------------------------------------------------------------------------------
+    # ---- one link --------------------------------------------------------------------
 
     def _mark(self, link: Link) -> None:
         """Have `settle` find the link's level anew."""
@@ -385,8 +424,9 @@ class Sharing:
     def _solve(self, link: Link) -> None:
         """Find the level of one link anew, given the levels of the others.
 
-        Every pull and every push raises the level that the own flows get, so this ends. A flow that
-        another link would limit more is pulled by that link when its turn comes.
+        Every pull and every push raises the level that the own flows get, so this ends.
+        A flow that another link would limit more is pulled by that link when its turn
+        comes.
         """
         link.settle(self.now_s)
         while True:
@@ -399,15 +439,19 @@ class Sharing:
                 return self._set_level(link, slack)
 
     def _pull(self, link: Link, level: float) -> bool:
-        """Make the fastest flows that get more than `level` elsewhere the link's own, if there are
-        any."""
+        """Make the fastest flows that get more than `level` elsewhere the link's own.
+
+        Returns whether there are any.
+        """
         if level == inf:
             return False
         bound = level + _TIE * abs(level)
         flow = link.fastest_capped()
         speed = -1.0 if flow is None else flow.level_cap
         if len(link.loads) > (link in link.loads):
-            rival = max((k for k in link.loads if k is not link), key=attrgetter("level"))
+            rival = max(
+                (k for k in link.loads if k is not link), key=attrgetter("level")
+            )
             if rival.level > bound and rival.level >= speed:
                 self._move_all(rival, link)
                 return True
@@ -429,8 +473,12 @@ class Sharing:
         return True
 
     def _move_all(self, source: Link, target: Link) -> None:
-        """The own flows of `source` that cross `target` become its own."""
-        few, other = (source, target) if len(source.flows) < len(target.flows) else (target, source)
+        """Make the own flows of `source` that cross `target` its own."""
+        few, other = (
+            (source, target)
+            if len(source.flows) < len(target.flows)
+            else (target, source)
+        )
         for flow in [f for f in few.flows if f.owner is source and f in other.flows]:
             self._release(flow)
             self._bind(flow, target)
@@ -443,7 +491,10 @@ class Sharing:
                 self._mark(link)
 
     def _set_level(self, link: Link, slack: float) -> None:
-        """Adopt the level that follows from who the own flows are; tell who has to know."""
+        """Adopt the level that follows from who the own flows are.
+
+        Tell who has to know.
+        """
         if link.pushes > 2 * len(link.flows) + 64:
             link.rebase()
         before = link.level
@@ -472,21 +523,25 @@ class Sharing:
                 self._mark(watching)
 
     def _begin_watch(self, link: Link) -> None:
-        """Have the links that limit flows across `link` tell it of changes of their levels."""
+        """Have links that limit flows across `link` tell it of changed levels."""
         for owner in link.loads:
             if owner is not link:
                 owner.watchers[link] = None
 
     def _set_guards(self, link: Link, slack: float) -> None:
-        """A link that limits nobody: up to which levels of others can it stay so?
+        """Set the levels of others up to which a link that limits nobody stays so.
 
-        Half of the slack is shared out evenly. While the guards it has still fit, they stay.
+        Half of the slack is shared out evenly. While the guards it has still fit, they
+        stay.
         """
         loads, levels = link.loads, link.guarded
         if not loads:
             return
         if all(owner in levels and owner.level <= levels[owner] for owner in loads):
-            taken = [(levels[owner] - owner.level) * tally.value for owner, tally in loads.items()]
+            taken = [
+                (levels[owner] - owner.level) * tally.value
+                for owner, tally in loads.items()
+            ]
             if fsum(taken) <= slack:
                 return
         link.guard += 1
@@ -496,10 +551,10 @@ class Sharing:
             heapq.heappush(owner.guards, (level, link.id, link.guard, link))
             owner.pushes += 1
 
-    # ---- the way out ---------------------------------------------------------------------------
+    # ---- the way out -----------------------------------------------------------------
 
     def _solve_all(self) -> None:
-        """Solve everything from scratch, for the rare state in which repairs go in circles."""
+        """Solve everything from scratch, where repairs go in circles."""
         links = list(self.shared.values())
         index = {link: i for i, link in enumerate(links)}
         flows = list(dict.fromkeys(flow for link in links for flow in link.flows))
@@ -514,7 +569,9 @@ class Sharing:
         for link in links:
             link.settle(self.now_s)
         rates = solution.rates_bytes_per_s
-        for flow, rate, bottleneck in zip(flows, rates, solution.bottlenecks, strict=True):
+        for flow, rate, bottleneck in zip(
+            flows, rates, solution.bottlenecks, strict=True
+        ):
             self._release(flow)
             if bottleneck == OWN_CAP:
                 self._cap(flow)
@@ -524,7 +581,8 @@ class Sharing:
         for link in links:
             self._set_watch(link, levels.get(link, inf))
         for link in sorted(links, key=lambda k: levels.get(k, inf)):
-            self._set_level(link, link.slack())  # lowest first: each depends only on lower ones
+            # lowest first: each depends only on lower ones
+            self._set_level(link, link.slack())
             self.changed_links[link] = None
         for link in links:
             link.dirty = False

@@ -1,5 +1,4 @@
-"""The network part of a scenario: each client's link, what they share, and how transfers behave on
-it."""
+"""The network section: clients' links, shared links, and the model of transfers."""
 
 from __future__ import annotations
 
@@ -16,7 +15,13 @@ from pydantic import (
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
-from simfed.schema.distribution import RATE, Distribution, DrawnDuration, DrawnLoss, drawn_as
+from simfed.schema.distribution import (
+    RATE,
+    Distribution,
+    DrawnDuration,
+    DrawnLoss,
+    drawn_as,
+)
 from simfed.schema.fields import (
     BelowOne,
     Duration,
@@ -42,10 +47,13 @@ class Generator(Section):
     """A capacity made up anew for every link, from the run's seed.
 
     `markov-on-off` switches between two rates after exponentially distributed times;
-    `lognormal-ar1` draws log-normal rates, one per `step`, each correlated with the one before.
+    `lognormal-ar1` draws log-normal rates, one per `step`, each correlated with the one
+    before.
     """
 
-    kind: Literal["markov-on-off", "lognormal-ar1"] = Field(description="of the random process")
+    kind: Literal["markov-on-off", "lognormal-ar1"] = Field(
+        description="of the random process"
+    )
     length: PositiveDuration = Field(
         default=600.0, description="of the made-up trace, before `end` applies"
     )
@@ -61,8 +69,12 @@ class Generator(Section):
     mean_low: Annotated[PositiveDuration | None, _ON_OFF] = Field(
         default=None, description="mean stay in `low`"
     )
-    mean: Annotated[PositiveRate | None, _AR1] = Field(default=None, description="mean rate")
-    cv: Annotated[NonNegative | None, _AR1] = Field(default=None, description="sd over mean")
+    mean: Annotated[PositiveRate | None, _AR1] = Field(
+        default=None, description="mean rate"
+    )
+    cv: Annotated[NonNegative | None, _AR1] = Field(
+        default=None, description="sd over mean"
+    )
     correlation: Annotated[BelowOne | None, _AR1] = Field(
         default=None, description="of neighbours' logs"
     )
@@ -72,7 +84,8 @@ class Generator(Section):
 
 
 Offset = Annotated[
-    Annotated[Literal["random"], Tag("random[]")] | Annotated[Duration, Tag("duration[]")],
+    Annotated[Literal["random"], Tag("random[]")]
+    | Annotated[Duration, Tag("duration[]")],
     Discriminator(lambda value: "random[]" if value == "random" else "duration[]"),
 ]
 
@@ -80,12 +93,16 @@ Offset = Annotated[
 class ShareGenerator(Generator):
     """Shares made up from the run's seed, by the same processes as a link's capacity.
 
-    What `lognormal-ar1` draws above 1 counts as 1, so that the mean of what is played lies below
-    `mean`.
+    What `lognormal-ar1` draws above 1 counts as 1, so that the mean of what is played
+    lies below `mean`.
     """
 
-    high: Annotated[Share | None, _ON_OFF] = Field(default=None, description="the share while on")
-    low: Annotated[Share | None, _ON_OFF] = Field(default=None, description="the share while off")
+    high: Annotated[Share | None, _ON_OFF] = Field(
+        default=None, description="the share while on"
+    )
+    low: Annotated[Share | None, _ON_OFF] = Field(
+        default=None, description="the share while off"
+    )
     mean: Annotated[Share | None, _AR1] = Field(default=None, description="mean share")
 
 
@@ -98,11 +115,13 @@ class _Varying(Section):
     one_of = "file", "generate"
 
     file: FoundFile | None = Field(default=None, description="of what was measured")
-    format: Annotated[Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)] = (
-        Field(default=None, description="of the file")
-    )
+    format: Annotated[
+        Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)
+    ] = Field(default=None, description="of the file")
     generate: Generator | None = Field(default=None, description="in place of a file")
-    end: Literal["loop", "hold", "error"] = Field(description="what follows the trace's last piece")
+    end: Literal["loop", "hold", "error"] = Field(
+        description="what follows the trace's last piece"
+    )
     offset: Offset = Field(
         default="random",
         description=(
@@ -111,7 +130,9 @@ class _Varying(Section):
         ),
     )
     scale: Positive = Field(default=1.0, description="factor on every value")
-    time_column: Annotated[str | int, _CSV] = Field(default=0, description="name or number from 0")
+    time_column: Annotated[str | int, _CSV] = Field(
+        default=0, description="name or number from 0"
+    )
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="name or number from 0; ue{client}: each client its own"
     )
@@ -120,7 +141,11 @@ class _Varying(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_offset(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "offset" not in value and value.get("end") != "loop":
+        if (
+            isinstance(value, dict)
+            and "offset" not in value
+            and value.get("end") != "loop"
+        ):
             return {**value, "offset": 0}
         return value
 
@@ -135,8 +160,9 @@ class _Varying(Section):
 class TraceSpec(_Varying):
     """A capacity that varies: read from a file of the user's, or generated.
 
-    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s Mbit/s`, a
-    line's rate holds until its time), `csv` (two columns, a row's rate holds from its time).
+    Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s
+    Mbit/s`, a line's rate holds until its time), `csv` (two columns, a row's rate holds
+    from its time).
     """
 
     bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
@@ -146,14 +172,18 @@ class TraceSpec(_Varying):
 
 
 class ShareTrace(_Varying):
-    """A share of the airtime that varies: a table of the user's (two columns, a row's share holds
-    from its time), or generated. All shares, times `scale`, are above 0 and at most 1.
+    """A share of the airtime that varies: a table of the user's, or generated.
+
+    A table has two columns; a row's share holds from its time. All shares, times
+    `scale`, are above 0 and at most 1.
     """
 
     format: Annotated[Literal["csv"] | None, Only("file", needed=True)] = Field(
         default=None, description="of the file"
     )
-    generate: ShareGenerator | None = Field(default=None, description="in place of a file")
+    generate: ShareGenerator | None = Field(
+        default=None, description="in place of a file"
+    )
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="of the shares: name or number from 0"
     )
@@ -198,14 +228,18 @@ _IN_CELL = Only("cell")
 def _check_one_cell(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         raise InputError(
-            "the name of one cell", got=list(value), hint="a client is in one cell at a time"
+            "the name of one cell",
+            got=list(value),
+            hint="a client is in one cell at a time",
         )
     return value
 
 
 class LinkSpec(Section):
-    """A client's access link, or its place in a radio cell. Rates omitted are unlimited; in a cell
-    they are needed: of Wi-Fi `rate` or `mcs`, of a cellular one `up` and `down`, each alone in it.
+    """A client's access link, or its place in a radio cell.
+
+    Rates omitted are unlimited; in a cell they are needed: of Wi-Fi `rate` or `mcs`, of
+    a cellular one `up` and `down`, each alone in it.
     """
 
     cell: Annotated[str | None, BeforeValidator(_check_one_cell)] = Field(
@@ -217,11 +251,19 @@ class LinkSpec(Section):
     mcs: Annotated[Int | None, _IN_CELL] = Field(
         default=None, description="modulation in a Wi-Fi cell, in place of its rate"
     )
-    up: AccessRate | None = Field(default=None, description="uplink capacity, client to server")
-    down: AccessRate | None = Field(default=None, description="downlink capacity, server to client")
-    latency: DrawnDuration = Field(default=0.0, description="one-way delay of the access link")
+    up: AccessRate | None = Field(
+        default=None, description="uplink capacity, client to server"
+    )
+    down: AccessRate | None = Field(
+        default=None, description="downlink capacity, server to client"
+    )
+    latency: DrawnDuration = Field(
+        default=0.0, description="one-way delay of the access link"
+    )
     down_latency: DrawnDuration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: Annotated[DrawnLoss, _TCP] = Field(default=0.0, description="packets lost at random")
+    loss: Annotated[DrawnLoss, _TCP] = Field(
+        default=0.0, description="packets lost at random"
+    )
     at: Annotated[str | None, Only("network.topology", "tree", "graph")] = Field(
         default=None, description="the node it is attached to"
     )
@@ -236,7 +278,8 @@ class ServerLink(Section):
     """The server's own link, shared by everybody. Rates omitted are unlimited."""
 
     receive: LinkRate | None = Field(
-        default=None, description="capacity of all uploads together; unlimited if omitted"
+        default=None,
+        description="capacity of all uploads together; unlimited if omitted",
     )
     send: LinkRate | None = Field(default=None, description="of all downloads together")
     latency: Duration = Field(default=0.0, description="one-way delay")
@@ -251,22 +294,32 @@ class TierSpec(Section):
 
     name: str = Field(description="of its links in records")
     count: PositiveInt = Field(default=1, description="links in the tier")
-    up: LinkRate | None = Field(default=None, description="capacity of each towards the server")
-    down: LinkRate | None = Field(default=None, description="of each towards the clients")
+    up: LinkRate | None = Field(
+        default=None, description="capacity of each towards the server"
+    )
+    down: LinkRate | None = Field(
+        default=None, description="of each towards the clients"
+    )
     latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
+    loss: Annotated[BelowOne, _TCP] = Field(
+        default=0.0, description="packets lost at random"
+    )
 
 
 class EdgeSpec(Section):
     """A link between two nodes of a graph. Rates omitted are unlimited."""
 
     between: tuple[str, str] = Field(description="two nodes")
-    up: LinkRate | None = Field(default=None, description="capacity from the first to the second")
+    up: LinkRate | None = Field(
+        default=None, description="capacity from the first to the second"
+    )
     down: LinkRate | None = Field(default=None, description="capacity the other way")
     latency: Duration = Field(default=0.0, description="one-way delay")
     down_latency: Duration | None = Field(default=None, description=_DOWN_LATENCY)
-    loss: Annotated[BelowOne, _TCP] = Field(default=0.0, description="packets lost at random")
+    loss: Annotated[BelowOne, _TCP] = Field(
+        default=0.0, description="packets lost at random"
+    )
 
     @property
     def down_s(self) -> float:
@@ -277,19 +330,26 @@ class EdgeSpec(Section):
 class TcpOptions(Section):
     """Keys that go with `model: tcp`."""
 
-    handshake: bool = Field(default=True, description="false: connections are kept open")
-    header: Size = Field(default=54.0, description="bytes that every segment carries besides")
+    handshake: bool = Field(
+        default=True, description="false: connections are kept open"
+    )
+    header: Size = Field(
+        default=54.0, description="bytes that every segment carries besides"
+    )
 
 
 class WifiSpec(Section):
     """One access point of 802.11 and its stations: both directions share one airtime."""
 
-    standard: Literal["n", "ac", "ax"] = Field(description="802.11n, ac or ax (Wi-Fi 4, 5, 6)")
+    standard: Literal["n", "ac", "ax"] = Field(
+        description="802.11n, ac or ax (Wi-Fi 4, 5, 6)"
+    )
     width: Frequency = Field(default=20e6, description="of the channel")
     streams: PositiveInt = Field(default=1, description="spatial streams")
     aggregation: bool = Field(default=True, description="several frames go in one turn")
     fair: Literal["packets", "airtime"] = Field(
-        default="packets", description="packets: equally many turns; airtime: equally much time"
+        default="packets",
+        description="packets: equally many turns; airtime: equally much time",
     )
 
 
@@ -297,13 +357,16 @@ class CellularSpec(Section):
     """One base station: each direction has an airtime and a scheduler of its own."""
 
     scheduler: Literal["pf", "rr"] = Field(
-        default="pf", description="proportional fair or round robin: equally much airtime"
+        default="pf",
+        description="proportional fair or round robin: equally much airtime",
     )
 
 
 AirShare = Annotated[
     Annotated[Share, Tag("share[]")] | Annotated[ShareTrace, Tag("trace[]")],
-    Discriminator(lambda x: "trace[]" if isinstance(x, (Mapping, ShareTrace)) else "share[]"),
+    Discriminator(
+        lambda x: "trace[]" if isinstance(x, (Mapping, ShareTrace)) else "share[]"
+    ),
 ]
 
 
@@ -315,10 +378,12 @@ class CellSpec(Section):
     wifi: WifiSpec | None = Field(default=None, description="an access point")
     cellular: CellularSpec | None = Field(default=None, description="a base station")
     at: Annotated[str | None, Only("network.topology", "tree", "graph")] = Field(
-        default=None, description="the node that it is attached to; of a star, the server's link"
+        default=None,
+        description="the node that it is attached to; of a star, the server's link",
     )
     share: AirShare = Field(
-        default=1.0, description="of the time in which the air is the cell's: others use the rest"
+        default=1.0,
+        description="of the time in which the air is the cell's: others use the rest",
     )
 
 
@@ -326,54 +391,71 @@ _GRAPH = Only("topology", "graph")
 
 
 MissingRate = Annotated[
-    Annotated[Literal["unlimited"], Tag("unlimited[]")] | Annotated[PositiveRate, Tag("rate[]")],
+    Annotated[Literal["unlimited"], Tag("unlimited[]")]
+    | Annotated[PositiveRate, Tag("rate[]")],
     Discriminator(lambda value: "unlimited[]" if value == "unlimited" else "rate[]"),
 ]
 
 
 class FileCapacity(Section):
-    """How the capacities of a graph in a file are read."""
+    """The attribute and unit of capacities in a graph's file."""
 
     missing: MissingRate = Field(
-        description="what each way has of which an edge says nothing: `1 Gbps`, or `unlimited`"
+        description="what each way has of which an edge says nothing: `1 Gbps`, or "
+        "`unlimited`"
     )
 
 
 class NetworkSpec(Section):
-    """How clients reach the server, and how a transfer behaves on the way.
+    """The network between clients and server, and the model of transfers on it.
 
-    `star`: every client straight at the server's link. `tree`: clients, then `tiers` from their
-    side to the server's. `graph`: `edges`, or a GraphML or GML `file`; clients are attached by
-    `link.at`, or are the graph's own nodes `client-0`, `client-1`, …
+    `star`: every client straight at the server's link. `tree`: clients, then `tiers`
+    from their side to the server's. `graph`: `edges`, or a GraphML or GML `file`;
+    clients are attached by `link.at`, or are the graph's own nodes `client-0`,
+    `client-1`, …
     """
 
     topology: Literal["star", "tree", "graph"] = Field(
         default="star", description="of shared links"
     )
-    model: Literal["fluid", "tcp"] = Field(default="fluid", description="how transfers behave")
+    model: Literal["fluid", "tcp"] = Field(
+        default="fluid", description="how transfers behave"
+    )
     tcp: Annotated[TcpOptions | None, Only("model", "tcp")] = Field(
         default=None, description="its options"
     )
-    server: ServerLink = Field(default=ServerLink(), description="the link that all share")
+    server: ServerLink = Field(
+        default=ServerLink(), description="the link that all share"
+    )
     tiers: Annotated[tuple[TierSpec, ...], Only("topology", "tree")] = Field(
         default=(), description="from the clients' side to the server's"
     )
-    edges: Annotated[tuple[EdgeSpec, ...], _GRAPH] = Field(default=(), description="its links")
-    file: Annotated[FoundFile | None, _GRAPH] = Field(default=None, description="GraphML or GML")
+    edges: Annotated[tuple[EdgeSpec, ...], _GRAPH] = Field(
+        default=(), description="its links"
+    )
+    file: Annotated[FoundFile | None, _GRAPH] = Field(
+        default=None, description="GraphML or GML"
+    )
     capacity: Annotated[FileCapacity | None, Only("file")] = Field(
-        default=None, description="of edges of which the file says none; omitted: an error"
+        default=None,
+        description="of edges of which the file says none; omitted: an error",
     )
     cells: dict[str, CellSpec] = Field(
         default={}, description="radio cells, in which clients share airtime"
     )
     routes: Annotated[tuple[tuple[str, ...], ...], _GRAPH] = Field(
-        default=(), description="ways as lists of nodes, in place of those of least latency"
+        default=(),
+        description="ways as lists of nodes, in place of those of least latency",
     )
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_options(cls, value: Any) -> Any:
-        if isinstance(value, dict) and value.get("model") == "tcp" and value.get("tcp") is None:
+        if (
+            isinstance(value, dict)
+            and value.get("model") == "tcp"
+            and value.get("tcp") is None
+        ):
             return {**value, "tcp": {}}
         return value
 

@@ -1,8 +1,9 @@
 """Links that carry nothing for a while, whatever their capacity is otherwise.
 
-What is modelled: during a stall the capacity of a link is 0, so transfers over it stand still and
-go on after it. What is ignored: connections that break, back-off and slow start after a stall, and
-a latency that is on its way when one begins. An unlimited link cannot stall: it takes no time.
+What is modelled: during a stall the capacity of a link is 0, so transfers over it stand
+still and go on after it. What is ignored: connections that break, back-off and slow
+start after a stall, and a latency that is on its way when one begins. An unlimited link
+cannot stall: it takes no time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from simfed.net.traces import LinkTrace, Moment, Trace
 
 
 class StalledLink:
-    """A capacity, or a trace of it, with stalls; it can be used as a trace on the run's clock.
+    """A capacity, or a trace of it, with stalls.
+
+    It can be used as a trace on the run's clock.
 
     >>> from simfed.ground.distributions import Discrete
     >>> from simfed.ground.strikes import Rhythm
@@ -38,7 +41,8 @@ class StalledLink:
         self._trace = capacity.trace
         self._offset_s = capacity.offset_s
         self._pieces = len(self._trace.starts_s)
-        """A moment counts borders of stalls in steps of this, and the trace's pieces within."""
+        """A moment counts borders of stalls in steps of this, and the trace's pieces
+        within."""
         self._strikes = strikes
 
     @property
@@ -47,21 +51,27 @@ class StalledLink:
         return self._trace.peak_bytes_per_s
 
     def moment(self, at_s: float) -> Moment:
-        """The piece in force at an instant."""
+        """Return the piece in force at an instant."""
         turn, piece = self._trace.moment(at_s + self._offset_s)
         return self._number_moment(Moment(turn, piece), self._strikes.passed(at_s))
 
     def rate_bytes_per_s(self, moment: Moment) -> float:
-        """The capacity of a piece."""
+        """Return the capacity of a piece."""
         piece, borders = self._split_moment(moment)
         return 0.0 if borders % 2 else self._trace.rate_bytes_per_s(piece)
 
     def radio_weight(self, moment: Moment) -> float | None:
-        """How a client weighs in its cell during a piece; a stall leaves it as it is."""
+        """Return how a client weighs in its cell during a piece.
+
+        A stall leaves it as it is.
+        """
         return self._trace.radio_weight(self._split_moment(moment)[0])
 
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
-        """What follows a piece, and when; `(None, inf)` where the capacity stays 0 for ever."""
+        """Return the piece after this one, and its instant.
+
+        `(None, inf)` where the capacity stays 0 for ever.
+        """
         piece, borders = self._split_moment(moment)
         following, changes_s = self._trace.next_moment(piece)
         changes_s -= self._offset_s
@@ -72,19 +82,24 @@ class StalledLink:
             return self._number_moment(piece, borders + 1), border_s
         if following is None:
             return None, changes_s
-        return self._number_moment(following, borders + (changes_s == border_s)), changes_s
+        return self._number_moment(
+            following, borders + (changes_s == border_s)
+        ), changes_s
 
     def _number_moment(self, piece: Moment, borders: int) -> Moment:
         return Moment(piece.turn, piece.piece + self._pieces * borders)
 
     def _split_moment(self, moment: Moment) -> tuple[Moment, int]:
-        """The moment of the trace alone, and how many borders of stalls are past."""
+        """Return the moment of the trace alone, and the number of borders past."""
         borders, piece = divmod(moment.piece, self._pieces)
         return Moment(moment.turn, piece), borders
 
 
 class StalledLinks(Mapping[int, LinkTrace]):
-    """The links of a topology that vary, those that stall among them; made when they are used."""
+    """The links of a topology that vary, those that stall among them.
+
+    Made when they are used.
+    """
 
     def __init__(
         self,
@@ -93,7 +108,14 @@ class StalledLinks(Mapping[int, LinkTrace]):
         strikes: Callable[[int], Strikes],
         stalls: Callable[[int], bool],
     ) -> None:
-        """`stalls(link)`: whether it does, `strikes(link)`: when."""
+        """Wrap traces in stalls.
+
+        Args:
+            traces: links that vary.
+            capacities_bytes_per_s: of each link.
+            strikes: returns when a link stalls.
+            stalls: returns whether a link does.
+        """
         self._traces = traces
         self._capacities_bytes_per_s = capacities_bytes_per_s
         self._strikes = strikes
@@ -112,7 +134,9 @@ class StalledLinks(Mapping[int, LinkTrace]):
         return self._stalling[link]
 
     def __iter__(self) -> Iterator[int]:
-        return (link for link in range(len(self._capacities_bytes_per_s)) if link in self)
+        return (
+            link for link in range(len(self._capacities_bytes_per_s)) if link in self
+        )
 
     def __len__(self) -> int:
         return len(self._capacities_bytes_per_s)
@@ -121,7 +145,7 @@ class StalledLinks(Mapping[int, LinkTrace]):
 def stall(
     topology: Topology, strikes: Callable[[str], Strikes], *, access: bool, lines: bool
 ) -> None:
-    """Have links of finite rate stall: the clients' own, the lines between nodes, or both.
+    """Have links of finite rate stall: the clients' own, lines between nodes, or both.
 
     `strikes(name)`: when the link of this name does.
     """
@@ -131,5 +155,10 @@ def stall(
         return (access if link < first else lines) and isfinite(rates[link])
 
     topology.vary(
-        StalledLinks(topology.traces, rates, lambda link: strikes(topology.link_name(link)), stalls)
+        StalledLinks(
+            topology.traces,
+            rates,
+            lambda link: strikes(topology.link_name(link)),
+            stalls,
+        )
     )

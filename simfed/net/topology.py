@@ -1,9 +1,9 @@
-"""What connects the clients to the server: links by number, and the path of every client.
+"""Topologies: links by number, and the path of every client to the server.
 
-A topology is static facts only. Uplink and downlink are different links. Every client has a link of
-its own to a *node*; from the node a route of further links leads to the server and back. In a star
-all clients are at one node, whose route is the server's own link; `simfed.net.graphs` makes trees
-and any other graph.
+A topology is static facts only. Uplink and downlink are different links. Every client
+has a link of its own to a *node*; from the node a route of further links leads to the
+server and back. In a star all clients are at one node, whose route is the server's own
+link; `simfed.net.graphs` makes trees and any other graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from simfed.ground.errors import InputError
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace
 
-__all__ = ["Access", "Cell", "Direction", "Line", "Path", "Routes", "Star", "Topology", "Way"]
+__all__ = [
+    "Access",
+    "Cell",
+    "Direction",
+    "Line",
+    "Path",
+    "Routes",
+    "Star",
+    "Topology",
+    "Way",
+]
 
 Direction = Literal["up", "down"]
 PerClient: TypeAlias = "float | Sequence[float] | Floats"
@@ -30,15 +40,15 @@ PerClient: TypeAlias = "float | Sequence[float] | Floats"
 
 
 class Air(NamedTuple):
-    """What a way through a cell asks of it."""
+    """The demands of a way through a cell."""
 
     costs: dict[int, float]
     """`Flow.costs`."""
     radios: dict[int, int] | None = None
     """`Flow.radios`."""
     weight: float = 1.0
-    """Against those of the cell's other clients, whose uploads weigh 1 on average; a trace that has
-    weights of its own (`Trace.radio_weights`) takes its place."""
+    """Against those of the cell's other clients, whose uploads weigh 1 on average; a
+    trace that has weights of its own (`Trace.radio_weights`) takes its place."""
 
 
 class Path(NamedTuple):
@@ -47,19 +57,19 @@ class Path(NamedTuple):
     links: tuple[int, ...]
     """The links that can limit, in the order in which bytes cross them."""
     crossed: tuple[int, ...]
-    """All links of finite rate, those that cannot limit included: each takes its time per
-    packet."""
+    """The links of finite rate, those that cannot limit included: each takes its time
+    per packet."""
     latency_s: float
     """One-way delay of the whole path."""
     rtt_s: float
-    """This way and back, without queueing."""
+    """Seconds this way and back, without queueing."""
     loss: float = 0.0
     """Probability that a packet is lost at random on the way."""
     air: Air | None = None
     """None: it crosses no cell."""
 
     def enter(self, flow: Flow) -> Flow:
-        """`flow`, with what it costs and weighs in the cell that it crosses."""
+        """Return `flow`, with what it costs and weighs in the cell that it crosses."""
         if self.air is not None:
             flow.costs, flow.radios = self.air.costs, self.air.radios
             flow.sender_weight = flow.weight
@@ -69,30 +79,36 @@ class Path(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """A radio cell: clients whose transfers share airtime. `Access` has for each of them what it
-    gets alone in the cell, which is one over what a byte costs of the airtime."""
+    """A radio cell: clients whose transfers share airtime.
+
+    `Access` has for each of them what it gets alone in the cell, which is one over what
+    a byte costs of the airtime.
+    """
 
     name: str
     members: Sequence[int]
     """The clients."""
     up_weights: Sequence[float] | Floats
-    """How their uploads weigh, in the order of `members`."""
+    """The weights of their uploads, in the order of `members`."""
     down_weights: Sequence[float] | Floats
     one_air: bool = True
-    """Uploads and downloads share one airtime (Wi-Fi); false: each has its own (cellular)."""
+    """Uploads and downloads share one airtime (Wi-Fi); false: each has its own
+    (cellular)."""
     share: float | LinkTrace = 1.0
     """The part of the time in which the air is the cell's: above 0, at most 1."""
 
     def air_names(self) -> list[str]:
-        """What its airtimes are called in records: that of uploads, and that of downloads where it
-        is another."""
+        """Return the names of its airtimes in records: one, or one each way."""
         name = f"airtime of cell {self.name}"
         return [name] if self.one_air else [f"{name}, up", f"{name}, down"]
 
 
 @dataclass(frozen=True)
 class Access:
-    """The clients' own links: one number for everybody or one per client. `inf` is unlimited."""
+    """The clients' own links: one number for everybody or one per client.
+
+    `inf` is unlimited.
+    """
 
     up_bytes_per_s: PerClient = inf
     down_bytes_per_s: PerClient = inf
@@ -118,19 +134,19 @@ class Line:
 
 
 MOST_LINES = 500_000
-"""Lines of a network, each direction counted: ten seconds to load (twice that where nearly all ways
-are as short as others), and half a GB."""
+"""Lines of a network, each direction counted: ten seconds to load (twice that where
+nearly all ways are as short as others), and half a GB."""
 NO_STEP = -1
-"""In place of a step: the server is reached."""
+"""The end of a way: the server is reached."""
 
 
 class Routes:
-    """How the nodes' traffic reaches the server and comes back.
+    """The routes of the nodes' traffic to the server and back.
 
-    A way is the number of a *step*: over one line, then on by the step that follows towards the
-    server (the ways back are walked from the node as well). Ways that end alike share their steps,
-    so the routes of a graph are a tree for each direction, one step per node, however long they
-    are.
+    A way is the number of a *step*: over one line, then on by the step that follows
+    towards the server (the ways back are walked from the node as well). Ways that end
+    alike share their steps, so the routes of a graph are a tree for each direction, one
+    step per node, however long they are.
 
     >>> routes = Routes()
     >>> last = routes.step(8)
@@ -143,30 +159,31 @@ class Routes:
     def __init__(self) -> None:
         self.nodes: list[str] = []
         self.up: list[int] = []
-        """For each route the first step of the way to the server; `NO_STEP` at the server
+        """The first step of each route's way to the server; `NO_STEP` at the server
         itself."""
         self.down: list[int] = []
-        """For each route the first step of the way back, which bytes cross from its other end."""
+        """The first step of each route's way back, which bytes cross from its other
+        end."""
         self.line: list[int] = []
-        """For each step the index of its line."""
+        """The index of each step's line."""
         self.after: list[int] = []
-        """For each step the one that follows, `NO_STEP` at the server."""
+        """The step that follows each one, `NO_STEP` at the server."""
 
     def step(self, line: int, after: int = NO_STEP) -> int:
-        """The number of a new step over `line`, then on with `after`."""
+        """Return the number of a new step over `line`, then on with `after`."""
         self.line.append(line)
         self.after.append(after)
         return len(self.line) - 1
 
     def add(self, node: str, up: int = NO_STEP, down: int = NO_STEP) -> int:
-        """The index of a new route of `node`."""
+        """Return the index of a new route of `node`."""
         self.nodes.append(node)
         self.up.append(up)
         self.down.append(down)
         return len(self.nodes) - 1
 
     def lines_from(self, step: int) -> list[int]:
-        """The lines of a way, from the node's side to the server's."""
+        """Return the lines of a way, from the node's side to the server's."""
         lines = []
         while step != NO_STEP:
             lines.append(self.line[step])
@@ -177,11 +194,15 @@ class Routes:
 MOST_PATHS_IN_MEMORY = 16_384
 """Clients' paths that a topology holds, about 8 MB; beyond them it begins anew."""
 MOST_STEPS_IN_MEMORY = 1_000_000
-"""Steps of worked-out ways that a topology holds, about 40 MB; beyond them it begins anew."""
+"""Steps of worked-out ways that a topology holds, about 40 MB; beyond them it begins
+anew."""
 
 
 class Way(NamedTuple):
-    """A route in one direction: its links as in `Path`, and the share of packets that arrive."""
+    """A route in one direction: its links as in `Path`, and its packets' survival.
+
+    The last is the share of packets that arrive.
+    """
 
     links: tuple[int, ...]
     crossed: tuple[int, ...]
@@ -192,14 +213,15 @@ class Way(NamedTuple):
 class Topology:
     """Clients behind links of their own, and routes between their nodes and the server.
 
-    Link ids: client i's uplink is 2i, its downlink 2i + 1, the lines follow, then the airtimes of
-    cells. Nothing is stored per client but a few numbers, so a million clients are cheap. Links
-    that can never limit (unlimited ones, and lines faster than all links that lead into them
-    together) are no `links` of the paths. A client in a cell crosses its airtime in place of a link
-    of its own, which limits it only where it varies.
+    Link ids: client i's uplink is 2i, its downlink 2i + 1, the lines follow, then the
+    airtimes of cells. Nothing is stored per client but a few numbers, so a million
+    clients are cheap. Links that can never limit (unlimited ones, and lines faster than
+    all links that lead into them together) are no `links` of the paths. A client in a
+    cell crosses its airtime in place of a link of its own, which limits it only where
+    it varies.
 
-    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss outside [0, 1),
-    two links of one name.
+    Raises: `InputError` for a rate that is not above 0, a latency below 0, a loss
+    outside [0, 1), two links of one name.
     """
 
     def __init__(
@@ -211,7 +233,10 @@ class Topology:
         node_of_client: Sequence[int] | None = None,
         server: str = "server",
     ) -> None:
-        """`node_of_client[i]` is the route of client i's node (default: the first)."""
+        """Join the clients' links to the routes.
+
+        `node_of_client[i]` is the route of client i's node (default: the first).
+        """
         if clients < 1:
             raise InputError("at least one client", where="clients", got=clients)
         n = self.clients = int(clients)
@@ -221,8 +246,11 @@ class Topology:
         self.traces: Mapping[int, LinkTrace] = {}
         self.cells = tuple(access.cells)
         self._airs = [name for cell in self.cells for name in cell.air_names()]
-        self.capacities_bytes_per_s: Floats = np.full(2 * n + len(lines) + len(self._airs), inf)
-        """Per link, of an airtime in seconds per second; of a link in `traces` its highest."""
+        self.capacities_bytes_per_s: Floats = np.full(
+            2 * n + len(lines) + len(self._airs), inf
+        )
+        """Per link, of an airtime in seconds per second; of a link in `traces` its
+        highest."""
         self._nodes = np.zeros(n, dtype=np.int64)
         if node_of_client is not None:
             self._nodes[:] = node_of_client
@@ -235,7 +263,9 @@ class Topology:
         # of each line whether it can bind, whether its rate is finite, its latency
         self._of_lines = (
             self._lines_that_can_bind(),
-            np.isfinite(self.capacities_bytes_per_s[2 * n : 2 * n + len(lines)]).tolist(),
+            np.isfinite(
+                self.capacities_bytes_per_s[2 * n : 2 * n + len(lines)]
+            ).tolist(),
             [line.latency_s for line in self.lines],
         )
         self._lossy = any(line.loss for line in self.lines)
@@ -243,10 +273,12 @@ class Topology:
         self._ways: dict[int, tuple[Way, Way]] = {}
         self._steps_in_memory = 0
         self._below: dict[int, int] = {}
-        """Route → how many of its lines are the clients', where their traffic ends at a node."""
+        """Route → how many of its lines are the clients', where their traffic ends at a
+        node."""
         self._first_routes: dict[int, int] = {}
-        """Of each such node, by its place, a route that passes it."""
-        # views, whose items are Python's own numbers in a third of the time of an array's
+        """A route that passes each such node, by the node's place."""
+        # views, whose items are Python's own numbers in a third of the time of an
+        # array's
         up_s, down_s = self._latencies_s
         self._of_clients = (self._nodes.data, up_s.data, down_s.data, self._losses.data)
         self._rates = self.capacities_bytes_per_s.data
@@ -254,7 +286,10 @@ class Topology:
         self._weights_of_clients = [row.data for row in self._weights]
 
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
-        """Have these links vary, in place of `traces`; none exceeds the capacity it has now."""
+        """Make these links vary, in place of `traces`.
+
+        None exceeds the capacity it has now.
+        """
         self.traces = traces
         if not self._below:
             self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
@@ -262,11 +297,13 @@ class Topology:
         self._ways.clear()
 
     def end_at(self, tier: Sequence[str]) -> tuple[list[str], Ints]:
-        """Let clients' traffic end at the node of `tier` on their way to the server. Those of the
-        nodes that have clients, and for each client the index of its own among them.
+        """Let clients' traffic end at the node of `tier` on their way to the server.
 
-        From now on node k of them sends and gets as client `clients + k`, by `path`. Call it before
-        any transfer. Raises: `InputError` for a client whose way passes no such node.
+        Returns the names of the nodes that have clients, and for each client the index
+        of its own among them. From now on node k of them sends and gets as client
+        `clients + k`, by `path`. Call it before any transfer.
+
+        Raises: `InputError` for a client whose way passes no such node.
         """
         # what flows into a line is no longer what the clients behind it can send
         self._of_lines = (list(self._of_lines[1]), *self._of_lines[1:])
@@ -277,7 +314,9 @@ class Topology:
         names, routes, node_of_route = set(tier), self.routes, {}
         for route in np.unique(self._nodes).tolist():
             way = routes.lines_from(routes.up[route])
-            below = next((i for i, k in enumerate(way) if self.lines[k].tail in names), None)
+            below = next(
+                (i for i, k in enumerate(way) if self.lines[k].tail in names), None
+            )
             if below is None:
                 allowed = f"a node whose way to the server passes one of {tier[0]}"
                 raise InputError(allowed, where="node", got=routes.nodes[route])
@@ -296,11 +335,16 @@ class Topology:
         n, rates = self.clients, self.capacities_bytes_per_s
         rates[0 : 2 * n : 2] = access.up_bytes_per_s
         rates[1 : 2 * n : 2] = access.down_bytes_per_s
-        down_s = access.latency_s if access.down_latency_s is None else access.down_latency_s
+        down_s = (
+            access.latency_s if access.down_latency_s is None else access.down_latency_s
+        )
         self._latencies_s[0] = access.latency_s
         self._latencies_s[1] = down_s
         self._losses[:] = access.loss
-        traces = {2 * client + (way == "down"): x for (client, way), x in access.traces.items()}
+        traces = {
+            2 * client + (way == "down"): x
+            for (client, way), x in access.traces.items()
+        }
         for k, line in enumerate(self.lines):
             if isinstance(line.capacity_bytes_per_s, LinkTrace):
                 traces[2 * n + k] = line.capacity_bytes_per_s
@@ -311,8 +355,7 @@ class Topology:
         self.traces = traces
 
     def _fill_cells(self) -> None:
-        """For each direction and client the airtime that its transfers cross (-1: none), and how
-        they weigh there."""
+        """Note each client's airtime each way (-1: none), and its weight there."""
         self._air_of_clients = np.full((2, self.clients), -1)
         self._weights = np.ones((2, self.clients))
         first, traces = 2 * self.clients + len(self.lines), dict(self.traces)
@@ -323,7 +366,10 @@ class Topology:
                 raise InputError("a client", where=f"cell {cell.name}", problem=problem)
             if (self._air_of_clients[0, members] >= 0).any():
                 got = int(members[self._air_of_clients[0, members] >= 0][0])
-                allowed, problem = "each client in one cell", f"client {got} is in another, too"
+                allowed, problem = (
+                    "each client in one cell",
+                    (f"client {got} is in another, too"),
+                )
                 raise InputError(allowed, where=f"cell {cell.name}", problem=problem)
             airs = range(first, first + len(cell.air_names()))
             self._air_of_clients[:, members] = [[airs[0]], [airs[-1]]]
@@ -339,11 +385,19 @@ class Topology:
 
     def _check(self) -> None:
         rates, nodes = self.capacities_bytes_per_s, self._nodes
-        latencies = np.concatenate([self._latencies_s.T.ravel(), [x.latency_s for x in self.lines]])
-        losses = np.concatenate([np.repeat(self._losses, 2), [x.loss for x in self.lines]])
+        latencies = np.concatenate(
+            [self._latencies_s.T.ravel(), [x.latency_s for x in self.lines]]
+        )
+        losses = np.concatenate(
+            [np.repeat(self._losses, 2), [x.loss for x in self.lines]]
+        )
         for allowed, numbers, good in (
             ("a rate above 0 bytes/s", rates, rates > 0),
-            ("a latency of at least 0 s", latencies, (latencies >= 0) & (latencies < inf)),
+            (
+                "a latency of at least 0 s",
+                latencies,
+                (latencies >= 0) & (latencies < inf),
+            ),
             ("a loss from 0 to below 1", losses, (losses >= 0) & (losses < 1)),
         ):
             for link in np.flatnonzero(~good):
@@ -351,7 +405,9 @@ class Topology:
                 raise InputError(allowed, where=where, got=got)
         if nodes.min() < 0 or nodes.max() >= len(self.routes.nodes):
             problem = "more or fewer than there are clients"
-            raise InputError("one node index per client", where="node_of_client", problem=problem)
+            raise InputError(
+                "one node index per client", where="node_of_client", problem=problem
+            )
 
     def _check_names(self) -> None:
         """Records know a link by its name alone: two of one name would look like one."""
@@ -365,10 +421,11 @@ class Topology:
             seen.add(name)
 
     def _lines_that_can_bind(self) -> list[bool]:
-        """For each line, whether it is slower than all that can flow into it together.
+        """Return for each line whether it is slower than all that can flow into it.
 
-        Into a line flow the lines before it on the routes, and the clients whose route begins with
-        it (downwards: ends with it). Equality counts as binding, so that rounding decides nothing.
+        Into a line flow the lines before it on the routes, and the clients whose route
+        begins with it (downwards: ends with it). Equality counts as binding, so that
+        rounding decides nothing.
         """
         n, rates, routes = self.clients, self.capacities_bytes_per_s, self.routes
         inflow = np.zeros(len(self.lines))
@@ -378,12 +435,14 @@ class Topology:
         bounds = np.searchsorted(self._nodes[order], np.arange(len(routes.nodes) + 1))
         for r, ends in enumerate(zip(routes.up, routes.down, strict=True)):
             members = order[bounds[r] : bounds[r + 1]]
-            # towards the client, the links that a line leads into bound what it can be asked for
+            # towards the client, the links that a line leads into bound what it can be
+            # asked for
             for k, step in enumerate(ends):
                 if step == NO_STEP or not members.size:
                     continue
                 inflow[routes.line[step]] += rates[2 * members + k].sum()
-                while not walked[step]:  # beyond, an earlier route has been the same way
+                # beyond, an earlier route has been the same way
+                while not walked[step]:
                     walked[step] = True
                     after = routes.after[step]
                     if after == NO_STEP:
@@ -402,7 +461,7 @@ class Topology:
 
     @cached_property
     def ways_apart(self) -> bool:
-        """Whether no line or airtime carries both uploads and downloads."""
+        """True if no line or airtime carries both uploads and downloads."""
         routes = self.routes
         if any(cell.one_air for cell in self.cells):
             return False
@@ -419,7 +478,7 @@ class Topology:
         return seen[0].isdisjoint(seen[1])
 
     def path(self, client: int, direction: Direction) -> Path:
-        """The path of a client's transfers in one direction: one object for each that is asked."""
+        """Return the one path of a client's transfers in this direction."""
         path = self._paths.get((client, direction))
         if path is None:
             path = self._find_path(client, direction)
@@ -444,10 +503,16 @@ class Topology:
         air = None
         cell = self._airs_of_clients[access % 2][client] if self.cells else -1
         if cell >= 0:
-            costs, weight = {cell: 1 / self._rates[access]}, self._weights_of_clients[access % 2]
+            costs, weight = (
+                {cell: 1 / self._rates[access]},
+                self._weights_of_clients[access % 2],
+            )
             radio_links: tuple[int, ...]
             if self.traces and access in self.traces:
-                radio_links, air = (access, cell), Air(costs, {access: cell}, weight[client])
+                radio_links, air = (
+                    (access, cell),
+                    Air(costs, {access: cell}, weight[client]),
+                )
             else:
                 radio_links, air = (cell,), Air(costs, None, weight[client])
             if direction == "up":
@@ -464,9 +529,12 @@ class Topology:
         return Path(links, crossed, here_s, up_s + down_s, loss, air)
 
     def _path_above(self, place: int, direction: Direction) -> Path:
-        """The path between a node at which clients' traffic ends and the server."""
+        """Return the path between a node at which clients' traffic ends and the server."""
         if place not in self._first_routes:
-            clients, got = f"a client from 0 to {self.clients - 1}", self.clients + place
+            clients, got = (
+                f"a client from 0 to {self.clients - 1}",
+                self.clients + place,
+            )
             raise InputError(clients, where="client", got=got)
         route = self._first_routes[place]
         below = self._below[route]
@@ -477,7 +545,7 @@ class Topology:
         return Path(way.links, way.crossed, way.latency_s, rtt_s, 1 - way.success)
 
     def _walk_ways(self, route: int) -> tuple[Way, Way]:
-        """Both ways of a route, which stay in memory for its next transfer."""
+        """Return both ways of a route, which stay in memory for its next transfer."""
         below = self._below.get(route)
         up = self.routes.lines_from(self.routes.up[route])[:below]
         down = self.routes.lines_from(self.routes.down[route])[:below][::-1]
@@ -489,7 +557,7 @@ class Topology:
         return ways
 
     def way(self, indices: Sequence[int]) -> Way:
-        """The links, latency and share of arriving packets of a path over these lines."""
+        """Return the links, latency and arriving share of packets of these lines."""
         first, binds, finite, latencies_s = 2 * self.clients, *self._of_lines
         success = 1.0
         if self._lossy:
@@ -502,22 +570,24 @@ class Topology:
         )
 
     def link_name(self, link: int) -> str:
-        """What a link is called in records, such as `client-3/up` or `server/receive`."""
+        """Return a link's name in records: `client-3/up`, `server/receive`."""
         client, k = divmod(link, 2)
         if client < self.clients:
             return f"client-{client}/{('up', 'down')[k]}"
         line = link - 2 * self.clients
         return (
-            self.lines[line].name if line < len(self.lines) else self._airs[line - len(self.lines)]
+            self.lines[line].name
+            if line < len(self.lines)
+            else self._airs[line - len(self.lines)]
         )
 
 
 class Star(Topology):
-    """Every client behind a link of its own, the server behind one that all share.
+    """A topology of clients behind links of their own, and the server behind one.
 
-    Links: `client-i/up` (2i), `client-i/down` (2i + 1), `server/receive` and `server/send`. Rates
-    are bytes/s, `inf` is unlimited; a client's rate and latency are one number for everybody or one
-    per client; the server's may be traces.
+    Links: `client-i/up` (2i), `client-i/down` (2i + 1), `server/receive` and
+    `server/send`. Rates are bytes/s, `inf` is unlimited; a client's rate and latency
+    are one number for everybody or one per client; the server's may be traces.
 
     >>> star = Star(2, up_bytes_per_s=[1e6, 2e6], receive_bytes_per_s=2.5e6, latency_s=0.01)
     >>> star.path(1, "up")
@@ -543,7 +613,13 @@ class Star(Topology):
         cells: Sequence[Cell] = (),
     ) -> None:
         access = Access(
-            up_bytes_per_s, down_bytes_per_s, latency_s, down_latency_s, loss, traces or {}, cells
+            up_bytes_per_s,
+            down_bytes_per_s,
+            latency_s,
+            down_latency_s,
+            loss,
+            traces or {},
+            cells,
         )
         rates, latency_s = (receive_bytes_per_s, send_bytes_per_s), server_latency_s
         lines = make_server_lines("switch", *rates, latency_s, server_down_latency_s)
@@ -567,7 +643,7 @@ def make_server_lines(
     down_latency_s: float | None = None,
     server: str = "server",
 ) -> list[Line]:
-    """The server's own link, both directions, between it and `node`."""
+    """Return the server's own link, both directions, between it and `node`."""
     down_s = latency_s if down_latency_s is None else down_latency_s
     return [
         Line("server/receive", node, server, receive_bytes_per_s, latency_s),

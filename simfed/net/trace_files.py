@@ -1,9 +1,9 @@
 """Files of measured capacities: Mahimahi, Pensieve and CSV.
 
-Python reads them line by line, and says what is wrong with a line. What follows the first row is
-given to pyarrow, which is many times as fast, if it is plain numbers in columns to the end; both
-give the same numbers, bit for bit. So a file costs the eight bytes of each of its numbers, and a
-few MB.
+Python reads them line by line, and says what is wrong with a line. What follows the
+first row is given to pyarrow, which is many times as fast, if it is plain numbers in
+columns to the end; both give the same numbers, bit for bit. So a file costs the eight
+bytes of each of its numbers, and a few MB.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ MOST_FILE_BYTES = 2_000_000_000
 MOST_LINE_BYTES = 1_000_000
 
 
-def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float = 0.1) -> Trace:
-    """A Mahimahi packet-delivery trace: one line per 1500-byte packet, its time in milliseconds.
+def read_mahimahi(
+    path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float = 0.1
+) -> Trace:
+    """Return the trace of a Mahimahi file: one line per 1500-byte packet.
 
-    Packets are counted in bins of `bin_s`, which keeps their bytes; the trace lasts until its last
-    line, where Mahimahi itself begins anew. A time on a bin's edge counts to the bin that ends
-    there.
+    A line is the packet's time in milliseconds. Packets are counted in bins of `bin_s`,
+    which keeps their bytes; the trace lasts until its last line, where Mahimahi itself
+    begins anew. A time on a bin's edge counts to the bin that ends there.
     """
     (times_ms,) = _read_lines(path, 1)
     _check_order(times_ms, path, strictly=False)
@@ -51,22 +53,27 @@ def read_mahimahi(path: str | FilePath, end: EndPolicy = "loop", *, bin_s: float
     packets = np.zeros(len(edges) - 1, dtype=np.int64)
     for part in np.array_split(times_ms, len(times_ms) // 1_000_000 + 1):
         # The tolerance keeps 100 ms on the edge 0.1 s whatever 100/1e3 rounds to.
-        which = np.clip(np.ceil(part / 1e3 / bin_s - 1e-9).astype(int) - 1, 0, len(packets) - 1)
+        which = np.clip(
+            np.ceil(part / 1e3 / bin_s - 1e-9).astype(int) - 1, 0, len(packets) - 1
+        )
         packets += np.bincount(which, minlength=len(packets))
     rates = packets * MAHIMAHI_PACKET_BYTES / np.diff(edges)
     return Trace.of(edges[:-1], rates, duration_s, end, where=str(path))
 
 
 def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
-    """A "cooked" trace of Pensieve: lines of `time in s` and `Mbit/s`.
+    """Return a "cooked" trace of Pensieve: lines of `time in s` and `Mbit/s`.
 
-    As in Pensieve's simulator, the rate of a line holds until the line's time, from the time of the
-    line before; so the first line only says when the trace begins, and its rate is never used.
+    As in Pensieve's simulator, the rate of a line holds until the line's time, from the
+    time of the line before; so the first line only says when the trace begins, and its
+    rate is never used.
     """
     times, rates = _read_lines(path, 2)
     _check_order(times, path)
     if len(times) < 2:
-        raise InputError("a trace of at least two lines", where=str(path), got=len(times))
+        raise InputError(
+            "a trace of at least two lines", where=str(path), got=len(times)
+        )
     rates[0] = 0.0  # whatever it says
     with np.errstate(over="ignore"):
         rates *= 1e6
@@ -87,36 +94,42 @@ def read_csv(
     rate_unit: str = "Mbps",
     duration_s: float | None = None,
 ) -> Trace:
-    """A table with a column of times and one of capacities, in the units that you declare.
+    """Return the trace of a table with a column of times and one of capacities.
 
-    Columns are names of the header line or numbers from 0. The first row is a header if a column
-    is asked for by name, or if neither of its two cells is a number. Lines that begin with # are
-    comments. A row's capacity holds from its time to the next row's; the last one's until
-    `duration_s`, or if that is not given as long as the row before it. Time counts from the first
-    row.
+    Their units are declared. Columns are names of the header line or numbers from 0.
+    The first row is a header if a column is asked for by name, or if neither of its two
+    cells is a number. Lines that begin with # are comments. A row's capacity holds from
+    its time to the next row's; the last one's until `duration_s`, or if that is not
+    given as long as the row before it. Time counts from the first row.
 
-    Raises: `InputError` that names the line, also beyond 20,000,000 rows, 2 GB, or 1 MB in a line.
+    Raises: `InputError` that names the line, also beyond 20,000,000 rows, 2 GB, or 1 MB
+    in a line.
     """
     second = units.parse_duration(f"1 {time_unit}", where="time_unit")
     byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
     asked = {"time_column": time_column, "rate_column": rate_column}
     times, rates = _read_table(path, asked)
-    with np.errstate(over="ignore"):  # what is too large for a number is infinite, and refused
+    # what is too large for a number is infinite, and refused
+    with np.errstate(over="ignore"):
         times *= second
         rates *= byte_per_s
         _check_order(times, path)
         _check_rates(rates, path)
         times -= float(times[0])
         if duration_s is None:
-            duration_s = float(times[-1] + (times[-1] - times[-2] if len(times) > 1 else second))
+            duration_s = float(
+                times[-1] + (times[-1] - times[-2] if len(times) > 1 else second)
+            )
         elif duration_s <= times[-1]:
             where, written = _find_entry(path, len(times) - 1, len(times))
-            allowed = f"a last time before the trace's end, {duration_s:g} s after its first"
+            allowed = (
+                f"a last time before the trace's end, {duration_s:g} s after its first"
+            )
             raise InputError(allowed, where=where, got=written)
     return Trace.of_arrays(times, rates, duration_s, end, where=str(path))
 
 
-# ---- columns of numbers ------------------------------------------------------------------------
+# ---- columns of numbers --------------------------------------------------------------
 
 
 class _Lines(Iterator[str]):
@@ -125,7 +138,7 @@ class _Lines(Iterator[str]):
     def __init__(self, file: BinaryIO, path: str | FilePath) -> None:
         self.file, self.path = file, path
         self.number = 0
-        """Of the line that came last, from 1."""
+        """The number of the line that came last, from 1."""
         self.pending: list[str] = []
 
     def __next__(self) -> str:
@@ -145,7 +158,7 @@ class _Lines(Iterator[str]):
 
     @property
     def where(self) -> str:
-        """What errors call the line that came last."""
+        """The place of the line that came last, as errors name it."""
         return f"{self.path}: line {self.number}"
 
 
@@ -160,18 +173,24 @@ class _Columns:
         return len(self._columns[0])
 
     def add(self, row: Sequence[float]) -> None:
-        """Append a row, one number to each column. Raises: `InputError` if there are too many."""
+        """Append a row, one number to each column.
+
+        Raises: `InputError` if there are too many.
+        """
         for column, number in zip(self._columns, row, strict=True):
             column.append(number)
         self._check()
 
     def add_rest(self, chosen: Sequence[int], width: int, delimiter: str) -> bool:
-        """Add what is left of the file, if that is columns of this width with a finite number in
-        each cell of the chosen ones; else nothing."""
+        """Add the rest of the file if it is columns of plain numbers, else nothing.
+
+        They have this width, with a finite number in each cell of the chosen ones.
+        """
         from pyarrow import ArrowException, csv
 
         file, before = self.lines.file, len(self)
-        if self.lines.pending or 0 not in chosen:  # a line's first cell may make it a comment
+        # a line's first cell may make it a comment
+        if self.lines.pending or 0 not in chosen:
             return False
         begun, names = file.tell(), [f"f{k}" for k in chosen]
         try:
@@ -180,7 +199,9 @@ class _Columns:
                 # threads of older versions may wait for each other for ever
                 csv.ReadOptions(autogenerate_column_names=True, use_threads=False),
                 csv.ParseOptions(delimiter=delimiter, quote_char=False),
-                csv.ConvertOptions(column_types=dict.fromkeys(names, "float64"), null_values=[]),
+                csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, "float64"), null_values=[]
+                ),
             )
             if len(reader.schema) != width:
                 raise _NotPlain
@@ -204,16 +225,16 @@ class _Columns:
             raise InputError(allowed, where=str(self.lines.path), got="more")
 
     def arrays(self) -> list[Floats]:
-        """The columns, in the same memory: no row can be added from now on."""
+        """Return the columns, in the same memory: no row can be added from now on."""
         return [np.frombuffer(column, dtype=np.float64) for column in self._columns]
 
 
 class _NotPlain(Exception):
-    """What is left of a file is not only numbers."""
+    """Signals that the rest of a file is not only numbers."""
 
 
 class _PlainBytes:
-    """A file that nobody closes, as long as it has no quotes, comments and foreign letters."""
+    """A file that nobody closes, without quotes, comments or foreign letters."""
 
     closed = False
 
@@ -265,15 +286,22 @@ def _read_table(path: str | FilePath, asked: Mapping[str, str | int]) -> list[Fl
                     width = len(cells)
                     header = any(isinstance(x, str) for x in asked.values())
                     names = cells if header else []
-                    chosen = [_find_column(x, names, f"{path}: {k}") for k, x in asked.items()]
+                    chosen = [
+                        _find_column(x, names, (f"{path}: {k}"))
+                        for k, x in asked.items()
+                    ]
                 if not header:
                     numbers = _choose_cells(cells, chosen, width, lines.where)
                     if not first or any(map(_is_number, numbers)):
-                        columns.add([_parse_number(cell, lines.where) for cell in numbers])
+                        columns.add(
+                            [_parse_number(cell, lines.where) for cell in numbers]
+                        )
                 if first and columns.add_rest(chosen, width, ","):
                     break
         except csv.Error as error:
-            raise InputError("a row in CSV", where=lines.where, got=str(error)) from None
+            raise InputError(
+                "a row in CSV", where=lines.where, got=str(error)
+            ) from None
     if not len(columns):
         allowed = f"a trace with at least one {'row' if chosen else 'line'}"
         empty = {"problem": "it has no row"} if chosen else {"got": "an empty file"}
@@ -281,10 +309,18 @@ def _read_table(path: str | FilePath, asked: Mapping[str, str | int]) -> list[Fl
     return columns.arrays()
 
 
-def _choose_cells(cells: list[str], chosen: list[int], width: int, where: str) -> list[str]:
-    """Return the chosen cells of a row. Raises: `InputError` where it has too few or too many."""
+def _choose_cells(
+    cells: list[str], chosen: list[int], width: int, where: str
+) -> list[str]:
+    """Return the chosen cells of a row.
+
+    Raises: `InputError` where it has too few or too many.
+    """
     if len(cells) <= max(chosen):
-        allowed, hint = f"at least {max(chosen) + 1} columns", find_separator_hint(cells)
+        allowed, hint = (
+            f"at least {max(chosen) + 1} columns",
+            find_separator_hint(cells),
+        )
         raise InputError(allowed, where=where, got=len(cells), hint=hint)
     if any(cells[width:]):  # a decimal comma, say
         allowed = f"{width} columns, as the first row has"
@@ -292,7 +328,7 @@ def _choose_cells(cells: list[str], chosen: list[int], width: int, where: str) -
     return [cells[k] for k in chosen]
 
 
-# ---- numbers -----------------------------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------
 
 
 def _is_number(text: str) -> bool:
@@ -322,7 +358,9 @@ def _parse_numbers(line: str, count: int, where: str) -> list[float]:
 
 def _check_order(times: Floats, path: str | FilePath, strictly: bool = True) -> None:
     if not np.isfinite(times).all():
-        where, written = _find_entry(path, int(np.argmin(np.isfinite(times))), len(times))
+        where, written = _find_entry(
+            path, int(np.argmin(np.isfinite(times))), len(times)
+        )
         raise InputError("a time that is a number of seconds", where=where, got=written)
     good = times[1:] > times[:-1] if strictly else times[1:] >= times[:-1]
     if not good.all():
@@ -337,7 +375,9 @@ def _check_rates(rates: Floats, path: str | FilePath) -> None:
     good = (rates >= 0) & (rates < inf)
     if not good.all():
         where, written = _find_entry(path, int(np.argmin(good)), len(rates))
-        raise InputError("a capacity of at least 0, and finite", where=where, got=written)
+        raise InputError(
+            "a capacity of at least 0, and finite", where=where, got=written
+        )
     if not rates.any():
         where, written = _find_entry(path, len(rates) - 1, len(rates))
         problem = f"every capacity is 0, to the last in {written!r}"
@@ -346,11 +386,15 @@ def _check_rates(rates: Floats, path: str | FilePath) -> None:
 
 
 def _find_entry(path: str | FilePath, entry: int, count: int) -> tuple[str, str]:
-    """Return where an entry stands of the `count` that were read, and its line as written; the
-    file is read once more, as nobody keeps lines for an error that seldom comes."""
+    """Return the place of an entry of the `count` that were read, and its line.
+
+    The file is read once more, as nobody keeps lines for an error that seldom comes.
+    """
     with open_file(path, MOST_FILE_BYTES) as file:
         lines = enumerate(_Lines(file, path), 1)
-        filled = [(n, line) for n, line in lines if line.strip() and line.lstrip()[0] != "#"]
+        filled = [
+            (n, line) for n, line in lines if line.strip() and line.lstrip()[0] != "#"
+        ]
     header = len(filled) - count
     if header not in (0, 1):  # cells of several lines
         return f"{path}: entry {entry + 1}", "another order"
@@ -361,7 +405,9 @@ def _find_entry(path: str | FilePath, entry: int, count: int) -> tuple[str, str]
 def _find_column(asked: str | int, header: list[str], where: str) -> int:
     if isinstance(asked, int):
         if asked < 0:
-            raise InputError("a column's name, or its number from 0", where=where, got=asked)
+            raise InputError(
+                "a column's name, or its number from 0", where=where, got=asked
+            )
         return asked
     if header.count(asked) != 1:
         allowed = f"a column of the file: {listed(header)}"

@@ -1,9 +1,10 @@
 """Capacity that varies in time: piecewise-constant traces and their generators.
 
-A trace says for how long a link has which capacity, and what comes after its last piece: `loop`
-(from the beginning again), `hold` (the last capacity for ever) or `error` (a run that gets there
-fails). What is ignored: anything faster than a piece, and that a real link's losses and delays
-change with its capacity. No trace is shipped with simfed; `simfed.net.trace_files` reads files.
+A trace says for how long a link has which capacity, and what comes after its last
+piece: `loop` (from the beginning again), `hold` (the last capacity for ever) or `error`
+(a run that gets there fails). What is ignored: anything faster than a piece, and that a
+real link's losses and delays change with its capacity. No trace is shipped with simfed;
+`simfed.net.trace_files` reads files.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from simfed.ground.errors import InputError, check_known
 EndPolicy = Literal["loop", "hold", "error"]
 
 MOST_PIECES = 1_000_000
-"""Pieces of a trace in equal steps, or made up: more would take minutes and gigabytes."""
+"""Pieces of a trace in equal steps, or made up: more would take minutes and
+gigabytes."""
 
 
 def make_column(numbers: Iterable[float] | Floats) -> array[float]:
-    """Return the numbers in eight bytes each, where a tuple's take 32; nobody changes them."""
+    """Return the numbers in eight bytes each, where a tuple's take 32.
+
+    Nobody changes them.
+    """
     if not isinstance(numbers, np.ndarray):
         return array("d", numbers)
     column = array("d")
@@ -46,11 +51,11 @@ class Moment(NamedTuple):
 class Trace:
     """Pieces of constant capacity.
 
-    starts_s: when each piece begins, increasing from 0; rates_bytes_per_s: its capacity, at least
-    0;
-    duration_s: when the last piece ends. Neighbouring pieces of the same capacity are one piece.
-    radio_weights: of what a client gets alone in its cell, how the client weighs there, piece by
-    piece; None: always the same, which the cell knows.
+    starts_s: when each piece begins, increasing from 0; rates_bytes_per_s: its
+    capacity, at least 0; duration_s: when the last piece ends. Neighbouring pieces of
+    the same capacity are one piece. radio_weights: of what a client gets alone in its
+    cell, how the client weighs there, piece by piece; None: always the same, which the
+    cell knows.
 
     >>> trace = Trace.of([0.0, 2.0], [10.0, 0.0], 3.0, "loop")
     >>> trace.rate_bytes_per_s(trace.moment(7.5))
@@ -78,28 +83,43 @@ class Trace:
         *,
         where: str | None = None,
     ) -> Trace:
-        """A checked trace. `where` names it in errors."""
+        """Return a checked trace. `where` names it in errors."""
         starts, rates = (
-            np.array(x if isinstance(x, np.ndarray) else [float(y) for y in x], dtype=np.float64)
+            np.array(
+                x if isinstance(x, np.ndarray) else [float(y) for y in x],
+                dtype=np.float64,
+            )
             for x in (starts_s, rates_bytes_per_s)
         )
         return cls.of_arrays(starts, rates, duration_s, end, where=where)
 
     @classmethod
     def of_arrays(
-        cls, starts: Floats, rates: Floats, duration_s: float, end: EndPolicy, *, where: str | None
+        cls,
+        starts: Floats,
+        rates: Floats,
+        duration_s: float,
+        end: EndPolicy,
+        *,
+        where: str | None,
     ) -> Trace:
-        """A checked trace of float64 arrays that the trace may hold: nobody else changes them."""
+        """Return a checked trace of float64 arrays, which nobody else changes."""
         if not len(starts) or len(starts) != len(rates):
-            raise InputError("a trace with at least one piece", where=where, got=len(starts))
+            raise InputError(
+                "a trace with at least one piece", where=where, got=len(starts)
+            )
         check_known(end, get_args(EndPolicy), "an end policy:", where=where)
         if starts[0] != 0:
-            raise InputError("a trace that begins at 0 s", where=where, got=float(starts[0]))
+            raise InputError(
+                "a trace that begins at 0 s", where=where, got=float(starts[0])
+            )
         forwards = (starts[1:] > starts[:-1]) & np.isfinite(starts[1:])
         k = int(np.argmin(forwards)) if not forwards.all() else len(forwards)
         after = float(starts[k + 1]) if k < len(forwards) else float(duration_s)
         if not (isfinite(after) and after > starts[k]):
-            allowed = f"a time after {float(starts[k])!r} s: a trace goes forwards in time"
+            allowed = (
+                f"a time after {float(starts[k])!r} s: a trace goes forwards in time"
+            )
             raise InputError(allowed, where=where, got=after)
         bad = ~((rates >= 0) & (rates < inf))
         if bad.any():
@@ -127,29 +147,39 @@ class Trace:
     def mean_bytes_per_s(self) -> float:
         """Bytes of one turn over its duration."""
         pieces_s = np.diff(np.asarray(self.starts_s), append=self.duration_s)
-        return float(np.cumsum(np.asarray(self.rates_bytes_per_s) * pieces_s)[-1]) / self.duration_s
+        return (
+            float(np.cumsum(np.asarray(self.rates_bytes_per_s) * pieces_s)[-1])
+            / self.duration_s
+        )
 
     def moment(self, at_s: float) -> Moment:
-        """The piece in force at `at_s`. A piece begins at its start and ends before the next."""
+        """Return the piece in force at `at_s`.
+
+        A piece begins at its start and ends before the next.
+        """
         turn = 0.0
         if self.end == "loop":
             turn, at_s = divmod(at_s, self.duration_s)
         return Moment(int(turn), max(bisect_right(self.starts_s, at_s) - 1, 0))
 
     def rate_bytes_per_s(self, moment: Moment) -> float:
-        """The capacity of a piece."""
+        """Return the capacity of a piece."""
         return self.rates_bytes_per_s[moment.piece]
 
     def radio_weight(self, moment: Moment) -> float | None:
-        """How a client with this radio weighs in its cell during a piece."""
+        """Return how a client with this radio weighs in its cell during a piece."""
         return None if self.radio_weights is None else self.radio_weights[moment.piece]
 
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
-        """What follows a piece, and when; `(None, duration)` where an `error` trace ends, `(None,
-        inf)` for ever."""
+        """Return the piece after this one, and its instant.
+
+        `(None, duration)` where an `error` trace ends, `(None, inf)` for ever.
+        """
         turn, piece = moment
         if piece + 1 < len(self.starts_s):
-            return Moment(turn, piece + 1), turn * self.duration_s + self.starts_s[piece + 1]
+            return Moment(turn, piece + 1), turn * self.duration_s + self.starts_s[
+                piece + 1
+            ]
         if self.end == "error":
             return None, self.duration_s
         if self.end == "hold" or len(self.starts_s) == 1:
@@ -157,7 +187,7 @@ class Trace:
         return Moment(turn + 1, 0), (turn + 1) * self.duration_s
 
     def scaled(self, factor: float) -> Trace:
-        """The same trace with every capacity times `factor`."""
+        """Return the same trace with every capacity times `factor`."""
         if factor == 1:
             return self
         rates = np.asarray(self.rates_bytes_per_s) * factor
@@ -165,16 +195,39 @@ class Trace:
 
 
 class Varies(Protocol):
-    """A capacity that varies in time, as a network asks for it; `Trace` says what each means."""
+    """A capacity that varies in time, as a network asks for it.
+
+    `Trace` says what each means.
+    """
 
     @property
-    def peak_bytes_per_s(self) -> float: ...
+    def peak_bytes_per_s(self) -> float:
+        """The largest capacity."""
+        ...
+
     @property
-    def lowest_bytes_per_s(self) -> float: ...
-    def moment(self, at_s: float) -> Moment: ...
-    def rate_bytes_per_s(self, moment: Moment) -> float: ...
-    def radio_weight(self, moment: Moment) -> float | None: ...
-    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]: ...
+    def lowest_bytes_per_s(self) -> float:
+        """The least capacity."""
+        ...
+
+    def moment(self, at_s: float) -> Moment:
+        """Return the piece at an instant."""
+        ...
+
+    def rate_bytes_per_s(self, moment: Moment) -> float:
+        """Return the capacity of a piece."""
+        ...
+
+    def radio_weight(self, moment: Moment) -> float | None:
+        """Return the weight of a cell's flow in a piece.
+
+        None where it does not vary.
+        """
+        ...
+
+    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
+        """Return the piece after this one, and its instant."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -186,7 +239,10 @@ class LinkTrace:
 
 
 def compute_bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
-    """Where pieces of `bin_s` seconds begin and end; the last one may be shorter."""
+    """Return where pieces of `bin_s` seconds begin and end.
+
+    The last one may be shorter.
+    """
     if not duration_s / bin_s <= MOST_PIECES:
         allowed = f"at most {MOST_PIECES:,} pieces of {bin_s:g} s in a trace"
         raise InputError(allowed, where=where, got=f"one of {duration_s:g} s")
@@ -196,7 +252,7 @@ def compute_bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
     return edges
 
 
-# ---- generators --------------------------------------------------------------------------------
+# ---- generators ----------------------------------------------------------------------
 
 
 def markov_on_off(
@@ -209,11 +265,11 @@ def markov_on_off(
     duration_s: float,
     end: EndPolicy = "loop",
 ) -> Trace:
-    """A link that switches between two capacities after exponentially distributed times.
+    """Return a link that switches between two capacities at exponential times.
 
-    Starts in the state that it is in at a random instant (`on` with probability
-    mean_on / (mean_on + mean_off)). Where `off` is 0, a trace that would be silent throughout lasts
-    until the first `on` is over.
+    Starts in the state that it is in at a random instant (`on` with probability mean_on
+    / (mean_on + mean_off)). Where `off` is 0, a trace that would be silent throughout
+    lasts until the first `on` is over.
     """
     changes = 2 * duration_s / (mean_on_s + mean_off_s)
     if not changes <= MOST_PIECES:
@@ -241,9 +297,10 @@ def lognormal_ar1(
     duration_s: float,
     end: EndPolicy = "loop",
 ) -> Trace:
-    """Log-normal capacities of the given mean and coefficient of variation, one per `step_s`.
+    """Return log-normal capacities of this mean and coefficient of variation.
 
-    Their logarithms are a stationary AR(1) process: `correlation` is that of neighbouring steps.
+    There is one per `step_s`. Their logarithms are a stationary AR(1) process:
+    `correlation` is that of neighbouring steps.
     """
     if not 0 <= cv <= 1000:
         raise InputError("a number from 0 to 1000", where="cv", got=cv)

@@ -19,28 +19,29 @@ _NARROWEST = 1e-6  # of its upper end: below, the two points would be the same n
 
 
 class AdaptiveK(Bandit):
-    """Moves K by the sign of what a change of K does to the time that the loss takes to fall.
+    """Moves K by the sign of what a change does to the time of the loss's fall.
 
-    With K in [`least`, `most`] of width B, the m-th step is K ← K − δ·ŝ, kept in the interval, with
-    δ = B/√(2m). ŝ is the sign of the derivative of time per decrease of the loss, estimated from
-    two plays: one at K (`exploit`), one at K' = K − δ/2 (`explore`; K + δ/2 where that is below the
-    interval). A reward is decrease per second, so time per decrease falls where the reward rises.
-    Every `window` steps the interval shrinks to [lowest K in it/`widen`, highest·`widen`], within
-    the first one, and m begins anew; but only if that pays: new width ≤ (√2 − 1)·old, and no fewer
+    With K in [`least`, `most`] of width B, the m-th step is K ← K − δ·ŝ, kept in the
+    interval, with δ = B/√(2m). ŝ is the sign of the derivative of time per decrease of
+    the loss, estimated from two plays: one at K (`exploit`), one at K' = K − δ/2
+    (`explore`; K + δ/2 where that is below the interval). A reward is decrease per
+    second, so time per decrease falls where the reward rises. Every `window` steps the
+    interval shrinks to [lowest K in it/`widen`, highest·`widen`], within the first one,
+    and m begins anew; but only if that pays: new width ≤ (√2 − 1)·old, and no fewer
     steps than at the last time.
 
-    Left open or changed: in the paper the server sets one K for all and evaluates both points on
-    the losses of one round; here a client has its own K and sees its own rewards only, so the two
-    points are successive plays: half as many steps, and what the round itself did to the loss is
-    noise in ŝ. Equal rewards (both clipped, say) do not move K, but count in m. The first K is the
-    geometric middle. A pull without a reward is played again; rewards for points that K has left
-    are forgotten.
+    Left open or changed: in the paper the server sets one K for all and evaluates both
+    points on the losses of one round; here a client has its own K and sees its own
+    rewards only, so the two points are successive plays: half as many steps, and what
+    the round itself did to the loss is noise in ŝ. Equal rewards (both clipped, say) do
+    not move K, but count in m. The first K is the geometric middle. A pull without a
+    reward is played again; rewards for points that K has left are forgotten.
 
-    `least` and `most` are two numbers of entries or two shares of the model (`0.2%`), then the same
-    for models of every size. `values` has K itself, a share in per cent.
+    `least` and `most` are two numbers of entries or two shares of the model (`0.2%`),
+    then the same for models of every size. `values` has K itself, a share in per cent.
 
-    Source: Han, Wang and Leung, "Adaptive gradient sparsification for efficient federated learning:
-    an online learning approach" (2020).
+    Source: Han, Wang and Leung, "Adaptive gradient sparsification for efficient
+    federated learning: an online learning approach" (2020).
 
     >>> policy = AdaptiveK(("top-k",), least=100, most=900)
     >>> rng = np.random.default_rng(0)
@@ -100,7 +101,9 @@ class AdaptiveK(Bandit):
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
         points = self._points()
-        for i, (point, choice) in enumerate(zip(points, ("exploit", "explore"), strict=True)):
+        for i, (point, choice) in enumerate(
+            zip(points, ("exploit", "explore"), strict=True)
+        ):
             fits = pull.choice == choice and pull.k == self._within.level(point)
             if fits and self._rewards[i] is None:
                 self._rewards[i] = share

@@ -1,4 +1,4 @@
-"""ASCEND: a balanced warm-up, then decaying exploration over a moving average of rewards."""
+"""ASCEND: a balanced warm-up, then decaying exploration over a moving average."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ Initial = Literal["warm-up-mean", "ema-from-zero"]
 class Ascend(Policy):
     """The bandit of the ASCEND method: a balanced warm-up, then ever rarer exploration.
 
-    *Warm-up*: each arm exactly `warmup` = h times, in uniformly random order; Q(s) is the mean
-    reward of these plays. *Afterwards*, at this client's t-th pull (warm-up included), with
-    probability ε_t = min(1, `c`/√t) a uniformly random arm (`explore`), else the arm of the largest
-    Q, ties to the lowest index (`exploit`); then Q(s) ← (1 − `ema`)·Q(s) + `ema`·reward.
+    *Warm-up*: each arm exactly `warmup` = h times, in uniformly random order; Q(s) is
+    the mean reward of these plays. *Afterwards*, at this client's t-th pull (warm-up
+    included), with probability ε_t = min(1, `c`/√t) a uniformly random arm (`explore`),
+    else the arm of the largest Q, ties to the lowest index (`exploit`); then Q(s) ← (1
+    − `ema`)·Q(s) + `ema`·reward.
 
-    A void warm-up pull gives its slot back, so that every arm still gets its h rewarded plays. A
-    warm-up reward that arrives late joins the mean, or the moving average once that has begun.
-    Arms without any reward yet count as worse than every other. The reward range is not used.
+    A void warm-up pull gives its slot back, so that every arm still gets its h rewarded
+    plays. A warm-up reward that arrives late joins the mean, or the moving average once
+    that has begun. Arms without any reward yet count as worse than every other. The
+    reward range is not used.
 
-    Where the source leaves a choice: `initial="ema-from-zero"` starts Q at 0 and takes the moving
-    average through the warm-up, too; `ema="1/n"` steps by 1/n at an arm's n-th reward, which makes
-    Q the mean of all its rewards; with `count_forced` rounds that the server forced count in t.
+    Where the source leaves a choice: `initial="ema-from-zero"` starts Q at 0 and takes
+    the moving average through the warm-up, too; `ema="1/n"` steps by 1/n at an arm's
+    n-th reward, which makes Q the mean of all its rewards; with `count_forced` rounds
+    that the server forced count in t.
 
-    Source: Liu et al., "Adaptive Heterogeneous Compression for Resource-Efficient Federated
-    Knowledge Distillation"; its text, where its pseudo-code differs on the warm-up.
+    Source: Liu et al., "Adaptive Heterogeneous Compression for Resource-Efficient
+    Federated Knowledge Distillation"; its text, where its pseudo-code differs on the
+    warm-up.
 
     >>> policy = Ascend(("top-k", "random-k"), warmup=1, c=0)
     >>> for t in range(3):
@@ -54,16 +58,24 @@ class Ascend(Policy):
         *,
         warmup: Annotated[int, "warm-up plays per strategy"] = 5,
         c: Annotated[float, "exploration: ε = min(1, c/√t)"] = 3.0,
-        ema: Annotated[float | Literal["1/n"], "step of the moving average, or 1/n"] = 0.1,
-        initial: Annotated[Initial, "utilities at first: text or pseudo-code"] = "warm-up-mean",
+        ema: Annotated[
+            float | Literal["1/n"], "step of the moving average, or 1/n"
+        ] = 0.1,
+        initial: Annotated[
+            Initial, "utilities at first: text or pseudo-code"
+        ] = "warm-up-mean",
         count_forced: Annotated[bool, "whether forced rounds count in t"] = False,
     ) -> None:
         self.arms = check_arms(arms)
-        check_option("warmup", warmup, 1 <= warmup <= 10**9, "a whole number of at least 1")
+        check_option(
+            "warmup", warmup, 1 <= warmup <= 10**9, "a whole number of at least 1"
+        )
         check_option("c", c, 0 <= c < math.inf, "a number of at least 0")
         fits = ema == "1/n" if isinstance(ema, str) else 0 <= ema <= 1
         check_option("ema", ema, fits, "a number from 0 to 1, or 1/n")
-        check_option("initial", initial, initial in get_args(Initial), listed(get_args(Initial)))
+        check_option(
+            "initial", initial, initial in get_args(Initial), listed(get_args(Initial))
+        )
         self.c = c
         self.ema = ema
         self.initial = initial
@@ -80,7 +92,8 @@ class Ascend(Policy):
         self._pulls += 1
         left = sum(self._slots_left)
         if left:
-            # A slot drawn uniformly from those left, pull after pull, is a uniform shuffle of all.
+            # A slot drawn uniformly from those left, pull after pull, is a uniform
+            # shuffle of all.
             slot = int(rng.integers(left))
             at = 0
             while slot >= self._slots_left[at]:
@@ -90,7 +103,9 @@ class Ascend(Policy):
             self._slots_left[at] -= 1
             return Pull(self.arms[at], "warm-up", probability)
         epsilon = min(1.0, self.c / math.sqrt(self._pulls))
-        utilities = [-math.inf if math.isnan(value) else value for value in self.values()]
+        utilities = [
+            -math.inf if math.isnan(value) else value for value in self.values()
+        ]
         best = utilities.index(max(utilities))
         explores = rng.random() < epsilon
         at = int(rng.integers(len(utilities))) if explores else best

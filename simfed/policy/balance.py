@@ -15,23 +15,25 @@ from simfed.policy.clocked import Clocked
 class Balance(Clocked):
     """Sets K so that an upload takes a given share of the rest of the client's round.
 
-    After a participation whose upload took u seconds, the rest of the round (download, local work,
-    and waiting until the server had all that it waited for) r seconds, the next upload is to take
-    `share`·r: K ← K·`share`·r/u, kept in [`least`, `most`]. A client behind a slow link then sends
-    little and one behind a fast link much. Where nothing changes everybody's upload comes to
-    `share` of the longest that anyone needs without an upload, whoever that is: clients on fast
-    processors use the time for which the server waits for others.
+    After a participation whose upload took u seconds, the rest of the round (download,
+    local work, and waiting until the server had all that it waited for) r seconds, the
+    next upload is to take `share`·r: K ← K·`share`·r/u, kept in [`least`, `most`]. A
+    client behind a slow link then sends little and one behind a fast link much. Where
+    nothing changes everybody's upload comes to `share` of the longest that anyone needs
+    without an upload, whoever that is: clients on fast processors use the time for
+    which the server waits for others.
 
-    Nothing is learned from rewards, and nothing explored. It takes for granted that the seconds of
-    an upload grow in proportion to K. With a latency l beside them K is still led to where both
-    together take what they may, each step leaving l over that time of the distance; a link that is
-    slower to answer than that leaves `least`. An outlier in one client's round shows in the next
-    round of the others, as `share` of it. A server that does not wait for a cohort leaves no time
-    to fill but that until the merge.
+    Nothing is learned from rewards, and nothing explored. It takes for granted that the
+    seconds of an upload grow in proportion to K. With a latency l beside them K is
+    still led to where both together take what they may, each step leaving l over that
+    time of the distance; a link that is slower to answer than that leaves `least`. An
+    outlier in one client's round shows in the next round of the others, as `share` of
+    it. A server that does not wait for a cohort leaves no time to fill but that until
+    the merge.
 
-    The first K is the geometric middle. Participations that are lost, or forced to another arm,
-    change nothing. `least` and `most` are two numbers of entries or two shares of the model.
-    `values` has K itself, a share in per cent.
+    The first K is the geometric middle. Participations that are lost, or forced to
+    another arm, change nothing. `least` and `most` are two numbers of entries or two
+    shares of the model. `values` has K itself, a share in per cent.
 
     >>> import numpy as np
     >>> policy = Balance(("top-k",), share=0.5, least=100, most=900)
@@ -49,7 +51,9 @@ class Balance(Clocked):
         arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        share: Annotated[float, "seconds of upload per second of the rest of the round"] = 0.3,
+        share: Annotated[
+            float, "seconds of upload per second of the rest of the round"
+        ] = 0.3,
         strategy: Annotated[str, NameOf("codec"), "the codec"] = "top-k",
         least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
         most: Annotated[int | str, "largest K, or share of the model"] = "30%",

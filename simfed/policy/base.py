@@ -34,17 +34,20 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pull:
-    """One choice of an arm: which, why, and how probable a policy that asks for it drew it.
+    """One choice of an arm: which, why, and how probable it was.
 
-    `forced` pulls are made by the server after a rollback, never by a policy, and get no reward.
+    The last is told by policies that ask for it.
+
+    `forced` pulls are made by the server after a rollback, never by a policy, and get
+    no reward.
     """
 
     arm: Choice
     choice: Reason
     probability: float = 1.0
     k: Level | None = None
-    """The level, where the policy sets it itself; else the arm says it, or the scenario's K
-    counts."""
+    """The level, where the policy sets it itself; else the arm says it, or the
+    scenario's K counts."""
     parts: tuple[Pull, ...] = ()
     """The pulls of strategy and level where a `Factored` policy chooses them apart."""
 
@@ -65,29 +68,31 @@ class Spent:
     slack_s: float
     """Seconds by which the upload could have arrived later without delaying a merge."""
     pace: float = 1.0
-    """The rate of its upload over that of the slowest upload that the server settled with it: what
-    no client knows by itself."""
+    """The rate of its upload over that of the slowest upload that the server settled
+    with it: what no client knows by itself."""
 
 
 @runtime_checkable
 class Policy(Protocol):
     """One client's policy. Made as `cls(arms, reward_range=(low, high), **options)`.
 
-    A policy sees its own client's rewards and nothing else, but one with `watches_time`, which is
-    told what its client's participations took. It owns no random numbers: `pull` gets the generator
-    keyed by client and round. Each pull of a policy that learns, forced ones included, comes back
-    once, possibly after later pulls (a late contribution): to `update` with its reward, or to
-    `void`.
+    A policy sees its own client's rewards and nothing else, but one with
+    `watches_time`, which is told what its client's participations took. It owns no
+    random numbers: `pull` gets the generator keyed by client and round. Each pull of a
+    policy that learns, forced ones included, comes back once, possibly after later
+    pulls (a late contribution): to `update` with its reward, or to `void`.
 
-    `arms` are values (`simfed.compress.choice.Choice`: a codec, a level), which a policy that only
-    counts need not look into; one equals its label.
+    `arms` are values (`simfed.compress.choice.Choice`: a codec, a level), which a
+    policy that only counts need not look into; one equals its label.
 
-    The keywords of the constructor, with their annotations and defaults, are the policy's keys in
-    scenarios; `Annotated[float, "what it is"]` explains one in the reference. A value that the
-    constructor refuses is an `InputError` whose `where` names the keyword.
+    The keywords of the constructor, with their annotations and defaults, are the
+    policy's keys in scenarios; `Annotated[float, "what it is"]` explains one in the
+    reference. A value that the constructor refuses is an `InputError` whose `where`
+    names the keyword.
 
-    Under privacy it is refused unless its own class says `privacy = ("client", "sample")`, or one
-    of them: `client` where it knows nothing of other clients, both where no reward counts.
+    Under privacy it is refused unless its own class says `privacy = ("client",
+    "sample")`, or one of them: `client` where it knows nothing of other clients, both
+    where no reward counts.
     """
 
     arms: tuple[Choice, ...]
@@ -173,13 +178,19 @@ class Bandit(Policy):
 
     learns = True
 
-    def __init__(self, arms: Sequence[Choice], reward_range: tuple[float, float]) -> None:
+    def __init__(
+        self, arms: Sequence[Choice], reward_range: tuple[float, float]
+    ) -> None:
         self.arms = check_arms(arms)
         self.low, self.high = reward_range
         if not self.low < self.high:
-            raise InputError("a reward range (low, high) with low < high", got=reward_range)
+            raise InputError(
+                "a reward range (low, high) with low < high", got=reward_range
+            )
         if math.isinf(self.high - self.low):
-            raise InputError("rewards between two bounds", where="reward_range", got=reward_range)
+            raise InputError(
+                "rewards between two bounds", where="reward_range", got=reward_range
+            )
 
     @override
     def update(self, pull: Pull, reward: float) -> None:
@@ -248,5 +259,7 @@ def finite_reward(reward: float) -> float:
     word.
     """
     if not math.isfinite(reward):
-        raise InputError("a finite reward", got=float(reward), hint="has the learning diverged?")
+        raise InputError(
+            "a finite reward", got=float(reward), hint="has the learning diverged?"
+        )
     return float(reward)

@@ -1,4 +1,4 @@
-"""Compression ratios by bandwidth: everybody's upload takes as long as the slowest client's."""
+"""Compression ratios by bandwidth: uploads take as long as the slowest client's."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from simfed.policy.clocked import Clocked
 
 
 class Bcrs(Clocked):
-    """Sets K in proportion to the client's uplink: the slowest of a merge sends `base` entries.
+    """Sets K in proportion to the client's uplink; a merge's slowest sends `base`.
 
-    Bandwidth-aware compression ratio scheduling. The seconds that the slowest uplink of a merge
-    needs for `base` entries are everybody's in it: a client whose uplink is n times as fast sends
-    n·`base`, kept in [`least`, `most`]. Modelled is the schedule. The server tells each client how
-    its last upload's rate compares with the slowest that it settled with it, latency included,
-    where the source has bandwidths that are known beforehand: so a link that changes is met one
-    participation late, and the first K is `base` for all.
+    Bandwidth-aware compression ratio scheduling. The seconds that the slowest uplink of
+    a merge needs for `base` entries are everybody's in it: a client whose uplink is n
+    times as fast sends n·`base`, kept in [`least`, `most`]. Modelled is the schedule.
+    The server tells each client how its last upload's rate compares with the slowest
+    that it settled with it, latency included, where the source has bandwidths that are
+    known beforehand: so a link that changes is met one participation late, and the
+    first K is `base` for all.
 
-    Ignored, as the source has it in the aggregation and not in the choice of a ratio: weights of
-    clients that follow their ratios, and of entries that follow how many clients sent them. Work
-    and downloads do not count: a client with a slow processor and a fast link sends as much as any
-    with that link, and the round waits for it.
+    Ignored, as the source has it in the aggregation and not in the choice of a ratio:
+    weights of clients that follow their ratios, and of entries that follow how many
+    clients sent them. Work and downloads do not count: a client with a slow processor
+    and a fast link sends as much as any with that link, and the round waits for it.
 
     Source: Tang et al., "Bandwidth-Aware and Overlap-Weighted Compression for
     Communication-Efficient Federated Learning", ICPP 2024.
@@ -46,7 +47,9 @@ class Bcrs(Clocked):
         arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        base: Annotated[int | str, "K of the slowest of a merge, or share of the model"] = "1%",
+        base: Annotated[
+            int | str, "K of the slowest of a merge, or share of the model"
+        ] = "1%",
         strategy: Annotated[str, NameOf("codec"), "the codec"] = "top-k",
         least: Annotated[int | str, "smallest K, or share of the model"] = "0.2%",
         most: Annotated[int | str, "largest K, or share of the model"] = "30%",

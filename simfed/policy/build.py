@@ -29,13 +29,13 @@ def build_policy(
         reward_range: the least and the largest reward, to which rewards are clipped.
         options: keywords of the policy's constructor.
         factored: use two policies of the kind, one for codecs and one for levels; see
-        `Factored`.
+            `Factored`.
 
     Where many clients are alike, `policy_maker` looks all that up once.
 
     Raises:
         InputError: a name that nobody registered, or options that the constructor
-        refuses.
+            refuses.
 
     >>> build_policy("uniform", ("top-k",), options={"strategy": "top-k"}).arms
     (Choice('top-k'),)
@@ -44,7 +44,9 @@ def build_policy(
     ...
     simfed.ground.errors.InputError: discount: got -1, expected a number above 0, up to 1
     """
-    return policy_maker(kind, arms, reward_range=reward_range, options=options, factored=factored)()
+    return policy_maker(
+        kind, arms, reward_range=reward_range, options=options, factored=factored
+    )()
 
 
 def policy_maker(

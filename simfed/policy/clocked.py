@@ -15,10 +15,10 @@ from simfed.policy.interval import Interval
 
 
 class Clocked(Unpaid):
-    """One codec whose K, kept in an interval, follows what the client's participations took.
+    """One codec whose K, in an interval, follows the seconds of participations.
 
-    A subclass has `_next`. Participations that are lost, or forced to another arm, change nothing.
-    `values` has K itself, a share in per cent.
+    A subclass has `_next`. Participations that are lost, or forced to another arm,
+    change nothing. `values` has K itself, a share in per cent.
     """
 
     watches_time = True

@@ -16,14 +16,15 @@ from simfed.policy.base import Bandit, Pull, check_option
 class Exp3(Bandit):
     """EXP3: exponential weights, for rewards that an opponent might choose.
 
-    p(s) = (1 − γ)·w(s)/Σw + γ/|S| with γ = `mixing`. A reward G becomes r = (G − low)/(high − low)
-    by the reward range, r̂ = r/p(s) with the p(s) of the pull it belongs to, and
-    w(s) ← w(s)·exp(γ·r̂/|S|). Weights are kept as logarithms, so they never overflow.
+    p(s) = (1 − γ)·w(s)/Σw + γ/|S| with γ = `mixing`. A reward G becomes r = (G −
+    low)/(high − low) by the reward range, r̂ = r/p(s) with the p(s) of the pull it
+    belongs to, and w(s) ← w(s)·exp(γ·r̂/|S|). Weights are kept as logarithms, so they
+    never overflow.
 
     `choice` is always `explore`: exploration and exploitation are one draw here.
 
-    Source: Auer, Cesa-Bianchi, Freund and Schapire, "The nonstochastic multiarmed bandit problem"
-    (2002).
+    Source: Auer, Cesa-Bianchi, Freund and Schapire, "The nonstochastic multiarmed
+    bandit problem" (2002).
 
     >>> policy = Exp3(("top-k", "random-k"), mixing=0.1)
     >>> pull = policy.pull(np.random.default_rng(0))
@@ -50,7 +51,9 @@ class Exp3(Bandit):
     def pull(self, rng: np.random.Generator) -> Pull:
         probabilities = self.values()
         at = int(np.searchsorted(np.cumsum(probabilities), rng.random(), side="right"))
-        at = min(at, len(self.arms) - 1)  # the sum may fall short of 1 by a rounding error
+        at = min(
+            at, len(self.arms) - 1
+        )  # the sum may fall short of 1 by a rounding error
         return Pull(self.arms[at], "explore", probabilities[at])
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:

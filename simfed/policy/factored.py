@@ -17,17 +17,19 @@ one of its parts has."""
 
 
 class Factored(Policy):
-    """A bandit for the codec and one for the level, of the same kind; `make(arms)` makes them.
+    """A bandit for the codec and one for the level, of the same kind.
 
-    Each pull asks the one for a codec and, where that codec goes by K, the other for a level; both
-    are paid the whole reward. With C codecs and L levels that is C + L values to learn instead of
-    C·L, which is right where a level is as good beside one codec as beside another. What it cannot
-    learn is that the best level is another one for each codec: a level's value is its mean over
-    the codecs that it was played with.
+    `make(arms)` makes them.
 
-    The arms in `arms`, and in `policies.parquet`, are the codecs and then the levels (`@500`); what
-    a pull plays is the two together (`top-k@500`), and its probability their product. `choice` is
-    `warm-up`, else `explore`, where one of the two is.
+    Each pull asks the one for a codec and, where that codec goes by K, the other for a
+    level; both are paid the whole reward. With C codecs and L levels that is C + L
+    values to learn instead of C·L, which is right where a level is as good beside one
+    codec as beside another. What it cannot learn is that the best level is another one
+    for each codec: a level's value is its mean over the codecs that it was played with.
+
+    The arms in `arms`, and in `policies.parquet`, are the codecs and then the levels
+    (`@500`); what a pull plays is the two together (`top-k@500`), and its probability
+    their product. `choice` is `warm-up`, else `explore`, where one of the two is.
 
     >>> from simfed.policy import Ascend
     >>> arms = Choice("top-k", 500), Choice("top-k", 1000), Choice("dense")

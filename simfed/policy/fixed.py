@@ -52,12 +52,14 @@ class Uniform(Unpaid):
 
 
 class Replay(Unpaid):
-    """The arms that one client played in a recorded run, in order: its n-th pull is the n-th arm.
+    """The arms that one client played in a recorded run, in order.
 
-    `recorded` holds every participation of the client, forced ones included: a replay has no losses
-    and so no rollback that could force an arm. `levels`: the K of each, None where that is not the
-    choice's own but the scenario's, or said by the arm. Raises `InputError` when the record is used
-    up.
+    Its n-th pull is the n-th arm.
+
+    `recorded` holds every participation of the client, forced ones included: a replay
+    has no losses and so no rollback that could force an arm. `levels`: the K of each,
+    None where that is not the choice's own but the scenario's, or said by the arm.
+    Raises `InputError` when the record is used up.
 
     >>> first, second = Choice("random-k"), Choice("top-k")
     >>> policy = Replay((second, first), recorded=[first, second])
@@ -83,7 +85,8 @@ class Replay(Unpaid):
         if self._next == len(self._recorded):
             raise InputError(
                 "one with more",
-                problem=f"the recorded run has only {self._next} participations of this client",
+                problem=f"the recorded run has only {self._next} participations of "
+                f"this client",
             )
         arm, level = self._recorded[self._next], self._levels[self._next]
         self._next += 1
@@ -91,5 +94,7 @@ class Replay(Unpaid):
 
     @override
     def values(self) -> tuple[float, ...]:
-        upcoming = self._recorded[self._next] if self._next < len(self._recorded) else None
+        upcoming = (
+            self._recorded[self._next] if self._next < len(self._recorded) else None
+        )
         return tuple(float(arm == upcoming) for arm in self.arms)

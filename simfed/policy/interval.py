@@ -29,12 +29,19 @@ class Interval(NamedTuple):
         Interval(least=100.0, most=900.0, in_shares=False)
         """
         choice = Choice.of(strategy)
-        check_option("strategy", strategy, choice.level is None, "a strategy without a level")
-        check_option("strategy", strategy, choice.codec.takes_k, "a strategy that goes by K")
+        check_option(
+            "strategy", strategy, choice.level is None, "a strategy without a level"
+        )
+        check_option(
+            "strategy", strategy, choice.codec.takes_k, "a strategy that goes by K"
+        )
         low, high = _check_level("least", least), _check_level("most", most)
         in_shares = low.kind == "share"
         check_option(
-            "most", most, high.kind == low.kind, "a share like `least`, or both as numbers"
+            "most",
+            most,
+            high.kind == low.kind,
+            "a share like `least`, or both as numbers",
         )
         interval = cls(float(low.amount), float(high.amount), in_shares)
         wider = interval.least < interval.most
@@ -59,7 +66,9 @@ class Interval(NamedTuple):
         level = _check_level(option, written)
         of_a_kind = (level.kind == "share") == self.in_shares
         inside = of_a_kind and self.least <= level.amount <= self.most
-        check_option(option, written, inside, "a level from `least` to `most`, written like them")
+        check_option(
+            option, written, inside, "a level from `least` to `most`, written like them"
+        )
         return float(level.amount)
 
     def level(self, amount: float) -> Level:

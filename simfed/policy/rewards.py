@@ -24,7 +24,11 @@ def gain(
     0.2
     """
     kd = 0.0 if kd_before is None or kd_after is None else kd_before - kd_after
-    local = 0.0 if local_before is None or local_after is None else local_before - local_after
+    local = (
+        0.0
+        if local_before is None or local_after is None
+        else local_before - local_after
+    )
     return rho * kd + beta * local
 
 

@@ -1,4 +1,4 @@
-"""Thompson sampling: draw a world that the rewards allow, play the arm that is best in it."""
+"""Thompson sampling: draw a world that the rewards allow, play the arm best in it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from simfed.policy.base import Bandit, Pull, check_option
 
 
 class Thompson(Bandit):
-    """Thompson sampling: the best arm of a world drawn from Gaussian beliefs, which fade.
+    """Thompson sampling: the best arm of a world drawn from fading Gaussian beliefs.
 
-    With rewards r scaled to [0, 1], an arm's belief is N((½ + S)/(1 + n), `sd`²/(1 + n)), where n
-    counts its rewarded plays and S sums their r, both with weight γ = `discount` per later play of
-    this client: one play's worth of prior in the middle of the range. Each pull draws a value per
-    arm and plays the largest: `exploit` where that arm also has the largest mean, else `explore`.
+    With rewards r scaled to [0, 1], an arm's belief is N((½ + S)/(1 + n), `sd`²/(1 +
+    n)), where n counts its rewarded plays and S sums their r, both with weight γ =
+    `discount` per later play of this client: one play's worth of prior in the middle of
+    the range. Each pull draws a value per arm and plays the largest: `exploit` where
+    that arm also has the largest mean, else `explore`.
 
-    Arms that are not played drift back to the prior, so that a change is found. `discount: 1`
-    never forgets. No reward in [0, 1] scatters more than `sd` = ½. A pull without a reward
-    changes nothing. The chance of a pull is not worked out.
+    Arms that are not played drift back to the prior, so that a change is found.
+    `discount: 1` never forgets. No reward in [0, 1] scatters more than `sd` = ½. A pull
+    without a reward changes nothing. The chance of a pull is not worked out.
 
-    Sources: Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling" (2013), for
-    the Gaussian beliefs about bounded rewards; Raj and Kalyani, "Taming non-stationary bandits: a
-    Bayesian approach" (2017), for the discount.
+    Sources: Agrawal and Goyal, "Further optimal regret bounds for Thompson sampling"
+    (2013), for the Gaussian beliefs about bounded rewards; Raj and Kalyani, "Taming
+    non-stationary bandits: a Bayesian approach" (2017), for the discount.
 
     >>> policy = Thompson(("top-k", "random-k"), discount=1.0)
     >>> policy.update(policy.pull(np.random.default_rng(0)), 0.5)
@@ -40,11 +41,17 @@ class Thompson(Bandit):
         arms: Sequence[Choice],
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
-        discount: Annotated[float, "γ: weight of a play, per later play; 1 never forgets"] = 0.99,
-        sd: Annotated[float, "scatter of a reward, as a share of the reward range"] = 0.5,
+        discount: Annotated[
+            float, "γ: weight of a play, per later play; 1 never forgets"
+        ] = 0.99,
+        sd: Annotated[
+            float, "scatter of a reward, as a share of the reward range"
+        ] = 0.5,
     ) -> None:
         super().__init__(arms, reward_range)
-        check_option("discount", discount, 0 < discount <= 1, "a number above 0, up to 1")
+        check_option(
+            "discount", discount, 0 < discount <= 1, "a number above 0, up to 1"
+        )
         check_option("sd", sd, 0 < sd < math.inf, "a number above 0")
         self.discount = discount
         self.sd = sd
@@ -74,5 +81,6 @@ class Thompson(Bandit):
         means, _ = self.beliefs()
         width = self.high - self.low
         return tuple(
-            self.low + width * m if n else math.nan for n, m in zip(self._n, means, strict=True)
+            self.low + width * m if n else math.nan
+            for n, m in zip(self._n, means, strict=True)
         )

@@ -1,4 +1,7 @@
-"""Upper confidence bounds: the arm that could still be the best, given how often it was tried."""
+"""Upper confidence bounds: the arm that could still be the best.
+
+It is so given how often it was tried.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,22 @@ class Ucb(Bandit):
 
     Plays the arm of the largest mean + √(ξ·ln N/n(s)) with ξ = `exploration`, n(s) the
     rewarded plays of the arm and N those of all arms; rewards are scaled to [0, 1] by
-    the reward range, ties go to the lowest index. A play weighs γ = `discount` per later
-    play of this client, in means and numbers of plays alike, and only the last `window`
-    plays count. Without either it is UCB1, for arms whose mean reward never changes.
-    `choice` is `exploit` where the arm also has the largest mean, else `explore`.
+    the reward range, ties go to the lowest index. A play weighs γ = `discount` per
+    later play of this client, in means and numbers of plays alike, and only the last
+    `window` plays count. Without either it is UCB1, for arms whose mean reward never
+    changes. `choice` is `exploit` where the arm also has the largest mean, else
+    `explore`.
 
-    Pulls without a reward count neither in means nor in numbers of plays. An arm of which
-    nothing counts is played at once; once that pull is lost or still out, the arm stands
-    in with the lowest mean and its unpaid pulls as count, so that an arm whose uploads
-    never arrive does not hold the client up.
+    Pulls without a reward count neither in means nor in numbers of plays. An arm of
+    which nothing counts is played at once; once that pull is lost or still out, the arm
+    stands in with the lowest mean and its unpaid pulls as count, so that an arm whose
+    uploads never arrive does not hold the client up.
 
-    Sources: Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit
-    problem" (2002), with ξ = 2; Garivier and Moulines, "On upper-confidence bound policies
-    for non-stationary bandit problems" (2008): for M changes in T plays D-UCB takes
-    γ = 1 − √(M/T)/4 and ξ above 2 (its padding has a factor of 2), SW-UCB a window of
-    2·√(T·ln T/M) and ξ above ½.
+    Sources: Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed
+    bandit problem" (2002), with ξ = 2; Garivier and Moulines, "On upper-confidence
+    bound policies for non-stationary bandit problems" (2008): for M changes in T plays
+    D-UCB takes γ = 1 − √(M/T)/4 and ξ above 2 (its padding has a factor of 2), SW-UCB a
+    window of 2·√(T·ln T/M) and ξ above ½.
 
     >>> policy = Ucb(("top-k", "random-k"))
     >>> for t in range(4):
@@ -53,13 +57,17 @@ class Ucb(Bandit):
         reward_range: tuple[float, float] = (-1.0, 1.0),
         *,
         exploration: Annotated[float, "ξ in the padding √(ξ·ln N/n(s))"] = 2.0,
-        discount: Annotated[float, "γ: weight of a play, per later play; 1 never forgets"] = 1.0,
+        discount: Annotated[
+            float, "γ: weight of a play, per later play; 1 never forgets"
+        ] = 1.0,
         window: Annotated[int | None, "plays that are remembered; null: all"] = None,
     ) -> None:
         super().__init__(arms, reward_range)
         finite = 0 <= exploration < math.inf
         check_option("exploration", exploration, finite, "a number of at least 0")
-        check_option("discount", discount, 0 < discount <= 1, "a number above 0, up to 1")
+        check_option(
+            "discount", discount, 0 < discount <= 1, "a number above 0, up to 1"
+        )
         counts = window is None or window >= 1
         check_option("window", window, counts, "a whole number of at least 1, or null")
         self.exploration = exploration
@@ -89,7 +97,9 @@ class Ucb(Bandit):
     def _learn(self, at: int, pull: Pull, share: float) -> None:
         self._unpaid[at] = 0
         plays = [(at, share)]
-        if self.window is not None:  # summed anew, since what left is not subtracted exactly
+        if (
+            self.window is not None
+        ):  # summed anew, since what left is not subtracted exactly
             plays = self._plays = [*self._plays, (at, share)][-self.window :]
             self._n, self._sum = ([0.0] * len(self.arms) for _ in range(2))
         for arm, reward in plays:

@@ -43,7 +43,9 @@ _OURS = {
 def list_written(folder: Path) -> list[Path]:
     """Return the files that simfed wrote for the run in `folder`, the manifest last."""
     names = {path.name for path in folder.iterdir()}
-    return [folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))]
+    return [
+        folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))
+    ]
 
 
 def find_link(folder: Path) -> Path | None:
@@ -52,7 +54,9 @@ def find_link(folder: Path) -> Path | None:
     By it something elsewhere would be written or deleted; simfed makes none.
     """
     for path in folder.iterdir() if folder.is_dir() else ():
-        hidden = path.name in (_MANIFEST, LOCK, _ASIDE, _DOOMED) or files.is_partial(path)
+        hidden = path.name in (_MANIFEST, LOCK, _ASIDE, _DOOMED) or files.is_partial(
+            path
+        )
         if not hidden and path.name not in _OURS:
             continue
         if path.is_symlink():

@@ -41,8 +41,8 @@ _NAMES = _NEWEST, _EARLIER
 """The files that may hold a state, the newest first."""
 _LINKS = "links"
 UNDER_WAY = "clients"
-"""The folder of files that the run has for itself; checkpoints have links of those that they need,
-so a file goes when nobody needs it any longer."""
+"""The folder of files that the run has for itself; checkpoints have links of those that
+they need, so a file goes when nobody needs it any longer."""
 
 
 class FileOfArrays(NamedTuple):
@@ -52,7 +52,10 @@ class FileOfArrays(NamedTuple):
     digest: str
 
     def load(self) -> dict[str, np.ndarray]:
-        """Return its arrays. Raises: `InputError` where they are not as they were written."""
+        """Return its arrays.
+
+        Raises: `InputError` where they are not as they were written.
+        """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -67,18 +70,22 @@ class FileOfArrays(NamedTuple):
         if not self.path.exists():
             raise _make_damage_error(self.path, "it is missing")
         if digest_file(self.path) != self.digest:
-            raise _make_damage_error(self.path, "its content is not what its digest says")
+            raise _make_damage_error(
+                self.path, "its content is not what its digest says"
+            )
 
 
 Arrays = Mapping[str, Any]
-"""By name; a `FileOfArrays` by that with which those of its arrays begin, once it is loaded each of
-them by its own."""
+"""By name; a `FileOfArrays` by that with which those of its arrays begin, once it is
+loaded each of them by its own."""
 
 
 class FiledArrays(Mapping[str, np.ndarray]):
     """Arrays of which some are read from files when they are asked for."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], files: Mapping[str, FileOfArrays]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, np.ndarray], files: Mapping[str, FileOfArrays]
+    ) -> None:
         self._arrays, self.files = arrays, files
         self._last: tuple[str, Mapping[str, np.ndarray]] = "", {}
 
@@ -146,7 +153,9 @@ class CheckpointFolder:
             for name, array in checkpoint.arrays.items()
             if isinstance(array, FileOfArrays)
         }
-        whole = {n: array for n, array in checkpoint.arrays.items() if n not in files_of}
+        whole = {
+            n: array for n, array in checkpoint.arrays.items() if n not in files_of
+        }
         digest = put_arrays(arrays, whole).digest
         for file in files_of.values():
             self._link(file.path)
@@ -155,7 +164,9 @@ class CheckpointFolder:
             "run": self._run,
             "round": checkpoint.round,
             "arrays": {"file": arrays.name, "digest": digest},
-            "files": {name: [file.path.name, file.digest] for name, file in files_of.items()},
+            "files": {
+                name: [file.path.name, file.digest] for name, file in files_of.items()
+            },
             "journal": checkpoint.journal,
             "facts": checkpoint.facts,
         }
@@ -192,9 +203,14 @@ class CheckpointFolder:
         if damaged is None:
             return None
         if journal_alone:
-            begun = "no checkpoint goes with what is left, so the run began at round 1 again"
+            begun = (
+                "no checkpoint goes with what is left, so the run began at round "
+                "1 again"
+            )
             return replace(_BEGINNING, warning=f"{damaged}; {begun}")
-        raise damaged.changed(hint="no other checkpoint is whole, --overwrite begins the run again")
+        raise damaged.changed(
+            hint="no other checkpoint is whole, --overwrite begins the run again"
+        )
 
     def take_up(self, loaded: Checkpoint) -> None:
         """Go on from a checkpoint that `load` gave: what is newer than it goes."""
@@ -233,13 +249,21 @@ class CheckpointFolder:
         try:
             state: Any = read_json(path)
             if state["format"] != FORMAT:
-                raise _make_damage_error(path, (f"it has format {state['format']}, not {FORMAT}"))
+                raise _make_damage_error(
+                    path, (f"it has format {state['format']}, not {FORMAT}")
+                )
             digest = state.pop("digest")
             if digest_value(state) != digest:
-                raise _make_damage_error(path, ("its content is not what its digest says"))
+                raise _make_damage_error(
+                    path, ("its content is not what its digest says")
+                )
             if state["run"] != self._run:
-                raise _make_damage_error(path, f"it is of run {state['run']}, not {self._run}")
-            arrays = FileOfArrays(self.path / state["arrays"]["file"], state["arrays"]["digest"])
+                raise _make_damage_error(
+                    path, f"it is of run {state['run']}, not {self._run}"
+                )
+            arrays = FileOfArrays(
+                self.path / state["arrays"]["file"], state["arrays"]["digest"]
+            )
             filed = {
                 name: FileOfArrays(self.path / _LINKS / file, digest)
                 for name, (file, digest) in state["files"].items()
@@ -255,7 +279,9 @@ class CheckpointFolder:
         except InputError:
             raise
         except _MALFORMED as error:
-            raise _make_damage_error(path, f"{type(error).__name__}: {error}") from error
+            raise _make_damage_error(
+                path, f"{type(error).__name__}: {error}"
+            ) from error
         except OSError as error:
             raise _make_damage_error(path, error.strerror or str(error)) from error
 
@@ -310,4 +336,6 @@ def _seal_state(state: Mapping[str, Plain]) -> str:
 
 
 def _make_damage_error(path: Path, got: str) -> InputError:
-    return InputError("a whole checkpoint file of this run", where=str(path), problem=got)
+    return InputError(
+        "a whole checkpoint file of this run", where=str(path), problem=got
+    )

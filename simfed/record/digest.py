@@ -49,12 +49,16 @@ def digest_file(path: Path) -> str:
 def digest_folder(folder: Path, pattern: str = "*") -> str:
     """Return a hash of the names and contents of `list_files_below` a folder."""
     files = list_files_below(folder, pattern)
-    return digest_value([[f.relative_to(folder).as_posix(), digest_file(f)] for f in files])
+    return digest_value(
+        [[f.relative_to(folder).as_posix(), digest_file(f)] for f in files]
+    )
 
 
 def digest_manifest(manifest: Mapping[str, Plain]) -> str:
     """Return a hash of everything in a manifest but itself."""
-    return digest_value({key: value for key, value in manifest.items() if key != "digest"})
+    return digest_value(
+        {key: value for key, value in manifest.items() if key != "digest"}
+    )
 
 
 def sha256(content: bytes) -> str:
@@ -183,6 +187,12 @@ def _encode_strings(chunk: pa.Array) -> tuple[bytes, bytes]:
     _, offsets_buffer, data_buffer = text.buffers()
     if len(text) == 0:
         return b"", b""
-    offsets = np.frombuffer(offsets_buffer, np.int32)[text.offset : text.offset + len(text) + 1]
-    data = data_buffer[int(offsets[0]) : int(offsets[-1])].to_pybytes() if data_buffer else b""
+    offsets = np.frombuffer(offsets_buffer, np.int32)[
+        text.offset : text.offset + len(text) + 1
+    ]
+    data = (
+        data_buffer[int(offsets[0]) : int(offsets[-1])].to_pybytes()
+        if data_buffer
+        else b""
+    )
     return np.diff(offsets).astype("<i8").tobytes(), data

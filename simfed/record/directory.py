@@ -142,10 +142,14 @@ class RunDirectory:
                 allowed = f"the {key} that this run began with, {begun[key]}"
                 raise InputError(allowed, where=str(path), got=manifest[key])
         for name, content in (beside or {}).items():
-            if name in begun.get("files", {}) and sha256(content) != begun["files"][name]:
+            if (
+                name in begun.get("files", {})
+                and sha256(content) != begun["files"][name]
+            ):
                 raise InputError(
                     where=str(path / name),
-                    problem=f"another {Path(name).name} is in use than this run began with",
+                    problem=f"another {Path(name).name} is in use than this run began "
+                    f"with",
                 )
         run = cls(path, begun)
         if run.finished:
@@ -155,7 +159,9 @@ class RunDirectory:
             run.manifest.pop(key, None)
         run._beside = dict(beside or {})
         if manifest is not None:
-            run.warnings += list_differences(begun.get("versions", {}), manifest["versions"])
+            run.warnings += list_differences(
+                begun.get("versions", {}), manifest["versions"]
+            )
         run._loaded = run._checkpoints.load()
         if run._loaded is not None and run._loaded.warning is not None:
             run.warnings.append(run._loaded.warning)
@@ -178,7 +184,10 @@ class RunDirectory:
             if self._loaded is not None:
                 self._checkpoints.take_up(self._loaded)
             _write_beside(self.path, self._beside)  # its copies may be damaged
-            self.manifest["warnings"] = [*self.manifest.get("warnings", []), *self.warnings]
+            self.manifest["warnings"] = [
+                *self.manifest.get("warnings", []),
+                *self.warnings,
+            ]
             self._put_manifest()
 
     @property
@@ -205,7 +214,9 @@ class RunDirectory:
         with contextlib.suppress(OSError):
             aside.put_back(self.path)
 
-    def recorder(self, *, rows_in_memory: int = 50_000, own: OwnColumns | None = None) -> Recorder:
+    def recorder(
+        self, *, rows_in_memory: int = 50_000, own: OwnColumns | None = None
+    ) -> Recorder:
         """Return a recorder that spills into this directory."""
         return Recorder(
             self._checkpoints.path / "segments",
@@ -225,7 +236,9 @@ class RunDirectory:
         """Save a checkpoint of what was learned; the one before stays beside it."""
         assert self._journal is not None
         with self._going():
-            self._checkpoints.save(Checkpoint(round, facts, arrays, self._journal.flush()))
+            self._checkpoints.save(
+                Checkpoint(round, facts, arrays, self._journal.flush())
+            )
             aside.drop(self.path)
 
     def stop(self, status: str, reason: str) -> None:
@@ -236,7 +249,11 @@ class RunDirectory:
         self._put_manifest(status=status, reason=reason)
 
     def finish(
-        self, recorder: Recorder, *, manifest: Mapping[str, Plain], summary: Mapping[str, Plain]
+        self,
+        recorder: Recorder,
+        *,
+        manifest: Mapping[str, Plain],
+        summary: Mapping[str, Plain],
     ) -> str:
         """Write the tables, the summary and, last, the manifest.
 
@@ -246,7 +263,9 @@ class RunDirectory:
         with self._going():
             running = Fingerprint()
             for name in TABLES:
-                if name in OPTIONAL_TABLES and not any(map(len, recorder.batches(name))):
+                if name in OPTIONAL_TABLES and not any(
+                    map(len, recorder.batches(name))
+                ):
                     continue
                 with replacing(self.path / f"{name}.parquet") as whole:
                     _write_table(whole, name, recorder, running)
@@ -284,7 +303,9 @@ class RunDirectory:
             yield
         except OSError as error:
             where = error.filename or self.path
-            raise RunFailed(f"{where}: cannot be written ({error.strerror or error})") from error
+            raise RunFailed(
+                f"{where}: cannot be written ({error.strerror or error})"
+            ) from error
 
 
 class RunStatus(NamedTuple):
@@ -429,7 +450,9 @@ def _refuse_others(path: Path, allowed: bool) -> None:
     link = aside.find_link(path)
     if link is not None:
         allowed_here = "files and folders of the run's own"
-        raise InputError(allowed_here, where=str(link), problem="a link", hint="delete it")
+        raise InputError(
+            allowed_here, where=str(link), problem="a link", hint="delete it"
+        )
     if _look_into(path) != "nothing" and not allowed:
         raise InputError(
             "a new or empty folder",
@@ -444,7 +467,9 @@ def _read_whole_manifest(path: Path) -> dict[str, Plain]:
     try:
         manifest = read_manifest(path)
         if manifest.get("digest") != digest_manifest(manifest):
-            raise InputError("a whole manifest", where=str(where), problem="it was changed")
+            raise InputError(
+                "a whole manifest", where=str(where), problem="it was changed"
+            )
     except InputError as error:
         raise error.changed(hint="--overwrite begins the run again") from None
     return manifest
@@ -461,7 +486,9 @@ def _refuse_other_version(path: Path, begun: Mapping[str, Plain]) -> None:
         )
 
 
-def _refuse_other_scenario(path: Path, manifest: Mapping[str, Plain], scenario_yaml: str) -> None:
+def _refuse_other_scenario(
+    path: Path, manifest: Mapping[str, Plain], scenario_yaml: str
+) -> None:
     where = path / "scenario.yaml"
     if not where.is_file():
         raise InputError(
@@ -477,7 +504,9 @@ def _refuse_other_scenario(path: Path, manifest: Mapping[str, Plain], scenario_y
     if ours != theirs:
         _refuse_other_version(path, manifest)
         difference = _describe_difference(ours, theirs)
-        raise InputError("the scenario that this run began with", where=str(where), got=difference)
+        raise InputError(
+            "the scenario that this run began with", where=str(where), got=difference
+        )
 
 
 def _drop_undeciding(scenario_yaml: str) -> str:
@@ -485,12 +514,16 @@ def _drop_undeciding(scenario_yaml: str) -> str:
     with contextlib.suppress(yaml.YAMLError):
         plain = yaml.safe_load(scenario_yaml)
         if isinstance(plain, dict):
-            deciding = {k: v for k, v in plain.items() if k not in ("name", "checkpoint")}
+            deciding = {
+                k: v for k, v in plain.items() if k not in ("name", "checkpoint")
+            }
             return yaml.safe_dump(deciding, sort_keys=False)
     return scenario_yaml
 
 
-def _write_table(path: Path, name: str, recorder: Recorder, running: Fingerprint) -> None:
+def _write_table(
+    path: Path, name: str, recorder: Recorder, running: Fingerprint
+) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -94,7 +94,9 @@ NOTHING = Prefix(0, "")
 class Journal:
     """The journal of a run that is played: read from its beginning, then appended to."""
 
-    def __init__(self, path: Path, end: int | None = 0, *, appends: bool = True) -> None:
+    def __init__(
+        self, path: Path, end: int | None = 0, *, appends: bool = True
+    ) -> None:
         """Open a journal.
 
         Args:
@@ -121,7 +123,11 @@ class Journal:
         if line is None:
             return None
         if (line.key, line.label) != (key, label):
-            said = label if line.label == label else (f"{line.label} where {label} is asked for")
+            said = (
+                label
+                if line.label == label
+                else (f"{line.label} where {label} is asked for")
+            )
             raise OtherDecisions(
                 f"{self.path}: answers {said}, but what was decided before is not what "
                 f"is "
@@ -222,7 +228,10 @@ def read_lines(
 
 
 def read_line(text: bytes) -> JournalLine:
-    """Return the line with this text. Raises: `ValueError`, `TypeError` for what is none."""
+    """Return the line with this text.
+
+    Raises: `ValueError`, `TypeError` for what is none.
+    """
     line = JournalLine(*json.loads(text))
     _check_answer(line)
     return line

@@ -61,7 +61,9 @@ def is_held(folder: Path) -> bool:
 def _lock_file(path: Path, what: str, hint: str | None) -> TextIO:
     while True:
         if path.is_symlink():  # whose target would be emptied
-            raise InputError("a file of its own, or none", where=str(path), problem="a link")
+            raise InputError(
+                "a file of its own, or none", where=str(path), problem="a link"
+            )
         file = path.open("a+", encoding="utf-8")
         try:
             _flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

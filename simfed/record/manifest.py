@@ -16,8 +16,26 @@ from simfed.native import who_computes_layers
 _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx")
 
 _EVERY = {
-    *("format", "id", "name", "mode", "device", "seed", "versions", "network", "warnings"),
-    *("scenario_sha256", "files", "status", "fingerprint", "digest", "wall_s", "workers"),
+    *(
+        "format",
+        "id",
+        "name",
+        "mode",
+        "device",
+        "seed",
+        "versions",
+        "network",
+        "warnings",
+    ),
+    *(
+        "scenario_sha256",
+        "files",
+        "status",
+        "fingerprint",
+        "digest",
+        "wall_s",
+        "workers",
+    ),
     "threads",
 }
 _OF_SCENARIO = _EVERY | {"models", "classes", "data", "profiles", "learning_wall_s"}
@@ -63,7 +81,9 @@ def _read_packages() -> Mapping[str, str]:
     for package in _PACKAGES:
         try:
             installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # torch may be left out for time-only runs
+        except (
+            metadata.PackageNotFoundError
+        ):  # torch may be left out for time-only runs
             continue
     return installed
 
@@ -75,7 +95,8 @@ def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[s
     ['began with torch 2.4.0 and went on with 2.5.1: its last bits may be others']
     """
     return [
-        f"began with {name} {begun[name]} and went on with {version}: its last bits may be others"
+        f"began with {name} {begun[name]} and went on with {version}: its last bits "
+        f"may be others"
         for name, version in now.items()
         if begun.get(name, version) != version
     ]
@@ -95,10 +116,18 @@ def list_oddities(manifest: Mapping[str, Plain]) -> list[str]:
     others = manifest.keys() - keys - NOT_ALWAYS
     odd += [f"{key} is no key of a {mode} run" for key in sorted(others)]
     if not odd and mode != "flower" and "learning" in manifest.get("wall_s", ()):
-        total_s, *parts_s = (manifest["wall_s"][k] for k in ("total", "learning", *_PARTS))
+        total_s, *parts_s = (
+            manifest["wall_s"][k] for k in ("total", "learning", *_PARTS)
+        )
         if sum(parts_s) > total_s:
-            odd.append(f"wall_s says {total_s} s in total, and {sum(parts_s)} s of parts")
-    if not odd and (mode == "time-only") != (manifest.get("workers") == 0) and mode in _LEARNS:
+            odd.append(
+                f"wall_s says {total_s} s in total, and {sum(parts_s)} s of parts"
+            )
+    if (
+        not odd
+        and (mode == "time-only") != (manifest.get("workers") == 0)
+        and mode in _LEARNS
+    ):
         odd.append(f"workers is {manifest['workers']} in a {mode} run")
     return odd
 
@@ -109,7 +138,9 @@ _LEARNS = ("full", "time-only", "deployed")
 
 def _is_hex(length: int) -> Callable[[Plain], bool]:
     return lambda value: (
-        isinstance(value, str) and len(value) == length and set(value) <= set("0123456789abcdef")
+        isinstance(value, str)
+        and len(value) == length
+        and set(value) <= set("0123456789abcdef")
     )
 
 
@@ -121,7 +152,9 @@ def _are_seconds(value: Plain) -> bool:
 
 def _are_texts(value: Plain) -> bool:
     texts = value.values() if isinstance(value, dict) else value
-    return isinstance(value, (dict, list)) and all(isinstance(text, str) for text in texts)
+    return isinstance(value, (dict, list)) and all(
+        isinstance(text, str) for text in texts
+    )
 
 
 _FORMS: dict[str, tuple[str, Callable[[Plain], bool]]] = {
@@ -132,8 +165,14 @@ _FORMS: dict[str, tuple[str, Callable[[Plain], bool]]] = {
         "a mapping of packages to versions",
         lambda value: _are_texts(value) and {"simfed", "python"} <= set(value),
     ),
-    "warnings": ("a list of sentences", lambda v: isinstance(v, list) and _are_texts(v)),
-    "files": ("a mapping of files to digests", lambda v: isinstance(v, dict) and _are_texts(v)),
+    "warnings": (
+        "a list of sentences",
+        lambda v: isinstance(v, list) and _are_texts(v),
+    ),
+    "files": (
+        "a mapping of files to digests",
+        lambda v: isinstance(v, dict) and _are_texts(v),
+    ),
     "wall_s": (
         "a mapping of activities to seconds",
         lambda value: _are_seconds(value) and "total" in value,

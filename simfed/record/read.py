@@ -150,7 +150,9 @@ class Run:
             wanted = pa.array([int(round) for round in rounds], pa.int64())
             table = table.filter(pc.is_in(table.column("round"), wanted))
         for word in sorted(_WORDS.keys() & set(table.column_names)):
-            for strange in set(table.column(word).unique().to_pylist()) - {*_WORDS[word]}:
+            for strange in set(table.column(word).unique().to_pylist()) - {
+                *_WORDS[word]
+            }:
                 problem = f"{word}: {strange!r} is none of {', '.join(_WORDS[word])}"
                 raise InputError(where=f"{self.path}/{name}.parquet", problem=problem)
         frame: pd.DataFrame = table.to_pandas()
@@ -180,7 +182,9 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     manifest = read_manifest(path)
     if manifest["status"] != "finished":
         # an app on Flower's messages cannot be saved
-        goes_on = [] if manifest.get("mode") == "flower" else [("--resume goes on with it")]
+        goes_on = (
+            [] if manifest.get("mode") == "flower" else [("--resume goes on with it")]
+        )
         raise InputError(
             "a finished run",
             where=str(path),
@@ -200,7 +204,8 @@ def open_run(path: str | os.PathLike[str]) -> Run:
                 "a whole run directory",
                 where=str(path),
                 problem=f"{file} is missing",
-                hint="copy it from where the run is whole, or run its scenario.yaml again",
+                hint="copy it from where the run is whole, or run its scenario.yaml "
+                "again",
             )
     return Run(
         path=path,
@@ -241,7 +246,9 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
             f"a run directory of format {FORMAT}",
             where=str(path / "manifest.json"),
             got=manifest.get("format"),
-            hint=f"simfed {writer} wrote it and reads it" if writer else "is it a run of simfed?",
+            hint=f"simfed {writer} wrote it and reads it"
+            if writer
+            else "is it a run of simfed?",
         )
     return manifest
 
@@ -277,7 +284,9 @@ def _read_parquet(path: Path, name: str) -> pa.Table:
         names = file.schema_arrow.names
         missing = [field.name for field in schema if field.name not in names]
         if missing:
-            raise InputError(where=str(path), problem=f"the column {missing[0]!r} is missing")
+            raise InputError(
+                where=str(path), problem=f"the column {missing[0]!r} is missing"
+            )
         more = tuple(
             column
             for column in names

@@ -69,10 +69,10 @@ class Recorder:
 
         Args:
             segments: the folder for full lists of rows; None keeps them in memory, as
-            columns.
+                columns.
             rows_in_memory: rows of a table that are kept as objects.
             own: table → columns that this run has beside everybody's
-            (`Parts.own_columns`).
+                (`Parts.own_columns`).
         """
         self.own: OwnColumns = own or {}
         for name, table in TABLES.items():
@@ -81,7 +81,9 @@ class Recorder:
         self._rows_in_memory = rows_in_memory
         self._chunks: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
         """Columns in memory: with a folder, those that no segment holds yet."""
-        self._segments: dict[str, list[tuple[Path, str]]] = {name: [] for name in TABLES}
+        self._segments: dict[str, list[tuple[Path, str]]] = {
+            name: [] for name in TABLES
+        }
         """File and digest of each."""
 
     def settle(self) -> None:
@@ -139,7 +141,9 @@ class Recorder:
         import pyarrow as pa
 
         if self._folder is not None and self._chunks[name]:
-            self._write_segment(self._folder, name, pa.concat_tables(self._chunks[name]))
+            self._write_segment(
+                self._folder, name, pa.concat_tables(self._chunks[name])
+            )
             self._chunks[name].clear()
 
     def _write_segment(self, folder: Path, name: str, columns: pa.Table) -> None:
@@ -154,7 +158,9 @@ class Recorder:
             with replacing(path) as whole:
                 whole.write_bytes(content.getvalue())
         except OSError as error:
-            raise RunFailed(f"{folder}: cannot be written ({error.strerror or error})") from error
+            raise RunFailed(
+                f"{folder}: cannot be written ({error.strerror or error})"
+            ) from error
         segments.append((path, sha256(content.getvalue())))
 
 
@@ -170,6 +176,8 @@ def _build_table(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
         blocks = (zip(*part, strict=True) for part in parts)
     tables = []
     for columns in blocks:
-        arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
+        arrays = [
+            pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)
+        ]
         tables.append(pa.Table.from_arrays(arrays, schema=schema))
     return pa.concat_tables(tables)

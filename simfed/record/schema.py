@@ -20,7 +20,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeAlias,
+    get_args,
+    get_type_hints,
+)
 
 from simfed.ground.measure import Measure
 from simfed.ground.uses import LinkUses
@@ -70,7 +78,14 @@ __all__ = [
 FORMAT = 2
 """Version of the run directory's layout, in `manifest.json`; no other is read."""
 
-PHASES = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
+PHASES = (
+    "downlink_s",
+    "training_s",
+    "compression_s",
+    "uplink_s",
+    "waiting_s",
+    "offline_s",
+)
 """The duration columns of a participation, whose sum is its whole span."""
 
 CLIENT_KINDS = ("download", "training", "compression", "upload", "waiting", "offline")
@@ -81,8 +96,9 @@ the kind is `busy`."""
 
 
 START = "start"
-"""`spans.kind` on a client's track of a Flower app's run that charges what a node's process takes
-until it works on a message. Its seconds are a further column of `participations`, `start_s`."""
+"""`spans.kind` on a client's track of a Flower app's run that charges what a node's
+process takes until it works on a message. Its seconds are a further column of
+`participations`, `start_s`."""
 
 HANDLING = "handling"
 """`spans.kind` in a simulated run whose device profiles know what handling messages
@@ -123,14 +139,18 @@ class Round(NamedTuple):
     uplink_bytes: Annotated[float, "sent by clients, lost uploads included"]
     downlink_bytes: Annotated[float, "sent to clients, where the downlink is charged"]
     rolled_back: Annotated[bool, "the safeguard undid this round's merge"]
-    critical_client: Annotated[int | None, ("the client whose upload the round waited for longest")]
+    critical_client: Annotated[
+        int | None, ("the client whose upload the round waited for longest")
+    ]
     critical_phase: Annotated[
         str | None,
         "that client's longest phase; without one what was waited for: `server`, "
         "`deadline`, "
         "`restart`, or of the last edge server its own longest phase",
     ]
-    critical_link: Annotated[str | None, ("the link that bound that client's transfers longest")]
+    critical_link: Annotated[
+        str | None, ("the link that bound that client's transfers longest")
+    ]
     duration_s: Annotated[float, "the round's length, carried as a duration"]
     server_s: Annotated[float, "of this, server work after the last awaited upload"]
     saved_without_critical_s: Annotated[
@@ -149,7 +169,10 @@ class PrototypeResult(NamedTuple):
     ]
     test_loss: Annotated[
         float | None,
-        ("mean cross-entropy, of a regression squared error; empty where not evaluated"),
+        (
+            "mean cross-entropy, of a regression squared error; empty where not "
+            "evaluated"
+        ),
     ]
 
 
@@ -163,8 +186,12 @@ class ClientResult(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
     accuracy: Annotated[float, "0 to 1, of a regression R², on the test set"]
-    loss: Annotated[float, ("mean cross-entropy on the test set, of a regression squared error")]
-    own_accuracy: Annotated[float, ("the same, classes weighted as in the client's own data")]
+    loss: Annotated[
+        float, ("mean cross-entropy on the test set, of a regression squared error")
+    ]
+    own_accuracy: Annotated[
+        float, ("the same, classes weighted as in the client's own data")
+    ]
     own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]
 
 
@@ -175,7 +202,9 @@ class Participation(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
-    arm: Annotated[str, ("compression strategy; behind an @ its level, where that is chosen")]
+    arm: Annotated[
+        str, ("compression strategy; behind an @ its level, where that is chosen")
+    ]
     k: Annotated[
         int,
         "of how many entries of its (longest) update the payload says anything: min(K, "
@@ -191,26 +220,38 @@ class Participation(NamedTuple):
     started_at_s: Annotated[float, "the server starts to send to it"]
     finished_at_s: Annotated[float, "it is free for its next task: its waiting is over"]
     downlink_s: Annotated[float, "download of the model"]
-    training_s: Annotated[float, ("local work: steps, and whatever else the method's plan says")]
+    training_s: Annotated[
+        float, ("local work: steps, and whatever else the method's plan says")
+    ]
     compression_s: Annotated[float, "selection and encoding"]
     uplink_s: Annotated[float, "upload, up to its arrival or its loss"]
     waiting_s: Annotated[float, "for the others and for server work"]
     offline_s: Annotated[float, "away while taking part"]
     uplink_bytes: Annotated[float, "bytes moved up, also of a lost upload"]
     downlink_bytes: Annotated[float, "bytes moved down"]
-    energy_j: Annotated[float | None, ("of the device, where its profile knows its power")]
+    energy_j: Annotated[
+        float | None, ("of the device, where its profile knows its power")
+    ]
     local_loss: Annotated[float | None, "f_n after, the second term of the local gain"]
-    gain: Annotated[float | None, ("ρ·(KD loss before − after) + β·(f_n before − f_n after)")]
-    reward_raw: Annotated[float | None, ("gain per second of training + compression + upload")]
+    gain: Annotated[
+        float | None, ("ρ·(KD loss before − after) + β·(f_n before − f_n after)")
+    ]
+    reward_raw: Annotated[
+        float | None, ("gain per second of training + compression + upload")
+    ]
     reward: Annotated[float | None, "the same, clipped: what the policy was told"]
     slack_s: Annotated[
-        float | None, ("how much later its upload could have arrived without delaying the merge")
+        float | None,
+        ("how much later its upload could have arrived without delaying the merge"),
     ]
     staleness: Annotated[
         int,
-        "merges, below edge servers of its own one, between its start and the one that settled it",
+        "merges, below edge servers of its own one, between its start and the one that "
+        "settled it",
     ] = 0
-    merge: Annotated[int, ("the round at whose end it was merged, or known to be lost")] = 0
+    merge: Annotated[
+        int, ("the round at whose end it was merged, or known to be lost")
+    ] = 0
 
 
 class Merge(NamedTuple):
@@ -221,7 +262,9 @@ class Merge(NamedTuple):
     round: Annotated[int, "the server's round for which the node was sent the model"]
     started_at_s: Annotated[float, "the node starts its participants"]
     finished_at_s: Annotated[float, "the merge is done, the node's work included"]
-    participants: Annotated[int, ("clients, or at the server edge servers, that had ended")]
+    participants: Annotated[
+        int, ("clients, or at the server edge servers, that had ended")
+    ]
     uplink_bytes: Annotated[float, "that these sent the node, lost uploads included"]
     downlink_bytes: Annotated[float, "sent to them, where the downlink is charged"]
 
@@ -238,7 +281,9 @@ class ProcessorUse(NamedTuple):
     started_at_s: Annotated[float, "as in `participations.parquet`"]
     training_s: Annotated[float, "processor seconds of local work"]
     compression_s: Annotated[float, "of selection and encoding"]
-    other_s: Annotated[float, ("of all else from the task's arrival until its upload was sent")]
+    other_s: Annotated[
+        float, ("of all else from the task's arrival until its upload was sent")
+    ]
 
 
 class PolicyValue(NamedTuple):
@@ -247,9 +292,12 @@ class PolicyValue(NamedTuple):
     round: Annotated[int, "1, 2, …"]
     client: Annotated[int, "0, 1, …"]
     arm: Annotated[
-        str, ("what is chosen; where strategy and level are chosen apart, one of either")
+        str,
+        ("what is chosen; where strategy and level are chosen apart, one of either"),
     ]
-    value: Annotated[float | None, ("utility or probability; empty before the first reward")]
+    value: Annotated[
+        float | None, ("utility or probability; empty before the first reward")
+    ]
 
 
 class Span(NamedTuple):
@@ -259,7 +307,9 @@ class Span(NamedTuple):
     it all of it.
     """
 
-    track: Annotated[str, ("`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`")]
+    track: Annotated[
+        str, ("`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`")
+    ]
     kind: Annotated[str, "phase of a client, work of the server, `busy` on a link"]
     name: Annotated[str, "label: the arm on a compression, else the kind"]
     round: Annotated[int | None, "the round it belongs to"]
@@ -358,7 +408,7 @@ OwnColumns: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 def list_phases(names: Iterable[str]) -> dict[str, str]:
-    """Return the duration columns of a participations table, each with the kind of its spans.
+    """Return the duration columns of participations, with their spans' kinds.
 
     Their sum is a participation's whole span. `names`: those of all its columns.
 
@@ -408,7 +458,9 @@ def columns(table: str) -> tuple[Column, ...]:
     columns = []
     for name, hint in get_type_hints(TABLES[table].row, include_extras=True).items():
         kind, meaning = get_args(hint)
-        alternatives = [part for part in get_args(kind) or (kind,) if part is not type(None)]
+        alternatives = [
+            part for part in get_args(kind) or (kind,) if part is not type(None)
+        ]
         nullable = len(get_args(kind)) > 1
         columns.append(Column(name, _DTYPES[alternatives[0]], nullable, meaning))
     return tuple(columns)
@@ -422,7 +474,12 @@ def arrow_schema(table: str, own: tuple[str, ...] = ()) -> pa.Schema:
     """
     import pyarrow as pa
 
-    types = {"int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "str": pa.string()}
+    types = {
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "str": pa.string(),
+    }
     return pa.schema(
         [
             *(
@@ -441,7 +498,8 @@ def describe_table(table: str) -> str:
     | `round` | int64 | 1, 2, … |
     """
     rows = [
-        f"| `{c.name}` | {c.dtype}{', may be empty' if c.nullable else ''} | {c.meaning} |"
+        f"| `{c.name}` | {c.dtype}{', may be empty' if c.nullable else ''} | "
+        f"{c.meaning} |"
         for c in columns(table)
     ]
     return "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])

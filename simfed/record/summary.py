@@ -19,7 +19,23 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
-THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
+THRESHOLDS = (
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.85,
+    0.9,
+    0.92,
+    0.94,
+    0.95,
+    0.96,
+    0.97,
+    0.98,
+    0.99,
+)
 """Accuracies whose first time is in the summary; null where a run never gets there. Of
 another measure it is the round numbers between the worst and the best value."""
 
@@ -45,17 +61,21 @@ def summarise(
     outcomes = _count_by_prototype(parts, "outcome")
     return {
         "rounds": len(rounds["round"]),
-        "simulated_s": float(rounds["finished_at_s"][-1]) if len(rounds["round"]) else 0.0,
+        "simulated_s": float(rounds["finished_at_s"][-1])
+        if len(rounds["round"])
+        else 0.0,
         "uplink_bytes": float(rounds["uplink_bytes"].sum()),
         "downlink_bytes": float(rounds["downlink_bytes"].sum()),
         "wasted_bytes": _sum_wasted_bytes(parts),
         measure.key: {
-            name: _summarise_measure(points, measure) for name, points in measured.items()
+            name: _summarise_measure(points, measure)
+            for name, points in measured.items()
         },
         "test_loss": {name: points[-1][2] for name, points in loss.items() if points},
         "rollbacks": int(rounds["rolled_back"].sum()),
         "outcomes": {
-            name: sum(counts.get(name, 0) for counts in outcomes.values()) for name in OUTCOMES
+            name: sum(counts.get(name, 0) for counts in outcomes.values())
+            for name in OUTCOMES
         },
         "strategies": _count_by_prototype(parts, "arm"),
         "choices": _count_by_prototype(parts, "choice"),
@@ -67,7 +87,11 @@ def summarise(
         **_leave_out_starts(parts, rounds),
         "server_s": float(rounds["server_s"].sum()),
         "energy_j": float(energy_j.sum()) if len(energy_j) else None,
-        **({"epsilon": float(rounds[EPSILON][-1])} if len(rounds.get(EPSILON, ())) else {}),
+        **(
+            {"epsilon": float(rounds[EPSILON][-1])}
+            if len(rounds.get(EPSILON, ()))
+            else {}
+        ),
         "stragglers": rank_stragglers(table),
     }
 
@@ -75,8 +99,9 @@ def summarise(
 def _leave_out_starts(parts: pa.Table, rounds: Columns) -> dict[str, Plain]:
     """Return how long the run would be if no node's process had to start.
 
-    Each round is shorter by what its last upload would have come earlier. Nothing is returned where
-    starts are not charged. Ignored is what transfers at other instants would do to each other.
+    Each round is shorter by what its last upload would have come earlier. Nothing is
+    returned where starts are not charged. Ignored is what transfers at other instants
+    would do to each other.
     """
     if f"{START}_s" not in parts.column_names or not len(rounds["round"]):
         return {}
@@ -105,7 +130,8 @@ def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
     has_one = ~_find_missing(rounds["critical_client"])
     clients = rounds["critical_client"][has_one].astype(np.int64)
     worst = sorted(
-        zip(*np.unique(clients, return_counts=True), strict=True), key=lambda c: (-c[1], c[0])
+        zip(*np.unique(clients, return_counts=True), strict=True),
+        key=lambda c: (-c[1], c[0]),
     )
     stragglers = []
     for client, count in worst[:rows]:
@@ -150,12 +176,17 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
         idle_s = began_at_s[i] - facts["started_at_s"][i]
         if idle_s > spent_s:
             idle = f"nobody was there for {100 * idle_s / length_s:.0f} %"
-            text = f"round {number}: {idle}, then client {client}, {100 * share:.0f} % {phase}"
+            text = (
+                f"round {number}: {idle}, then client {client}, {100 * share:.0f} "
+                f"% {phase}"
+            )
         link = facts["critical_link"][i]
         if link is not None:
             starts, ends = shared.get(link, (np.empty(0), np.empty(0)))
             next_one = np.searchsorted(ends, facts["started_at_s"][i], side="right")
-            is_shared = next_one < len(starts) and starts[next_one] < facts["finished_at_s"][i]
+            is_shared = (
+                next_one < len(starts) and starts[next_one] < facts["finished_at_s"][i]
+            )
             noun = "" if link.startswith("airtime of ") else "link "
             text += f", {'shared ' if is_shared else ''}{noun}{link}"
         sentences[int(number)] = text
@@ -173,7 +204,9 @@ def find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.n
     )
     order = np.argsort(ends)
     first = np.minimum.accumulate(starts[order][::-1])[::-1]
-    return np.append(first, -np.inf)[np.searchsorted(ends[order], rounds_at_s, side="right")]
+    return np.append(first, -np.inf)[
+        np.searchsorted(ends[order], rounds_at_s, side="right")
+    ]
 
 
 def _read_columns(table: pa.Table) -> Columns:
@@ -181,7 +214,11 @@ def _read_columns(table: pa.Table) -> Columns:
 
 
 def _read_values(column: pa.ChunkedArray) -> np.ndarray:
-    return np.array(column.to_pylist(), dtype=object) if column.null_count else column.to_numpy()
+    return (
+        np.array(column.to_pylist(), dtype=object)
+        if column.null_count
+        else column.to_numpy()
+    )
 
 
 def _find_missing(values: np.ndarray) -> np.ndarray:
@@ -196,7 +233,9 @@ def _build_curves(
     prototypes: Columns, column: str, rounds: Columns, clients: Mapping[str, int]
 ) -> dict[str, Curve]:
     """Return a curve per prototype, and one of their mean over clients, `mean`."""
-    at_s = dict(zip(rounds["round"].tolist(), rounds["finished_at_s"].tolist(), strict=True))
+    at_s = dict(
+        zip(rounds["round"].tolist(), rounds["finished_at_s"].tolist(), strict=True)
+    )
     values: dict[int, dict[str, float]] = {}
     for number, name, value in zip(
         prototypes["round"], prototypes["prototype"], prototypes[column], strict=True
@@ -220,12 +259,16 @@ def _summarise_measure(points: Curve, measure: Measure) -> dict[str, Plain]:
         "final": points[-1][2] if points else None,
         "best": best[2] if best else None,
         "best_round": best[0] if best else None,
-        "time_to_s": {f"{step:g}": _find_first_time(points, measure, step) for step in steps},
+        "time_to_s": {
+            f"{step:g}": _find_first_time(points, measure, step) for step in steps
+        },
     }
 
 
 def _find_first_time(points: Curve, measure: Measure, threshold: float) -> float | None:
-    reached = (at_s for _, at_s, value in points if measure.is_reached(value, threshold))
+    reached = (
+        at_s for _, at_s, value in points if measure.is_reached(value, threshold)
+    )
     return next(reached, None)
 
 
@@ -235,8 +278,14 @@ def _count_by_prototype(parts: pa.Table, column: str) -> dict[str, dict[str, int
     It is a table of values per prototype.
     """
     counts: dict[str, dict[str, int]] = {}
-    rows = parts.group_by(["prototype", column]).aggregate([("client", "count")]).to_pylist()
-    for row in sorted(rows, key=lambda row: (row["prototype"], -row["client_count"], row[column])):
+    rows = (
+        parts.group_by(["prototype", column])
+        .aggregate([("client", "count")])
+        .to_pylist()
+    )
+    for row in sorted(
+        rows, key=lambda row: (row["prototype"], -row["client_count"], row[column])
+    ):
         counts.setdefault(row["prototype"], {})[row[column]] = row["client_count"]
     return counts
 
@@ -246,7 +295,9 @@ def _sum_wasted_bytes(parts: pa.Table) -> dict[str, float]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lost = parts.filter(pc.is_in(parts.column("outcome"), pa.array(["dropped", "failed"])))
+    lost = parts.filter(
+        pc.is_in(parts.column("outcome"), pa.array(["dropped", "failed"]))
+    )
     ways = ("uplink", "downlink")
     return {way: float(lost.column(f"{way}_bytes").to_numpy().sum()) for way in ways}
 
@@ -264,7 +315,11 @@ def count_clipped(parts: pa.Table) -> dict[str, Plain]:
     """
     raw, told = (parts.column(name).to_numpy() for name in ("reward_raw", "reward"))
     raw, told = raw[~np.isnan(told)], told[~np.isnan(told)]
-    least = float(np.quantile(np.abs(raw), 0.95, method="inverted_cdf")) if len(raw) else np.inf
+    least = (
+        float(np.quantile(np.abs(raw), 0.95, method="inverted_cdf"))
+        if len(raw)
+        else np.inf
+    )
     return {
         "told": len(told),
         "clipped": int((raw != told).sum()),
@@ -278,7 +333,9 @@ def describe_clipping(summary: Mapping[str, Any]) -> str | None:
     None where policies were told none.
     """
     rewards = summary["rewards"]
-    told, clipped, least = (rewards[key] for key in ("told", "clipped", "clip_of_a_twentieth"))
+    told, clipped, least = (
+        rewards[key] for key in ("told", "clipped", "clip_of_a_twentieth")
+    )
     if not told:
         return None
     share = f"{clipped:,} of {told:,} clipped ({100 * clipped / told:.0f} %)"
@@ -301,7 +358,8 @@ def _count_values(values: np.ndarray) -> dict[str, int]:
     present = [value for value in values.tolist() if value is not None]
     names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
     by_count = sorted(
-        zip(names.tolist(), counts.tolist(), strict=True), key=lambda nc: (-nc[1], nc[0])
+        zip(names.tolist(), counts.tolist(), strict=True),
+        key=lambda nc: (-nc[1], nc[0]),
     )
     return dict(by_count)
 
@@ -322,7 +380,9 @@ def _sum_phase_seconds(table: Table) -> dict[tuple[int, int], dict[str, float]]:
     sums = rows.group_by(["round", "client", "kind"]).aggregate([("seconds", "sum")])
     seconds: dict[tuple[int, int], dict[str, float]] = {}
     for row in sums.to_pylist():
-        seconds.setdefault((row["round"], row["client"]), {})[row["kind"]] = row["seconds_sum"]
+        seconds.setdefault((row["round"], row["client"]), {})[row["kind"]] = row[
+            "seconds_sum"
+        ]
     return seconds
 
 
@@ -336,8 +396,14 @@ def _find_shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
     links = table("links")
     several = links.filter(pc.greater(links.column("flows"), 1))
     names = several.column("link").to_numpy()
-    starts, ends = several.column("from_s").to_numpy(), several.column("to_s").to_numpy()
-    return {str(name): (starts[names == name], ends[names == name]) for name in np.unique(names)}
+    starts, ends = (
+        several.column("from_s").to_numpy(),
+        several.column("to_s").to_numpy(),
+    )
+    return {
+        str(name): (starts[names == name], ends[names == name])
+        for name in np.unique(names)
+    }
 
 
 def count_classes(runs: Iterable[Run]) -> int:
@@ -349,7 +415,9 @@ def count_classes(runs: Iterable[Run]) -> int:
     return min((n for n in classes if isinstance(n, int) and n > 1), default=0)
 
 
-def average_over_clients(values: Mapping[str, float], clients: Mapping[str, int]) -> float | None:
+def average_over_clients(
+    values: Mapping[str, float], clients: Mapping[str, int]
+) -> float | None:
     """Return the mean of a value per prototype over all clients.
 
     None where a prototype has no value.

@@ -1,8 +1,8 @@
-"""Learning replay: what was learned once, under the same decisions, is not computed again.
+"""Learning replay: answers of learning from earlier runs with the same decisions.
 
-All of learning passes through the `Workload` contract as plain numbers, so a run whose decisions
-(who takes part, with which arm and K, whose upload is lost) were met before can be answered from a
-record. Imports neither torch nor simpy.
+All of learning passes through the `Workload` contract as plain numbers, so a run whose
+decisions (who takes part, with which arm and K, whose upload is lost) were met before
+can be answered from a record. Imports neither torch nor simpy.
 """
 
 from __future__ import annotations

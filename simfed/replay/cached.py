@@ -3,8 +3,8 @@
 The store is a tree of decisions: every start of a participation, every lost upload and
 every merge leads from one node to the next. What learning was asked at a node is kept
 there. At the first answer that is not, the real workload is built, put into the nearest
-state that is kept on the way, led through the decisions made since (what was asked on it
-must come out the same again), and learning goes on from there, noting its answers.
+state that is kept on the way, led through the decisions made since (what was asked on
+it must come out the same again), and learning goes on from there, noting its answers.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class Cached(Journaled):
     """A `Journaled` that learns only what nobody has learned before.
 
     build: makes the real workload; called at most once. trajectory: what is known, and
-    where answers are noted. charged: tells apart runs that charge messages otherwise, whose
-    sizes differ though they learn the same. state_every: merges between two kept states.
-    Its own journal is kept nowhere unless `journal` is set before anything is asked.
+    where answers are noted. charged: tells apart runs that charge messages otherwise,
+    whose sizes differ though they learn the same. state_every: merges between two kept
+    states. Its own journal is kept nowhere unless `journal` is set before anything is
+    asked.
     """
 
     def __init__(
@@ -57,35 +58,37 @@ class Cached(Journaled):
         self._build, self._trajectory, self._charged = build, trajectory, charged
         self._edges: Sequence[Sequence[int]] = ()
         self._steps: list[Step] = []
-        """All since the beginning, until there is learning."""
+        """The steps since the beginning, until there is learning."""
         self._state_every, self._since_state = state_every, 0
         self._merged_at = ""
         self._rebuilding_wall_s = 0.0
 
     @property
     def warnings(self) -> list[str]:
-        """What the user should know of the store, for the manifest."""
+        """Sentences on the store for the user, for the manifest."""
         problem, damaged = self._trajectory.problem, self._trajectory.damaged
         return [
             *([f"learning was not kept for replay: {problem}"] if problem else []),
             *(f"{sentence}; `simfed cache clear` removes it" for sentence in damaged),
         ]
 
-    def take_up(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
-        """See `Journaled`."""
+    def take_up(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
+        """Learn from here on."""
         self._build_real()
         super().take_up(facts, arrays)
         self._steps.clear()
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
-        """See `TieredWorkload`."""
+        """Note which clients stand below which edge server."""
         super().place(edges)
         self._edges = edges
 
     def merge(
         self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
     ) -> Outcome:
-        """See `Workload`."""
+        """Return the outcome of a merge."""
         outcome = super().merge(round, contributions, weights)
         if self.live:
             self._merged_at = self.key
@@ -95,13 +98,14 @@ class Cached(Journaled):
         return outcome
 
     def timings(self) -> Mapping[str, float]:
-        """See `Workload`; `rebuild` is the way to where the answers ended."""
+        """Return host seconds; `rebuild` is the way to where the answers ended."""
         return {"rebuild": self._rebuilding_wall_s, **super().timings()}
 
     def close(self) -> None:
-        """See `Workload`."""
+        """Close the store and learning."""
         try:
-            # a longer run goes on from this one's end; states are looked for after merges
+            # a longer run goes on from this one's end; states are looked for after
+            # merges
             if self._since_state and self._merged_at == self.key and not self._lost:
                 self._keep_state(self.key)
             super().close()
@@ -109,14 +113,17 @@ class Cached(Journaled):
             self._trajectory.close()
 
     def carry_out(self, act: Callable[[], None]) -> None:
-        """See `Journaled`; until there is learning it is remembered."""
+        """Have learning act; until there is learning it is remembered."""
         if self.live:
             act()
         else:
             self._steps.append(Step("", act))
 
     def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return the own journal's answer, the store's, or learning's, which is noted in both."""
+        """Return the own journal's answer, the store's, or learning's.
+
+        The last is noted in both.
+        """
         if self.journal.next is not None:
             return self.journal.known(key, label)
         answer = self._find_answer(key, label, ask) if key else ask()
@@ -129,7 +136,9 @@ class Cached(Journaled):
         if not self.live:
             known = self._trajectory.known(node)
             if known is not None:
-                self._steps.append(Step(merged_at, partial(self._ask_again, label, ask, known)))
+                self._steps.append(
+                    Step(merged_at, partial(self._ask_again, label, ask, known))
+                )
                 return known
             self._leave()
         answer = ask()
@@ -140,8 +149,10 @@ class Cached(Journaled):
         """Raises: `RunFailed` where learning answers otherwise than it did."""
         if json.dumps(ask()) != json.dumps(known):
             raise RunFailed(
-                f"{self._trajectory.folder}: what was learned before ({label}) did not come out "
-                "again; nothing of this run is kept, `simfed cache clear` removes the kept "
+                f"{self._trajectory.folder}: what was learned before ({label}) did not "
+                f"come out "
+                "again; nothing of this run is kept, `simfed cache clear` removes the "
+                "kept "
                 "trajectories"
             )
 

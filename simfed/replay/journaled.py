@@ -1,9 +1,10 @@
 """A workload that keeps a journal, and answers from it as long as it has answers.
 
 Whatever a clock decides leads it along a chain: a node's key is a hash of all decisions
-up to there. What learning is asked at a node (what a merge came to, sizes that depend on
-what is learned) is noted under its key. So a clock that decides the same is answered the
-same, without learning, and one that decides otherwise is found out at the next answer.
+up to there. What learning is asked at a node (what a merge came to, sizes that depend
+on what is learned) is noted under its key. So a clock that decides the same is answered
+the same, without learning, and one that decides otherwise is found out at the next
+answer.
 """
 
 from __future__ import annotations
@@ -27,45 +28,59 @@ from simfed.tasks.tasks import Tasks
 class Answered:
     """A contribution: what was decided, and what learning said of it when asked."""
 
-    __slots__ = ("_owner", "_real", "_size_bytes", "choice", "k", "key", "merged", "task", "told")
+    __slots__ = (
+        "_owner",
+        "_real",
+        "_size_bytes",
+        "choice",
+        "k",
+        "key",
+        "merged",
+        "task",
+        "told",
+    )
 
     def __init__(
         self, owner: Journaled, task: Task, choice: Choice, size_bytes: float | None
     ) -> None:
-        """`size_bytes`: None where it depends on what is learned."""
+        """Begin a participation.
+
+        `size_bytes`: None where it depends on what is learned.
+        """
         self.task, self.choice = task, choice
         self.k = 0 if choice.level is None else choice.k
         self.key = owner.key
         self.merged: list[Answered] = []
-        """Of an edge server's, what it has merged."""
+        """The uploads that an edge server's has merged."""
         self.told: int | None = None
         self._real: Contribution | None = None
         self._owner, self._size_bytes = owner, size_bytes
 
     @property
     def real(self) -> Contribution:
-        """What learning knows it as: since it began, or since a state was taken up."""
+        """The contribution of learning, since it began or a state was taken up."""
         if self._real is None:
             self._real = self._owner.real.contribution(self.task)
         return self._real
 
     @real.setter
     def real(self, real: Contribution) -> None:
+        """Set the contribution of learning."""
         self._real = real
 
     def uplink_bytes(self) -> float:
-        """See `Contribution`."""
+        """Return the bytes of the upload."""
         if self._size_bytes is None:
             self._size_bytes, self.told = self._owner.ask_size(self)
         return self._size_bytes
 
 
 class Journaled:
-    """A `TieredWorkload` that answers from a journal, and from a real one beyond its end.
+    """A `TieredWorkload` that answers from a journal, and from a real one beyond it.
 
-    tasks: those of the scenario, with the sizes that do not depend on what is learned.
-    real: None where everything must be in the journal. live: the journal is new; else
-    `take_up` says from when on there is learning.
+    `tasks`: those of the scenario, with the sizes that do not depend on what is
+    learned. `real`: None where everything must be in the journal. `live`: the journal
+    is new; else `take_up` says from when on there is learning.
     """
 
     def __init__(
@@ -77,25 +92,30 @@ class Journaled:
         live: bool = True,
         elsewhere: bool = False,
     ) -> None:
-        """`elsewhere`: clients are real, and of what they lose no size is known."""
+        """Begin at the journal's beginning.
+
+        `elsewhere`: clients are real, and of what they lose no size is known.
+        """
         self.real, self.journal = real, journal
         self.beside: Any = None
-        """What else is kept with what was learned, and is taken up with it: of a
+        """A state that is kept with what was learned, and is taken up with it: of a
         deployment what its clients have."""
         self.key = ""
-        """Of the node at which the decisions stand."""
+        """The key of the node at which the decisions stand."""
         self.live = live and real is not None
-        """Whether it learns by now."""
+        """True if it learns by now."""
         self._tasks, self._elsewhere = tasks, elsewhere
         self._version = 0
         self._lost: list[Answered] = []
         """Discards that are no part of the key yet, see `_settle_lost`."""
         self._unsized: list[Answered] = []
-        """What was lost since the last merge: its size is noted, too, as on another
-        clock it may arrive."""
+        """Uploads that were lost since the last merge: their sizes are noted, too, as
+        on another clock they may arrive."""
         self._open: dict[tuple[int, int | str], Answered] = {}
 
-    def take_up(self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]) -> None:
+    def take_up(
+        self, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
+    ) -> None:
         """Learn from here on, where this was learned before and the journal ends.
 
         Raises: `RunFailed` where the journal does not end here.
@@ -123,19 +143,24 @@ class Journaled:
 
     # --- the contract -----------------------------------------------------------------
 
-    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
-        """See `Workload`."""
+    def task(
+        self, round: int, client: int, turn: int = 0, held: int | None = None
+    ) -> Task:
+        """Return the task of a client in a round."""
         return self._tasks.task(round, client, self._version, turn, held)
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
-        """See `TieredWorkload`. Where clients belong follows from the network: it is a decision."""
+        """Note which clients stand below which edge server.
+
+        Where clients belong follows from the network: it is a decision.
+        """
         self._go("place", json.dumps(edges))
         self._tasks.place(edges)
         if self.real is not None:
             self.real.place(edges)
 
     def lend(self, task: Task) -> Answered:
-        """See `TieredWorkload`."""
+        """Return the upload that an edge server will send."""
         self._settle_lost(task.client)
         self._go("lend", task.label)
         begun = self._begin(task, NO_COMPRESSION)
@@ -147,7 +172,7 @@ class Journaled:
         return begun
 
     def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
-        """See `TieredWorkload`."""
+        """Begin a participation."""
         self._settle_lost(task.client)
         of_edge = "" if edge is None else edge.task.label
         self._go("execute", *task.name, task.held, choice.label, of_edge)
@@ -170,18 +195,22 @@ class Journaled:
             begun.task = self._tasks.as_answered(task, *answer)
         return begun
 
-    def gather(self, edge: Any, contributions: Sequence[Any], weights: Sequence[float]) -> None:
-        """See `TieredWorkload`."""
+    def gather(
+        self, edge: Any, contributions: Sequence[Any], weights: Sequence[float]
+    ) -> None:
+        """Make one merge of an edge server's own."""
         self._settle_lost()
         self._go("gather", edge.task.label, *_list_marks(contributions, weights))
         gathered = list(contributions)
         edge.merged += gathered
-        self.carry_out(lambda: self.real.gather(edge.real, [one.real for one in gathered], weights))
+        self.carry_out(
+            lambda: self.real.gather(edge.real, [one.real for one in gathered], weights)
+        )
 
     def merge(
         self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
     ) -> Outcome:
-        """See `Workload`."""
+        """Return the outcome of a merge."""
         self._settle_lost()
         weights = weights or [1.0] * len(contributions)
         # an evaluation that takes place only because the run ends is another outcome
@@ -203,11 +232,11 @@ class Journaled:
         return outcome
 
     def server_work(self, round: int, contributions: Sequence[Any]) -> Sequence[Work]:
-        """See `Workload`."""
+        """Return the server's work at a merge."""
         return self._tasks.server_work([one.task.who for one in contributions], round)
 
     def discard(self, contribution: Any) -> None:
-        """See `Workload`."""
+        """Take back an upload that was lost."""
         self._lost.append(contribution)
         if not self._elsewhere:
             self._unsized.append(contribution)
@@ -215,17 +244,17 @@ class Journaled:
         self._close(contribution)
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """What was learned, and what is kept beside it."""
+        """Return what was learned, and what is kept beside it."""
         facts, arrays = self.real.state()
         more = ({}, {}) if self.beside is None else self.beside.state()
         return {**facts, **more[0]}, {**arrays, **more[1]}
 
     def timings(self) -> Mapping[str, float]:
-        """See `Workload`."""
+        """Return host seconds by activity."""
         return {} if self.real is None else self.real.timings()
 
     def close(self) -> None:
-        """See `Workload`."""
+        """Close learning."""
         if self.real is not None:
             self.real.close()
 
@@ -262,9 +291,17 @@ class Journaled:
         due = self._tasks.is_evaluated(outcome.round)
         tested = bool(outcome.evaluation or outcome.clients)
         # personal models are tested of those who have one, perhaps of nobody yet
-        if (tested and not due) or (due and not tested and not self._tasks.method.personal):
-            told = "evaluated, which is not due" if tested else "not evaluated, which is due"
-            raise RunFailed(f"{self.journal.path}: after round {outcome.round} models are {told}")
+        if (tested and not due) or (
+            due and not tested and not self._tasks.method.personal
+        ):
+            told = (
+                "evaluated, which is not due"
+                if tested
+                else ("not evaluated, which is due")
+            )
+            raise RunFailed(
+                f"{self.journal.path}: after round {outcome.round} models are {told}"
+            )
 
     def _go(self, *decision: str | int | None) -> None:
         text = json.dumps([self.key, *decision])
@@ -294,7 +331,9 @@ class Journaled:
         del self._open[contribution.task.client, contribution.task.key]
 
 
-def _list_marks(contributions: Sequence[Answered], weights: Sequence[float]) -> list[str]:
+def _list_marks(
+    contributions: Sequence[Answered], weights: Sequence[float]
+) -> list[str]:
     weighed = zip(contributions, weights, strict=True)
     return [
         f"{one.task.label}:{weight!r}"

@@ -1,7 +1,8 @@
 """The learning key: a hash of everything that learning depends on, and of nothing else.
 
-A part of a scenario that is not listed here as belonging to the clock counts as learning, so a key
-that is added to scenarios later can cost shared trajectories, never correctness.
+A part of a scenario that is not listed here as belonging to the clock counts as
+learning, so a key that is added to scenarios later can cost shared trajectories, never
+correctness.
 """
 
 from __future__ import annotations
@@ -33,9 +34,18 @@ _ROOT = Path(__file__).parents[1]
 _CLOCK = ("name", "network", "server", "charge", "downlink", "checkpoint", "faults")
 """Keys of a scenario that only the clock side reads."""
 
-_GROUP_CLOCK = ("count", "device", "link", "policy", "k", "devices", "availability", "failure")
-"""Keys of a client group that only the clock side reads (K counts, per client, after its
-default)."""
+_GROUP_CLOCK = (
+    "count",
+    "device",
+    "link",
+    "policy",
+    "k",
+    "devices",
+    "availability",
+    "failure",
+)
+"""Keys of a client group that only the clock side reads (K counts, per client, after
+its default)."""
 
 _CHOOSES_KERNELS = (
     "ATEN_CPU_CAPABILITY",
@@ -47,7 +57,8 @@ _CHOOSES_KERNELS = (
     "ONEDNN_MAX_CPU_ISA",
     "OPENBLAS_CORETYPE",
 )
-"""Variables by which users choose among the libraries' kernels, which round differently."""
+"""Variables by which users choose among the libraries' kernels, which round
+differently."""
 
 _NOT_RUN = (
     "calibrate",
@@ -65,15 +76,16 @@ _NOT_RUN = (
 
 
 def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
-    """The name of the trajectory tree that a run of `scenario` on `device` belongs to."""
+    """Return the name of the trajectory tree of a run of `scenario` on `device`."""
     return digest_value(learning_setup(scenario, device=device))
 
 
 def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plain]:
-    """What the key is a hash of, as plain values.
+    """Return the plain values of which the key is a hash.
 
-    The decisions of a run (participants, arms, K, lost uploads) are not in it: they are the way
-    down the tree. Rounds are in it only under a schedule that looks at their number.
+    The decisions of a run (participants, arms, K, lost uploads) are not in it: they are
+    the way down the tree. Rounds are in it only under a schedule that looks at their
+    number.
     """
     # plug-ins count by the parts of theirs that are in use
     elsewhere = {"policy", "clients", "client_order", "plugins"}
@@ -81,7 +93,8 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     if scenario.training.schedule.kind in ("constant", "inverse-sqrt", "step"):
         del plain["rounds"]
     for key in scenario.dataset.paths:
-        plain["dataset"].pop(key, None)  # where they lie decides nothing; their digest is below
+        # where they lie decides nothing; their digest is below
+        plain["dataset"].pop(key, None)
     changes = scenario.downlink.compression
     if changes is not None:
         plain["changes"] = changes.model_dump(mode="json", exclude={"index_code"})
@@ -99,15 +112,20 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
 
 
 def _group_clients(scenario: Scenario) -> dict[str, Plain]:
-    """Per client id what learning sees of it, as distinct kinds and who is of which."""
+    """Return what learning sees of each client, as distinct kinds and their members."""
     kinds = []
     fleet = Fleet(scenario, Streams(scenario.seed))
     for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
         seen = group.model_dump(mode="json", exclude=set(_GROUP_CLOCK))
         drawn = fleet.drawn(i, "k")
-        seen["k"] = scenario.k_of_group(group) if drawn is None else digest_value(drawn.tolist())
-        # f_n is computed for clients whose policy wants rewards, or where the selection looks at it
+        seen["k"] = (
+            scenario.k_of_group(group)
+            if drawn is None
+            else digest_value(drawn.tolist())
+        )
+        # f_n is computed for clients whose policy wants rewards, or where the selection
+        # looks at it
         seen["local_loss"] = (
             policy.reward.local_loss.model_dump(mode="json")
             if scenario.measures_losses(group)
@@ -120,12 +138,15 @@ def _group_clients(scenario: Scenario) -> dict[str, Plain]:
     return {"kinds": distinct, "order": order}
 
 
-# --- what stands behind names ------------------------------------------------------------------
+# --- what stands behind names ---------------------------------------------------------
 
 
 def data_digest(data: DatasetSpec) -> str:
-    """The digest of a data set: of its published files where they are fixed, of the files of one's
-    own as they are now, else of its content."""
+    """Return the digest of a data set.
+
+    It is of its published files where they are fixed, of the files of one's own as they
+    are now, else of its content.
+    """
     from simfed.learn.data import files_digest, public_digest
 
     private = files_digest(data) if data.name is None else digest_named_data(data.name)
@@ -136,7 +157,7 @@ def data_digest(data: DatasetSpec) -> str:
 
 @cache
 def digest_named_data(name: str) -> str:
-    """The digest of a registered data set."""
+    """Return the digest of a registered data set."""
     part = registry("dataset").get(name)
     files = getattr(part, "files", None)
     if files and all(hasattr(file, "sha256") for file in files.values()):
@@ -147,7 +168,10 @@ def digest_named_data(name: str) -> str:
 
 
 def digest_parts(scenario: Scenario) -> dict[str, str]:
-    """The sources of the parts in use that do not come with simfed; built-in ones are its code."""
+    """Return the sources of the parts in use that do not come with simfed.
+
+    Built-in ones are its code.
+    """
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     named = {name for policy in policies for name in policy.names("codec")}
     if any(policy.arms_from is not None for policy in policies):
@@ -165,7 +189,9 @@ def digest_parts(scenario: Scenario) -> dict[str, str]:
         },
         "policy": {policy.kind for policy in policies},
         "rule": {scenario.aggregation.rule.kind},
-        "attack": {group.attack.kind for group in scenario.clients if group.attack is not None},
+        "attack": {
+            group.attack.kind for group in scenario.clients if group.attack is not None
+        },
         "selection": {scenario.participation.selection.kind},
         "availability": {
             group.availability.kind
@@ -191,7 +217,10 @@ def code_digest(*also: str, root: Path = _ROOT) -> str:
     running = hashlib.blake2b(digest_size=16)
     for file in sorted(root.rglob("*")):
         place = file.relative_to(root)
-        counts = place.parts[0] not in _NOT_RUN or {place.parts[0], place.as_posix()} & {*also}
+        counts = place.parts[0] not in _NOT_RUN or {
+            place.parts[0],
+            place.as_posix(),
+        } & {*also}
         if counts and file.suffix in (".py", ".cpp", ".h"):
             running.update(place.as_posix().encode() + b"\0" + file.read_bytes())
     return running.hexdigest()
@@ -199,9 +228,15 @@ def code_digest(*also: str, root: Path = _ROOT) -> str:
 
 @cache
 def _machine(device: str) -> dict[str, str]:
-    """What decides the last bits of floating-point results. Does not import torch."""
+    """Return what decides the last bits of floating-point results.
+
+    Does not import torch.
+    """
     facts = {package: _find_version(package) for package in ("torch", "numpy")}
-    facts |= {"device": device.partition(":")[0], "processor": " ".join(identify_processor())}
+    facts |= {
+        "device": device.partition(":")[0],
+        "processor": " ".join(identify_processor()),
+    }
     facts["layers"] = who_computes_layers()
     facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
     if facts["device"] == "cuda":
@@ -210,7 +245,7 @@ def _machine(device: str) -> dict[str, str]:
 
 
 def _identify_gpu() -> dict[str, str]:
-    """The cards, their driver, and the installed libraries that hold their kernels."""
+    """Return the cards, their driver, and the libraries that hold their kernels."""
     proc = Path("/proc/driver/nvidia")
     lines = [
         line
@@ -221,7 +256,9 @@ def _identify_gpu() -> dict[str, str]:
     if not cards:  # in a container
         with suppress(OSError, subprocess.SubprocessError):
             command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-            told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+            told = subprocess.run(
+                command, capture_output=True, text=True, timeout=30, check=True
+            )
             cards = told.stdout
     driver = ""
     with suppress(OSError):

@@ -1,11 +1,14 @@
-"""A digest of a part that does not come with simfed: two parts that may differ never share one.
+"""Digests of parts that do not come with simfed.
 
-Counted are the part's name in its module, the module's source and that of every module of the
-user's that it imports, arguments bound to it (`functools.partial`, defaults, closures) and, of an
-object, its attributes. What cannot be described so (typed at a prompt, a tensor in a closure) is
-equal to nothing, not even to itself in another process: learning is then computed anew. Not seen:
-data files that a part reads (a package's count in `simfed.replay.key`), and values that are
-put into a module from outside while the program runs.
+Two parts that may differ never share one.
+
+Counted are the part's name in its module, the module's source and that of every module
+of the user's that it imports, arguments bound to it (`functools.partial`, defaults,
+closures) and, of an object, its attributes. What cannot be described so (typed at a
+prompt, a tensor in a closure) is equal to nothing, not even to itself in another
+process: learning is then computed anew. Not seen: data files that a part reads (a
+package's count in `simfed.replay.key`), and values that are put into a module from
+outside while the program runs.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _LIBRARY = Path(sysconfig.get_path("stdlib")).resolve()
 
 
 def digest_part(part: object) -> str:
-    """The digest of a class, function, partial or object.
+    """Return the digest of a class, function, partial or object.
 
     >>> import functools
     >>> one, other = functools.partial(print, end=""), functools.partial(print, end="!")
@@ -40,23 +43,32 @@ def digest_part(part: object) -> str:
 
 
 def _describe_value(value: Plain, above: tuple[int, ...]) -> Plain:
-    """A description in plain values; `above` are the objects it is part of."""
+    """Return a description in plain values; `above` are the objects it is part of."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return [type(value).__name__, repr(value)]
     if id(value) in above:
         return "one of those above"
     above = (*above, id(value))
     if isinstance(value, (tuple, list)):
-        return [type(value).__name__, [_describe_value(inner, above) for inner in value]]
+        return [
+            type(value).__name__,
+            [_describe_value(inner, above) for inner in value],
+        ]
     if isinstance(value, Mapping):
         return [
             "mapping",
-            [[_describe_value(k, above), _describe_value(v, above)] for k, v in value.items()],
+            [
+                [_describe_value(k, above), _describe_value(v, above)]
+                for k, v in value.items()
+            ],
         ]
     if isinstance(value, functools.partial):
         return [
             "partial",
-            [_describe_value(x, above) for x in (value.func, value.args, value.keywords)],
+            [
+                _describe_value(x, above)
+                for x in (value.func, value.args, value.keywords)
+            ],
         ]
     if inspect.ismethod(value):
         return [
@@ -71,14 +83,27 @@ def _describe_value(value: Plain, above: tuple[int, ...]) -> Plain:
         bound = (cells, value.__defaults__, value.__kwdefaults__)
         return ["function", *_identify_source(value), _describe_value(bound, above)]
     if inspect.isclass(value):
-        return ["class", *(part for base in value.__mro__[:-1] for part in _identify_source(base))]
-    if not _is_users(sys.modules.get(type(value).__module__)) or not hasattr(value, "__dict__"):
-        return _format_unique(value)  # a tensor, say: its attributes do not tell what it holds
-    return ["object", _describe_value(type(value), above), _describe_value(vars(value), above)]
+        return [
+            "class",
+            *(part for base in value.__mro__[:-1] for part in _identify_source(base)),
+        ]
+    if not _is_users(sys.modules.get(type(value).__module__)) or not hasattr(
+        value, "__dict__"
+    ):
+        # a tensor, say: its attributes do not tell what it holds
+        return _format_unique(value)
+    return [
+        "object",
+        _describe_value(type(value), above),
+        _describe_value(vars(value), above),
+    ]
 
 
 def _identify_source(named: FunctionType | type) -> list[str]:
-    """Name of a function or a class, with the sources behind it or their version."""
+    """Return a function's or class's name, with the sources behind it.
+
+    Or with their version.
+    """
     name = f"{named.__module__}:{named.__qualname__}"
     module = inspect.getmodule(named)
     if module is None or (_find_file(module) is None and module.__name__ == "__main__"):
@@ -91,7 +116,10 @@ def _identify_source(named: FunctionType | type) -> list[str]:
 
 
 def _find_imported(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
-    """The user's modules that `module` uses something of, and those that they use."""
+    """Yield the user's modules that `module` uses something of.
+
+    And those that they use.
+    """
     for value in list(vars(module).values()):
         used = value if isinstance(value, ModuleType) else inspect.getmodule(value)
         if used is not None and used.__name__ not in seen and _is_users(used):
@@ -101,7 +129,10 @@ def _find_imported(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
 
 
 def _is_users(module: ModuleType | None) -> bool:
-    """Neither Python's nor simfed's nor installed: a file that may be edited any time."""
+    """Return whether a module's file may be edited any time.
+
+    It is neither Python's nor simfed's nor installed.
+    """
     file = _find_file(module)
     if file is None or {"site-packages", "dist-packages"} & set(file.parts):
         return False
@@ -115,8 +146,10 @@ def _find_file(module: ModuleType | None) -> Path | None:
 
 @functools.cache
 def _find_version(package: str) -> str:
-    """Of the distribution that a package came with; simfed's own and Python's code count
-    elsewhere."""
+    """Return the version of the distribution that a package came with.
+
+    Simfed's own and Python's code count elsewhere.
+    """
     names = metadata.packages_distributions().get(package, [])
     return " ".join(f"{name} {metadata.version(name)}" for name in sorted(set(names)))
 

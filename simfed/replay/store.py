@@ -4,14 +4,15 @@
     FOLDER/<learning key>/steps-<unique>.jsonl    one line per known step of the tree of decisions
     FOLDER/<learning key>/states/<node>.safetensors
 
-A *node* is the hash of all decisions that led to it, with what was asked there (see `cached`).
-Every process appends to a file of its own and reads everybody's, so that several may work on one
-trajectory at once.
+A *node* is the hash of all decisions that led to it, with what was asked there (see
+`cached`). Every process appends to a file of its own and reads everybody's, so that
+several may work on one trajectory at once.
 
-Each line ends in a digest of the learning key, the node and the fact, and each state carries one of
-its own; both are checked as they are read. What was damaged, edited or moved here from another
-trajectory is not used, `damaged` says so, and the step is learned again. The cache may vanish or
-fill up at any time: then things are computed again, and no run fails for it.
+Each line ends in a digest of the learning key, the node and the fact, and each state
+carries one of its own; both are checked as they are read. What was damaged, edited or
+moved here from another trajectory is not used, `damaged` says so, and the step is
+learned again. The cache may vanish or fill up at any time: then things are computed
+again, and no run fails for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _MOST_STATES = 16
 
 
 def find_default_folder() -> Path:
-    """`$SIMFED_CACHE`, else `trajectories` in the user's cache folder."""
+    """Return `$SIMFED_CACHE`, else `trajectories` in the user's cache folder."""
     named = os.environ.get("SIMFED_CACHE")
     if named:
         return Path(named).expanduser()
@@ -53,9 +54,13 @@ def find_default_folder() -> Path:
 
 
 def find_default_limit_bytes() -> float:
-    """`$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB."""
+    """Return `$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB."""
     text = os.environ.get("SIMFED_CACHE_LIMIT")
-    return DEFAULT_LIMIT_BYTES if text is None else parse_size(text, where="SIMFED_CACHE_LIMIT")
+    return (
+        DEFAULT_LIMIT_BYTES
+        if text is None
+        else parse_size(text, where="SIMFED_CACHE_LIMIT")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +77,56 @@ class Kept:
 
 
 class TrajectoryStore:
-    """All kept trajectories below one folder.
+    """The trajectories kept below one folder.
 
     Args:
-        folder: where they are kept; `find_default_folder()` if omitted. Made on first use.
+        folder: where they are kept; `find_default_folder()` if omitted. Made on first
+            use.
         limit_bytes: `trim` deletes what was not used for longest until all fits in.
     """
 
-    def __init__(self, folder: str | Path | None = None, limit_bytes: float | None = None) -> None:
+    def __init__(
+        self, folder: str | Path | None = None, limit_bytes: float | None = None
+    ) -> None:
         self.folder = Path(folder) if folder is not None else find_default_folder()
-        self.limit_bytes = find_default_limit_bytes() if limit_bytes is None else limit_bytes
+        self.limit_bytes = (
+            find_default_limit_bytes() if limit_bytes is None else limit_bytes
+        )
 
     def open(self, key: str, about: Mapping[str, Plain]) -> Trajectory:
-        """The trajectory of a learning key, known or new; `about` says what is learned."""
+        """Return the trajectory of a learning key, known or new.
+
+        `about` says what is learned.
+        """
         # a state that would crowd out everything else is not worth its place
-        return Trajectory(self.folder / key, about, largest_state_bytes=self.limit_bytes / 10)
+        return Trajectory(
+            self.folder / key, about, largest_state_bytes=self.limit_bytes / 10
+        )
 
     def kept(self) -> list[Kept]:
-        """Everything in the cache, last used first."""
+        """Return everything in the cache, last used first."""
         return sorted(self._kept(), key=lambda entry: -entry.used_at_wall)
 
     def clear(self, key: str | None = None) -> int:
-        """Delete all trajectories, or those whose key begins with `key`; returns how many."""
+        """Delete all trajectories, or those whose key begins with `key`.
+
+        Returns how many.
+        """
         chosen = [k for k in self._kept() if key is None or k.key.startswith(key)]
-        if key == "" or (key is not None and not chosen):  # a shell's unset variable is not "all"
-            raise InputError("the beginning of a kept trajectory's key", where="cache", got=key)
+        # a shell's unset variable is not "all"
+        if key == "" or (key is not None and not chosen):
+            raise InputError(
+                "the beginning of a kept trajectory's key", where="cache", got=key
+            )
         for trajectory in chosen:
             shutil.rmtree(self.folder / trajectory.key, ignore_errors=True)
         return len(chosen)
 
     def trim(self) -> None:
-        """Delete until the cache is within its limit: states before steps, long unused first."""
+        """Delete until the cache is within its limit.
+
+        States go before steps, long unused ones first.
+        """
         trajectories = self.kept()
         excess = sum(each.size_bytes for each in trajectories) - self.limit_bytes
         for part in ("states", "."):
@@ -125,17 +149,24 @@ class TrajectoryStore:
             except (OSError, InputError):
                 continue  # not ours, or being deleted by somebody else
             states = len(list(place.glob("states/*.safetensors")))
-            yield Kept(place.name, about, steps, states, _measure_size_bytes(place), used)
+            yield Kept(
+                place.name, about, steps, states, _measure_size_bytes(place), used
+            )
 
 
 class Trajectory:
-    """What is known of one learning setup: outcomes by node, sizes by node, kept states.
+    """The facts of one learning setup: outcomes and sizes by node, kept states.
 
-    Writing never raises: when the disk refuses, `problem` says why and the rest is not kept.
+    Writing never raises: when the disk refuses, `problem` says why and the rest is not
+    kept.
     """
 
     def __init__(
-        self, folder: Path, about: Mapping[str, Plain], *, largest_state_bytes: float = float("inf")
+        self,
+        folder: Path,
+        about: Mapping[str, Plain],
+        *,
+        largest_state_bytes: float = float("inf"),
     ) -> None:
         self.folder = folder
         self.problem: str | None = None
@@ -151,21 +182,26 @@ class Trajectory:
         self._refresh()
         if self.folder.is_dir():
             self._try(lambda: os.utime(self.folder / "about.json"))
-            self.problem = None  # a cache that can only be read is still good for reading
+            # a cache that can only be read is still good for reading
+            self.problem = None
 
     @property
     def damaged(self) -> list[str]:
-        """What was found here and not used, a sentence for each file."""
+        """Sentences on what was found here and not used, one for each file."""
         lines = [
-            f"{self.folder / name}: {len(bad)} of {self._read_lines[name]} lines are damaged and "
+            f"{self.folder / name}: {len(bad)} of {self._read_lines[name]} lines are "
+            f"damaged and "
             f"were not used, the first one is line {bad[0]}"
             for name, bad in self._bad_lines.items()
         ]
-        states = [f"{self._state_path(node)}: damaged and not used" for node in self._bad_states]
+        states = [
+            (f"{self._state_path(node)}: damaged and not used")
+            for node in self._bad_states
+        ]
         return lines + states
 
     def known(self, node: str) -> Plain:
-        """What was recorded at `node` (by anybody, up to now), or None."""
+        """Return what was recorded at `node` (by anybody, up to now), or None."""
         if self._known.get(node) is None:
             self._refresh()
         return self._known.get(node)
@@ -181,7 +217,8 @@ class Trajectory:
                 self._begin()
                 name = f"steps-{uuid.uuid4().hex[:12]}.jsonl"
                 self._mine = (self.folder / name).open("x", encoding="utf-8")
-            # one write per line: a killed process leaves whole lines and at most a torn last one
+            # one write per line: a killed process leaves whole lines and at most a torn
+            # last one
             step = json.dumps([node, fact], separators=(",", ":"))
             self._mine.write(f'{step[:-1]},"{self._digest(step)}"]\n')
             self._mine.flush()
@@ -191,13 +228,18 @@ class Trajectory:
     def keep_state(self, node: str, facts: Mapping[str, Plain], arrays: Arrays) -> bool:
         """Keep the learning state at `node`, from which work can go on.
 
-        Returns whether so many were kept that every other one went: time to come half as often.
+        Returns whether so many were kept that every other one went: time to come half
+        as often.
         """
         from safetensors.numpy import save_file
 
         path = self._state_path(node)
         size_bytes = sum(array.nbytes for array in arrays.values())
-        if self.problem is not None or size_bytes > self._largest_state_bytes or path.exists():
+        if (
+            self.problem is not None
+            or size_bytes > self._largest_state_bytes
+            or path.exists()
+        ):
             return False
         whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
@@ -212,7 +254,8 @@ class Trajectory:
                 os.replace(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
-            os.utime(self.folder / "about.json")  # in use: another's trim takes older ones first
+            # in use: another's trim takes older ones first
+            os.utime(self.folder / "about.json")
             self._my_states.append(node)
 
         self._try(write)
@@ -224,11 +267,11 @@ class Trajectory:
         return True
 
     def has_state(self, node: str) -> bool:
-        """Whether a state is kept at `node`."""
+        """Return whether a state is kept at `node`."""
         return self._state_path(node).exists()
 
     def state(self, node: str) -> tuple[dict[str, Plain], dict[str, np.ndarray]] | None:
-        """The state kept at `node` as (facts, arrays), or None."""
+        """Return the state kept at `node` as (facts, arrays), or None."""
         from safetensors import SafetensorError, safe_open
 
         path = self._state_path(node)
@@ -244,7 +287,8 @@ class Trajectory:
         except (OSError, InputError, SafetensorError, ValueError, KeyError, TypeError):
             pass
         self._bad_states.append(node)
-        self._try(lambda: path.unlink(missing_ok=True))  # a whole one may take its place
+        # a whole one may take its place
+        self._try(lambda: path.unlink(missing_ok=True))
         return None
 
     def close(self) -> None:
@@ -291,7 +335,9 @@ class Trajectory:
             whole = new.rfind(b"\n") + 1
             self._read_bytes[part.name] = begin + whole
             for line in new[:whole].split(b"\n")[:-1]:
-                number = self._read_lines[part.name] = self._read_lines.get(part.name, 0) + 1
+                number = self._read_lines[part.name] = (
+                    self._read_lines.get(part.name, 0) + 1
+                )
                 step, _, digest = line.decode(errors="replace").rpartition(",")
                 if digest == f'"{self._digest(step + "]")}"]':
                     node, fact, _ = json.loads(line)
@@ -319,4 +365,6 @@ def _measure_size_bytes(place: Path) -> int:
 
 def _count_lines(path: Path) -> int:
     with open_file(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+        return sum(
+            block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")
+        )

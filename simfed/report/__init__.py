@@ -1,1 +1,1 @@
-
+"""Reports: tables, pictures, pages and exports, made from run directories alone."""

@@ -1,5 +1,4 @@
-"""Calibration in pictures: a profile's laws over their measured points, and its errors on
-others."""
+"""Pictures of calibration: a profile's laws over their points, and its errors."""
 
 from __future__ import annotations
 
@@ -37,27 +36,36 @@ _LEGEND: Any = {
     "labelspacing": 0.3,
 }
 _PANEL_IN = (2.35, 1.75)
-_X_LABELS = {"batch": "samples of a batch", "samples": "samples", "k": "entries kept, K"}
-"""By what the size of a kind of work counts."""
+_X_LABELS = {
+    "batch": "samples of a batch",
+    "samples": "samples",
+    "k": ("entries kept, K"),
+}
+"""Axis labels: the quantity by which the size of a kind of work counts."""
 
 
 @picture_style()
 def profile_figure(profile: Profile, table: MeasuredRows | None = None) -> Figure:
-    """Every curve of a profile with its 90 % interval, over the medians it was fitted to.
+    """Return every curve of a profile, over the medians it was fitted to.
 
-    A panel per kind of work (and model, where strategies differ); both axes logarithmic. Outside
-    the measured range a curve is dotted. `table` adds the medians per session; without one the
-    rows of a table profile are the points.
+    A panel per kind of work (and model, where strategies differ), each curve with its
+    90 % interval; both axes logarithmic. Outside the measured range a curve is dotted.
+    `table` adds the medians per session; without one the rows of a table profile are
+    the points.
     """
     panels = _group_curves(profile)
     if not panels:
         raise InputError(
-            "a profile with at least one", where=profile.name, problem="there is no curve to draw"
+            "a profile with at least one",
+            where=profile.name,
+            problem="there is no curve to draw",
         )
     figure, axes = _build_grid(len(panels))
     for ax, (title, lines) in zip(axes, panels.items(), strict=True):
         for i, (label, key) in enumerate(lines):
-            _draw_curve(ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table)
+            _draw_curve(
+                ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table
+            )
         ax.set_title(title, fontsize=7.5, loc="left")
         ax.set_xlabel(_X_LABELS[QUANTITIES[lines[0][1][0]].size])
         ax.set_ylabel("time")
@@ -68,7 +76,10 @@ def profile_figure(profile: Profile, table: MeasuredRows | None = None) -> Figur
 
 @picture_style()
 def draw_comparison_figure(comparison: ProfileCheck) -> Figure:
-    """The relative error of every prediction against the measured time, with its interval."""
+    """Return the relative error of every prediction, with its interval.
+
+    Errors are against measured times.
+    """
     by_work: dict[str, list[int]] = defaultdict(list)
     for i, point in enumerate(comparison.points):
         by_work[point.key[0]].append(i)
@@ -83,11 +94,15 @@ def draw_comparison_figure(comparison: ProfileCheck) -> Figure:
         errors = [p.error for p in points]
         ax.plot(x, errors, "o", ms=2.5, color=colour, label=work)
         for p in points:
-            if p.factor is not None:  # where the measured median may lie, seen from the prediction
+            # where the measured median may lie, seen from the prediction
+            if p.factor is not None:
                 low, high = (
-                    p.predicted_s / (p.measured_s * f) - 1 for f in (p.factor, 1 / p.factor)
+                    p.predicted_s / (p.measured_s * f) - 1
+                    for f in (p.factor, 1 / p.factor)
                 )
-                ax.plot([p.measured_s] * 2, [low, high], color=colour, lw=0.5, alpha=0.5)
+                ax.plot(
+                    [p.measured_s] * 2, [low, high], color=colour, lw=0.5, alpha=0.5
+                )
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_duration(x)))
     ax.xaxis.set_minor_formatter(NullFormatter())
@@ -99,8 +114,10 @@ def draw_comparison_figure(comparison: ProfileCheck) -> Figure:
 
 
 def _group_curves(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
-    """Panel title → (label, curve) in it; written constants and laws for any model are not
-    drawn."""
+    """Return (label, curve) of each panel, by its title.
+
+    Written constants and laws for any model are not drawn.
+    """
     panels: dict[str, list[tuple[str, Key]]] = defaultdict(list)
     for key, curve in profile.curves.items():
         quantity, model, strategy = key
@@ -122,13 +139,20 @@ def _build_grid(count: int) -> tuple[Figure, Sequence[Axes]]:
 
 
 def _draw_curve(
-    ax: Axes, profile: Profile, key: Key, label: str, colour: str, table: MeasuredRows | None
+    ax: Axes,
+    profile: Profile,
+    key: Key,
+    label: str,
+    colour: str,
+    table: MeasuredRows | None,
 ) -> None:
     curve = profile.curves[key]
     variable = QUANTITIES[key[0]].variable
     points: Iterable[tuple[float, float]] = ()
     if table is not None:
-        points = [(x, middle) for x, _, middle, _ in compute_medians(table.rows_of(key))]
+        points = [
+            (x, middle) for x, _, middle, _ in compute_medians(table.rows_of(key))
+        ]
     elif isinstance(curve, Points):
         points = zip(curve.sizes, curve.seconds, strict=True)
     points = list(points)
@@ -137,7 +161,11 @@ def _draw_curve(
     elif isinstance(curve, Fitted) and variable in curve.valid:
         low, high = curve.valid[variable]
     else:
-        low, high = (min(x for x, _ in points), max(x for x, _ in points)) if points else (1.0, 1e4)
+        low, high = (
+            (min(x for x, _ in points), max(x for x, _ in points))
+            if points
+            else (1.0, 1e4)
+        )
     x = np.geomspace(max(1.0, low / 2), high * 2, 120)
     inside = (x >= low * 0.999) & (x <= high * 1.001)
     seconds = np.array([curve.at(profile.size_of(key, curve, float(v))) for v in x])
@@ -145,13 +173,24 @@ def _draw_curve(
     ax.plot(x, seconds, ":", lw=0.8, color=colour)
     ax.plot(x[inside], seconds[inside], lw=1.1, color=colour, label=label)
     if (factor > 1).any():
-        ax.fill_between(x, seconds / factor, seconds * factor, color=colour, alpha=0.15, lw=0)
-    ax.plot([p for p, _ in points], [s for _, s in points], "o", ms=2.2, color=colour, alpha=0.8)
+        ax.fill_between(
+            x, seconds / factor, seconds * factor, color=colour, alpha=0.15, lw=0
+        )
+    ax.plot(
+        [p for p, _ in points],
+        [s for _, s in points],
+        "o",
+        ms=2.2,
+        color=colour,
+        alpha=0.8,
+    )
 
 
 def _set_log_scale(ax: Axes, headroom: int) -> None:
-    """Logarithmic axes with readable ticks, and room above for a legend of so many entries, two in
-    a row."""
+    """Give axes logarithmic scales with readable ticks, and room for a legend.
+
+    The legend stands above, `headroom` entries, two in a row.
+    """
     ax.set_xscale("log")
     ax.set_yscale("log")
     low, high = ax.get_ylim()

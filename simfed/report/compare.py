@@ -1,4 +1,4 @@
-"""Tables of the HTML report: what came out, when accuracies were reached, how runs differ."""
+"""Tables of the HTML report: results, times to accuracies, differences of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from simfed.ground.measure import Measure
-from simfed.ground.units import format_bytes, format_duration, format_energy, format_rate
+from simfed.ground.units import (
+    format_bytes,
+    format_duration,
+    format_energy,
+    format_rate,
+)
 from simfed.record.schema import list_phases
 from simfed.record.summary import count_classes
 from simfed.report import frames
@@ -22,7 +27,12 @@ from simfed.report.comparison import (
     inverse,
 )
 from simfed.report.panels import Columns, PanelTable, Row, build_table, limited, number
-from simfed.report.reach import WHOLE_RUN, RunOutcome, find_hardest_targets, find_outcome
+from simfed.report.reach import (
+    WHOLE_RUN,
+    RunOutcome,
+    find_hardest_targets,
+    find_outcome,
+)
 
 if TYPE_CHECKING:
     from simfed.record.read import Run
@@ -33,7 +43,7 @@ _QUANTITY = re.compile(r"^(\d[\d.e+-]*) (B/s|B|s)$")
 
 
 def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
-    """The few numbers that one asks for first: (what, value, in other words)."""
+    """Return the few numbers that one asks for first: (what, value, in other words)."""
     facts: list[tuple[str, str, str]] = []
     tidy = frames.curves(run)
     name = frames.choose_headline(tidy) if len(tidy) else ""
@@ -42,7 +52,9 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
     if len(measured):
         best = measured.loc[measured[measure.key].agg(f"idx{measure.best}")]
         final = measure.text(measured[measure.key].iloc[-1])
-        at_best = f"best {measure.text(best[measure.key])} in round {best['round']:,.0f}"
+        at_best = (
+            f"best {measure.text(best[measure.key])} in round {best['round']:,.0f}"
+        )
         facts.append((measure.name, final, f"{name}; {at_best}"))
     rounds = run.rounds
     if len(rounds):
@@ -50,7 +62,9 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
         whole = format_duration(rounds["finished_at_s"].max())
         facts.append(("simulated time", whole, f"{middle} a round (median)"))
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
-        facts.append(("sent by clients", format_bytes(up), f"and {format_bytes(down)} to them"))
+        facts.append(
+            ("sent by clients", format_bytes(up), (f"and {format_bytes(down)} to them"))
+        )
     if (energy := frames.describe_energy(run)) is not None:
         facts.append(("energy of devices", *energy))
     if len(run.participations):
@@ -60,7 +74,11 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
         top = phases[str(seconds.idxmax())]
         share = 100 * seconds.max() / total if total else 0.0
         facts.append(
-            ("most time went to", frames.label_phase(top), f"{share:.0f} % of the clients' time")
+            (
+                "most time went to",
+                frames.label_phase(top),
+                (f"{share:.0f} % of the clients' time"),
+            )
         )
     stragglers = frames.list_stragglers(run)
     if len(stragglers):
@@ -75,7 +93,7 @@ def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
 
 
 def build_thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
-    """When thresholds were first reached; `reached` is from `list_threshold_rows`."""
+    """Return the first instants at thresholds, from `list_threshold_rows`."""
 
     def at_all(row: Row, text: Callable[[Row], str], otherwise: str = "") -> str:
         return otherwise if pd.isna(row["at_s"]) else text(row)
@@ -88,15 +106,26 @@ def build_thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTabl
             row, lambda row: format_duration(row["at_s"]), "not reached"
         ),
         "in round": lambda row: at_all(row, lambda row: f"{row['round']:,.0f}"),
-        "sent by clients": lambda row: at_all(row, lambda row: format_bytes(row["uplink_bytes"])),
-        "moved both ways": lambda row: at_all(row, lambda row: format_bytes(row["total_bytes"])),
+        "sent by clients": lambda row: at_all(
+            row, lambda row: format_bytes(row["uplink_bytes"])
+        ),
+        "moved both ways": lambda row: at_all(
+            row, lambda row: format_bytes(row["total_bytes"])
+        ),
     }
-    return build_table(f"When each {measure.name} was reached", reached, columns, range(2, 7))
+    return build_table(
+        f"When each {measure.name} was reached", reached, columns, range(2, 7)
+    )
 
 
-def list_lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """What two runs differ in, for those who read no further: the time to the targets, the final
-    measure, the time of the whole. `tidy`: `frames.curves` of both."""
+def list_lead_facts(
+    runs: Mapping[str, Run], tidy: pd.DataFrame
+) -> list[tuple[str, str, str]]:
+    """Return the differences of two runs, for those who read no further.
+
+    They are the time to the targets, the final measure, the time of the whole. `tidy`:
+    `frames.curves` of both.
+    """
     if len(runs) != 2:
         return []
     measure = next(iter(runs.values())).measure
@@ -107,20 +136,28 @@ def list_lead_facts(runs: Mapping[str, Run], tidy: pd.DataFrame) -> list[tuple[s
     for pair in pairs:
         what = format_threshold(pair.threshold, "", measure)
         times = [outcome.times[pair.threshold] for outcome in outcomes.values()]
-        facts.append((f"to {what}" if what else "simulated time", *describe_lead(pair, *times)))
+        facts.append(
+            (f"to {what}" if what else "simulated time", *describe_lead(pair, *times))
+        )
     gap = pairs[0].gap.exact
     if not math.isnan(gap):
-        shown = " against ".join(measure.text(outcome.final) for outcome in outcomes.values())
+        shown = " against ".join(
+            measure.text(outcome.final) for outcome in outcomes.values()
+        )
         ahead = measure.advantage(gap)
         level = measure.gap(abs(ahead)) == measure.gap(0.0)
         value = "the same" if level else measure.gap(abs(ahead))
-        by = "" if level else f"{pairs[0].a if ahead > 0 else pairs[0].b} {measure.ahead}: "
+        by = (
+            ""
+            if level
+            else (f"{pairs[0].a if ahead > 0 else pairs[0].b} {measure.ahead}: ")
+        )
         facts.insert(len(targets), (f"final {measure.name}", value, by + shown))
     return facts
 
 
 def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
-    """Every run's time to the targets and final measure, and what that is beside the first run."""
+    """Return every run's time to the targets and final measure, beside the first's."""
     measure = next(iter(runs.values())).measure
     targets, outcomes = _find_outcomes(runs, tidy)
     learned = any(not math.isnan(outcome.final) for outcome in outcomes.values())
@@ -130,18 +167,25 @@ def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
         cells = [_format_time(*outcome.times[target]) for target in targets]
         if learned:
             gap = outcome.final - outcomes[first].final
-            cells.append("" if math.isnan(outcome.final) else measure.text(outcome.final))
-            cells.append("" if label == first or math.isnan(gap) else measure.gap(gap, "+"))
+            cells.append(
+                "" if math.isnan(outcome.final) else measure.text(outcome.final)
+            )
+            cells.append(
+                "" if label == first or math.isnan(gap) else measure.gap(gap, "+")
+            )
         rows.append((label, *cells, _format_time(*outcome.times[WHOLE_RUN])))
     header = ["run", *(f"time to {measure.goal(target)}" for target in targets)]
     header += [f"final {measure.name}", f"beside {first}"] if learned else []
     header += ["simulated time"]
     note = (
-        "One run of each says nothing about how much another seed would change it: a study, or "
+        "One run of each says nothing about how much another seed would change it: a "
+        "study, or "
         "simfed.compare with several seeds of each, does."
     )
     caption = "Time to target" if targets else "Time"
-    return PanelTable(caption, tuple(header), rows, frozenset(range(1, len(header))), note)
+    return PanelTable(
+        caption, tuple(header), rows, frozenset(range(1, len(header))), note
+    )
 
 
 def _find_outcomes(
@@ -150,7 +194,11 @@ def _find_outcomes(
     """Targets that tell these runs apart, and what each run came to at them."""
     measure = next(iter(runs.values())).measure
     mean = frames.select_headlines(tidy.dropna(subset=[measure.key]))
-    targets = find_hardest_targets(mean, count_classes(runs.values()), measure) if len(mean) else []
+    targets = (
+        find_hardest_targets(mean, count_classes(runs.values()), measure)
+        if len(mean)
+        else []
+    )
     curves = {label: mean[mean["run"] == label] for label in runs}
     return targets, {
         label: find_outcome(run, curves[label], targets) for label, run in runs.items()
@@ -164,22 +212,31 @@ def _format_time(at_s: float, is_reached: bool) -> str:
 def describe_lead(
     pair: ComparedPair, first: tuple[float, bool], second: tuple[float, bool]
 ) -> tuple[str, str]:
-    """(how many times sooner, who and when) of two runs under one seed; `first`, `second`: their
-    (seconds, whether they had reached the threshold by then)."""
+    """Return (how many times sooner, who and when) of two runs under one seed.
+
+    `first`, `second`: their (seconds, whether they had reached the threshold by then).
+    """
     against = f"{_format_time(*first)} against {_format_time(*second)}"
-    reached = [name for name, (_, there) in ((pair.a, first), (pair.b, second)) if there]
+    reached = [
+        name for name, (_, there) in ((pair.a, first), (pair.b, second)) if there
+    ]
     if len(reached) < 2:
         return f"only {reached[0]}" if reached else "neither", against
     paired = pair.paired
-    ahead, ratio = (pair.a, paired.ratio) if first < second else (pair.b, inverse(paired.ratio))
+    ahead, ratio = (
+        (pair.a, paired.ratio) if first < second else (pair.b, inverse(paired.ratio))
+    )
     if not ratio.least >= paired.needed_ratio:
         return "no relevant difference", against
     return f"{format_ratio(ratio, paired.confidence)} sooner", f"{ahead}: {against}"
 
 
 def build_results_table(runs: Mapping[str, Run]) -> PanelTable:
-    """What came out of several runs, side by side; with two, also their difference: shares in
-    points, all else in percent. What is the same in all is folded."""
+    """Return the results of several runs, side by side.
+
+    With two, also their difference: shares in points, all else in percent. What is the
+    same in all is folded.
+    """
     columns = [_list_results(run) for run in runs.values()]
     measures = list(dict.fromkeys(name for column in columns for name in column))
     rows, same = [], []
@@ -210,7 +267,7 @@ def _format_change(a: _Result | None, b: _Result | None) -> str:
 
 
 def _list_results(run: Run) -> dict[str, _Result]:
-    """Result → (number, text, whether it is a share)."""
+    """Return (number, text, whether it is a share) of each result."""
     results: dict[str, _Result] = {}
 
     def add_share(name: str, value: float, digits: int) -> None:
@@ -223,7 +280,10 @@ def _list_results(run: Run) -> dict[str, _Result]:
     measured = frames.curves(run).dropna(subset=[measure.key])
     for name, group in measured.groupby("prototype", sort=False):
         values = group[measure.key]
-        for which, value in (("final", values.iloc[-1]), ("best", values.agg(measure.best))):
+        for which, value in (
+            ("final", values.iloc[-1]),
+            ("best", values.agg(measure.best)),
+        ):
             named = f"{which} {measure.name}, {name}"
             results[named] = (float(value), measure.text(value, 2), measure.is_share)
     rounds = run.rounds
@@ -255,14 +315,18 @@ def _list_results(run: Run) -> dict[str, _Result]:
 
 
 def build_settings_table(runs: Mapping[str, Run]) -> PanelTable:
-    """The keys of the scenarios that differ."""
+    """Return the keys of the scenarios that differ."""
     rows = list_differences([run.scenario for run in runs.values()])
     note = "" if rows else "The scenarios are the same in every key."
     return PanelTable("Settings that differ", ("key", *runs), rows, frozenset(), note)
 
 
-def list_differences(scenarios: Sequence[Mapping[str, object]]) -> list[tuple[str, ...]]:
-    """(key path, value in each) for every key that is not the same in all; `—` where it is absent.
+def list_differences(
+    scenarios: Sequence[Mapping[str, object]],
+) -> list[tuple[str, ...]]:
+    """Return (key path, value in each) for every key that is not the same in all.
+
+    `—` where it is absent.
 
     Quantities are written for people, unless that would hide that they differ.
 
@@ -275,7 +339,9 @@ def list_differences(scenarios: Sequence[Mapping[str, object]]) -> list[tuple[st
     flat = [dict(flatten_settings(scenario)) for scenario in scenarios]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows = [(key, *(values.get(key, "—") for values in flat)) for key in keys]
-    return [(row[0], *_format_quantities(row[1:])) for row in rows if len(set(row[1:])) > 1]
+    return [
+        (row[0], *_format_quantities(row[1:])) for row in rows if len(set(row[1:])) > 1
+    ]
 
 
 def _format_quantities(values: Sequence[str]) -> list[str]:
@@ -289,7 +355,7 @@ def _format_quantity(value: str) -> str:
 
 
 def flatten_settings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """(key path, value as text) of every leaf of a scenario."""
+    """Return (key path, value as text) of every leaf of a scenario."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from flatten_settings(inner, f"{path}.{key}" if path else str(key))
@@ -301,7 +367,7 @@ def flatten_settings(value: object, path: str = "") -> Iterator[tuple[str, str]]
 
 
 def build_stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
-    """Who was the straggler how often, and for what."""
+    """Return the stragglers of runs: how often, and for what."""
     columns: Columns = {
         "run": lambda row: str(row["run"]),
         "client": lambda row: f"{row['client']}",
@@ -316,13 +382,15 @@ def build_stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
             "–" if pd.isna(row["saved_s"]) else format_duration(row["saved_s"])
         ),
     }
-    rows = pd.concat([frames.list_stragglers(run).assign(run=label) for label, run in runs.items()])
+    rows = pd.concat(
+        [frames.list_stragglers(run).assign(run=label) for label, run in runs.items()]
+    )
     table = build_table("Who the rounds waited for", rows, columns, (3, 4, 7))
     return limited(table, "rounds.parquet", first=True)
 
 
 def build_links_table(label: str, use: pd.DataFrame) -> PanelTable:
-    """How each link was used; `use` is from `frames.summarise_links`."""
+    """Return how each link was used; `use` is from `frames.summarise_links`."""
     columns: Columns = {
         "link": lambda row: str(row["link"]),
         "rounds held up": lambda row: f"{row['held_up']:,}",
@@ -336,7 +404,8 @@ def build_links_table(label: str, use: pd.DataFrame) -> PanelTable:
     note = ""
     if len(use) > _MOST_LINKS:
         note = (
-            f"The {_MOST_LINKS} of {len(use):,} links that held up most rounds or carried most; "
+            f"The {_MOST_LINKS} of {len(use):,} links that held up most rounds or "
+            f"carried most; "
             "all are in links.parquet."
         )
     caption = f"Links of {label}" if label else "Links"

@@ -1,8 +1,8 @@
-"""The one paired comparison: of a study's arms, of two studies, of runs at hand or on one page, of
-a simulation and its deployment.
+"""The one paired comparison of two sides, seed by seed.
 
-A side is what its runs came to, by seed. Two sides are compared over the seeds that both have, and
-the result is a row of a table or a sentence in plain words.
+Sides are a study's arms, two studies, runs at hand or on one page, a simulation and its
+deployment. A side is its runs' results, by seed. Two sides are compared over the seeds
+that both have, and the result is a row of a table or a sentence in plain words.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from simfed.ground.measure import ACCURACY, Measure
 from simfed.ground.units import format_duration
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.report.reach import RunOutcome
-from simfed.report.statistics import Estimate, Paired, compare_times, estimate_paired_difference
+from simfed.report.statistics import (
+    Estimate,
+    Paired,
+    compare_times,
+    estimate_paired_difference,
+)
 
 _MOST_NAMED = 4
 """Settings that a sentence names one by one; the comparisons' table has them all."""
@@ -37,11 +42,14 @@ class ComparedPair(NamedTuple):
     measure: Measure = ACCURACY
 
     def row(self) -> dict[str, object]:
-        """As a row of a table: `threshold, a, b, seeds` (that both have), `wins` (of a), `losses,
-        ratio` (how many times sooner a was; NaN where censoring leaves it open), `ratio_at_least,
-        ratio_at_most, ratio_low, ratio_high, coverage, p_value, verdict` (1: a before b, −1: b
-        before a, 0: no clear and relevant difference), `accuracy_difference` (final, a − b) with
-        `_low, _high`, or `measure_difference` of another measure."""
+        """Return a row of a table.
+
+        `threshold, a, b, seeds` (that both have), `wins` (of a), `losses, ratio` (how
+        many times sooner a was; NaN where censoring leaves it open), `ratio_at_least,
+        ratio_at_most, ratio_low, ratio_high, coverage, p_value, verdict` (1: a before
+        b, −1: b before a, 0: no clear and relevant difference), `accuracy_difference`
+        (final, a − b) with `_low, _high`, or `measure_difference` of another measure.
+        """
         paired, ratio = self.paired, self.paired.ratio
         difference = f"{self.measure.key}_difference"
         return {
@@ -74,9 +82,10 @@ def compare_sides(
     *,
     measure: Measure = ACCURACY,
 ) -> Iterator[ComparedPair]:
-    """Every two sides (or each with the baseline) at every threshold, seed by seed.
+    """Return every two sides (or each with the baseline) at every threshold.
 
-    sides: (name, seed → outcome). Seeds that only one of two sides has do not count.
+    They are compared seed by seed. `sides`: (name, seed → outcome); seeds that only one
+    of two sides has do not count.
     """
     for (a, of_a), (b, of_b) in itertools.combinations(sides, 2):
         if baseline not in (None, a, b):
@@ -94,16 +103,18 @@ def compare_sides(
             yield ComparedPair(threshold, a, b, paired, gap, measure)
 
 
-def _list_times(outcomes: Sequence[RunOutcome], threshold: float) -> tuple[list[float], list[bool]]:
+def _list_times(
+    outcomes: Sequence[RunOutcome], threshold: float
+) -> tuple[list[float], list[bool]]:
     times = [outcome.times[threshold] for outcome in outcomes]
     return [at_s for at_s, _ in times], [reached for _, reached in times]
 
 
-# --- words -------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------
 
 
 def format_threshold(threshold: float, whole: str, measure: Measure = ACCURACY) -> str:
-    """`90 %`, `RMSE 2.5`; of `WHOLE_RUN` the words given for that."""
+    """Return `90 %`, `RMSE 2.5`; of `WHOLE_RUN` the words given for that."""
     return whole if math.isnan(threshold) else measure.goal(threshold)
 
 
@@ -112,8 +123,10 @@ def format_median(
     confidence: float,
     amount: Callable[[float], str] = format_duration,
 ) -> str:
-    """Return what an arm spent, from a row of a study's `targets`: `12.3 s [11 s, 14 s]`, and what
-    the interval covers where it is less than `confidence`."""
+    """Return an arm's time, from a row of a study's `targets`: `12.3 s [11 s, 14 s]`.
+
+    Where the interval covers less than `confidence`, what it covers stands beside it.
+    """
     if not row["seeds"]:
         return ""
     text = amount(row["at_least"])
@@ -129,21 +142,32 @@ def format_median(
 
 
 def format_estimate(
-    row: Mapping[str, float | None], name: str, sign: str = "", measure: Measure = ACCURACY
+    row: Mapping[str, float | None],
+    name: str,
+    sign: str = "",
+    measure: Measure = ACCURACY,
 ) -> str:
-    """A mean with its interval, `0.812 [0.801, 0.823]`, from the columns `name`, `name_low` and
-    `name_high` of a row; empty for none. sign: `+` to say it of positive ones, too."""
+    """Return a mean with its interval, `0.812 [0.801, 0.823]`; empty for none.
+
+    It is from the columns `name`, `name_low` and `name_high` of a row. `sign`: `+` to
+    show it at positive ones, too.
+    """
     digits = ".3f" if measure.is_share else ".4g"
     texts = []
     for column in (name, f"{name}_low", f"{name}_high"):
         value = row.get(column)
-        texts.append("" if value is None or math.isnan(value) else f"{value:{sign}{digits}}")
+        texts.append(
+            "" if value is None or math.isnan(value) else f"{value:{sign}{digits}}"
+        )
     middle, low, high = texts
     return f"{middle} [{low}, {high}]" if middle and low else middle
 
 
 def format_ratio(ratio: Estimate, confidence: float) -> str:
-    """A ratio above 1 with its interval: `1.80× [1.50, 2.20]`, `at least 3.30× [2.10, ∞]`."""
+    """Return a ratio above 1 with its interval: `1.80× [1.50, 2.20]`.
+
+    Or a bound of it: `at least 3.30× [2.10, ∞]`.
+    """
     text = _format_bound(ratio)
     if ratio.coverage == 0:
         return text
@@ -170,8 +194,15 @@ def describe_sides(
     *,
     measure: Measure = ACCURACY,
 ) -> str:
-    """Two sides at one threshold, setting by setting, in words. settings: (name, their times)."""
-    goal = "in simulated time" if math.isnan(threshold) else f"to {measure.goal(threshold)}"
+    """Return two sides at one threshold, setting by setting, in words.
+
+    settings: (name, their times).
+    """
+    goal = (
+        "in simulated time"
+        if math.isnan(threshold)
+        else (f"to {measure.goal(threshold)}")
+    )
     wording = _Wording(a, b, goal, confidence, settings)
     parts = (
         wording.wins(1),
@@ -208,39 +239,50 @@ class _Wording:
             bounds = [_format_bound(ratio) for _, ratio in (least, most)]
             if bounds[0] == bounds[1]:
                 return [f"{text}{bounds[0]} sooner"]
-            ends = [f"{b} (at {name})" for b, (name, _) in zip(bounds, (least, most), strict=True)]
+            ends = [
+                (f"{b} (at {name})")
+                for b, (name, _) in zip(bounds, (least, most), strict=True)
+            ]
             return [f"{text}{ends[0]} to {ends[1]} sooner"]
         each = [
-            f"in {paired.wins if side == 1 else paired.losses} of {paired.seeds} seeds, "
+            f"in {paired.wins if side == 1 else paired.losses} of {paired.seeds} "
+            f"seeds, "
             f"{format_ratio(ratio, self.confidence)} sooner {self.goal}{_at(name)}"
             for (name, paired), (_, ratio) in zip(won, ratios, strict=True)
         ]
         return [f"{winner} before {loser} {', and '.join(each)}"] if each else []
 
     def single_seeds(self) -> list[str]:
-        """One seed has a number, and nothing that says how much another seed would change it."""
+        """Return sentences on single seeds: nothing says how another would differ."""
         clauses = []
-        for name, paired in self._select(lambda paired: paired.seeds == 1 == paired.decided):
+        for name, paired in self._select(
+            lambda paired: paired.seeds == 1 == paired.decided
+        ):
             first, ratio, second = self._order(paired, paired.wins - paired.losses)
             clauses.append(
-                f"{first} {ratio} sooner than {second} {self.goal}{_at(name)} in the one seed, "
+                f"{first} {ratio} sooner than {second} {self.goal}{_at(name)} in the "
+                f"one seed, "
                 "which decides nothing"
             )
         return clauses
 
     def irrelevant(self) -> list[str]:
-        """A clear difference that does not matter."""
+        """Return a clear difference that does not matter."""
         clauses = []
-        for name, paired in self._select(lambda p: bool(p.seeds and p.clear and not p.verdict)):
+        for name, paired in self._select(
+            lambda p: bool(p.seeds and p.clear and not p.verdict)
+        ):
             first, ratio, second = self._order(paired, paired.clear)
             clauses.append(
-                f"no relevant difference between {self.a} and {self.b} {self.goal}{_at(name)}: "
-                f"{first} is {ratio} sooner than {second}, less than {paired.needed_ratio:g}×"
+                f"no relevant difference between {self.a} and {self.b} "
+                f"{self.goal}{_at(name)}: "
+                f"{first} is {ratio} sooner than {second}, less than "
+                f"{paired.needed_ratio:g}×"
             )
         return clauses
 
     def undecided(self) -> list[str]:
-        """Several seeds, of which some say which is sooner, and no clear difference."""
+        """Return sentences where seeds say which is sooner, but not clearly."""
         level = self._select(lambda p: bool(p.seeds > 1 and p.clear == 0 and p.decided))
         by_counts: dict[tuple[int, int, int, str], list[str]] = {}
         for name, paired in level:
@@ -252,12 +294,13 @@ class _Wording:
             return [between + self._place([name for name, _ in level])]
         return [
             f"{between}{self._place(names)} "
-            f"({self.a} sooner in {wins}, {self.b} in {losses} of {seeds} seeds{left_open})"
+            f"({self.a} sooner in {wins}, {self.b} in {losses} of {seeds} "
+            f"seeds{left_open})"
             for (wins, losses, seeds, left_open), names in by_counts.items()
         ]
 
     def _describe_open(self, paired: Paired) -> str:
-        """Return how large the difference may be, and whether the seeds are too few to decide."""
+        """Return how large the difference may be, and whether seeds are too few."""
         side = 1 if paired.wins >= paired.losses else -1
         first, ratio, _ = self._order(paired, side)
         covers, least = paired.ratio.coverage > 0, _choose_ratio(paired, side).least
@@ -267,7 +310,9 @@ class _Wording:
         return f"{text}, too few seeds to decide" if few else text
 
     def without_winner(self) -> list[str]:
-        names = [name for name, _ in self._select(lambda p: p.seeds > 0 and not p.decided)]
+        names = [
+            name for name, _ in self._select(lambda p: p.seeds > 0 and not p.decided)
+        ]
         text = f"{self.a} against {self.b} {self.goal} undecided{self._place(names)}"
         return [f"{text}: no seed tells which is sooner"] if names else []
 
@@ -280,7 +325,7 @@ class _Wording:
         return [(name, paired) for name, paired in self.settings if belongs(paired)]
 
     def _order(self, paired: Paired, side: int) -> tuple[str, str, str]:
-        """(the sooner, how many times sooner, the other)."""
+        """Return (the sooner, how many times sooner, the other)."""
         first, second = (self.a, self.b)[::side]
         return first, format_ratio(_choose_ratio(paired, side), self.confidence), second
 
@@ -303,17 +348,27 @@ def _choose_ratio(paired: Paired, side: int) -> Estimate:
 
 
 def inverse(ratio: Estimate) -> Estimate:
-    """The ratio of the second to the first, of one of the first to the second."""
+    """Return the ratio of the second to the first, of one of the first to the second."""
 
     def over(x: float) -> float:
         return math.inf if x == 0 else 1 / x
 
     return Estimate(
-        over(ratio.most), over(ratio.least), over(ratio.high), over(ratio.low), ratio.coverage
+        over(ratio.most),
+        over(ratio.least),
+        over(ratio.high),
+        over(ratio.low),
+        ratio.coverage,
     )
 
 
 def _format_number(value: float) -> str:
     if math.isinf(value):
         return "∞"
-    return f"{value:.2f}" if value < 9.995 else f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}"
+    return (
+        f"{value:.2f}"
+        if value < 9.995
+        else f"{value:,.0f}"
+        if value >= 99.5
+        else f"{value:.1f}"
+    )

@@ -1,4 +1,4 @@
-"""Curves for print: accuracy, or another measure of learning, against time, rounds or bytes."""
+"""Curves for print: a measure of learning against time, rounds or bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import pandas as pd
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.measure import find_common_measure
 from simfed.report import frames
-from simfed.report.pictures import build_figure, choose_bytes_unit, picture_style, time_unit
+from simfed.report.pictures import (
+    build_figure,
+    choose_bytes_unit,
+    picture_style,
+    time_unit,
+)
 from simfed.report.style import SERIES_COLOURS, make_label
 
 if TYPE_CHECKING:
@@ -29,12 +34,18 @@ _Y_LABELS = {
 
 
 def accuracy_figure(
-    runs: Run | Sequence[Run], *, x: str = "at_s", y: str | None = None, width_in: float = 3.5
+    runs: Run | Sequence[Run],
+    *,
+    x: str = "at_s",
+    y: str | None = None,
+    width_in: float = 3.5,
 ) -> Figure:
-    """The runs' measure, or another column `y` of `frames.curves`, against simulated time (`at_s`),
-    `round`, `uplink_bytes` or `total_bytes`.
+    """Return the runs' measure, or another column `y`, against time, rounds or bytes.
 
-    One run: a curve per prototype and their mean. Several: the mean of each, coloured by run.
+    Columns are those of `frames.curves`; `x` is `at_s`, `round`, `uplink_bytes` or
+    `total_bytes`. One run: a curve per prototype and their mean. Several: the mean of
+    each, coloured by run.
+
     Raises: `InputError` where no run has that measure.
     """
     chosen = list(runs) if isinstance(runs, Sequence) else [runs]
@@ -66,7 +77,7 @@ def curve_figure(
     colour: str = "run",
     width_in: float = 3.5,
 ) -> Figure:
-    """A figure of the curves in a tidy frame; see `draw_curves`."""
+    """Return a figure of the curves in a tidy frame; see `draw_curves`."""
     for name in (y, x):
         check_known(name, tidy.columns)
     if tidy[y].notna().sum() == 0:
@@ -91,11 +102,11 @@ def draw_curves(
 ) -> None:
     """Draw one curve per value of the column `colour`, with axis labels and a legend.
 
-    `colours` says which colour each value has; in order of appearance if omitted. `targets`: values
-    of the measure with a dashed line across.
+    `colours` says which colour each value has; in order of appearance if omitted.
+    `targets`: values of the measure with a dashed line across.
 
-    Rows without the measure are left out. Where the frame has columns `low` and `high`, a band is
-    drawn between them: seeds of a study, or quantiles of clients.
+    Rows without the measure are left out. Where the frame has columns `low` and `high`,
+    a band is drawn between them: seeds of a study, or quantiles of clients.
     """
     tidy = tidy.dropna(subset=[y])
     scale, x_label = _choose_x_axis(tidy[x], x)

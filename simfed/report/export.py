@@ -1,9 +1,9 @@
 """A run for the tools that people already look at: TensorBoard, MLflow, a spreadsheet.
 
-TensorBoard's steps and MLflow's are rounds; simulated seconds are a curve of their own, and the
-time stamp of every value is its simulated instant, counted from the run's start as if that were the
-beginning of 1970. The packages `tensorboard` and `mlflow` are extras and are imported when they are
-asked for.
+TensorBoard's steps and MLflow's are rounds; simulated seconds are a curve of their own,
+and the time stamp of every value is its simulated instant, counted from the run's start
+as if that were the beginning of 1970. The packages `tensorboard` and `mlflow` are
+extras and are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
 def rows(run: Run, label: str | None = None) -> pd.DataFrame:
-    """One row per round and prototype (and their mean), in order of time.
+    """Return one row per round and prototype (and their mean), in order of time.
 
-    `run, round, at_s` (simulated, at the round's end), `prototype, accuracy, loss, kd_loss` (empty
-    where not measured; `measure` in place of `accuracy` where models are judged by another), of the
-    round `duration_s, participants, lost, rolled_back, critical_client, critical_phase`, and summed
-    up since the start `uplink_bytes, downlink_bytes, energy_j` (empty where a device's profile does
-    not know its power).
+    `run, round, at_s` (simulated, at the round's end), `prototype, accuracy, loss,
+    kd_loss` (empty where not measured; `measure` in place of `accuracy` where models
+    are judged by another), of the round `duration_s, participants, lost, rolled_back,
+    critical_client, critical_phase`, and summed up since the start `uplink_bytes,
+    downlink_bytes, energy_j` (empty where a device's profile does not know its power).
     """
     facts = run.rounds.rename(columns=_ROUND_COLUMNS)[[*_ROUND_COLUMNS.values()]]
     for column in ("uplink_bytes", "downlink_bytes"):
@@ -60,9 +60,13 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     joules = run.participations.groupby("round")["energy_j"]
     facts["energy_j"] = float("nan")
     if run.participations["energy_j"].notna().all():
-        facts["energy_j"] = facts["round"].map(joules.sum(min_count=1)).fillna(0.0).cumsum()
+        facts["energy_j"] = (
+            facts["round"].map(joules.sum(min_count=1)).fillna(0.0).cumsum()
+        )
     learned = frames.curves(run)[["round", "prototype", *_name_columns(run)]]
-    table = facts.merge(learned, on="round", how="left").sort_values("at_s", kind="stable")
+    table = facts.merge(learned, on="round", how="left").sort_values(
+        "at_s", kind="stable"
+    )
     table.insert(0, "run", frames.find_run_name(run) if label is None else label)
     order = ["run", "round", "at_s", "prototype", *_name_columns(run)]
     others = [name for name in table.columns if name not in order]
@@ -70,8 +74,11 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
 
 
 def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
-    """(name, round, simulated instant in s, value) of everything that is a curve, in order of time
-    for each name: `accuracy/small`, `round/length (s)`, `sent by clients (bytes)`, …"""
+    """Yield (name, round, simulated instant in s, value) of every curve.
+
+    They are in order of time for each name: `accuracy/small`, `round/length (s)`, `sent
+    by clients (bytes)`, …
+    """
     table = rows(run)
     for prototype, group in table.groupby("prototype", sort=False):
         for column, name in _name_columns(run).items():
@@ -99,12 +106,18 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
 
 
 def _name_columns(run: Run) -> dict[str, str]:
-    """Column of `frames.curves` → what it is called."""
-    return {run.measure.key: run.measure.name, "loss": "loss", "kd_loss": "distillation loss"}
+    """Return the names of columns of `frames.curves`."""
+    return {
+        run.measure.key: run.measure.name,
+        "loss": "loss",
+        "kd_loss": "distillation loss",
+    }
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as CSV for spreadsheets, which take a text such as `=1+1` for a formula.
+    """Write a table as CSV for spreadsheets.
+
+    They would take a text such as `=1+1` for a formula.
 
     Raises: `InputError` where the disk refuses.
     """
@@ -121,15 +134,19 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
     """Write `rows` of all runs to one file."""
-    table = pd.concat([rows(run, label) for label, run in runs.items()], ignore_index=True)
+    table = pd.concat(
+        [rows(run, label) for label, run in runs.items()], ignore_index=True
+    )
     write_table(table, path)
     return path
 
 
 def write_tensorboard(runs: Mapping[str, Run], folder: Path) -> Path:
-    """Write event files below `folder`, one run each, for `tensorboard --logdir FOLDER`.
+    """Write event files below `folder`, one run each, for TensorBoard.
 
-    The same run gives the same bytes. Raises: `InputError` without the package tensorboard.
+    Open them with `tensorboard --logdir FOLDER`. The same run gives the same bytes.
+
+    Raises: `InputError` without the package tensorboard.
     """
     with _extra("tensorboard"):
         from tensorboard.compat.proto.event_pb2 import Event
@@ -141,21 +158,28 @@ def write_tensorboard(runs: Mapping[str, Run], folder: Path) -> Path:
             place.mkdir(parents=True, exist_ok=True)
             with open(place / "events.out.tfevents.0.simfed", "wb") as file:
                 writer = RecordWriter(file)
-                writer.write(Event(wall_time=0, file_version="brain.Event:2").SerializeToString())
+                writer.write(
+                    Event(wall_time=0, file_version="brain.Event:2").SerializeToString()
+                )
                 for name, number, at_s, value in scalars(run):
-                    summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+                    summary = Summary(
+                        value=[Summary.Value(tag=name, simple_value=value)]
+                    )
                     event = Event(wall_time=at_s, step=number, summary=summary)
                     writer.write(event.SerializeToString())
     return folder
 
 
 def write_mlflow(runs: Mapping[str, Run], store: str) -> str:
-    """Write runs to MLflow: to a folder (its file store), or to the tracking server or database
-    whose address `store` is; gives its address.
+    """Write runs to MLflow, and return the store's address.
 
-    An experiment is a scenario's name; a run has its scenario's keys as parameters and its seed and
-    fingerprint as tags. Written twice, a run is there twice. Raises: `InputError` without the
-    package mlflow, and with what it says where it does not take the runs.
+    `store` is a folder (MLflow's file store), or the address of a tracking server or
+    database. An experiment is a scenario's name; a run has its scenario's keys as
+    parameters and its seed and fingerprint as tags. Written twice, a run is there
+    twice.
+
+    Raises: `InputError` without the package mlflow, and with what it says where it does
+    not take the runs.
     """
     with _extra("mlflow"):
         from mlflow.entities import Metric, Param, RunTag
@@ -168,16 +192,21 @@ def write_mlflow(runs: Mapping[str, Run], store: str) -> str:
             for label, run in runs.items():
                 name = frames.find_run_name(run)
                 old = client.get_experiment_by_name(name)
-                experiment = old.experiment_id if old else client.create_experiment(name)
+                experiment = (
+                    old.experiment_id if old else client.create_experiment(name)
+                )
                 tags = {
                     "simfed.seed": str(run.manifest.get("seed")),
                     "simfed.fingerprint": run.fingerprint,
                 }
-                target = client.create_run(experiment, start_time=1, run_name=label).info.run_id
+                target = client.create_run(
+                    experiment, start_time=1, run_name=label
+                ).info.run_id
                 client.log_batch(target, tags=[RunTag(k, v) for k, v in tags.items()])
                 params = [
                     Param(
-                        _clean_name(key.replace("[", "/").replace("]", "")), value[:_LONGEST_PARAM]
+                        _clean_name(key.replace("[", "/").replace("]", "")),
+                        value[:_LONGEST_PARAM],
                     )
                     for key, value in compare.flatten_settings(run.scenario)
                 ]
@@ -189,7 +218,9 @@ def write_mlflow(runs: Mapping[str, Run], store: str) -> str:
                     client.log_batch(target, params=params[i : i + _MOST_PARAMS])
                 for i in range(0, len(metrics), _MOST_VALUES):
                     client.log_batch(target, metrics=metrics[i : i + _MOST_VALUES])
-                end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+                end_s = (
+                    float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
+                )
                 client.set_terminated(target, end_time=1 + round(1e3 * end_s))
         except (MlflowException, OSError) as error:
             reason = " ".join(str(error).split())[:300]
@@ -213,7 +244,7 @@ def _extra(package: str) -> Iterator[None]:
 
 @contextmanager
 def _file_store_allowed() -> Iterator[None]:
-    """Newer versions of MLflow write folders only where they are told that this is meant."""
+    """Tell newer versions of MLflow that a folder is meant as a store."""
     name = "MLFLOW_ALLOW_FILE_STORE"
     before = os.environ.get(name)
     os.environ.setdefault(name, "true")
@@ -225,7 +256,7 @@ def _file_store_allowed() -> Iterator[None]:
 
 
 def _clean_name(name: str) -> str:
-    """A name with nothing but what MLflow and file systems take.
+    """Return a name with nothing but what MLflow and file systems take.
 
     >>> _clean_name("run (seed 0)"), _clean_name("../a?")
     ('run seed 0', '__/a_')

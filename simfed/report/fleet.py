@@ -1,4 +1,4 @@
-"""The picture of a fleet: how each quantity is spread over the clients, before anything runs."""
+"""The picture of a fleet: the spread of each quantity, before anything runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SCALES = {
 }
 _MOST_POINTS = 400
 _TURN = 4.0
-"""Of a line among those that lie upon each other, in its widths."""
+"""The turn of a line among those that lie upon each other, in its widths."""
 _DASHES: tuple[Literal["-", "--", ":", "-."], ...] = ("-", "--", ":", "-.")
 
 
@@ -54,23 +54,29 @@ def draw_fleet_figure(
     *,
     width_in: float = 7.0,
 ) -> Figure:
-    """Per quantity the share of each group's clients that have at most so much, and who is there
-    when.
+    """Return per quantity the share of each group's clients with at most so much.
 
-    `there[k, i]`: the share of group i's clients that are there at `hours[k]`; None: no such panel.
-    A drawn quantity is a rising curve, one that is alike for all a step. Lines that lie upon each
-    other take turns along their way. Quantities that are nowhere finite (unlimited links, traces)
-    or 0 for everybody have no panel.
+    A last panel shows who is there when. `there[k, i]`: the share of group i's clients
+    that are there at `hours[k]`; None: no such panel. A drawn quantity is a rising
+    curve, one that is alike for all a step. Quantities that are nowhere finite
+    (unlimited links, traces) or 0 for everybody have no panel.
     """
     from matplotlib.lines import Line2D
 
-    fields = [field for field in FIELDS if _is_worth_a_panel(field, columns)] or ["device.speed"]
+    fields = [field for field in FIELDS if _is_worth_a_panel(field, columns)] or [
+        "device.speed"
+    ]
     looks = [
-        (SERIES_COLOURS[i % len(SERIES_COLOURS)], _DASHES[i // len(SERIES_COLOURS) % len(_DASHES)])
+        (
+            SERIES_COLOURS[i % len(SERIES_COLOURS)],
+            _DASHES[i // len(SERIES_COLOURS) % len(_DASHES)],
+        )
         for i in range(len(names))
     ]
     legend = [
-        Line2D([], [], color=colour, linestyle=dash, linewidth=1.2, label=make_label(name))
+        Line2D(
+            [], [], color=colour, linestyle=dash, linewidth=1.2, label=make_label(name)
+        )
         for name, (colour, dash) in zip(names, looks, strict=True)
     ]
     count = len(fields) + (there is not None)
@@ -86,7 +92,11 @@ def draw_fleet_figure(
         each = (box.width + 0.05) / across
         for k in range(across):
             if len(panels) < count:
-                panels.append(figure.add_axes((box.x0 + k * each, box.y0, each - 0.05, box.height)))
+                panels.append(
+                    figure.add_axes(
+                        (box.x0 + k * each, box.y0, each - 0.05, box.height)
+                    )
+                )
     for k, (axes, field) in enumerate(zip(panels, fields, strict=False)):
         steps = {
             column.group: _compute_steps(column.values * _SCALES.get(field, 1.0))
@@ -99,7 +109,9 @@ def draw_fleet_figure(
         if k % across == 0:
             axes.set_ylabel("share of the group")
     if there is not None and hours is not None:
-        _draw_steps(panels[-1], {i: (hours, shares) for i, shares in enumerate(there.T)}, looks)
+        _draw_steps(
+            panels[-1], {i: (hours, shares) for i, shares in enumerate(there.T)}, looks
+        )
         _frame_panel(panels[-1], "there at, simulated h")
         panels[-1].set_xlim(hours[0], hours[-1])
         panels[-1].set_xticks(np.arange(hours[0], hours[-1] + 1, 12))
@@ -107,9 +119,14 @@ def draw_fleet_figure(
 
 
 def _draw_steps(
-    axes: Axes, steps: Mapping[int, tuple[Floats, Floats]], looks: Sequence[tuple[str, Any]]
+    axes: Axes,
+    steps: Mapping[int, tuple[Floats, Floats]],
+    looks: Sequence[tuple[str, Any]],
 ) -> None:
-    """Draw a step line per group; of those that lie upon each other each has its turn of dashes."""
+    """Draw a step line per group.
+
+    Of those that lie upon each other each has its turn of dashes.
+    """
     alike: dict[bytes, list[int]] = {}
     for group, (x, share) in steps.items():
         alike.setdefault(np.concatenate([x, share]).tobytes(), []).append(group)
@@ -119,35 +136,48 @@ def _draw_steps(
             if len(groups) > 1:
                 dash = (_TURN * turn, (_TURN, _TURN * (len(groups) - 1)))
             x, share = steps[group]
-            axes.step(x, share, where="post", color=colour, linestyle=dash, linewidth=1.2)
+            axes.step(
+                x, share, where="post", color=colour, linestyle=dash, linewidth=1.2
+            )
 
 
 def _is_worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
-    """Whether something is finite and above 0; constant stays are said in the table."""
+    """Return whether something is finite and above 0.
+
+    Constant stays are said in the table.
+    """
     of_field = [column for column in columns if column.field == field]
-    if field.startswith("availability") and not any(column.drawn for column in of_field):
+    if field.startswith("availability") and not any(
+        column.drawn for column in of_field
+    ):
         return False
     values = [column.values for column in of_field]
     return any((np.isfinite(v) & (v > 0)).any() for v in values)
 
 
 def _compute_steps(values: Any) -> tuple[Any, Any]:
-    """The empirical distribution as a step curve, thinned to a few hundred points."""
+    """Return the empirical distribution as a step curve of a few hundred points."""
     ordered = np.sort(values[np.isfinite(values)])
     at = np.unique(np.linspace(0, len(ordered) - 1, _MOST_POINTS).astype(int))
     share = (at + 1) / len(values)
-    return np.concatenate([ordered[at[:1]], ordered[at]]), np.concatenate([[0.0], share])
+    return np.concatenate([ordered[at[:1]], ordered[at]]), np.concatenate(
+        [[0.0], share]
+    )
 
 
 def _scale_x_axis(axes: Axes) -> None:
-    """Logarithmic where the values span more than a decade or so, else from 0."""
+    """Make an axis logarithmic where values span a decade, else begin it at 0."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    positive = [x for line in axes.get_lines() for x in np.asarray(line.get_xdata()) if x > 0]
+    positive = [
+        x for line in axes.get_lines() for x in np.asarray(line.get_xdata()) if x > 0
+    ]
     if positive and max(positive) > 20 * min(positive):
         axes.set_xscale("log")
         decades = np.log10(max(positive) / min(positive))
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 3 else (1,)))
+        axes.xaxis.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if decades < 3 else (1,))
+        )
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda x, _: f"{x:g}" if x < 1e5 else f"{x:.0e}")
         )

@@ -1,7 +1,8 @@
 """Tidy data frames out of a run: what the tables, pictures and pages are drawn from.
 
-Every function takes a run (`record.Run`, or anything with the same frames) or a frame of its, and
-gives a small frame with one fact per row. Nothing here draws; nothing that draws computes.
+Every function takes a run (`record.Run`, or anything with the same frames) or a frame
+of its, and gives a small frame with one fact per row. Nothing here draws; nothing that
+draws computes.
 """
 
 from __future__ import annotations
@@ -25,24 +26,27 @@ if TYPE_CHECKING:
 
 
 MEAN = "mean of clients"
-"""The `prototype` of rows that average the prototypes over the clients that hold them."""
+"""The `prototype` of rows that average the prototypes over the clients that hold
+them."""
 
 
 def order_prototypes(frame: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """The rows in the scenario's order of prototypes; otherwise as they were."""
+    """Return the rows in the scenario's order of prototypes; otherwise as they were."""
     order = {prototype: i for i, prototype in enumerate(weigh_prototypes(run))}
     rank = frame["prototype"].map(order).astype(float).fillna(len(order))
     return frame.iloc[np.argsort(rank.to_numpy(), kind="stable")].reset_index(drop=True)
 
 
 def find_run_name(run: Run) -> str:
-    """The name by which pages call the run: its manifest's or scenario's, or "run"."""
+    """Return a run's name on pages: its manifest's or scenario's, or "run"."""
     return str(run.manifest.get("name") or run.scenario.get("name") or "run")
 
 
 def label_runs(runs: Sequence[Run]) -> list[str]:
-    """A distinct label for each of several runs: its name; with the seed, folder or a number where
-    names repeat."""
+    """Return a distinct label for each of several runs: its name.
+
+    With the seed, folder or a number where names repeat.
+    """
     choices = [
         [find_run_name(run) for run in runs],
         [f"{find_run_name(run)} (seed {run.manifest.get('seed')})" for run in runs],
@@ -53,13 +57,13 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def edge_servers(run: Run) -> list[str]:
-    """The nodes of its edge servers that merged, in the order of the network's tier."""
+    """Return the edge servers that merged, in the order of the network's tier."""
     nodes = set(run.table("merges").column("node").to_pylist()) - {"server"}
     return sorted(nodes, key=lambda name: (len(name), name))
 
 
 def list_clients(run: Run) -> pd.DataFrame:
-    """`client, prototype` of every client that ever took part, in the order of ids."""
+    """Return `client, prototype` of every client that ever took part, by ids."""
     table = run.table("participations").select(["client", "prototype"])
     pairs = table.group_by(["client", "prototype"]).aggregate([]).to_pandas()
     pairs = pairs.drop_duplicates("client")
@@ -67,13 +71,22 @@ def list_clients(run: Run) -> pd.DataFrame:
 
 
 def describe_privacy(run: Run) -> tuple[str, str, str] | None:
-    """(what its privacy came to, of whom, how it was counted) in words; None: it has none."""
+    """Return (what its privacy came to, of whom, how it was counted) in words.
+
+    None: it has none.
+    """
     facts = run.manifest.get("privacy")
     if facts is None:
         return None
-    spent = f"ε = {run.summary.get('epsilon', float('nan')):.3g} at δ = {facts['delta']:g}"
+    spent = (
+        f"ε = {run.summary.get('epsilon', float('nan')):.3g} at δ = {facts['delta']:g}"
+    )
     counted = "amplified by sampling" if facts["amplified"] else "not amplified"
-    return spent, facts["adjacency"], f"{counted}, noise {facts['noise']:.4g} × the clip"
+    return (
+        spent,
+        facts["adjacency"],
+        (f"{counted}, noise {facts['noise']:.4g} × the clip"),
+    )
 
 
 def describe_energy(run: Run) -> tuple[str, str] | None:
@@ -86,26 +99,32 @@ def describe_energy(run: Run) -> tuple[str, str] | None:
         return None
     known = f"{format_energy(energy_j.sum() / len(energy_j))} a participation"
     if len(energy_j) < len(run.participations):
-        known += f"; of {len(energy_j):,} of {len(run.participations):,} participations alone"
+        known += (
+            f"; of {len(energy_j):,} of {len(run.participations):,} "
+            f"participations alone"
+        )
     return format_energy(energy_j.sum()), known
 
 
 def weigh_prototypes(run: Run) -> dict[str, float]:
-    """Prototype → its share of the clients, as the scenario deals them out."""
+    """Return each prototype's share of the clients, as the scenario deals them out."""
     counts: dict[str, float] = {}
     for group in run.scenario.get("clients", []):
-        counts[group["prototype"]] = counts.get(group["prototype"], 0) + group.get("count", 1)
+        counts[group["prototype"]] = counts.get(group["prototype"], 0) + group.get(
+            "count", 1
+        )
     total = sum(counts.values())
     return {prototype: count / total for prototype, count in counts.items()}
 
 
 def curves(run: Run, label: str | None = None) -> pd.DataFrame:
-    """Learning as a function of rounds, simulated time and bytes.
+    """Return learning as a function of rounds, simulated time and bytes.
 
-    `run, prototype, round, at_s, uplink_bytes, total_bytes, accuracy, loss, kd_loss`: instants are
-    the rounds' ends, bytes are sums since the start, and the rows of prototype `MEAN` weigh the
-    prototypes by their numbers of clients. Rounds without an evaluation have no accuracy and loss.
-    Where models are judged by another measure, its column `measure` stands in place of `accuracy`.
+    Columns: `run, prototype, round, at_s, uplink_bytes, total_bytes, accuracy, loss,
+    kd_loss`. Instants are the rounds' ends, bytes are sums since the start, and the
+    rows of prototype `MEAN` weigh the prototypes by their numbers of clients. Rounds
+    without an evaluation have no accuracy and loss. Where models are judged by another
+    measure, its column `measure` stands in place of `accuracy`.
     """
     rounds = run.rounds
     spent = pd.DataFrame(
@@ -117,29 +136,49 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
         }
     )
     key = run.measure.key
-    results = run.prototypes.rename(columns={run.measure.column: key, "test_loss": "loss"})
+    results = run.prototypes.rename(
+        columns={run.measure.column: key, "test_loss": "loss"}
+    )
     weights = weigh_prototypes(run)
     measures = [key, "loss", "kd_loss"]
-    weighted = results[measures].mul(results["prototype"].map(weights).astype(float), axis=0)
+    weighted = results[measures].mul(
+        results["prototype"].map(weights).astype(float), axis=0
+    )
     # min_count: a mean over fewer than all prototypes would be of something else
-    mean = weighted.groupby(results["round"]).sum(min_count=results["prototype"].nunique())
+    mean = weighted.groupby(results["round"]).sum(
+        min_count=results["prototype"].nunique()
+    )
     mean = mean.reset_index().assign(prototype=MEAN)
     parts = [results] if len(weights) == 1 else [results, mean]
     tidy = pd.concat(parts, ignore_index=True).merge(spent, on="round")
     tidy.insert(0, "run", find_run_name(run) if label is None else label)
     return tidy.reindex(
-        columns=["run", "prototype", "round", "at_s", "uplink_bytes", "total_bytes", *measures]
+        columns=[
+            "run",
+            "prototype",
+            "round",
+            "at_s",
+            "uplink_bytes",
+            "total_bytes",
+            *measures,
+        ]
     )
 
 
 def choose_headline(tidy: pd.DataFrame) -> str:
-    """The prototype of `curves` that speaks for the whole run: `MEAN`, or the only one there is."""
+    """Return the prototype of `curves` that speaks for the whole run.
+
+    It is `MEAN`, or the only one there is.
+    """
     names = tidy["prototype"].unique()
     return MEAN if MEAN in names else str(names[0])
 
 
 def select_headlines(tidy: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `curves` of several runs that speak for each of them; see `choose_headline`."""
+    """Return the rows of `curves` of several runs that speak for each of them.
+
+    See `choose_headline`.
+    """
     parts = [
         group[group["prototype"] == choose_headline(group)]
         for _, group in tidy.groupby("run", sort=False)
@@ -149,7 +188,10 @@ def select_headlines(tidy: pd.DataFrame) -> pd.DataFrame:
 
 
 def sum_phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Seconds in each phase: `*by, participations, download, training, …`, one row per group."""
+    """Return the seconds in each phase, one row per group.
+
+    Columns: `*by, participations, download, training, …`.
+    """
     phases = list_phases(participations.columns)
     sums = participations.groupby(list(by), sort=True)[list(phases)].sum()
     sums = sums.rename(columns=phases)
@@ -158,13 +200,16 @@ def sum_phase_seconds(participations: pd.DataFrame, by: Sequence[str]) -> pd.Dat
 
 
 def list_stragglers(run: Run) -> pd.DataFrame:
-    """Who was the straggler how often, and for what.
+    """Return the stragglers: how often each was it, and for what.
 
-    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds first:
-    `phase` and `link` are those it was blamed for most often, `saved_s` is how much shorter its
-    rounds would have been without it, each by itself; missing where no round tells.
+    `client, prototype, rounds, share, phase, phase_rounds, link, saved_s`, most rounds
+    first: `phase` and `link` are those it was blamed for most often, `saved_s` is how
+    much shorter its rounds would have been without it, each by itself; missing where no
+    round tells.
     """
-    prototypes: dict[int, str] = dict(list_clients(run).itertuples(index=False, name=None))
+    prototypes: dict[int, str] = dict(
+        list_clients(run).itertuples(index=False, name=None)
+    )
     rows = []
     for straggler in rank_stragglers(run.table, rows=len(prototypes)):
         phase, phase_rounds = next(iter(straggler["phases"].items()), (None, 0))
@@ -180,12 +225,21 @@ def list_stragglers(run: Run) -> pd.DataFrame:
                 "saved_s": straggler["saved_s"],
             }
         )
-    columns = ["client", "prototype", "rounds", "share", "phase", "phase_rounds", "link", "saved_s"]
+    columns = [
+        "client",
+        "prototype",
+        "rounds",
+        "share",
+        "phase",
+        "phase_rounds",
+        "link",
+        "saved_s",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
 def label_phase(phase: str | None) -> str:
-    """A phase for people; empty for none.
+    """Return a phase for people; empty for none.
 
     >>> label_phase("server")
     'server work'
@@ -194,17 +248,26 @@ def label_phase(phase: str | None) -> str:
 
 
 def find_shared_links(links: pd.DataFrame) -> list[str]:
-    """The links that ever carried more than one transfer at once, by bytes moved, most first."""
+    """Return the links that ever carried several transfers at once, by bytes."""
     several = links.loc[links["flows"] > 1, "link"].unique()
     moved = links[links["link"].isin(several)].groupby("link")["bytes"].sum()
-    return [str(link) for link in moved.sort_values(ascending=False, kind="stable").index]
+    return [
+        str(link) for link in moved.sort_values(ascending=False, kind="stable").index
+    ]
 
 
 def choose_links(run: Run) -> list[str]:
-    """The links that held a round up, those of most rounds first, then the shared ones; of equals
-    the one that moved most. Where there are none, all."""
+    """Return the links that held a round up, then the shared ones.
+
+    The first come by rounds, most first; of equals the one that moved most. Where there
+    are none, all.
+    """
     held: dict[str, int] = run.rounds["critical_link"].value_counts().to_dict()
-    moved = run.links.groupby("link")["bytes"].sum().sort_values(ascending=False, kind="stable")
+    moved = (
+        run.links.groupby("link")["bytes"]
+        .sum()
+        .sort_values(ascending=False, kind="stable")
+    )
     shared = set(find_shared_links(run.links))
     names = [str(name) for name in moved.index if name in held or name in shared]
     ranked = sorted(names, key=lambda name: -held.get(name, 0))
@@ -212,12 +275,12 @@ def choose_links(run: Run) -> list[str]:
 
 
 def summarise_links(run: Run) -> pd.DataFrame:
-    """How each link was used: `link, held_up, bytes, busy_s, busy_share, use_when_busy, most_flows,
-    full_s`, those that held most rounds up first.
+    """Return each link's use, those that held most rounds up first.
 
-    `held_up` is the number of rounds whose critical client it bound; `busy_share` is of the whole
-    run; `use_when_busy` is bytes over what the link could have carried while it was busy; `full_s`
-    is how long it ran at (99.9 % of) its capacity.
+    `link, held_up, bytes, busy_s, busy_share, use_when_busy, most_flows, full_s`:
+    `held_up` is the number of rounds whose critical client it bound; `busy_share` is of
+    the whole run; `use_when_busy` is bytes over what the link could have carried while
+    it was busy; `full_s` is how long it ran at (99.9 % of) its capacity.
     """
     links = run.links
     lasted_s = links["to_s"] - links["from_s"]
@@ -234,7 +297,13 @@ def summarise_links(run: Run) -> pd.DataFrame:
         }
     )
     table = facts.groupby("link", sort=False).agg(
-        {"bytes": "sum", "busy_s": "sum", "possible": "sum", "most_flows": "max", "full_s": "sum"}
+        {
+            "bytes": "sum",
+            "busy_s": "sum",
+            "possible": "sum",
+            "most_flows": "max",
+            "full_s": "sum",
+        }
     )
     total_s = run.rounds["finished_at_s"].max() if len(run.rounds) else math.nan
     table.insert(2, "busy_share", table["busy_s"] / total_s)
@@ -256,12 +325,16 @@ def compute_capacity_steps(
 ) -> tuple[Floats, Floats]:
     """Points (s, bytes/s) of the line of a link's capacity from `from_s` to `to_s`.
 
-    `varies`: where it changes, if that is known. Else what `use`, the link's rows, says: where the
-    capacity is the same before and after an idle time (and at either end) it is drawn through it,
-    and where it is not, the line has a gap (NaN), as nobody recorded when it stepped.
+    `varies`: where it changes, if that is known. Else what `use`, the link's rows,
+    says: where the capacity is the same before and after an idle time (and at either
+    end) it is drawn through it, and where it is not, the line has a gap (NaN), as
+    nobody recorded when it stepped.
     """
     if varies is not None:
-        at_s, rates = np.asarray(varies[0], dtype=float), np.asarray(varies[1], dtype=float)
+        at_s, rates = (
+            np.asarray(varies[0], dtype=float),
+            np.asarray(varies[1], dtype=float),
+        )
         first = max(0, int(np.searchsorted(at_s, from_s, side="right")) - 1)
         last = max(first + 1, int(np.searchsorted(at_s, to_s)))
         starts = np.maximum(at_s[first:last], from_s)
@@ -282,13 +355,15 @@ def compute_capacity_steps(
     return x, y
 
 
-def compute_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) -> pd.DataFrame:
-    """Share of their capacity that links carried: `link, from_s, to_s, from_round, to_round,
-    share`.
+def compute_utilisation(
+    run: Run, names: Sequence[str], most_bins: int = 240
+) -> pd.DataFrame:
+    """Return the share of their capacity that links carried, slice by slice.
 
-    A slice holds whole rounds, so that it is never a matter of where in a round it was cut; bytes
-    are spread evenly over each recorded interval. The capacity is its mean over the recorded
-    intervals of the slice (of the run, where a slice has none).
+    Columns: `link, from_s, to_s, from_round, to_round, share`. A slice holds whole
+    rounds, so that it is never a matter of where in a round it was cut; bytes are
+    spread evenly over each recorded interval. The capacity is its mean over the
+    recorded intervals of the slice (of the run, where a slice has none).
     """
     columns = ["link", "from_s", "to_s", "from_round", "to_round", "share"]
     rounds = run.rounds.sort_values("finished_at_s")
@@ -323,48 +398,64 @@ def compute_utilisation(run: Run, names: Sequence[str], most_bins: int = 240) ->
                 }
             )
         )
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return (
+        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    )
 
 
 def compute_bytes_per_s(use: pd.DataFrame) -> Floats:
-    """The mean rate in each row of a link's use; 0 where it took no time."""
+    """Return the mean rate in each row of a link's use; 0 where it took no time."""
     lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
     moved = use["bytes"].to_numpy()
-    rates: Floats = np.divide(moved, lasted_s, out=np.zeros(len(use)), where=lasted_s > 0)
+    rates: Floats = np.divide(
+        moved, lasted_s, out=np.zeros(len(use)), where=lasted_s > 0
+    )
     return rates
 
 
 def accumulate_amounts(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
-    """The sum of `amounts` up to the instants `at_s`, each spread evenly over its row's interval.
+    """Return the sum of `amounts` up to the instants `at_s`.
 
-    `use`: rows of one link, in order of time, that do not overlap.
+    Each is spread evenly over its row's interval. `use`: rows of one link, in order of
+    time, that do not overlap.
     """
-    instants = np.stack([use["from_s"].to_numpy(), use["to_s"].to_numpy()], axis=1).ravel()
+    instants = np.stack(
+        [use["from_s"].to_numpy(), use["to_s"].to_numpy()], axis=1
+    ).ravel()
     after = np.cumsum(amounts)
     reached = np.stack([after - amounts, after], axis=1).ravel()
-    return np.interp(at_s, instants, reached, left=0.0) if len(use) else np.zeros(len(at_s))
+    return (
+        np.interp(at_s, instants, reached, left=0.0)
+        if len(use)
+        else np.zeros(len(at_s))
+    )
 
 
 def split_rounds(last_round: int, most: int) -> pd.IntervalIndex:
-    """At most `most` equal bins of whole rounds that cover 1 … `last_round`."""
+    """Return at most `most` equal bins of whole rounds that cover 1 … `last_round`."""
     width = max(1, math.ceil(last_round / most))
     edges = np.arange(0, last_round + width, width)
     return pd.IntervalIndex.from_breaks(edges, closed="right")
 
 
 def compute_arm_shares(
-    participations: pd.DataFrame, by: Sequence[str] = ("prototype",), most_bins: int = 60
+    participations: pd.DataFrame,
+    by: Sequence[str] = ("prototype",),
+    most_bins: int = 60,
 ) -> pd.DataFrame:
-    """How often each arm was chosen over time: `*by, from_round, to_round, arm, plays, share`.
+    """Return how often each arm was chosen over time.
 
-    Rounds are put into at most `most_bins` equal bins; shares of one group and bin add up to 1.
+    Columns: `*by, from_round, to_round, arm, plays, share`. Rounds are put into at most
+    `most_bins` equal bins; shares of one group and bin add up to 1.
     """
     columns = [*by, "from_round", "to_round", "arm", "plays", "share"]
     if participations.empty:
         return pd.DataFrame(columns=columns)
     bins = split_rounds(int(participations["round"].max()), most_bins)
     part = bins.get_indexer(pd.Index(participations["round"]))
-    plays = participations.groupby([*by, part, "arm"]).size().rename("plays").reset_index()
+    plays = (
+        participations.groupby([*by, part, "arm"]).size().rename("plays").reset_index()
+    )
     plays = plays.rename(columns={f"level_{len(by)}": "bin"})
     total = plays.groupby([*by, "bin"])["plays"].transform("sum")
     plays["share"] = plays["plays"] / total
@@ -374,8 +465,11 @@ def compute_arm_shares(
 
 
 def find_varying_k(run: Run) -> pd.DataFrame:
-    """The participations of arms whose K is not the same for all clients of a prototype:
-    `round, client, prototype, arm, value` with K as value. The server's forced rounds left out."""
+    """Return the participations of arms whose K differs within a prototype.
+
+    `round, client, prototype, arm, value` with K as value. The server's forced rounds
+    are left out.
+    """
     parts = run.participations[run.participations["choice"] != "forced"]
     counts = parts.groupby(["prototype", "arm"])["k"].transform("nunique")
     columns = ["round", "client", "prototype", "arm", "k"]
@@ -383,7 +477,10 @@ def find_varying_k(run: Run) -> pd.DataFrame:
 
 
 def list_arms(run: Run) -> list[str]:
-    """The arms of a run in the scenario's order; arms that only the record knows come last."""
+    """Return the arms of a run in the scenario's order.
+
+    Arms that only the record knows come last.
+    """
     listed = list_recorded_labels(run.scenario)
     played = set(run.participations["arm"].unique())
     return [arm for arm in listed if arm in played] + sorted(played - set(listed))

@@ -1,8 +1,9 @@
-"""Rounds as a Gantt chart: who did what when, who was waited for, and how full the links were.
+"""Gantt charts of rounds: clients' phases, critical clients, use of links.
 
-A row per client, grouped by prototype, up to `MOST_ROWS` clients. Above that, every prototype gets
-one band: at each instant the shares of its clients in each phase, so that reading along a height q
-follows the client at quantile q; the slowest clients keep rows of their own.
+A row per client, grouped by prototype, up to `MOST_ROWS` clients. Above that, every
+prototype gets one band: at each instant the shares of its clients in each phase, so
+that reading along a height q follows the client at quantile q; the slowest clients keep
+rows of their own.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _STACK = ("waiting", "upload", "offline", "compression", "training", "download")
 MOST_WORDS = 6
 """Rounds explained below a chart whose rounds are too narrow for it."""
 _PALE = 0.62
-"""How far a transfer's latency is towards white."""
+"""The share of white in the colour of a transfer's latency."""
 _BESIDE: Any = {"textcoords": "offset points", "ha": "center", "parse_math": False}
 """Options of text that stands beside what it names."""
 _RATES = ((1e9, "Gbps"), (1e6, "Mbps"), (1e3, "kbps"), (1.0, "bps"))
@@ -92,22 +93,35 @@ def gantt_figure(
     points: float = FONT_POINTS,
     capacities: Capacities | None = None,
 ) -> Figure:
-    """The Gantt chart of some rounds (first and last, both included) and clients.
+    """Return the Gantt chart of some rounds and clients.
 
-    The bars that set each round's length are outlined, the compression bars carry their strategy's
-    mark, lost participations are crossed out, a transfer's latency is paler than the rest of it,
-    and a panel below shows up to three links' use against their capacity. Why each round took as
-    long as it did stands above it, or below the chart where there is no room.
+    The bars that set each round's length are outlined, the compression bars carry their
+    strategy's mark, lost participations are crossed out, a transfer's latency is paler
+    than the rest of it, and a panel below shows up to three links' use against their
+    capacity. Why each round took as long as it did stands above it, or below the chart
+    where there is no room.
 
-    `width_in` is the width in inches; the height follows from the rows, or the rows from
-    `height_in`. `points` is the size of letters. `capacities`: link → (instants, bytes/s from then
-    on) of links whose capacity varies, as `simfed.experiment.capacities.capacities_of` gives it;
-    without, it is drawn where it was recorded, while the link was in use. Raises: `InputError` for
-    more than `MOST_BARS` bars in rows, and for a height that leaves no room for them.
+    Args:
+        run: the finished run.
+        rounds: first and last, both included; None: a choice of the first ones.
+        clients: ids; None: all, of too many the slowest.
+        width_in: the width in inches; the height follows from the rows.
+        height_in: or the rows follow from this height.
+        points: the size of letters.
+        capacities: link → (instants, bytes/s from then on) of links whose capacity
+            varies, as `simfed.experiment.capacities.capacities_of` gives it; without,
+            it is drawn where it was recorded, while the link was in use.
+
+    Raises: `InputError` for more than `MOST_BARS` bars in rows, and for a height that
+    leaves no room for them.
     """
     with picture_style(points):
         return _draw_gantt(
-            build_timeline(run, rounds, clients), width_in, height_in, points, capacities
+            build_timeline(run, rounds, clients),
+            width_in,
+            height_in,
+            points,
+            capacities,
         )
 
 
@@ -136,18 +150,29 @@ def _draw_gantt(
     panels += [layout.row * (len(nodes) + 0.4)] * bool(nodes)
     panels += [layout.link] * len(links)
     if height_in is not None:
-        room_in = height_in - bottom_in - compute_legend_height_in(handles, inner_in, points)
+        room_in = (
+            height_in - bottom_in - compute_legend_height_in(handles, inner_in, points)
+        )
         room_in -= layout.gap * (len(panels) - 1)
         if room_in < 0.04 * _count_rows(rows, bars) + 0.15 * (len(panels) - 1):
             allowed, hint = (
                 "a height with room for every row",
                 "show fewer clients, or a smaller font",
             )
-            raise InputError(allowed, where="--height", got=f"{height_in:g} in", hint=hint)
+            raise InputError(
+                allowed, where="--height", got=f"{height_in:g} in", hint=hint
+            )
         panels = [room_in * panel / sum(panels) for panel in panels]
     row_in = panels[len(groups)] / _count_rows(rows, bars)
     figure, axes = build_figure(
-        width_in, panels, layout.gap, handles, layout.left, layout.right, bottom_in, points
+        width_in,
+        panels,
+        layout.gap,
+        handles,
+        layout.left,
+        layout.right,
+        bottom_in,
+        points,
     )
     scale, unit = time_unit(timeline.to_s - timeline.from_s)
     origin = 0.0 if int(timeline.rounds["round"].iloc[0]) == 1 else timeline.from_s
@@ -164,7 +189,12 @@ def _draw_gantt(
     ):
         for ax in axes[: len(groups) + 1]:
             ax.axvspan(
-                left, right, zorder=0, gid="absent", lw=0, **_style_filling(PHASES["absent"])
+                left,
+                right,
+                zorder=0,
+                gid="absent",
+                lw=0,
+                **_style_filling(PHASES["absent"]),
             )
     if nodes:
         _draw_edges(axes[len(groups) + 1], edges, nodes, at)
@@ -177,24 +207,42 @@ def _draw_gantt(
     axes[-1].set_xlabel(f"{since} ({unit})")
     for i, line in enumerate(below):
         y_in = 0.05 * share + 0.135 * share * (len(below) - 1 - i)
-        style: Any = {"va": "bottom", "ha": "left", "fontsize": 6.5 * share, "parse_math": False}
+        style: Any = {
+            "va": "bottom",
+            "ha": "left",
+            "fontsize": 6.5 * share,
+            "parse_math": False,
+        }
         figure.text(0.1 / width_in, y_in / figure.get_figheight(), line, **style)
     return figure
 
 
 def _choose_rows_and_bars(timeline: Timeline) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The clients that have a row (of too many the slowest), and the bars of these and of the
-    server, with their `latency_s`. Raises: `InputError` for more bars than a picture shows."""
+    """Return the clients that have a row, and the bars of these and of the server.
+
+    Of too many clients these are the slowest; bars come with their `latency_s`.
+
+    Raises: `InputError` for more bars than a picture shows.
+    """
     rows = timeline.clients
     if len(rows) > MOST_ROWS:
         slowest = find_slowest_clients(timeline, SLOWEST)
         rows = rows[rows["client"].isin(slowest)]
-        rows = rows.set_index("client").loc[slowest].reset_index().assign(prototype="slowest")
-    shown = timeline.bars["client"].isna() | timeline.bars["client"].isin(rows["client"])
+        rows = (
+            rows.set_index("client")
+            .loc[slowest]
+            .reset_index()
+            .assign(prototype="slowest")
+        )
+    shown = timeline.bars["client"].isna() | timeline.bars["client"].isin(
+        rows["client"]
+    )
     bars = timeline.bars.assign(latency_s=timeline.latency_s())[shown]
     if len(bars) > MOST_BARS:
         hint = "show fewer rounds or clients, or use --format perfetto"
-        raise InputError(f"at most {MOST_BARS:,} bars in a picture", got=len(bars), hint=hint)
+        raise InputError(
+            f"at most {MOST_BARS:,} bars in a picture", got=len(bars), hint=hint
+        )
     return rows, bars
 
 
@@ -205,13 +253,15 @@ def _count_rows(rows: pd.DataFrame, bars: pd.DataFrame) -> float:
 
 
 def _place_rows(rows: pd.DataFrame) -> dict[int, float]:
-    """Client → y of its row, downwards, with a gap between prototypes."""
+    """Return y of each client's row, downwards, with a gap between prototypes."""
     changes = (rows["prototype"] != rows["prototype"].shift()).cumsum() - 1
     y = np.arange(len(rows)) + 0.6 * changes.to_numpy()
     return dict(zip(rows["client"], y, strict=True))
 
 
-def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, at: At) -> None:
+def _draw_rows(
+    ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, at: At
+) -> None:
     y_of = _place_rows(rows)
     server_y = max(y_of.values(), default=-1.6) + 1.6
     on_server = bars["client"].isna()
@@ -222,7 +272,9 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
     )
     for kind, look in looks([*list_kinds(bars), "server"]).items():
         at_server = kind == "server"
-        shown = (on_server if at_server else (bars["kind"] == kind) & ~on_server).to_numpy()
+        shown = (
+            on_server if at_server else (bars["kind"] == kind) & ~on_server
+        ).to_numpy()
         half = 0.17 if kind == "waiting" else 0.41
         boxes = _build_boxes(start[shown], end[shown], y[shown].to_numpy(), half)
         _add_boxes(ax, boxes, **_style_filling(look), linewidth=0)
@@ -232,17 +284,34 @@ def _draw_rows(ax: Axes, bars: pd.DataFrame, rows: pd.DataFrame, row_in: float, 
     _add_boxes(ax, pale, facecolor="white", alpha=_PALE, linewidth=0, gid="latency")
     crossed = _build_boxes(start[lost], end[lost], y[lost].to_numpy(), 0.41)
     look = PHASES["dropped"]
-    _add_boxes(ax, crossed, facecolor="none", edgecolor=look.colour, hatch=look.hatch, linewidth=0)
+    _add_boxes(
+        ax,
+        crossed,
+        facecolor="none",
+        edgecolor=look.colour,
+        hatch=look.hatch,
+        linewidth=0,
+    )
     _draw_marks(ax, bars, start, end, y.to_numpy(), row_in)
     _draw_critical(ax, bars, start, end, y.to_numpy())
     _label_rows(ax, rows, y_of, server_y if on_server.any() else None, row_in)
 
 
 def _draw_edges(ax: Axes, spans: pd.DataFrame, nodes: Sequence[str], at: At) -> None:
-    """A row for each edge server: its transfers, its waiting for clients, its work."""
-    y = spans["track"].map({name: k for k, name in enumerate(nodes)}).to_numpy(dtype=float)
-    start, end, kinds = at(spans["started_at_s"]), at(spans["finished_at_s"]), spans["kind"]
-    shown_kinds = kinds.where(kinds.isin(["download", "upload", "waiting"]), "server").to_numpy()
+    """Draw a row for each edge server: transfers, waiting for clients, work."""
+    y = (
+        spans["track"]
+        .map({name: k for k, name in enumerate(nodes)})
+        .to_numpy(dtype=float)
+    )
+    start, end, kinds = (
+        at(spans["started_at_s"]),
+        at(spans["finished_at_s"]),
+        spans["kind"],
+    )
+    shown_kinds = kinds.where(
+        kinds.isin(["download", "upload", "waiting"]), "server"
+    ).to_numpy()
     for kind, look in looks(["download", "upload", "waiting", "server"]).items():
         shown = (shown_kinds == kind) & ~np.isnan(y)
         half = 0.17 if kind == "waiting" else 0.41
@@ -280,7 +349,9 @@ def _draw_marks(
         ax.plot((start[marked] + end[marked]) / 2, y[marked], zorder=4, **look)
 
 
-def _style_mark(marker: str, white: float, *, size: float, edge: float) -> dict[str, Any]:
+def _style_mark(
+    marker: str, white: float, *, size: float, edge: float
+) -> dict[str, Any]:
     return {
         "linestyle": "none",
         "marker": marker,
@@ -292,24 +363,40 @@ def _style_mark(marker: str, white: float, *, size: float, edge: float) -> dict[
 
 
 def _choose_shapes(bars: pd.DataFrame) -> dict[str, tuple[str, str, float]]:
-    return choose_arm_shapes(bars.loc[bars["kind"] == "compression", "arm"].dropna().unique())
+    return choose_arm_shapes(
+        bars.loc[bars["kind"] == "compression", "arm"].dropna().unique()
+    )
 
 
-def _draw_critical(ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array) -> None:
-    """An outline around the work that set each round's length."""
+def _draw_critical(
+    ax: Axes, bars: pd.DataFrame, start: Array, end: Array, y: Array
+) -> None:
+    """Draw an outline around the work that set each round's length."""
     critical = bars["critical"].to_numpy(dtype=bool)
-    path = pd.DataFrame({"round": bars["round"], "y": y, "start": start, "end": end})[critical]
+    path = pd.DataFrame({"round": bars["round"], "y": y, "start": start, "end": end})[
+        critical
+    ]
     for (_, row), group in path.groupby(["round", "y"]):
         left, right = group["start"].min(), group["end"].max()
         ax.add_patch(
             Rectangle(
-                (left, row - 0.44), right - left, 0.88, fill=False, lw=0.9, ec="black", zorder=5
+                (left, row - 0.44),
+                right - left,
+                0.88,
+                fill=False,
+                lw=0.9,
+                ec="black",
+                zorder=5,
             )
         )
 
 
 def _label_rows(
-    ax: Axes, rows: pd.DataFrame, y_of: dict[int, float], server_y: float | None, row_in: float
+    ax: Axes,
+    rows: pd.DataFrame,
+    y_of: dict[int, float],
+    server_y: float | None,
+    row_in: float,
 ) -> None:
     every = max(1, int(np.ceil(0.095 / row_in)))
     every = next(n for n in (1, 2, 5, 10, 20, 50, 100) if n >= every)
@@ -340,12 +427,18 @@ def _label_rows(
     ax.set_ylim(bottom, -0.7)
 
 
-def _draw_band(ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFrame, at: At) -> None:
-    """The shares of a prototype's clients in each phase over time."""
+def _draw_band(
+    ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFrame, at: At
+) -> None:
+    """Draw the shares of a prototype's clients in each phase over time."""
     bars = timeline.bars[timeline.bars["client"].isin(members["client"])]
     at_s = np.linspace(timeline.from_s, timeline.to_s, 1200)
     further = [kind for kind in list_kinds(timeline.bars) if kind not in CLIENT_KINDS]
-    share = 100 * count_clients_in_phase(bars, at_s, (*CLIENT_KINDS, *further)) / len(members)
+    share = (
+        100
+        * count_clients_in_phase(bars, at_s, (*CLIENT_KINDS, *further))
+        / len(members)
+    )
     below = np.zeros(len(at_s))
     for kind, look in looks([*_STACK[:-2], *reversed(further), *_STACK[-2:]]).items():
         above = below + share[kind].to_numpy()
@@ -364,19 +457,30 @@ def _draw_link(
 ) -> None:
     use = timeline.link_use(link).sort_values("from_s")
     rate = 8 * compute_bytes_per_s(use)
-    steps_s, capacity = compute_capacity_steps(use, timeline.from_s, timeline.to_s, varies)
+    steps_s, capacity = compute_capacity_steps(
+        use, timeline.from_s, timeline.to_s, varies
+    )
     capacity = 8 * capacity
     top = np.max(capacity[np.isfinite(capacity)], initial=0) or np.max(rate, initial=1)
     scale, unit = next((s, u) for s, u in _RATES if top >= s or s == 1.0)
     boxes = _build_boxes(at(use["from_s"]), at(use["to_s"]), np.zeros(len(use)), 0.0)
     boxes[:, 2:, 1] = (rate / scale)[:, None]
     _add_boxes(ax, boxes, facecolor="#8DA9C4", edgecolor="#8DA9C4", linewidth=0.2)
-    ax.plot(at(steps_s), capacity / scale, color="black", lw=0.8, ls=(0, (4, 2)), gid="capacity")
+    ax.plot(
+        at(steps_s),
+        capacity / scale,
+        color="black",
+        lw=0.8,
+        ls=(0, (4, 2)),
+        gid="capacity",
+    )
     ax.set_ylim(0, 1.65 * top / scale)
     ax.set_yticks([0, top / scale], ["0", f"{top / scale:.3g}"])
     ax.set_ylabel(unit)
     name = link if len(link) <= 40 else link[:39] + "…"
-    ax.text(0.004, 1, name, transform=ax.transAxes, va="top", ha="left", parse_math=False)
+    ax.text(
+        0.004, 1, name, transform=ax.transAxes, va="top", ha="left", parse_math=False
+    )
 
 
 def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -> None:
@@ -397,13 +501,17 @@ def _draw_rounds(axes: Sequence[Axes], timeline: Timeline, at: At, level: int) -
         width = estimate_text_width_in(texts[level]) / inches
         if level == 2 and middle - width / 2 < free_from:
             continue
-        place: Any = {"xycoords": ("data", "axes fraction"), "xytext": (0, 2), "va": "bottom"}
+        place: Any = {
+            "xycoords": ("data", ("axes fraction")),
+            "xytext": (0, 2),
+            "va": "bottom",
+        }
         axes[0].annotate(texts[level], (middle, 1), **place, **_BESIDE)
         free_from = middle + 1.4 * width
 
 
 def _levels(timeline: Timeline) -> list[list[str]]:
-    """What can stand above each round: in words, its name, its number."""
+    """Return the texts above rounds, longest first: in words, name, number."""
     words = explain_rounds(timeline.run.table, set(timeline.rounds["round"]))
     names = {n: f"round {n}" for n in timeline.rounds["round"]}
     for n in timeline.rounds.loc[timeline.rounds["participants"] == 0, "round"]:
@@ -411,13 +519,20 @@ def _levels(timeline: Timeline) -> list[list[str]]:
     return [[words.get(n, name), name, f"{n}"] for n, name in names.items()]
 
 
-def _choose_words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[int, list[str]]:
-    """(which of `_levels` stands above the rounds, the same for all, so that it reads as one line;
-    the lines that stand below the chart where the words do not fit above)."""
+def _choose_words(
+    timeline: Timeline, inner_in: float, page_in: float
+) -> tuple[int, list[str]]:
+    """Return which of `_levels` stands above the rounds, and the lines below.
+
+    One level is the same for all rounds, so that it reads as one line; the lines stand
+    below the chart where the words do not fit above.
+    """
     rounds, levels = timeline.rounds, _levels(timeline)
     length_s = (rounds["finished_at_s"] - rounds["started_at_s"]).to_numpy()
     whole_s = timeline.to_s - timeline.from_s or 1.0
-    wide = np.array([[estimate_text_width_in(text) for text in texts] for texts in levels])
+    wide = np.array(
+        [[estimate_text_width_in(text) for text in texts] for texts in levels]
+    )
     fits = np.all(wide < (0.98 * inner_in * length_s / whole_s)[:, None], axis=0)
     level = next((i for i in (0, 1) if fits[i]), 2)
     if level == 0:
@@ -425,7 +540,11 @@ def _choose_words(timeline: Timeline, inner_in: float, page_in: float) -> tuple[
     longest = np.argsort(-length_s, kind="stable")[:MOST_WORDS]
     words = [levels[i][0] for i in sorted(longest) if levels[i][0] != levels[i][1]]
     letters = max(
-        20, int(page_in / estimate_text_width_in("n", 6.5 / FONT_POINTS * _read_font_points()))
+        20,
+        int(
+            page_in
+            / estimate_text_width_in("n", 6.5 / FONT_POINTS * _read_font_points())
+        ),
     )
     lines = [line for text in words for line in textwrap.wrap(text, letters)]
     if len(rounds) > MOST_WORDS and words:
@@ -444,12 +563,18 @@ def _measure_width_in(ax: Axes) -> float:
 def _build_legend(
     timeline: Timeline, bars: pd.DataFrame, links: Sequence[str]
 ) -> list[Patch | Line2D]:
-    visible = timeline.bars[timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]]
+    visible = timeline.bars[
+        timeline.bars["finished_at_s"] > timeline.bars["started_at_s"]
+    ]
     kinds = looks(list_kinds(visible))
     handles: list[Patch | Line2D] = [_build_swatch(look) for look in kinds.values()]
     if (bars["latency_s"] > 0).any():
         red, green, blue = to_rgb(PHASES["download"].colour)
-        pale = (red + (1 - red) * _PALE, green + (1 - green) * _PALE, blue + (1 - blue) * _PALE)
+        pale = (
+            red + (1 - red) * _PALE,
+            green + (1 - green) * _PALE,
+            blue + (1 - blue) * _PALE,
+        )
         handles.append(Patch(facecolor=pale, lw=0, label="latency (paler)"))
     if visible["client"].isna().any():
         handles.append(_build_swatch(PHASES["server"]))
@@ -460,14 +585,26 @@ def _build_legend(
         handles.append(_build_swatch(PHASES["absent"]))
     if bars["critical"].any():
         handles.append(
-            Patch(facecolor="none", edgecolor="black", lw=0.9, label="sets the round's length")
+            Patch(
+                facecolor="none",
+                edgecolor="black",
+                lw=0.9,
+                label="sets the round's length",
+            )
         )
     for arm, (marker, _, white) in _choose_shapes(bars).items():
         handles.append(
-            Line2D([], [], label=make_label(arm), **_style_mark(marker, white, size=4, edge=0.5))
+            Line2D(
+                [],
+                [],
+                label=make_label(arm),
+                **_style_mark(marker, white, size=4, edge=0.5),
+            )
         )
     if links:
-        handles.append(Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity"))
+        handles.append(
+            Line2D([], [], color="black", lw=0.8, ls=(0, (4, 2)), label="link capacity")
+        )
     return handles
 
 

@@ -30,7 +30,7 @@ MOST_BARS = 120_000
 MOST_LINK_PIECES = 12_000
 """Pieces of one link's use that a page carries exactly."""
 MOST_EDGE_SERVERS = 60
-"""Of a page's Gantt."""
+"""The most edge servers on a page's Gantt."""
 _BARS_EACH = 5
 """Bars of a participation, about."""
 LINK_SLICES = 40
@@ -50,9 +50,9 @@ def build_gantt_data(
 ) -> Data:
     """Return what `gantt.js` draws a run's Gantt from.
 
-    `kinds` and `all_arms`: those of the page, see `order_kinds`; the run's own arms where
-    there are none. Instants of bars are seconds since their round's start, of which seven
-    digits are kept.
+    `kinds` and `all_arms`: those of the page, see `order_kinds`; the run's own arms
+    where there are none. Instants of bars are seconds since their round's start, of
+    which seven digits are kept.
     """
     shown = choose_rounds(run, most_bars)
     parts = run.participations[run.participations["round"].isin(shown["round"])]
@@ -81,16 +81,24 @@ def build_gantt_data(
         },
         "edges": min(len(nodes), MOST_EDGE_SERVERS),
         "tracks": tracks.astype(object).where(tracks.notna(), None).to_dict("records"),
-        "symbols": {arm: [shapes[arm][1], _format_grey(shapes[arm][2])] for arm in arms},
+        "symbols": {
+            arm: [shapes[arm][1], _format_grey(shapes[arm][2])] for arm in arms
+        },
         "lost": _describe_look(PHASES["dropped"]),
         "rounds": {
             "number": shown["round"].to_list(),
             "start": shown["started_at_s"].to_list(),
             "length": _shorten(shown["finished_at_s"] - shown["started_at_s"]),
-            "critical": [None if math.isnan(place) else int(place) for place in critical],
+            "critical": [
+                None if math.isnan(place) else int(place) for place in critical
+            ],
             "words": [
-                words.get(number, f"round {number}" + ": nobody was there" * (not count))
-                for number, count in zip(shown["round"], shown["participants"], strict=True)
+                words.get(
+                    number, f"round {number}" + ": nobody was there" * (not count)
+                )
+                for number, count in zip(
+                    shown["round"], shown["participants"], strict=True
+                )
             ],
         },
         "parts": {
@@ -152,7 +160,9 @@ def choose_rounds(run: Run, most_bars: int) -> pd.DataFrame:
     return rounds.iloc[places].reset_index(drop=True)
 
 
-def choose_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) -> list[int]:
+def choose_clients(
+    parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int
+) -> list[int]:
     """Return the clients whose bars fit.
 
     These are all of them, or those that held a round up and some evenly between.
@@ -160,7 +170,8 @@ def choose_clients(parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int) ->
     clients = np.unique(parts["client"].to_numpy())
     bars_each = _BARS_EACH * len(parts) / max(1, len(clients))
     room = int(most_bars / max(1.0, bars_each))
-    if len(clients) <= 1.2 * room:  # rounds were chosen to fit: this is about a vast one
+    # rounds were chosen to fit: this is about a vast one
+    if len(clients) <= 1.2 * room:
         return [int(client) for client in clients]
     even = clients[np.linspace(0, len(clients) - 1, max(1, room)).round().astype(int)]
     critical = rounds["critical_client"].dropna().astype(int)
@@ -241,7 +252,9 @@ def _describe_look(look: Phase) -> Data:
     }
 
 
-def _describe_link(timeline: Timeline, name: str, varies: frames.Steps | None = None) -> Data:
+def _describe_link(
+    timeline: Timeline, name: str, varies: frames.Steps | None = None
+) -> Data:
     """Return a link's use in pieces, bits per second, and its capacity as it steps."""
     use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
     rounds = timeline.rounds

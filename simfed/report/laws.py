@@ -1,5 +1,4 @@
-"""What pages say of an app: its strategies' metrics, and the card of its laws, on which what was
-measured in each play stands beside what the law says of it."""
+"""The card of an app's laws: measured against fitted, play by play."""
 
 from __future__ import annotations
 
@@ -15,19 +14,24 @@ from simfed.report.pictures import build_empty_figure, picture_style
 from simfed.report.style import SERIES_COLOURS
 
 BUSY = 0.05
-"""By how much the two least times of a play differ on a machine that had other work to do."""
+"""The difference of a play's two least times on a machine that had other work to do."""
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def build_metrics_table(label: str, rows: Sequence[Sequence[Plain]]) -> PanelTable:
-    """Return a row per round of a strategy: what it made of its nodes' or its own metrics."""
+    """Return a row of metrics per round of a strategy, of its nodes or its own."""
     return PanelTable(
         caption="What the strategy made of metrics, by its own rounds",
         header=("run", "round", "of", "metrics"),
         rows=[
-            (label, f"{number:,}", kind, ", ".join(f"{k} {v:.4g}" for k, v in numbers.items()))
+            (
+                label,
+                f"{number:,}",
+                kind,
+                ", ".join(f"{k} {v:.4g}" for k, v in numbers.items()),
+            )
             for number, kind, numbers in rows
         ],
         numeric=frozenset({1}),
@@ -41,10 +45,20 @@ def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
         for play in kind["plays"]:
             times = [play[name] for name in ("measured", "fitted", "unseen")]
             cells = ["" if s is None else format_duration(s) for s in times]
-            rows.append((label, kind["title"], play["play"], f"{play['messages']:,}", *cells))
+            rows.append(
+                (label, kind["title"], play["play"], f"{play['messages']:,}", *cells)
+            )
     return PanelTable(
         caption="Laws of messages, by play",
-        header=("run", "kind", "play", "messages", "measured", "by the law", "not having seen it"),
+        header=(
+            "run",
+            "kind",
+            "play",
+            "messages",
+            "measured",
+            "by the law",
+            ("not having seen it"),
+        ),
         rows=rows,
         numeric=frozenset({3, 4, 5, 6}),
         note="; ".join(describe_card(card)),
@@ -52,31 +66,47 @@ def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
 
 
 def describe_card(card: Mapping[str, Plain]) -> list[str]:
-    """Return a sentence per law with its errors, and one on how busy the machine was."""
+    """Return a sentence per law with its held-out error, and how busy it was.
+
+    The latter is the machine at measuring.
+    """
     sentences = []
     for kind in card["kinds"]:
         error = kind["error"]
         unseen = "?" if error["held_out"] is None else f"{error['held_out']:.0%}"
         sentences.append(
             f"{kind['title']}: {kind['seconds']} s ({kind['share']:.0%} of the work, "
-            f"{kind['messages']:,} messages, off by {error['median']:.0%}, in plays not seen by "
+            f"{kind['messages']:,} messages, off by {error['median']:.0%}, in plays "
+            f"not seen by "
             f"{unseen})"
         )
     busy = "the machine was busy: " if card["busy"] > BUSY else ""
-    return [*sentences, f"{busy}the two least times of a play differ by {card['busy']:.0%}"]
+    return [
+        *sentences,
+        (f"{busy}the two least times of a play differ by {card['busy']:.0%}"),
+    ]
 
 
 @picture_style()
 def draw_laws_figure(card: Mapping[str, Plain]) -> Figure:
-    """Draw mean seconds of a play's messages by the law over those measured; circles: by the law
-    that had not seen the play. Grey: 15 % off."""
+    """Draw mean seconds of a play's messages by the law over those measured.
+
+    Circles: by the law that had not seen the play. Grey: 15 % off.
+    """
     figure = build_empty_figure(figsize=(3.4, 3.0), layout="constrained")
     ax = figure.add_subplot()
-    every = [p["measured"] for kind in card["kinds"] for p in kind["plays"] if p["fitted"] > 0]
+    every = [
+        p["measured"]
+        for kind in card["kinds"]
+        for p in kind["plays"]
+        if p["fitted"] > 0
+    ]
     if every:
         ends = [0.7 * min(every), 1.4 * max(every)]
         ax.plot(ends, ends, color="black", lw=0.6)
-        ax.fill_between(ends, [0.85 * s for s in ends], [1.15 * s for s in ends], color="0.9", lw=0)
+        ax.fill_between(
+            ends, [0.85 * s for s in ends], [1.15 * s for s in ends], color="0.9", lw=0
+        )
     for place, kind in enumerate(card["kinds"]):
         plays = [play for play in kind["plays"] if play["fitted"] > 0]
         measured = [play["measured"] for play in plays]
@@ -88,7 +118,9 @@ def draw_laws_figure(card: Mapping[str, Plain]) -> Figure:
     ax.set_xscale("log")
     ax.set_yscale("log")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda seconds, _: format_duration(seconds)))
+        axis.set_major_formatter(
+            FuncFormatter(lambda seconds, _: format_duration(seconds))
+        )
         axis.set_minor_formatter(NullFormatter())
     ax.set_xlabel("measured, mean of a play's messages")
     ax.set_ylabel("by the law")

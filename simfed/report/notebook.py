@@ -1,5 +1,4 @@
-"""A run as a notebook shows it: while it runs its measure as it comes, then the summary of the
-command line and the measure over time."""
+"""The view of a run in a notebook: the terminal's summary, and the accuracy."""
 
 from __future__ import annotations
 
@@ -26,12 +25,14 @@ _FORMAT = '<pre style="line-height:1.3;overflow-x:auto">{code}</pre>'
 
 _LEAST_PAUSE_WALL_S = 0.5
 _SHARE_OF_TIME = 0.05
-"""Of the run's time that is spent on drawing, at most."""
+"""The most of the run's time that is spent on drawing, as a share."""
 
 
 class RunDrawing:
-    """What stands below a notebook's cell while a run is under way: a line of text, and the measure
-    over simulated time up to now."""
+    """The view below a notebook's cell while a run is under way.
+
+    It has a line of text, and the measure over simulated time up to now.
+    """
 
     def __init__(self, measure: Measure) -> None:
         self._measure = measure
@@ -39,7 +40,9 @@ class RunDrawing:
         self._shown: Any = None
         self._next_at_wall_s = 0.0
 
-    def __call__(self, line: str, at_s: float, value: float | None, *, last: bool) -> None:
+    def __call__(
+        self, line: str, at_s: float, value: float | None, *, last: bool
+    ) -> None:
         """Show the line, and the curve with this value where one was measured.
 
         It is drawn twice a second at most, and always for the last round.
@@ -70,8 +73,10 @@ class RunDrawing:
 
 
 def run_html(run: Run) -> str:
-    """HTML of one piece, without scripts: text as on a terminal, and a drawing where the run
-    learned."""
+    """Return HTML of one piece, without scripts.
+
+    It is text as on a terminal, and a drawing where the run learned.
+    """
     console = Console(
         record=True,
         file=io.StringIO(),

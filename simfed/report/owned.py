@@ -1,4 +1,4 @@
-"""Who owns what, in a terminal, on a page and as a picture."""
+"""Data per owner, in a terminal, on a page and as a picture."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _OWNER_WIDTH = 20
 _MOST_LABELS = 20
-"""Classes of which all are told how often they are there; of more, the largest and the smallest."""
+"""Classes of which all are told how often they are there; of more, the largest and the
+smallest."""
 
 
 def draw_bars(counts: Sequence[int]) -> str:
-    """One character per class: as high as its samples beside the client's largest class, `·` for
-    none.
+    """Return one character per class, as high as its samples.
+
+    The client's largest class is the highest; `·` stands for none.
 
     >>> draw_bars([0, 1, 7])
     '·▂█'
     """
     most = max(counts, default=0)
-    return "".join(_BARS[-(-8 * count // most) - 1] if count else "·" for count in counts)
+    return "".join(
+        _BARS[-(-8 * count // most) - 1] if count else "·" for count in counts
+    )
 
 
 def _format_classes(owned: Mapping[str, Plain]) -> str:
@@ -39,9 +43,18 @@ def _format_classes(owned: Mapping[str, Plain]) -> str:
 
 def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
     least, median, most = owned["samples"]
-    sizes = f"{owned['clients']:,} clients own {least:,} to {most:,} samples, median {median:,}"
-    some = f"{len(owned['rows'])} of them, by size" if len(owned["rows"]) < owned["clients"] else ""
-    public = f"{owned['public']:,} public samples at the server" if owned["public"] else ""
+    sizes = (
+        f"{owned['clients']:,} clients own {least:,} to {most:,} samples, median "
+        f"{median:,}"
+    )
+    some = (
+        f"{len(owned['rows'])} of them, by size"
+        if len(owned["rows"]) < owned["clients"]
+        else ""
+    )
+    public = (
+        f"{owned['public']:,} public samples at the server" if owned["public"] else ""
+    )
     return [sizes, *filter(None, ["; ".join(filter(None, (public, some)))])]
 
 
@@ -60,7 +73,10 @@ def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
     shown = labels
     if len(labels) > _MOST_LABELS:
         shown = sorted(labels, key=lambda label: -label[1])
-    told = [f"{_shorten_name(name)}: {n:,} ({_format_share(n / rows)})" for name, n, _ in shown]
+    told = [
+        (f"{_shorten_name(name)}: {n:,} ({_format_share(n / rows)})")
+        for name, n, _ in shown
+    ]
     if len(told) > _MOST_LABELS:
         half = _MOST_LABELS // 2
         told = [*told[:half], "…", *told[-half:]]
@@ -79,10 +95,16 @@ def _format_share(share: float) -> str:
 
 def wrap_lines(lines: Iterable[str]) -> list[str]:
     """Return the lines, those of more than 80 characters broken and indented."""
-    return [part for line in lines for part in textwrap.wrap(line, 80, subsequent_indent="  ")]
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, 80, subsequent_indent="  ")
+    ]
 
 
-def format_owned_lines(owned: Mapping[str, Plain], notes: Sequence[str] = ()) -> list[str]:
+def format_owned_lines(
+    owned: Mapping[str, Plain], notes: Sequence[str] = ()
+) -> list[str]:
     """Return lines of at most 80 characters: sizes, `notes`, then a client in each."""
     named = any(owner for _, owner, *_ in owned["rows"])
     owner_head = f"  {'owner':<{_OWNER_WIDTH}}" if named else ""
@@ -102,7 +124,10 @@ def _shorten_name(name: str) -> str:
 
 
 def build_owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
-    """What clients own, as a table of a page; without bars where there are no classes."""
+    """Return the clients' data as a table of a page.
+
+    It has no bars where there are no classes.
+    """
     classes = _format_classes(owned)
     header: tuple[str, ...] = ("client", "owner", "samples")
     note = f"{'; '.join(_describe_sizes(owned))}."
@@ -120,20 +145,28 @@ def build_owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
 def draw_owned_figure(
     samples: Any, classes: Any, names: Sequence[str], width_in: float = 7.0
 ) -> Figure:
-    """Clients from the smallest to the largest: how many samples each owns, and below it each
-    class's share of them.
+    """Return clients from the smallest to the largest: samples, and classes' shares.
 
-    samples: (clients,); classes: (clients, classes), without columns where there are no classes.
+    Args:
+        samples: (clients,) how many samples each owns.
+        classes: (clients, classes), without columns where there are no classes.
+        names: of the classes.
+        width_in: width in inches.
     """
     order = np.argsort(samples, kind="stable")
     has_classes = classes.shape[1] > 0
     figure, axes = build_figure(
-        width_in, [1.3, 1.9] if has_classes else [1.6], gap_in=0.12, left_in=0.75, bottom_in=0.42
+        width_in,
+        [1.3, 1.9] if has_classes else [1.6],
+        gap_in=0.12,
+        left_in=0.75,
+        bottom_in=0.42,
     )
     places = np.arange(len(order) + 1)
     axes[0].stairs(samples[order], places, fill=True, color="#4477aa")
     axes[0].set_ylabel("samples")
-    beside = float(np.quantile(samples, 0.3)) > 0.6 * samples.max()  # then the corner is not free
+    # then the corner is not free
+    beside = float(np.quantile(samples, 0.3)) > 0.6 * samples.max()
     axes[0].set_ylim(0, (1.6 if beside else 1.05) * samples.max())
     axes[-1].set_xlim(0, len(order))
     axes[-1].set_xlabel("clients, by size")
@@ -151,11 +184,18 @@ def draw_owned_figure(
         axes[1].set_ylabel("class")
         step = max(1, -(-len(names) // 12)) if len(names) == classes.shape[1] else 0
         if step:
-            axes[1].set_yticks(range(0, len(names), step), [n[:12] for n in names[::step]])
-        corner = axes[0].inset_axes((0.02, 0.78, 0.22, 0.06))  # free: sizes rise to the right
+            axes[1].set_yticks(
+                range(0, len(names), step), [n[:12] for n in names[::step]]
+            )
+        # free: sizes rise to the right
+        corner = axes[0].inset_axes((0.02, 0.78, 0.22, 0.06))
         most = float(shares.max())
-        bar = figure.colorbar(image, cax=corner, orientation="horizontal", ticks=[0, most])
+        bar = figure.colorbar(
+            image, cax=corner, orientation="horizontal", ticks=[0, most]
+        )
         bar.ax.set_xticklabels(["0 %", f"{100 * most:.0f} %"], fontsize=6)
-        bar.ax.set_title("class's share of the client's samples", fontsize=6, loc="left", pad=2)
+        bar.ax.set_title(
+            "class's share of the client's samples", fontsize=6, loc="left", pad=2
+        )
         bar.ax.tick_params(length=0, pad=1)
     return figure

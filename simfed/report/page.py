@@ -1,8 +1,9 @@
 """The HTML report: one self-contained file about one run, or comparing several.
 
-The page needs no network and no server: the plotting library (plotly.js, from the plotly package),
-the data and the code are inside, the first two compressed. A Content Security Policy of its own
-lets only its own scripts run, by their hashes, and forbids every request.
+The page needs no network and no server: the plotting library (plotly.js, from the
+plotly package), the data and the code are inside, the first two compressed. A Content
+Security Policy of its own lets only its own scripts run, by their hashes, and forbids
+every request.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class PageSection(TypedDict, total=False):
 
     title: str
     timelines: Sequence[str]
-    """Labels of the runs whose timelines are charts, each below the other; empty: the page's switch
-    chooses."""
+    """Labels of the runs whose timelines are charts, each below the other; empty: the
+    page's switch chooses."""
     facts: Sequence[tuple[str, str, str]]
     """(what, value, in other words)."""
     warnings: Sequence[str]
@@ -97,20 +98,24 @@ def build_page(
     rounds: tuple[int, int] | None = None,
     capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> str:
-    """The report of some runs as HTML.
+    """Return the report of some runs as HTML.
 
-    `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the timeline shows
-    at first (it can be changed in the page); `capacities`: for each run those of its links that
-    vary, see `gantt_figure`. Several runs are charts over one another and compared.
-    Raises: `InputError` without runs.
+    `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the
+    timeline shows at first (it can be changed in the page); `capacities`: for each run
+    those of its links that vary, see `gantt_figure`. Several runs are charts over one
+    another and compared. Raises: `InputError` without runs.
     """
     if not runs:
         raise InputError(
-            "at least one run directory", where="simfed report", problem="no run is named"
+            "at least one run directory",
+            where="simfed report",
+            problem="no run is named",
         )
     labels = frames.label_runs(runs)
     words = [explain_rounds(run.table) for run in runs]
-    content = _Content(dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True)))
+    content = _Content(
+        dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True))
+    )
     content.varies = dict(zip(labels, capacities, strict=False))
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
     if len(runs) == 1:
@@ -124,7 +129,10 @@ def build_page(
 
 
 def build_timelines(runs: Mapping[str, Run]) -> tuple[PageSection, dict[str, Any]]:
-    """A section with the timelines of some runs on one scale, for `render_page` with their data."""
+    """Return a section with the timelines of some runs on one scale, and its data.
+
+    Both are for `render_page`.
+    """
     words = {label: explain_rounds(run.table) for label, run in runs.items()}
     content = _Content(dict(runs), words)
     return content.timeline(), content.timelines(None)
@@ -137,10 +145,10 @@ def render_page(
     timelines: Mapping[str, Any] | None = None,
     runs: Sequence[str] = (),
 ) -> str:
-    """A page of these sections, each by a name for its address.
+    """Return a page of these sections, each by a name for its address.
 
-    `runs`: labels among which one switch of the page chooses, for all charts that show one of them.
-    Sections without content are left out.
+    `runs`: labels among which one switch of the page chooses, for all charts that show
+    one of them. Sections without content are left out.
     """
     drawn = [panel for part in parts.values() for panel in part.get("panels", ())]
     specs = {panel.key: _describe_figures(panel) for panel in drawn}
@@ -154,7 +162,9 @@ def render_page(
         parts={name: part for name, part in parts.items() if part},
         style=read_asset("page.css"),
         script=script,
-        payload=_compress_text(json.dumps(payload, cls=PlotlyJSONEncoder, separators=(",", ":"))),
+        payload=_compress_text(
+            json.dumps(payload, cls=PlotlyJSONEncoder, separators=(",", ":"))
+        ),
         library=_compress_text(library),
         policy=_build_policy(script, library),
         version=VERSION,
@@ -169,22 +179,30 @@ def _describe_figures(panel: Panel) -> dict[str, Any]:
     for key, figure in panel.figures.items():
         drawn = figure.to_dict()
         drawn["layout"].pop("template", None)
-        if drawn["layout"].get("margin") == {"t": 60}:  # Plotly Express' room for a title
+        # Plotly Express' room for a title
+        if drawn["layout"].get("margin") == {"t": 60}:
             del drawn["layout"]["margin"]
         figures.append((key, drawn))
     return {"by": panel.by, "figures": figures}
 
 
 class _Content:
-    """The sections of a page; each gives what its part of the template needs, or {} for nothing."""
+    """The sections of a page.
+
+    Each gives what its part of the template needs, or {} for nothing.
+    """
 
     def __init__(self, runs: dict[str, Run], words: dict[str, dict[int, str]]) -> None:
         self.runs, self.words = runs, words
         kinds = {run.seconds for run in runs.values()}
         self.clock = f"{kinds.pop()} time" if len(kinds) == 1 else "time"
         self.varies: dict[str, Mapping[str, frames.Steps]] = {}
-        self.tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-        self.measure = find_common_measure((run.measure for run in runs.values()), where="report")
+        self.tidy = pd.concat(
+            [frames.curves(run, label) for label, run in runs.items()]
+        )
+        self.measure = find_common_measure(
+            (run.measure for run in runs.values()), where="report"
+        )
         self.learned = bool(self.tidy[self.measure.key].notna().any())
         self.arms = list(
             dict.fromkeys(arm for run in runs.values() for arm in frames.list_arms(run))
@@ -200,13 +218,21 @@ class _Content:
                 compare.build_results_table(self.runs),
             ]
         else:
-            facts, tables = compare.list_headline_facts(next(iter(self.runs.values()))), []
+            facts, tables = (
+                compare.list_headline_facts(next(iter(self.runs.values()))),
+                [],
+            )
         warnings = [
             f"{label}: {text}" if several else str(text)
             for label, run in self.runs.items()
             for text in run.manifest.get("warnings", ())
         ]
-        return {"title": "Overview", "facts": facts, "warnings": warnings, "tables": tables}
+        return {
+            "title": "Overview",
+            "facts": facts,
+            "warnings": warnings,
+            "tables": tables,
+        }
 
     def learning(self) -> PageSection:
         y = {
@@ -224,7 +250,8 @@ class _Content:
             y=y,
             clock=self.clock,
             about=(
-                "Measured on the test set; the distillation loss is the students' distance "
+                "Measured on the test set; the distillation loss is the students' "
+                "distance "
                 "from the clients' joint answer, before each step."
             ),
         )
@@ -236,12 +263,18 @@ class _Content:
             if len(self.runs) > 1:  # what is compared stands side by side
                 name = frames.choose_headline(self.tidy)
                 reached = reached.assign(other=reached["prototype"] != name)
-                easiest_first = {"ascending": [True, True, self.measure.higher_is_better]}
+                easiest_first = {
+                    "ascending": [True, True, self.measure.higher_is_better]
+                }
                 by = ["other", "prototype", "threshold"]
                 reached = reached.sort_values(by, kind="stable", **easiest_first)
             tables.append(compare.build_thresholds_table(reached, self.measure))
-        private = {label: frames.describe_privacy(run) for label, run in self.runs.items()}
-        if spent := [(label, *words) for label, words in private.items() if words is not None]:
+        private = {
+            label: frames.describe_privacy(run) for label, run in self.runs.items()
+        }
+        if spent := [
+            (label, *words) for label, words in private.items() if words is not None
+        ]:
             header = ("run", "spent", "neighbours", "counted")
             tables.append(PanelTable("Privacy of what was learned", header, spent))
         tables += [
@@ -254,7 +287,8 @@ class _Content:
     def time(self) -> PageSection:
         seconds = {
             label: frames.order_prototypes(
-                frames.sum_phase_seconds(run.participations, ["client", "prototype"]), run
+                frames.sum_phase_seconds(run.participations, ["client", "prototype"]),
+                run,
             )
             for label, run in self.runs.items()
             if len(run.participations)
@@ -272,20 +306,31 @@ class _Content:
         return {"title": "Time", "panels": charts, "tables": tables} if charts else {}
 
     def strategies(self) -> PageSection:
-        runs = {label: run for label, run in self.runs.items() if len(run.participations)}
-        levels = {label: k for label, run in runs.items() if len(k := frames.find_varying_k(run))}
+        runs = {
+            label: run for label, run in self.runs.items() if len(run.participations)
+        }
+        levels = {
+            label: k
+            for label, run in runs.items()
+            if len(k := frames.find_varying_k(run))
+        }
         charts = []
         if levels:
             about = (
-                "K of each participation, where it is not the same for all: the median over "
+                "K of each participation, where it is not the same for all: the median "
+                "over "
                 "participations, and the band that holds 80 % of them."
             )
             wording = {"title": "Entries kept", "about": about, "y_label": "K"}
-            charts.append(panels.build_quantile_panel(levels, self.arms, key="levels", **wording))
+            charts.append(
+                panels.build_quantile_panel(levels, self.arms, key="levels", **wording)
+            )
         if len(self.arms) < 2:  # no strategy was chosen
             return {"title": "Strategies", "panels": charts} if charts else {}
         shares = {
-            label: frames.order_prototypes(frames.compute_arm_shares(run.participations), run)
+            label: frames.order_prototypes(
+                frames.compute_arm_shares(run.participations), run
+            )
             for label, run in runs.items()
         }
         each, notes = {}, []
@@ -294,7 +339,9 @@ class _Content:
             some = run.participations
             if len(clients) > _CLIENT_ROWS:
                 some = some[some["client"].isin(clients[:_CLIENT_ROWS])]
-                notes.append(f"{label}: the first {_CLIENT_ROWS} of {len(clients):,} clients.")
+                notes.append(
+                    f"{label}: the first {_CLIENT_ROWS} of {len(clients):,} clients."
+                )
             bins = max(4, min(60, panels.MOST_CELLS // min(len(clients), _CLIENT_ROWS)))
             played = frames.compute_arm_shares(some, ["prototype", "client"], bins)
             each[label] = frames.order_prototypes(played, run)
@@ -311,7 +358,9 @@ class _Content:
             if len(paid):
                 rewards[label] = paid.rename(columns={"reward": "value"})
             if len(run.policies):
-                values[label] = run.policies.merge(frames.list_clients(run), on="client")
+                values[label] = run.policies.merge(
+                    frames.list_clients(run), on="client"
+                )
         charts = []
         if rewards:
             about = (
@@ -319,26 +368,38 @@ class _Content:
                 "participations, and the band that holds 80 % of them."
             )
             wording = {"title": "Rewards", "about": about, "y_label": "reward"}
-            charts.append(panels.build_quantile_panel(rewards, self.arms, key="rewards", **wording))
+            charts.append(
+                panels.build_quantile_panel(
+                    rewards, self.arms, key="rewards", **wording
+                )
+            )
         if values:
-            believed = dict.fromkeys(arm for frame in values.values() for arm in frame["arm"])
+            believed = dict.fromkeys(
+                arm for frame in values.values() for arm in frame["arm"]
+            )
             order = [arm for arm in self.arms if arm in believed]
-            order += [arm for arm in believed if arm not in self.arms]  # codecs and levels apart
+            # codecs and levels apart
+            order += [arm for arm in believed if arm not in self.arms]
             about = (
-                "Each client's estimate of each strategy before its pull (a probability where the "
-                "policy works with probabilities): the median over clients, and the band that "
+                "Each client's estimate of each strategy before its pull (a "
+                "probability where the "
+                "policy works with probabilities): the median over clients, and the "
+                "band that "
                 "holds 80 % of them."
             )
             wording = {"title": "What the policies believed", "about": about}
             wording["y_label"] = "utility or probability"
-            charts.append(panels.build_quantile_panel(values, order, key="values", **wording))
+            charts.append(
+                panels.build_quantile_panel(values, order, key="values", **wording)
+            )
         return {"title": "Rewards and utilities", "panels": charts} if charts else {}
 
     def timeline(self) -> PageSection:
         labels = [label for label, run in self.runs.items() if len(run.rounds)]
         if not labels:
             return {}
-        # a few runs stand below one another, on one scale; of more the page's switch shows one
+        # a few runs stand below one another, on one scale; of more the page's switch
+        # shows one
         shown = labels if 1 < len(labels) <= _TIMELINES else [""]
         return {"title": "Timeline", "timelines": shown}
 
@@ -350,7 +411,13 @@ class _Content:
             "first": list(rounds) if rounds else None,
             "runs": [
                 build_gantt_data(
-                    run, label, self.words[label], budget, kinds, self.arms, self.varies.get(label)
+                    run,
+                    label,
+                    self.words[label],
+                    budget,
+                    kinds,
+                    self.arms,
+                    self.varies.get(label),
                 )
                 for label, run in runs.items()
             ],
@@ -363,7 +430,9 @@ class _Content:
                 continue
             table = frames.summarise_links(run)
             use[label] = frames.compute_utilisation(run, frames.choose_links(run))
-            tables.append(compare.build_links_table(label if len(self.runs) > 1 else "", table))
+            tables.append(
+                compare.build_links_table(label if len(self.runs) > 1 else "", table)
+            )
         if not use:
             return {}
         return {
@@ -373,12 +442,24 @@ class _Content:
         }
 
     def app(self) -> PageSection:
-        told = {label: run.manifest.get("round_metrics") for label, run in self.runs.items()}
-        cards = {n: run.manifest["laws"] for n, run in self.runs.items() if "laws" in run.manifest}
-        tables = [build_metrics_table(label, rows) for label, rows in told.items() if rows]
+        told = {
+            label: run.manifest.get("round_metrics") for label, run in self.runs.items()
+        }
+        cards = {
+            n: run.manifest["laws"]
+            for n, run in self.runs.items()
+            if "laws" in run.manifest
+        }
+        tables = [
+            build_metrics_table(label, rows) for label, rows in told.items() if rows
+        ]
         tables += [build_laws_table(label, card) for label, card in cards.items()]
         pictures = [render_svg(draw_laws_figure(card)) for card in cards.values()]
-        return {"title": "The app", "tables": tables, "pictures": pictures} if tables else {}
+        return (
+            {"title": "The app", "tables": tables, "pictures": pictures}
+            if tables
+            else {}
+        )
 
     def scenario(self) -> PageSection:
         texts = [
@@ -394,14 +475,20 @@ class _Content:
             for name, declared in TABLES.items()
             if declared.title
             for label, run in self.runs.items()
-            if (table := panels.build_columns_table(label, declared.title, run.table(name), name))
+            if (
+                table := panels.build_columns_table(
+                    label, declared.title, run.table(name), name
+                )
+            )
         ]
         return {"title": "Scenario and manifest", "texts": texts, "tables": tables}
 
     def _explained(self) -> PanelTable:
         rows = []
         for label, run in self.runs.items():
-            longest = run.rounds.sort_values("duration_s", ascending=False, kind="stable")
+            longest = run.rounds.sort_values(
+                "duration_s", ascending=False, kind="stable"
+            )
             for row in longest.head(_WORDS // len(self.runs)).itertuples():
                 words = self.words[label].get(row.round, f"round {row.round}")
                 saved = row.saved_without_critical_s
@@ -414,18 +501,24 @@ class _Content:
                     )
                 )
         header = ("run", "round", "length", "shorter without this client")
-        return PanelTable("The longest rounds, in words", header, rows, frozenset({2, 3}))
+        return PanelTable(
+            "The longest rounds, in words", header, rows, frozenset({2, 3})
+        )
 
 
 def _drop_run_column(part: PageSection) -> PageSection:
-    """A section's tables without the column that says which run, on a page about one."""
+    """Return a section's tables without the column of the run, for a page on one."""
     if not part:
         return part
     panels = [
         replace(panel, table=panel.table and _drop_run(panel.table))
         for panel in part.get("panels", ())
     ]
-    return {**part, "panels": panels, "tables": [*map(_drop_run, part.get("tables", ()))]}
+    return {
+        **part,
+        "panels": panels,
+        "tables": [*map(_drop_run, part.get("tables", ()))],
+    }
 
 
 def _drop_run(table: PanelTable) -> PanelTable:
@@ -457,9 +550,11 @@ def _format_subtitle(runs: Sequence[Run]) -> str:
 
 
 def _build_policy(*scripts: str) -> str:
-    """A Content Security Policy that runs these scripts and loads nothing."""
+    """Return a Content Security Policy that runs these scripts and loads nothing."""
     hashes = (hashlib.sha256(script.encode()).digest() for script in scripts)
-    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes)
+    allowed = " ".join(
+        f"'sha256-{base64.b64encode(digest).decode()}'" for digest in hashes
+    )
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
         "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
@@ -473,7 +568,9 @@ def _compress_text(text: str) -> str:
 @functools.cache
 def read_asset(name: str) -> str:
     """Return the text of a file that pages are made of."""
-    return (resources.files("simfed.report") / "assets" / name).read_text(encoding="utf-8")
+    return (resources.files("simfed.report") / "assets" / name).read_text(
+        encoding="utf-8"
+    )
 
 
 def join_scripts(*texts: str, main: str) -> str:
@@ -490,7 +587,10 @@ def read_plotly_script() -> str:
 
 
 def load_template(name: str, read: Callable[[str], str] = read_asset) -> Any:
-    """Return a template of pages; `read` gives the text of it, and of what it extends."""
+    """Return a template of pages.
+
+    `read` gives the text of it, and of what it extends.
+    """
     import jinja2
 
     # autoescape: names of scenarios, prototypes and links are whatever somebody wrote

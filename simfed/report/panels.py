@@ -1,9 +1,9 @@
 """The HTML report's charts: Plotly Express figures of tidy frames.
 
-A builder takes a frame and gives a `Panel`: figures, what they say, and the same numbers
-as a table for those who do not see the drawing. `page.js` adds colours of the page, a
-selector among the figures and drawing; nothing here knows of HTML. Black stands for the
-page's text colour.
+A builder takes a frame and gives a `Panel`: figures, what they say, and the same
+numbers as a table for those who do not see the drawing. `page.js` adds colours of the
+page, a selector among the figures and drawing; nothing here knows of HTML. Black stands
+for the page's text colour.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LINKS = 6
 _INK = "#000000"
 
 Figures = dict[tuple[str, ...], go.Figure]
-"""By what is chosen of a panel: an entry for each of its `by`."""
+"""Figures of a panel, by what is chosen: an entry for each of its `by`."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,13 @@ class PanelTable:
     """Rows in which nothing differs, folded away below the others."""
 
 
-def build_columns_table(label: str, title: str, table: pa.Table, name: str) -> PanelTable | None:
+def build_columns_table(
+    label: str, title: str, table: pa.Table, name: str
+) -> PanelTable | None:
     """Return a table that was declared with a heading, column by column.
 
-    A row says what the column means, how many cells are filled, and the least, median and
-    most of its numbers; None for a table without rows.
+    A row says what the column means, how many cells are filled, and the least, median
+    and most of its numbers; None for a table without rows.
     """
     if not len(table):
         return None
@@ -96,7 +98,7 @@ class Panel:
     by: tuple[str, ...] = ("run",)
     """The selectors' names; for `run` the page has one switch."""
     notes: tuple[str, ...] = ()
-    """What the reader must know: a sample, a band, a limit."""
+    """Sentences that the reader must know: a sample, a band, a limit."""
     table: PanelTable | None = None
 
 
@@ -117,7 +119,10 @@ def build_table(
 
     `numeric`: places of columns that are numbers.
     """
-    rows = [tuple(cell(row) for cell in columns.values()) for row in frame.to_dict("records")]
+    rows = [
+        tuple(cell(row) for cell in columns.values())
+        for row in frame.to_dict("records")
+    ]
     return PanelTable(caption, tuple(columns), rows, frozenset(numeric), note)
 
 
@@ -127,7 +132,9 @@ def drop_empty_columns(table: PanelTable, always: Iterable[int] = ()) -> PanelTa
     `always`: places of columns that stay.
     """
     places = [
-        i for i in range(len(table.header)) if i in always or any(row[i] for row in table.rows)
+        i
+        for i in range(len(table.header))
+        if i in always or any(row[i] for row in table.rows)
     ]
     return replace(
         table,
@@ -137,7 +144,9 @@ def drop_empty_columns(table: PanelTable, always: Iterable[int] = ()) -> PanelTa
     )
 
 
-def limited(table: PanelTable, source: str, *, first: bool = False, most: int = 200) -> PanelTable:
+def limited(
+    table: PanelTable, source: str, *, first: bool = False, most: int = 200
+) -> PanelTable:
     """Return at most `most` rows, the first or evenly spaced ones, and say so."""
     if len(table.rows) <= most:
         return table
@@ -175,10 +184,18 @@ def draw_curves(
     targets: Sequence[float] = (),
     **options: Any,
 ) -> go.Figure:
-    """Return curves of the columns `x` and `y`, one for each value of `colour` and `dash`.
+    """Return curves of the columns `x` and `y`, one per value of `colour` and `dash`.
 
-    `colours`: value → its colour; `band`: whether to fill between the columns `low` and
-    `high`; `targets`: heights of dashed lines across; `options`: those of Plotly Express.
+    Args:
+        frame: the values, tidy.
+        x: the column across.
+        y: the column upwards.
+        colour: the column that tells curves apart.
+        colours: value → its colour.
+        dash: another column that does.
+        band: fill between the columns `low` and `high`.
+        targets: heights of dashed lines across.
+        options: those of Plotly Express.
     """
     shown = frame.dropna(subset=[y]).astype({y: "float32"})
     names = list(dict.fromkeys(name for name in (colour, dash) if name is not None))
@@ -233,7 +250,8 @@ def build_curves_panel(
 ) -> Panel:
     """Return curves of a tidy frame (see `frames.curves`), one per run and prototype.
 
-    Both axes can be chosen. `y`: measure → its label; `clock`: the name of the time axis.
+    Both axes can be chosen. `y`: measure → its label; `clock`: the name of the time
+    axis.
     """
     several = tidy["run"].nunique() > 1
     groups = [
@@ -253,7 +271,10 @@ def build_curves_panel(
     # the mean of each of several runs, or its only prototype, has the full line
     first = frames.select_headlines(tidy).drop_duplicates("run")
     leads = set(map(plain, first["run"] + ", " + first["prototype"]))
-    kinds = [frames.MEAN, *(name for name in tidy["prototype"].unique() if name != frames.MEAN)]
+    kinds = [
+        frames.MEAN,
+        *(name for name in tidy["prototype"].unique() if name != frames.MEAN),
+    ]
     figures: Figures = {}
     for name, label in y.items():
         for across, *_ in axes:
@@ -264,7 +285,9 @@ def build_curves_panel(
                 "run" if several else "prototype",
                 dash="prototype" if several else None,
                 colours={**colours, frames.MEAN: _INK},
-                category_orders={"prototype": list(map(plain, kinds))} if several else {},
+                category_orders={"prototype": list(map(plain, kinds))}
+                if several
+                else {},
             )
             for trace in figure.data:
                 trace.line.width = 3 if trace.name == frames.MEAN else 2
@@ -299,7 +322,7 @@ def _choose_x_axes(tidy: pd.DataFrame, clock: str) -> list[tuple[str, str, float
 
 
 def _choose_places(length: int, most: int) -> np.ndarray[Any, Any]:
-    """Return positions of at most `most` of `length` rows, evenly spaced, with both ends."""
+    """Return at most `most` of `length` positions, evenly spaced, with both ends."""
     if length <= most:
         return np.arange(length)
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
@@ -316,7 +339,10 @@ def _build_curve_table(
         "round": lambda row: f"{row['round']:,}",
         clock: lambda row: format_duration(row["at_s"]),
         "sent by clients": lambda row: format_bytes(row["uplink_bytes"]),
-        **{label: functools.partial(_format_measure, name=name) for name, label in y.items()},
+        **{
+            label: functools.partial(_format_measure, name=name)
+            for name, label in y.items()
+        },
     }
     shown = measured if len(measured) else shown
     table = build_table(caption, shown, columns, range(2, len(columns)))
@@ -327,15 +353,21 @@ def _format_measure(row: Row, name: str) -> str:
     return number(row[name])
 
 
-def build_time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> Panel:
+def build_time_panel(
+    seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED
+) -> Panel:
     """Return stacked bars: each client's seconds per phase over the whole run.
 
     `seconds`: label → `sum_phase_seconds` by client and prototype.
     """
     figures: Figures = {}
     rows, notes = [], []
-    kinds_of = {name: [k for k in (*PHASES, *WORK) if k in f] for name, f in seconds.items()}
-    most_s = max(float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items())
+    kinds_of = {
+        name: [k for k in (*PHASES, *WORK) if k in f] for name, f in seconds.items()
+    }
+    most_s = max(
+        float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items()
+    )
     for label, frame in seconds.items():
         shown = frame
         if len(frame) > MOST_CLIENT_BARS:
@@ -355,7 +387,8 @@ def build_time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED
     return Panel(
         "time",
         "Where each client's time went",
-        "Simulated time of every client over the whole run, by phase. Long waiting means "
+        "Simulated time of every client over the whole run, by phase. Long waiting "
+        "means "
         "that somebody else set the pace.",
         figures,
         notes=tuple(notes),
@@ -366,7 +399,10 @@ def build_time_panel(seconds: Mapping[str, pd.DataFrame], clock: str = SIMULATED
 def _draw_time_bars(
     frame: pd.DataFrame, kinds: Sequence[str], most_s: float, clock: str
 ) -> go.Figure:
-    """Return a bar per client; `most_s` ends the axis, the same for every run of a page."""
+    """Return a bar per client.
+
+    `most_s` ends the axis, the same for every run of a page.
+    """
     used = [phase(kind) for kind in kinds if frame[kind].sum() > 0]
     scale, unit = time_unit(most_s)
     across = f"{clock} ({unit})"
@@ -453,21 +489,26 @@ def build_round_length_panel(
             },
             template="none",
         )
-        figure.update_traces(hovertemplate="%{customdata[0]}<extra></extra>", marker_size=8)
+        figure.update_traces(
+            hovertemplate="%{customdata[0]}<extra></extra>", marker_size=8
+        )
         figure.update_xaxes(range=[0.5 - 0.02 * last, 1.02 * last + 0.5])
         figure.update_yaxes(range=[0, 1.06 * longest_s / scale or 1])
         figures[(label,)] = figure
     return Panel(
         "round-lengths",
         "How long each round took, and for what",
-        "Every round's length, marked by the longest phase of the client that it waited for.",
+        "Every round's length, marked by the longest phase of the client that it "
+        "waited for.",
         figures,
         notes=tuple(notes),
     )
 
 
 def _describe_round(row: Row, words: Mapping[int, str]) -> str:
-    said = plain(words.get(row["round"], f"round {row['round']}: nobody was waited for"))
+    said = plain(
+        words.get(row["round"], (f"round {row['round']}: nobody was waited for"))
+    )
     said += f"<br>{format_duration(row['duration_s'])}"
     saved_s = row["saved_without_critical_s"]
     if pd.isna(saved_s):
@@ -475,7 +516,9 @@ def _describe_round(row: Row, words: Mapping[int, str]) -> str:
     return f"{said}, {format_duration(saved_s)} shorter without this client"
 
 
-def build_choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[str]) -> Panel:
+def build_choice_share_panel(
+    shares: Mapping[str, pd.DataFrame], arms: Sequence[str]
+) -> Panel:
     """Return stacked shares of the arms over rounds, one strip per prototype.
 
     `shares`: label → `compute_arm_shares`.
@@ -527,7 +570,8 @@ def build_choice_share_panel(shares: Mapping[str, pd.DataFrame], arms: Sequence[
     return Panel(
         "strategy-shares",
         "Strategies over time",
-        "Share of each compression strategy (@: at a level of K) among the participations "
+        "Share of each compression strategy (@: at a level of K) among the "
+        "participations "
         "of a prototype's clients.",
         figures,
         table=PanelTable(caption, header, rows, frozenset({3, 4})),
@@ -580,7 +624,10 @@ def _draw_choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> go.Figure:
     bar_px = max(min(40 * len(arms), 120), 26 * len(arms))
     edges = [(i + step) / len(arms) for i in range(len(arms)) for step in (0, 1)]
     cells = go.Heatmap(
-        z=[[arms.index(a) if a in arms else None for a in row] for row in wide.to_numpy()],
+        z=[
+            [arms.index(a) if a in arms else None for a in row]
+            for row in wide.to_numpy()
+        ],
         x=[(a + last[a]) / 2 for a in wide.columns],
         y=[f"{client} · {plain(prototype)}" for prototype, client in wide.index],
         text=texts,
@@ -620,13 +667,14 @@ def build_quantile_panel(
 ) -> Panel:
     """Return the median over clients and the band that holds 80 % of them, per arm.
 
-    `frames_of`: label → a frame with `round, prototype, arm, value`. One figure per label
-    and prototype.
+    `frames_of`: label → a frame with `round, prototype, arm, value`. One figure per
+    label and prototype.
     """
     figures: Figures = {}
     colours, rows = choose_arm_colours(arms), []
     for label, frame in frames_of.items():
-        frame = frame[np.isfinite(frame["value"])]  # a diverged run's are not all numbers
+        # a diverged run's are not all numbers
+        frame = frame[np.isfinite(frame["value"])]
         prototypes = list(dict.fromkeys(frame["prototype"]))
         parts = {"all clients": frame} if len(prototypes) > 1 else {}
         parts |= {str(name): frame[frame["prototype"] == name] for name in prototypes}
@@ -649,7 +697,9 @@ def build_quantile_panel(
     caption = f"{title}: over the whole run"
     table = PanelTable(caption, header, rows, frozenset(range(3, 7)))
     by = ("run", "clients")
-    return Panel(key, title, about, figures, by, (), limited(table, "the run", first=True))
+    return Panel(
+        key, title, about, figures, by, (), limited(table, "the run", first=True)
+    )
 
 
 def _compute_quantiles(frame: pd.DataFrame, y: str) -> pd.DataFrame:
@@ -666,7 +716,9 @@ def _compute_quantiles(frame: pd.DataFrame, y: str) -> pd.DataFrame:
     return wide.assign(strategy=strategies, round=middle.astype("float32"))
 
 
-def build_utilisation_panel(links: Mapping[str, pd.DataFrame], clock: str = SIMULATED) -> Panel:
+def build_utilisation_panel(
+    links: Mapping[str, pd.DataFrame], clock: str = SIMULATED
+) -> Panel:
     """Return how full links were over time.
 
     `links`: label → `frames.compute_utilisation`, the links that matter most first.
@@ -684,11 +736,15 @@ def build_utilisation_panel(links: Mapping[str, pd.DataFrame], clock: str = SIMU
             words = f"the {_LINKS} of {count:,} links that held up most rounds"
             notes.append(f"{label}: {words} or carried most.")
         shown = frame[frame["link"].isin(names[label])]
-        ends = shown.groupby("link", sort=False).tail(1).assign(from_s=lambda f: f["to_s"])
+        ends = (
+            shown.groupby("link", sort=False).tail(1).assign(from_s=lambda f: f["to_s"])
+        )
         steps = pd.concat([shown, ends])  # the last step has an end, too
         steps = steps.assign(
             **{across: steps["from_s"] / scale, up: 100 * steps["share"]},
-            rounds=steps["from_round"].astype(str) + "–" + steps["to_round"].astype(str),
+            rounds=steps["from_round"].astype(str)
+            + "–"
+            + steps["to_round"].astype(str),
         ).astype({across: "float32"})
         figure = draw_curves(
             steps,
@@ -702,7 +758,8 @@ def build_utilisation_panel(links: Mapping[str, pd.DataFrame], clock: str = SIMU
         figure.update_traces(
             mode="lines",
             line_width=1.6,
-            hovertemplate="%{fullData.name}: %{y:.0f} %, rounds %{customdata[0]}<extra></extra>",
+            hovertemplate="%{fullData.name}: %{y:.0f} %, rounds "
+            "%{customdata[0]}<extra></extra>",
         )
         figure.update_xaxes(range=[0, last_s / scale])
         figure.update_yaxes(range=[0, 103])
@@ -710,7 +767,8 @@ def build_utilisation_panel(links: Mapping[str, pd.DataFrame], clock: str = SIMU
     return Panel(
         "link-use",
         "How full the links were",
-        "Bytes moved over what the link could have carried, averaged over whole rounds.",
+        "Bytes moved over what the link could have carried, averaged over whole "
+        "rounds.",
         figures,
         notes=tuple(notes),
     )

@@ -1,4 +1,4 @@
-"""Pictures for print: figures of a given width, vector text, the same bytes for the same run."""
+"""Pictures for print: a given width, vector text, the same bytes for the same run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ FORMATS = ("png", "svg", "pdf")
 FONT_POINTS = 7.0
 
 _RC: Any = {
-    "svg.fonttype": "none",  # text stays text: it can be searched, and edited for a journal
+    # text stays text: it can be searched, and edited for a journal
+    "svg.fonttype": "none",
     "svg.hashsalt": "simfed",
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
@@ -51,7 +52,13 @@ _RC: Any = {
     "axes.spines.right": False,
     "text.parse_math": False,
 }
-_SIZES = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+_SIZES = (
+    "font.size",
+    "axes.labelsize",
+    "xtick.labelsize",
+    "ytick.labelsize",
+    "legend.fontsize",
+)
 _WIDTH = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*$")
 _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 _LEGEND_ROW_IN = 0.15
@@ -67,8 +74,10 @@ _LEGEND_STYLE: Any = {
 
 @contextmanager
 def picture_style(points: float = FONT_POINTS) -> Iterator[None]:
-    """simfed's print style for the Matplotlib code inside the `with` block, or of a function.
-    `points`: the size of its letters; ticks and legends are a little smaller."""
+    """Apply simfed's print style to Matplotlib in the block, or in a function.
+
+    `points`: the size of letters; ticks and legends are a little smaller.
+    """
     share = points / FONT_POINTS
     sizes = {name: share * value for name, value in _RC.items() if name in _SIZES}
     with mpl.rc_context({**_RC, **sizes}):
@@ -76,8 +85,9 @@ def picture_style(points: float = FONT_POINTS) -> Iterator[None]:
 
 
 def parse_width(text: str, side: str = "width") -> float:
-    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`; a width of 2 to 40 inches, a height of
-    1 to 40.
+    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`.
+
+    A width of 2 to 40 inches, a height of 1 to 40.
 
     >>> round(parse_width("88 mm"), 3)
     3.465
@@ -87,34 +97,42 @@ def parse_width(text: str, side: str = "width") -> float:
     least = 2 if side == "width" else 1
     if not least <= inches <= 40:
         raise InputError(
-            f"a {side} of {least} to 40 in, such as 3.5in or 88mm", where=f"--{side}", got=text
+            f"a {side} of {least} to 40 in, such as 3.5in or 88mm",
+            where=f"--{side}",
+            got=text,
         )
     return inches
 
 
 def parse_points(text: str) -> float:
-    """The size of letters in points, from `8` or `8pt`; 4 to 30."""
+    """Return the size of letters in points, from `8` or `8pt`; 4 to 30."""
     match = re.fullmatch(r"\s*(\d{1,2}(?:\.\d{1,3})?)\s*(?:pt)?\s*", text)
     points = float(match[1]) if match else 0.0
     if not 4 <= points <= 30:
-        raise InputError("a size of 4 to 30 pt, such as 8pt", where="--font-size", got=text)
+        raise InputError(
+            "a size of 4 to 30 pt, such as 8pt", where="--font-size", got=text
+        )
     return points
 
 
 def time_unit(length_s: float) -> tuple[float, str]:
-    """The unit for an axis of this length: (seconds per unit, its name).
+    """Return the unit for an axis of this length: (seconds per unit, its name).
 
     >>> time_unit(0.25), time_unit(4000)
     ((0.001, 'ms'), (60.0, 'min'))
     """
-    for below_s, scale, unit in ((1e-3, 1e-6, "µs"), (0.8, 1e-3, "ms"), (300, 1.0, "s")):
+    for below_s, scale, unit in (
+        (1e-3, 1e-6, "µs"),
+        (0.8, 1e-3, "ms"),
+        (300, 1.0, "s"),
+    ):
         if length_s < below_s:
             return scale, unit
     return (60.0, "min") if length_s < 3 * 3600 else (3600.0, "h")
 
 
 def choose_bytes_unit(most: float) -> tuple[float, str]:
-    """The unit for sizes up to `most`: (bytes per unit, its name).
+    """Return the unit for sizes up to `most`: (bytes per unit, its name).
 
     >>> choose_bytes_unit(3e6)
     (1000000.0, 'MB')
@@ -124,7 +142,10 @@ def choose_bytes_unit(most: float) -> tuple[float, str]:
 
 
 def build_empty_figure(**options: Any) -> Figure:
-    """A figure that can be drawn without a screen; options: those of Matplotlib's `Figure`."""
+    """Return a figure that can be drawn without a screen.
+
+    Options: those of Matplotlib's `Figure`.
+    """
     figure = Figure(**options)
     FigureCanvasAgg(figure)
     return figure
@@ -140,10 +161,10 @@ def build_figure(
     bottom_in: float = 0.38,
     points: float = FONT_POINTS,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of exactly this width, with panels of these heights one below the other.
+    """Return a figure of exactly this width, with panels below each other.
 
-    The panels share the x axis; the legend stands above them in as many rows as its entries need.
-    `points`: the size of letters.
+    The panels have the given heights and share the x axis; the legend stands above them
+    in as many rows as its entries need. `points`: the size of letters.
     """
     with picture_style(points):
         rows = _split_legend(legend, width_in - left_in - right_in)
@@ -162,7 +183,8 @@ def build_figure(
             )
             axes.append(figure.add_axes(box, sharex=axes[0] if axes else None))
             axes[-1].tick_params(
-                labelbottom=len(axes) == len(panels_in), labelsize=mpl.rcParams["xtick.labelsize"]
+                labelbottom=len(axes) == len(panels_in),
+                labelsize=mpl.rcParams["xtick.labelsize"],
             )
             edge_in -= gap_in
         _draw_legend(figure, rows, left_in / width_in, height_in)
@@ -177,16 +199,19 @@ def put_legend_above(
     height_in: float | None = None,
     title: str = "",
 ) -> None:
-    """Give a figure its size, its panels room below a common legend, and put the legend there.
+    """Size a figure so that its panels have room below a common legend.
 
-    Its height is `height_in`, or what the legend (with its `title`) and `panels_in` of panels need.
+    Its height is `height_in`, or what the legend (with its `title`) and `panels_in` of
+    panels need.
     """
     rows = _split_legend(handles, width_in - 0.2)
     title = title if rows else ""
     legend_in = _LEGEND_ROW_IN * (len(rows) + bool(title)) + 0.06 * bool(rows)
     height_in = legend_in + panels_in if height_in is None else height_in
     figure.set_size_inches(width_in, height_in)
-    engine = ConstrainedLayoutEngine(rect=(0, 0, 1, max(0.2, 1 - legend_in / height_in)))
+    engine = ConstrainedLayoutEngine(
+        rect=(0, 0, 1, max(0.2, 1 - legend_in / height_in))
+    )
     figure.set_layout_engine(engine)
     _draw_legend(figure, rows, 0.1 / width_in, height_in, title)
 
@@ -200,7 +225,11 @@ def _draw_legend(
 ) -> None:
     """Put rows of a legend below its title, from the top of a figure downwards."""
     size = float(mpl.rcParams["legend.fontsize"])
-    titled: dict[str, Any] = {"title": title, "title_fontsize": size, "alignment": "left"}
+    titled: dict[str, Any] = {
+        "title": title,
+        "title_fontsize": size,
+        "alignment": "left",
+    }
     for i, row in enumerate(rows):
         share = size / 6.5
         # the title takes a row of its own above the first
@@ -220,7 +249,7 @@ def _draw_legend(
 def compute_legend_height_in(
     legend: Sequence[Artist], width_in: float, points: float = FONT_POINTS
 ) -> float:
-    """What `build_figure` needs above its first panel for a legend of this width.
+    """Return the inches that a legend of this width needs above the first panel.
 
     >>> compute_legend_height_in([], 3.5, 2 * FONT_POINTS) / compute_legend_height_in([], 3.5)
     2.0
@@ -231,17 +260,24 @@ def compute_legend_height_in(
 
 
 def estimate_text_width_in(text: str, points: float | None = None) -> float:
-    """About how wide a line of text is drawn, in inches; in the style's size if none is said."""
-    return 0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
+    """Return about how wide a line of text is drawn, in inches.
+
+    It is in the style's size if none is given.
+    """
+    return (
+        0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
+    )
 
 
 def _split_legend(handles: Sequence[Artist], width_in: float) -> list[list[Artist]]:
-    """The handles in order, as many in a row as fit."""
+    """Return the handles in order, as many in a row as fit."""
     rows: list[list[Artist]] = []
     used_in = width_in
     for handle in handles:
         points = mpl.rcParams["legend.fontsize"]
-        need_in = 0.28 * points / 6.5 + estimate_text_width_in(str(handle.get_label()), points)
+        need_in = 0.28 * points / 6.5 + estimate_text_width_in(
+            str(handle.get_label()), points
+        )
         if used_in + need_in > width_in or not rows:
             rows.append([])
             used_in = 0.0
@@ -256,9 +292,12 @@ def render_svg(figure: Figure) -> str:
     return start + drawing
 
 
-def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the file's suffix; the same figure gives the same
-    bytes.
+def save_picture(
+    figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
+) -> Path:
+    """Write a figure as PNG, SVG or PDF, by the file's suffix.
+
+    The same figure gives the same bytes.
 
     Raises: `InputError` for another suffix or a folder that cannot be written.
     """
@@ -270,13 +309,18 @@ def save_picture(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
 
 
 def _draw(figure: Figure, kind: str, dpi: int = 300) -> bytes:
-    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
+    undated: dict[str, Any] = {
+        "svg": {"Date": None},
+        "pdf": {"CreationDate": None},
+    }.get(kind, {})
     drawn = io.BytesIO()
     with picture_style(), warnings.catch_warnings():
         for text in figure.findobj(Text):
             if "$" in text.get_text() and "\\mathdefault" not in text.get_text():
-                text.set_parse_math(False)  # a name, where ticks of logarithms are formulas
-        # A name in a script that the font lacks is drawn as boxes; everything else is readable.
+                # a name, where ticks of logarithms are formulas
+                text.set_parse_math(False)
+        # A name in a script that the font lacks is drawn as boxes; everything else is
+        # readable.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         figure.savefig(drawn, format=kind, dpi=dpi, metadata=undated)
     if kind != "svg":

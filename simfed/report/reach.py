@@ -1,4 +1,4 @@
-"""When runs first reached values of their measure, and which values are worth asking about."""
+"""First instants at values of a measure, and the values worth asking about."""
 
 from __future__ import annotations
 
@@ -16,35 +16,40 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 WHOLE_RUN = math.nan
-"""The threshold of a comparison of whole runs' simulated time, where nothing was learned. It finds
-itself in a dictionary, as dictionaries ask for identity first."""
+"""The threshold of a comparison of whole runs' simulated time, where nothing was
+learned. It finds itself in a dictionary, as dictionaries ask for identity first."""
 
 _SHARES = (*(n / 10 for n in range(1, 10)), 0.95, 0.97, 0.98, 0.99, 0.995)
 _FINE_SHARES = (*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99)
-"""Where one number has to do for several runs."""
+"""Round shares for a single number that has to do for several runs."""
 
 
 class RunOutcome(NamedTuple):
     """The times and the measure of a run that comparisons need."""
 
     times: Mapping[float, tuple[float, bool]]
-    """Threshold → (simulated seconds, whether it was reached by then). A run that did not reach it
-    has its end there: it took longer than the whole run."""
+    """Threshold → (simulated seconds, whether it was reached by then). A run that did
+    not reach it has its end there: it took longer than the whole run."""
     final: float
     """Mean of clients; NaN where nothing was learned."""
 
 
 def build_mean_curve(run: Run) -> pd.DataFrame:
-    """The measure (mean of clients) wherever it was evaluated: `round, at_s, accuracy, loss,
-    uplink_bytes, total_bytes`, with `measure` in place of `accuracy` where it is another."""
+    """Return the measure (mean of clients) wherever it was evaluated.
+
+    `round, at_s, accuracy, loss, uplink_bytes, total_bytes`, with `measure` in place of
+    `accuracy` where it is another.
+    """
     key = run.measure.key
     columns = ["round", "at_s", key, "loss", "uplink_bytes", "total_bytes"]
     mean = frames.select_headlines(frames.curves(run))
     return mean.dropna(subset=[key]).reindex(columns=columns)
 
 
-def find_outcome(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> RunOutcome:
-    """The outcome of a run, whose `build_mean_curve` is `curve`, at these thresholds."""
+def find_outcome(
+    run: Run, curve: pd.DataFrame, thresholds: Sequence[float]
+) -> RunOutcome:
+    """Return a run's outcome at these thresholds, from its `build_mean_curve`."""
     end_s = float(run.summary["simulated_s"])
     measure = run.measure
     times = {t: find_first_amount(curve, t, "at_s", end_s, measure) for t in thresholds}
@@ -54,17 +59,28 @@ def find_outcome(run: Run, curve: pd.DataFrame, thresholds: Sequence[float]) -> 
     )
 
 
-def _find_first_reached(curve: pd.DataFrame, threshold: float, measure: Measure) -> pd.DataFrame:
-    """The row of the first round in which a run reached a threshold; none where it never did."""
+def _find_first_reached(
+    curve: pd.DataFrame, threshold: float, measure: Measure
+) -> pd.DataFrame:
+    """Return the row of the first round in which a run reached a threshold.
+
+    None where it never did.
+    """
     reached = curve[measure.is_reached(curve[measure.key], threshold)]
     return reached.sort_values("round").head(1)
 
 
 def find_first_amount(
-    curve: pd.DataFrame, threshold: float, column: str, end: float, measure: Measure = ACCURACY
+    curve: pd.DataFrame,
+    threshold: float,
+    column: str,
+    end: float,
+    measure: Measure = ACCURACY,
 ) -> tuple[float, bool]:
-    """(value of a growing column where `curve` first reached `threshold`, True), or (`end`, False)
-    where it never did."""
+    """Return the amount at which `curve` first reached `threshold`, and True.
+
+    The amount is the value of the growing `column`. (`end`, False) where it never did.
+    """
     first = _find_first_reached(curve, threshold, measure)
     return (float(first[column].iloc[0]), True) if len(first) else (end, False)
 
@@ -72,44 +88,52 @@ def find_first_amount(
 def list_threshold_rows(
     tidy: pd.DataFrame, wanted: Sequence[float], measure: Measure = ACCURACY
 ) -> pd.DataFrame:
-    """When thresholds of the measure were first reached: `run, prototype, threshold, round, at_s,
-    uplink_bytes, total_bytes`.
+    """Return the first instants at which thresholds of the measure were reached.
 
-    A threshold that was never reached has empty cells. `tidy` is from `frames.curves`.
+    `run, prototype, threshold, round, at_s, uplink_bytes, total_bytes`; a threshold
+    that was never reached has empty cells. `tidy` is from `frames.curves`.
     """
     amounts = ["round", "at_s", "uplink_bytes", "total_bytes"]
     rows: list[dict[str, object]] = []
     for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
         for threshold in wanted:
-            first = _find_first_reached(group, threshold, measure)[amounts].to_dict("records")
+            first = _find_first_reached(group, threshold, measure)[amounts].to_dict(
+                "records"
+            )
             row = {"run": run, "prototype": prototype, "threshold": threshold}
             rows.append({**row, **(first[0] if first else {})})
     return pd.DataFrame(rows, columns=["run", "prototype", "threshold", *amounts])
 
 
-# --- thresholds that nobody named --------------------------------------------------------------
+# --- thresholds that nobody named -----------------------------------------------------
 
 
 def choose_thresholds(
     tidy: pd.DataFrame, most: int = 4, classes: int = 0, measure: Measure = ACCURACY
 ) -> list[float]:
-    """Thresholds worth asking "when?" about: the hardest round numbers that some run reached, and
-    guessing among so many classes does not.
+    """Return thresholds worth asking "when?" about.
+
+    They are the hardest round numbers that some run reached, and guessing among so many
+    classes does not.
 
     >>> choose_thresholds(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
     [0.6, 0.7, 0.8, 0.9]
     """
     values = tidy[measure.key]
-    return _list_reached_steps(values, values.agg(measure.best), classes, measure, _SHARES)[-most:]
+    return _list_reached_steps(
+        values, values.agg(measure.best), classes, measure, _SHARES
+    )[-most:]
 
 
 def find_hardest_targets(
     tidy: pd.DataFrame, classes: int = 0, measure: Measure = ACCURACY
 ) -> list[float]:
-    """Of several runs, the hardest round number that all of them reached, and the hardest that one
-    of them did; those that guessing among so many classes does not.
+    """Return the hardest round numbers that all runs, and that one run, reached.
 
-    >>> find_hardest_targets(pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]}))
+    Only those that guessing among so many classes does not reach.
+
+    >>> runs = pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]})
+    >>> find_hardest_targets(runs)
     [0.8, 0.9]
     """
     best = tidy.groupby("run")[measure.key].agg(measure.best)
@@ -123,8 +147,9 @@ def find_hardest_targets(
 def choose_common_thresholds(
     curves: Iterable[pd.Series], classes: int = 0, measure: Measure = ACCURACY
 ) -> list[float]:
-    """The hardest round number that at least half of the runs reach, by the values of their curves;
-    none where guessing among so many classes does as well.
+    """Return the hardest round number that at least half of the curves reach.
+
+    None where guessing among so many classes does as well.
 
     >>> runs = [pd.Series([0.1, value]) for value in (0.93, 0.88, 0.52)]
     >>> choose_common_thresholds(runs), choose_common_thresholds([pd.Series([0.11])], classes=10)
@@ -136,14 +161,22 @@ def choose_common_thresholds(
     best = pd.Series([curve.agg(measure.best) for curve in curves], dtype=float)
     best = best.sort_values(ascending=measure.higher_is_better, na_position="first")
     upper_half = float(best.iloc[len(best) // 2])
-    return _list_reached_steps(pd.concat(curves), upper_half, classes, measure, _FINE_SHARES)[-1:]
+    return _list_reached_steps(
+        pd.concat(curves), upper_half, classes, measure, _FINE_SHARES
+    )[-1:]
 
 
 def _list_reached_steps(
-    values: pd.Series, best: float, classes: int, measure: Measure, shares: Sequence[float]
+    values: pd.Series,
+    best: float,
+    classes: int,
+    measure: Measure,
+    shares: Sequence[float],
 ) -> list[float]:
-    """The round numbers that a run with this best value reached, from easy to hard; `values` are
-    those between which they are chosen."""
+    """Return the round numbers that a run with this best value reached, easy to hard.
+
+    `values` are those between which they are chosen.
+    """
     return [
         step
         for step in measure.steps(values, shares)

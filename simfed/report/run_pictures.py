@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 
 
 def draw_run(run: Run, folder: str | os.PathLike[str]) -> list[Path]:
-    """The two pictures of a run at its end: `accuracy.png` (where it learned) and `timeline.png`,
-    its first round as a Gantt chart."""
+    """Draw the two pictures of a run's end, and return their paths.
+
+    They are `accuracy.png` (where it learned) and `timeline.png`, its first round as a
+    Gantt chart.
+    """
     figures = {}
     if run.prototypes[run.measure.column].notna().any():
         figures["accuracy.png"] = accuracy_figure(run, width_in=5.0)
     if len(run.rounds):
         first = int(run.rounds["round"].min())
         figures["timeline.png"] = gantt_figure(run, rounds=(first, first))
-    return [save_picture(figure, Path(folder) / name, dpi=200) for name, figure in figures.items()]
+    return [
+        save_picture(figure, Path(folder) / name, dpi=200)
+        for name, figure in figures.items()
+    ]

@@ -1,20 +1,22 @@
-"""Statistics of comparisons: times that may be censored, compared in pairs of equal seeds.
+"""Statistics of comparisons: times that may be censored, in pairs of equal seeds.
 
-A run that ends before it reaches an accuracy says that its time is *longer than the run*, not that
-there is none. Every number here takes such a censored time for what it is, an interval up to
-infinity:
+A run that ends before it reaches an accuracy says that its time is *longer than the
+run*, not that there is none. Every number here takes such a censored time for what it
+is, an interval up to infinity:
 
-- an arm's typical time is the median of these intervals: one number where they fix it, else a
-  bound. (Kaplan and Meier's estimate would ask that runs end for reasons that have nothing to do
-  with how fast they are. Here a fast link makes both rounds and run shorter.)
-- two arms are compared seed by seed (both saw the same data, weights and batches) by the ratio of
-  their times: a number where both are known, a bound where one is, nothing where neither is. With
-  all ratios known: their geometric mean, and Student's t interval of their logarithms. Otherwise
-  the median of these intervals.
-- a median's interval lies between two order statistics, which needs no shape of the distribution:
-  the narrowest pair that covers it with the confidence asked for or, where seeds are too few for
-  that, all of the range, with what it does cover (1 − 2^(1−n); 94 % for five seeds). An interval
-  that covers clearly less than was asked for is shown, and decides nothing.
+- an arm's typical time is the median of these intervals: one number where they fix it,
+  else a bound. (Kaplan and Meier's estimate would ask that runs end for reasons that
+  have nothing to do with how fast they are. Here a fast link makes both rounds and run
+  shorter.)
+- two arms are compared seed by seed (both saw the same data, weights and batches) by
+  the ratio of their times: a number where both are known, a bound where one is, nothing
+  where neither is. With all ratios known: their geometric mean, and Student's t
+  interval of their logarithms. Otherwise the median of these intervals.
+- a median's interval lies between two order statistics, which needs no shape of the
+  distribution: the narrowest pair that covers it with the confidence asked for or,
+  where seeds are too few for that, all of the range, with what it does cover (1 −
+  2^(1−n); 94 % for five seeds). An interval that covers clearly less than was asked for
+  is shown, and decides nothing.
 
 Pure functions; NumPy and SciPy.
 """
@@ -37,18 +39,18 @@ class Estimate:
     """A typical value, as far as it is known, and the interval around it."""
 
     least: float
-    """What is typical is at least this …"""
+    """The lower bound of the typical value."""
     most: float
     """… and at most this; the same number where nothing is censored. NaN: no data."""
     low: float
     """Lower end of the interval; NaN where there is none."""
     high: float
     coverage: float
-    """What the interval covers; 0 where there is none."""
+    """The interval's coverage; 0 where there is none."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing is left open by censoring."""
+        """True if nothing is left open by censoring."""
         return self.least == self.most
 
     @property
@@ -57,7 +59,7 @@ class Estimate:
         return self.least if self.is_exact else math.nan
 
     def decides(self, confidence: float = 0.95) -> bool:
-        """Whether the interval covers enough for a verdict at this confidence.
+        """Return whether the interval covers enough for a verdict at this confidence.
 
         >>> [Estimate(2, 2, 1.5, 3, coverage).decides() for coverage in (0.95, 0.9375, 0.75, 0)]
         [True, True, False, False]
@@ -66,14 +68,14 @@ class Estimate:
 
 
 _SLACK = 0.02
-"""How much less than the confidence asked for an interval may cover and still decide: five seeds of
-which one is censored cover 94 %, which is near enough to 95; three cover 75 %."""
+"""The coverage that an interval may lack and still decide: five seeds of which one is
+censored cover 94 %, which is near enough to 95; three cover 75 %."""
 _READS_AS_ONE = 1.005
 _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0)
 
 
 def estimate_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
-    """The mean and Student's t interval; no interval from one value.
+    """Return the mean and Student's t interval; no interval from one value.
 
     >>> estimate_mean([1.0, 2.0, 3.0])
     Estimate(least=2.0, most=2.0, low=-0.484..., high=4.484..., coverage=0.95)
@@ -90,7 +92,7 @@ def estimate_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate
 def estimate_measure(
     values: Sequence[float], measure: Measure, confidence: float = 0.95
 ) -> Estimate:
-    """The mean of values of a measure, and an interval that ends where the measure does.
+    """Return the mean of a measure's values, and an interval within its range.
 
     >>> from simfed.ground.measure import ACCURACY
     >>> estimate_measure([0.95, 0.99], ACCURACY)
@@ -103,19 +105,23 @@ def estimate_measure(
 
 
 def compute_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
-    """Half the width of Student's t interval of the mean; NaN for a single value."""
+    """Return half the width of Student's t interval of the mean; NaN for one value."""
     if len(values) < 2:
         return math.nan
     quantile = special.stdtrit(len(values) - 1, 0.5 + confidence / 2)
     return float(
-        quantile * np.std(np.asarray(values, dtype=float), ddof=1) / math.sqrt(len(values))
+        quantile
+        * np.std(np.asarray(values, dtype=float), ddof=1)
+        / math.sqrt(len(values))
     )
 
 
 def estimate_median_time(
     times_s: Sequence[float], reached: Sequence[bool], confidence: float = 0.95
 ) -> Estimate:
-    """The median of times of which some are censored (`reached` false: longer than this).
+    """Return the median of times of which some are censored.
+
+    `reached` false: longer than this time.
 
     >>> estimate_median_time([1.0, 2.0, 3.0], [True, True, True]).least
     2.0
@@ -123,7 +129,9 @@ def estimate_median_time(
     Estimate(least=8.0, most=inf, low=1.0, high=inf, coverage=0.75)
     """
     low = np.asarray(times_s, dtype=float)
-    return _estimate_median(low, np.where(np.asarray(reached, dtype=bool), low, np.inf), confidence)
+    return _estimate_median(
+        low, np.where(np.asarray(reached, dtype=bool), low, np.inf), confidence
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +159,10 @@ class Paired:
 
     @property
     def clear(self) -> int:
-        """1: A before B; -1: B before A; 0: not clear, as with one seed, which has no interval."""
+        """1: A before B.
+
+        -1: B before A; 0: not clear, as with one seed, which has no interval.
+        """
         if not self.ratio.decides(self.confidence):
             return 0
         return int(self.ratio.low > 1) - int(self.ratio.high < 1)
@@ -159,12 +170,14 @@ class Paired:
     @property
     def verdict(self) -> int:
         """`clear`, where the difference is large enough to matter, and else 0."""
-        sooner = max(self.ratio.least, 1 / self.ratio.most if self.ratio.most > 0 else math.inf)
+        sooner = max(
+            self.ratio.least, 1 / self.ratio.most if self.ratio.most > 0 else math.inf
+        )
         return self.clear if sooner >= self.needed_ratio else 0
 
     @property
     def needed_ratio(self) -> float:
-        """How many times sooner a verdict asks for: what reads as 1.00× is none in any case."""
+        """The ratio that a verdict asks for; what reads as 1.00× is never enough."""
         return max(self.relevant_ratio, _READS_AS_ONE)
 
 
@@ -185,13 +198,18 @@ def compare_times(
     (3, 4.95, inf, 3.3)
     """
     a, b = np.asarray(a_s, dtype=float), np.asarray(b_s, dtype=float)
-    exact_a, exact_b = np.asarray(a_reached, dtype=bool), np.asarray(b_reached, dtype=bool)
+    exact_a, exact_b = (
+        np.asarray(a_reached, dtype=bool),
+        np.asarray(b_reached, dtype=bool),
+    )
     if not len(a):
         return Paired(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
-    with np.errstate(divide="ignore", invalid="ignore"):  # what took no time is sooner than all
+    # what took no time is sooner than all
+    with np.errstate(divide="ignore", invalid="ignore"):
         ratios = b / a
     low, high = np.where(exact_a, ratios, 0.0), np.where(exact_b, ratios, np.inf)
-    # a censored time is longer than where it was cut, so a bound of exactly 1 decides too
+    # a censored time is longer than where it was cut, so a bound of exactly 1 decides
+    # too
     wins = int(np.sum(np.where(exact_b, low > 1, low >= 1)))
     losses = int(np.sum(np.where(exact_a, high < 1, high <= 1)))
     # of fair coins, so both tails are alike
@@ -209,7 +227,7 @@ def compare_times(
 def estimate_paired_difference(
     a: Sequence[float], b: Sequence[float], confidence: float = 0.95
 ) -> Estimate:
-    """The mean of a − b over the same seeds, with Student's t interval."""
+    """Return the mean of a − b over the same seeds, with Student's t interval."""
     differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     return estimate_mean(differences.tolist(), confidence)
 
@@ -219,12 +237,15 @@ def _arithmetic(a: float, b: float) -> float:
 
 
 def _geometric(a: float, b: float) -> float:
-    """The middle of two ratios: of 1/a and 1/b it is the inverse, whichever arm comes first."""
+    """Return the middle of two ratios, the same for their inverses.
+
+    Of 1/a and 1/b it is the inverse, whichever arm comes first.
+    """
     return math.sqrt(a) * math.sqrt(b)
 
 
 def _find_middle(values: Floats, between: Callable[[float, float], float]) -> float:
-    """The median; of an even number, what lies between the two in the middle."""
+    """Return the median; of an even number, what lies between the two in the middle."""
     ordered = np.sort(values)
     a, b = float(ordered[(len(values) - 1) // 2]), float(ordered[len(values) // 2])
     return a if a == b else between(a, b)
@@ -236,7 +257,10 @@ def _estimate_median(
     confidence: float,
     between: Callable[[float, float], float] = _arithmetic,
 ) -> Estimate:
-    """The median of values of which only bounds are known, and its order-statistic interval."""
+    """Return the median, with its interval, of values known by bounds.
+
+    The interval lies between order statistics.
+    """
     n = len(low)
     if n == 0:
         return _NOTHING
@@ -249,12 +273,16 @@ def _estimate_median(
 
 
 def _choose_rank(n: int, confidence: float) -> tuple[int, float]:
-    """How many order statistics to leave out on each side, and what those around the median cover.
+    """Return the order statistics to leave out on each side, and the coverage.
+
+    It is that of those around the median.
 
     >>> [_choose_rank(n, 0.95) for n in (1, 5, 6, 20)]
     [(0, 0.0), (0, 0.9375), (0, 0.96875), (5, 0.958...)]
     """
     rank = 0
-    while rank + 1 < (n + 1) // 2 and 1 - 2 * special.bdtr(rank + 1, n, 0.5) >= confidence:
+    while (
+        rank + 1 < (n + 1) // 2 and 1 - 2 * special.bdtr(rank + 1, n, 0.5) >= confidence
+    ):
         rank += 1
     return rank, max(0.0, float(1 - 2 * special.bdtr(rank, n, 0.5)))

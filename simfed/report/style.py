@@ -1,9 +1,10 @@
 """The colours, marks and names of simfed's pictures, the same in every medium.
 
-One phase has one colour in the Gantt chart, the trace, the HTML report and any later figure. The
-hues are Okabe and Ito's palette (M. Okabe, K. Ito, "Color Universal Design", 2008), which stays
-distinct under the common colour-vision deficiencies; what carries no work (waiting, offline, lost)
-is told apart by grey and hatching as well, so that a print without colour still reads.
+One phase has one colour in the Gantt chart, the trace, the HTML report and any later
+figure. The hues are Okabe and Ito's palette (M. Okabe, K. Ito, "Color Universal
+Design", 2008), which stays distinct under the common colour-vision deficiencies; what
+carries no work (waiting, offline, lost) is told apart by grey and hatching as well, so
+that a print without colour still reads.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from simfed.compress.choice import Choice
 
 
 def make_label(name: str) -> str:
-    """Return a name as a legend's label: Matplotlib leaves out those that begin with `_`."""
+    """Return a name as a legend's label.
+
+    Matplotlib leaves out those that begin with `_`.
+    """
     return f" {name}" if name.startswith("_") else name
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """How one kind of interval looks and what it is called in a legend."""
+    """The look of one kind of interval, and its name in a legend."""
 
     name: str
     label: str
@@ -33,7 +37,7 @@ class Phase:
     pattern: str = ""
     """Plotly's pattern shape."""
     on_screen: str = ""
-    """In place of `colour` on a page that may be light or dark."""
+    """The colour on a page that may be light or dark."""
 
     @property
     def web(self) -> str:
@@ -68,11 +72,18 @@ WORK = {
         Phase("start", "start of a process", "#5E5E47", hatch="\\\\\\\\", pattern="\\"),
         Phase("handling", "handling messages", "#5E5E47", hatch="----", pattern="-"),
         Phase("evaluation", "evaluation", "#B15928"),
-        Phase("losses", "losses measured by clients", "#A6761D", hatch="....", pattern="."),
+        Phase(
+            "losses",
+            ("losses measured by clients"),
+            "#A6761D",
+            hatch="....",
+            pattern=".",
+        ),
         Phase("host", "host time", "#5E5E47", hatch="----", pattern="-"),
     )
 }
-"""Further kinds of a client's local work, what holds it up, and what real hosts take beside it."""
+"""Further kinds of a client's local work, what holds it up, and what real hosts take
+beside it."""
 
 _OWN_COLOURS = ("#882255", "#004529", "#CC6677", "#6B6B00", "#DDCC77", "#7A0177")
 _OWN_HATCHES = (("", ""), ("\\\\\\\\", "\\"), ("....", "."), ("----", "-"))
@@ -88,7 +99,8 @@ SERIES_COLOURS = (
     "#8C6BB1",
     "#7F7F7F",
 )
-"""For series without a meaning of their own (runs, prototypes, arms), in this order."""
+"""Colours of series without a meaning of their own (runs, prototypes, arms), in this
+order."""
 
 SERIES_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 """A second sign beside the colour, in Plotly's names."""
@@ -103,13 +115,16 @@ ARM_COLOURS = (
     "#D9968D",
     "#7D1B55",
 )
-"""Of strategies and policies: none of them near a phase's, and apart from one another, also for
-eyes that see fewer colours."""
+"""Colours of strategies and policies: none of them near a phase's, and apart from one
+another, also for eyes that see fewer colours."""
 
 _ARM_COLOURS = dict(
-    zip(("top-k", "random-k", "periodic-k", "exp3", "ascend"), ARM_COLOURS, strict=False)
+    zip(
+        ("top-k", "random-k", "periodic-k", "exp3", "ascend"), ARM_COLOURS, strict=False
+    )
 )
-"""By name, so that a strategy or policy has one colour whatever is drawn beside it."""
+"""Colours by name, so that a strategy or policy has one colour whatever is drawn beside
+it."""
 
 ARM_MARKS = {"top-k": "T", "random-k": "R", "periodic-k": "P"}
 """A letter for each built-in strategy, where there is no room for its name."""
@@ -128,14 +143,17 @@ ARM_SHAPES = (
     ("h", "hexagon"),
     ("d", "diamond-tall"),
 )
-"""Marks of strategies: (Matplotlib's name, Plotly's name); the built-in ones have the first."""
+"""Marks of strategies: (Matplotlib's name, Plotly's name); the built-in ones have the
+first."""
 
 FONT_FAMILY = "DejaVu Sans"
 """Comes with Matplotlib, so that a picture looks the same on every machine."""
 
 
 def phase(name: str) -> Phase:
-    """The look of a phase. A kind that a method names itself always gets the same one by its name.
+    """Return the look of a phase.
+
+    A kind that a method names itself always gets the same one by its name.
 
     >>> phase("upload").colour, phase("digest") == phase("digest")
     ('#0072B2', True)
@@ -144,8 +162,9 @@ def phase(name: str) -> Phase:
 
 
 def looks(kinds: Iterable[str]) -> dict[str, Phase]:
-    """A look for each kind of interval of one picture; of two own kinds whose names ask for the
-    same one, the first in the alphabet has it.
+    """Return a look for each kind of interval of one picture.
+
+    Of two own kinds whose names ask for the same one, the first in the alphabet has it.
 
     >>> len({(look.colour, look.hatch) for look in looks(["digest", "revisit", "tune"]).values()})
     3
@@ -164,9 +183,10 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
 
 
 def choose_arm_colours(arms: Iterable[str]) -> dict[str, str]:
-    """A colour for each arm: the built-in ones always keep theirs, others take what is left.
+    """Return a colour for each arm.
 
-    Levels are shades of a strategy's colour, the same for each strategy; the lightest keeps least.
+    The built-in ones always keep theirs, others take what is left. Levels are shades of
+    a strategy's colour, the same for each strategy; the lightest keeps least.
 
     >>> choose_arm_colours(["random-k", "qsgd"])
     {'random-k': '#C2188F', 'qsgd': '#A45AD8'}
@@ -175,30 +195,41 @@ def choose_arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """
     named = list(dict.fromkeys(arms))
     colours = _choose_hues(Choice.of(arm).strategy for arm in named)
-    shades = {arm: rank / last if last else 0.5 for arm, (rank, last) in rank_levels(named).items()}
+    shades = {
+        arm: rank / last if last else 0.5
+        for arm, (rank, last) in rank_levels(named).items()
+    }
     return {
-        arm: _shade_colour(colours[Choice.of(arm).strategy], shades.get(arm, 0.5)) for arm in named
+        arm: _shade_colour(colours[Choice.of(arm).strategy], shades.get(arm, 0.5))
+        for arm in named
     }
 
 
 def rank_levels(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """(rank of its level among all that occur, the highest rank) of each arm with a level.
+    """Return (rank of its level among all, the highest rank) of each arm with one.
 
     >>> rank_levels(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
     {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
     """
     levels = {arm: level for arm in arms if (level := Choice.of(arm).level) is not None}
     ordered = sorted(set(levels.values()), key=lambda level: level.order)
-    return {arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()}
+    return {
+        arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()
+    }
 
 
 def _shade_colour(colour: str, depth: float) -> str:
-    """A colour made lighter (depth 0: halfway to white) or darker (1: halfway to black)."""
+    """Return a colour made lighter or darker.
+
+    Depth 0 is halfway to white, 1 halfway to black.
+    """
     if depth == 0.5:
         return colour
     towards, share = (255, 0.5 - depth) if depth < 0.5 else (0, depth - 0.5)
     parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(part + (towards - part) * share + 0.01):02x}" for part in parts)
+    return "#" + "".join(
+        f"{round(part + (towards - part) * share + 0.01):02x}" for part in parts
+    )
 
 
 def _choose_hues(names: Iterable[str]) -> dict[str, str]:
@@ -210,9 +241,11 @@ def _choose_hues(names: Iterable[str]) -> dict[str, str]:
 
 
 def choose_arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
-    """(Matplotlib's marker, Plotly's symbol, how white its filling is) for each arm, strategies in
-    one order: the shape is the strategy, of which the built-in ones always keep theirs, the filling
-    the level, white for the one that keeps least.
+    """Return (Matplotlib's marker, Plotly's symbol, share of white) of each arm.
+
+    The shape is the strategy, of which the built-in ones always keep theirs; the
+    filling is the level, white for the one that keeps least. Strategies come in one
+    order.
 
     >>> choose_arm_shapes(["random-k", "qsgd", "top-k@5000", "top-k@500"])["top-k@5000"]
     ('^', 'triangle-up', 0.0)
@@ -229,4 +262,7 @@ def choose_arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
     others = itertools.cycle(ARM_SHAPES[len(order) :])
     shapes = {c: ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
     depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
-    return {arm: (*shapes[Choice.of(arm).strategy], 1 - depth.get(arm, 0.0)) for arm in played}
+    return {
+        arm: (*shapes[Choice.of(arm).strategy], 1 - depth.get(arm, 0.0))
+        for arm in played
+    }

@@ -1,4 +1,4 @@
-"""The table at the end of a run: what came out, where the time went, who held everyone up."""
+"""The table at the end of a run: results, seconds by phase, stragglers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _BAR = 16
 
 
 def build_summary_table(run: Run) -> RenderableType:
-    """A run in one screen, at most 80 columns wide: print it with a `rich.console.Console`.
+    """Return a run in one screen, at most 80 columns wide.
 
-    The measure per prototype, simulated time and bytes, shares of the clients' time by phase, the
-    strategies per prototype and the clients that rounds waited for. What a run has not (accuracy in
-    a time-only run, say) is left out.
+    Print it with a `rich.console.Console`. The measure per prototype, simulated time
+    and bytes, shares of the clients' time by phase, the strategies per prototype and
+    the clients that rounds waited for. What a run has not (accuracy in a time-only run,
+    say) is left out.
     """
     parts: list[RenderableType] = [_build_facts_table(run)]
     tidy = frames.curves(run)
@@ -45,8 +46,12 @@ def build_summary_table(run: Run) -> RenderableType:
 
 
 def _build_table(title: str, *headers: str) -> Table:
-    table = Table(**_STYLE, header_style="dim", caption_justify="left", caption_style="dim")
-    table.add_column(Text(title, style="bold not dim"), ratio=1, no_wrap=True, overflow="ellipsis")
+    table = Table(
+        **_STYLE, header_style="dim", caption_justify="left", caption_style="dim"
+    )
+    table.add_column(
+        Text(title, style="bold not dim"), ratio=1, no_wrap=True, overflow="ellipsis"
+    )
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True, overflow="ellipsis")
     return table
@@ -81,16 +86,25 @@ def _build_facts_table(run: Run) -> Table:
             table.add_row("nodes' starts", f"not charged{why}")
         number = int(longest["round"])
         words = explain_rounds(run.table, {number}).get(number, f"round {number}")
-        table.add_row("longest round", Text(f"{format_duration(longest['duration_s'])}, {words}"))
+        table.add_row(
+            "longest round", Text(f"{format_duration(longest['duration_s'])}, {words}")
+        )
         up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
         table.add_row("bytes", f"{format_bytes(up)} up · {format_bytes(down)} down")
     if (energy := frames.describe_energy(run)) is not None:
         table.add_row("energy of devices", ", ".join(energy))
-    outcomes = run.participations["outcome"].value_counts().drop("aggregated", errors="ignore")
+    outcomes = (
+        run.participations["outcome"].value_counts().drop("aggregated", errors="ignore")
+    )
     if len(outcomes):
-        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+        counts = ", ".join(
+            f"{count:,} {outcome}" for outcome, count in outcomes.items()
+        )
         table.add_row("participations", f"{counts} of {len(run.participations):,}")
-    if "rewards" in run.summary and (clipping := describe_clipping(run.summary)) is not None:
+    if (
+        "rewards" in run.summary
+        and (clipping := describe_clipping(run.summary)) is not None
+    ):
         table.add_row("rewards", clipping)
     if (privacy := frames.describe_privacy(run)) is not None:
         table.add_row("privacy", "; ".join(privacy))
@@ -130,7 +144,9 @@ def _build_time_table(run: Run) -> Table:
     seconds = frames.sum_phase_seconds(participations.assign(all=0), ["all"]).iloc[0]
     kinds = list(list_phases(participations.columns).values())
     total_s = sum(seconds[kind] for kind in kinds)
-    table = _build_table("Where the clients' time went", "", "share", "per round", "in all")
+    table = _build_table(
+        "Where the clients' time went", "", "share", ("per round"), "in all"
+    )
     table.columns[0].ratio = None  # the bars take what is left
     table.columns[1].justify = "left"
     table.columns[1].ratio = 1
@@ -155,9 +171,14 @@ def _draw_bar(share: float, colour: str) -> Text:
 
 
 def build_strategies_table(run: Run, most: int = 12) -> Table:
-    """How often each prototype's clients played each arm; of many arms the `most` played ones."""
+    """Return how often each prototype's clients played each arm.
+
+    Of many arms the `most` played ones.
+    """
     arms = frames.list_arms(run)
-    counts = run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
+    counts = (
+        run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
+    )
     shares = counts.div(counts.sum(axis=1), axis=0)
 
     def cell(prototype: str, arm: str) -> str:
@@ -168,15 +189,21 @@ def build_strategies_table(run: Run, most: int = 12) -> Table:
         for prototype in counts.index:
             table.add_row(Text(str(prototype)), *(cell(prototype, arm) for arm in arms))
     else:  # too many side by side
-        often = set(counts.sum().sort_values(ascending=False, kind="stable").index[:most])
+        often = set(
+            counts.sum().sort_values(ascending=False, kind="stable").index[:most]
+        )
         shown = [arm for arm in arms if arm in often]
         count = f" ({most} of {len(arms)})" if len(arms) > most else ""
         table = _build_table(f"Strategies chosen{count}", *map(str, counts.index))
         for arm in shown:
-            table.add_row(Text(arm), *(cell(prototype, arm) for prototype in counts.index))
+            table.add_row(
+                Text(arm), *(cell(prototype, arm) for prototype in counts.index)
+            )
     varying = frames.find_varying_k(run)
     if len(varying):
-        ranges = varying.groupby(["arm", "prototype"])["value"].agg(["min", "median", "max"])
+        ranges = varying.groupby(["arm", "prototype"])["value"].agg(
+            ["min", "median", "max"]
+        )
         table.caption = Text(
             "\n".join(
                 f"K of {arm}, {prototype}: {row['min']:,.0f} to {row['max']:,.0f}, "
@@ -203,6 +230,7 @@ def _build_stragglers_table(run: Run, most: int = 3) -> Table:
     if len(stragglers) > most:
         rounds = int(stragglers["rounds"].iloc[most:].sum())
         table.caption = Text(
-            f"{counted(len(stragglers) - most, 'other client')}: {counted(rounds, 'round')}"
+            f"{counted(len(stragglers) - most, 'other client')}: "
+            f"{counted(rounds, 'round')}"
         )
     return table

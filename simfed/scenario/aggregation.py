@@ -23,8 +23,10 @@ from simfed.schema.section import OnlyWith, Section
 
 
 class RuleChoice(OfKind):
-    """What the server makes of uploads of which some may be hostile: a kind, and its options beside
-    it; `{krum: 2}` is `{kind: krum, f: 2}`."""
+    """The server's rule against hostile uploads: a kind, with its options beside it.
+
+    `{krum: 2}` is `{kind: krum, f: 2}`.
+    """
 
     registry_kind: ClassVar[str] = "rule"
     short = "kind"
@@ -37,7 +39,7 @@ _MEAN = RuleChoice.model_validate({})
 
 
 class Staleness(Section):
-    """What an upload counts that began `a` merges ago.
+    """The weight of an upload that began `a` merges ago.
 
     `constant`: 1; `polynomial`: (1 + a)^(−exponent); `hinge`: 1 up to `after`, then
     1/(slope·(a − after) + 1). Beyond `bound` it is dropped.
@@ -55,7 +57,9 @@ class Staleness(Section):
     slope: Annotated[Positive, Only("kind", "hinge")] = Field(
         default=0.5, description="how fast it falls then"
     )
-    bound: Int | None = Field(default=None, description="merges beyond which an upload is dropped")
+    bound: Int | None = Field(
+        default=None, description="merges beyond which an upload is dropped"
+    )
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -67,22 +71,24 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class _Mode(Section):
-    """When a node merges, and what happens to late uploads."""
+    """The instant of a node's merges, and the fate of late uploads."""
 
-    mode: Literal["synchronous", "deadline", "first", "buffered", "asynchronous"] = Field(
-        default="synchronous", description="when the server merges"
+    mode: Literal["synchronous", "deadline", "first", "buffered", "asynchronous"] = (
+        Field(default="synchronous", description="when the server merges")
     )
-    deadline: Annotated[PositiveDuration | None, Only("mode", "deadline", needed=True)] = Field(
-        default=None, description="after the start of a round"
-    )
+    deadline: Annotated[
+        PositiveDuration | None, Only("mode", "deadline", needed=True)
+    ] = Field(default=None, description="after the start of a round")
     over_selection: Annotated[NonNegative | None, Only("mode", "first")] = Field(
         default=None, description="share of clients asked beyond those waited for; 0.3"
     )
-    late: Annotated[Literal["drop", "merge"] | None, Only("mode", "deadline", "first")] = Field(
+    late: Annotated[
+        Literal["drop", "merge"] | None, Only("mode", "deadline", "first")
+    ] = Field(
         default=None, description="cut off (the default), or go on and be merged later"
     )
-    buffer: Annotated[PositiveInt | None, Only("mode", "buffered", needed=True)] = Field(
-        default=None, description="arrivals that make a merge"
+    buffer: Annotated[PositiveInt | None, Only("mode", "buffered", needed=True)] = (
+        Field(default=None, description="arrivals that make a merge")
     )
     concurrency: Annotated[
         PositiveInt | None, Only("mode", "buffered", "asynchronous", needed=True)
@@ -91,8 +97,10 @@ class _Mode(Section):
         Staleness | None, Only("mode", "deadline", "first", "buffered", "asynchronous")
     ] = Field(
         default=None,
-        description="what late uploads count; polynomial where clients are kept in flight, "
-        "constant beside methods that weigh late uploads themselves (fedbuff, fedasync; these "
+        description="what late uploads count; polynomial where clients are kept in "
+        "flight, "
+        "constant beside methods that weigh late uploads themselves (fedbuff, "
+        "fedasync; these "
         "with bound 16), and where each is merged alone and counts in full",
     )
 
@@ -111,27 +119,33 @@ class _Mode(Section):
         if self.staleness is not None and self.late == "drop":
             raise InputError(
                 where="staleness",
-                problem=f"mode {self.mode} drops who is late, so nothing weighs late uploads",
+                problem=f"mode {self.mode} drops who is late, so nothing weighs late "
+                f"uploads",
                 hint="late: merge",
             )
         return self
 
     @property
     def latest(self) -> int | None:
-        """The most merges that an upload may come late and be merged; None: any number."""
+        """The most merges that an upload may come late and be merged.
+
+        None: any number.
+        """
         if self.concurrency is None and self.late != "merge":
             return 0
         return None if self.staleness is None else self.staleness.bound
 
     @property
     def merges_alone(self) -> bool:
-        """Whether each merge has one upload."""
+        """True if each merge has one upload."""
         return self.concurrency is not None and (self.buffer or 1) == 1
 
 
 class EdgeServers(_Mode):
-    """Servers between the clients and the cloud: every node of a tier of the network merges what
-    its own clients send, `merges` times, and sends the cloud what that changed.
+    """Servers between the clients and the cloud, at every node of a tier.
+
+    Each merges what its own clients send, `merges` times, and sends the cloud what that
+    changed.
 
     The modes are the cloud's own, each counted at one edge server;
     `participation.clients_per_round` and `concurrency` are of each of them.
@@ -139,7 +153,8 @@ class EdgeServers(_Mode):
 
     at: str = Field(description="the tier of `network.tiers` whose nodes they are")
     merges: PositiveInt = Field(
-        default=1, description="of its own that each makes before it sends the cloud anything"
+        default=1,
+        description="of its own that each makes before it sends the cloud anything",
     )
     device: FixedDevice | None = Field(
         default=None, description="of each; null: their work takes no time"
@@ -150,18 +165,23 @@ class EdgeServers(_Mode):
 
 
 class Aggregation(_Mode):
-    """When the server merges, and what happens to late uploads.
+    """The instant of the server's merges, and the fate of late uploads.
 
-    `synchronous`: when everybody who takes part has ended. `deadline`: at the latest so long after
-    the start. `first`: when `clients_per_round` of (1 + over_selection) times as many have arrived.
-    `buffered`: `concurrency` clients are kept in flight, and `buffer` arrivals are merged.
-    `asynchronous`: the same with every arrival. With `edge_servers`, these take the clients' place.
+    `synchronous`: when everybody who takes part has ended. `deadline`: at the latest so
+    long after the start. `first`: when `clients_per_round` of (1 + over_selection)
+    times as many have arrived. `buffered`: `concurrency` clients are kept in flight,
+    and `buffer` arrivals are merged. `asynchronous`: the same with every arrival. With
+    `edge_servers`, these take the clients' place.
     """
 
     rule: Annotated[RuleChoice, OnlyWith("method", "averages", nothing=_MEAN)] = Field(
         default=_MEAN,
         description="what stands for the mean of uploads, see robustness",
     )
-    edge_servers: Annotated[EdgeServers | None, OnlyWith("method", "two_levels")] = Field(
-        default=None, description="servers of a tier of the network, between clients and this one"
+    edge_servers: Annotated[EdgeServers | None, OnlyWith("method", "two_levels")] = (
+        Field(
+            default=None,
+            description="servers of a tier of the network, between clients "
+            "and this one",
+        )
     )

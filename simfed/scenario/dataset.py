@@ -1,8 +1,8 @@
 """The part of a scenario that says what is learned from, and who owns which samples.
 
-A data set is a registered name, or files of one's own: arrays, a table, images, LEAF's JSON,
-torchvision's folders, a Hugging Face data set. Files are named by where they lie and are not
-copied into runs: a run says their SHA-256.
+A data set is a registered name, or files of one's own: arrays, a table, images, LEAF's
+JSON, torchvision's folders, a Hugging Face data set. Files are named by where they lie
+and are not copied into runs: a run says their SHA-256.
 """
 
 from __future__ import annotations
@@ -35,19 +35,24 @@ SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingfac
 
 
 class Partition(Section):
-    """How the training samples are dealt to the clients.
+    """The deal of training samples to clients.
 
-    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha); `iid`: a random
-    equal split; `shards`: sorted by label and cut into `shards_per_client` × clients pieces;
-    `natural`: a client is an owner that the data name; `quantity`: a random split of log-normal
-    sizes; `feature`: an equal random split, and images that each client has turned by an angle of
-    its own and under noise of its own.
+    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha); `iid`:
+    a random equal split; `shards`: sorted by label and cut into `shards_per_client` ×
+    clients pieces; `natural`: a client is an owner that the data name; `quantity`: a
+    random split of log-normal sizes; `feature`: an equal random split, and images that
+    each client has turned by an angle of its own and under noise of its own.
     """
 
-    kind: Literal["dirichlet", "iid", "shards", "natural", "quantity", "feature"] = Field(
-        default="dirichlet",
-        description="label skew by Dirichlet shares, none, shards of one label, owners, sizes or "
-        "looks; omitted: natural where the data name owners, dirichlet with classes, else iid",
+    kind: Literal["dirichlet", "iid", "shards", "natural", "quantity", "feature"] = (
+        Field(
+            default="dirichlet",
+            description="label skew by Dirichlet shares, none, shards of one label, "
+            "owners, sizes or "
+            "looks; omitted: natural where the data name owners, dirichlet with "
+            "classes, "
+            "else iid",
+        )
     )
     alpha: Annotated[Positive, Only("kind", "dirichlet")] = Field(
         default=0.5, description="concentration; small is skewed"
@@ -59,11 +64,13 @@ class Partition(Section):
         default=1.0, description="of the logarithm of sizes; 0: all alike"
     )
     rotation: Annotated[NonNegative, Only("kind", "feature")] = Field(
-        default=30.0, description="degrees; a client's angle is uniform from minus this to this"
+        default=30.0,
+        description="degrees; a client's angle is uniform from minus this to this",
     )
     noise: Annotated[NonNegative, Only("kind", "feature")] = Field(
         default=0.1,
-        description="a client's own sd is uniform from 0 to this, where black to white is 1",
+        description="a client's own sd is uniform from 0 to this, where black to white "
+        "is 1",
     )
 
 
@@ -78,14 +85,22 @@ def _locate_path(value: Any, info: ValidationInfo) -> str:
     )
 
 
-# Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is kept.
-DataPath = Annotated[str, BeforeValidator(_locate_path), AfterValidator(os.path.realpath)]
+# Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is
+# kept.
+DataPath = Annotated[
+    str, BeforeValidator(_locate_path), AfterValidator(os.path.realpath)
+]
 
 
 def _read_hub_or_folder(value: Any, info: ValidationInfo) -> str:
-    """A folder on disk where there is one, or where the text is a path; else a name of the hub."""
+    """Return a folder on disk where there is one, or where the text is a path.
+
+    Else a name of the hub.
+    """
     path = os.path.realpath(_locate_path(value, info))
-    is_path = value.startswith((".", "/", "~")) or value.endswith("/") or Path(path).exists()
+    is_path = (
+        value.startswith((".", "/", "~")) or value.endswith("/") or Path(path).exists()
+    )
     return path if is_path else str(value)
 
 
@@ -95,7 +110,8 @@ _PUBLIC = OnlyWith("method", "needs_public", nothing=0)
 class DatasetSpec(Section):
     """The data: what the clients own, the server's unlabelled public set, the test set.
 
-    Without test data a fifth of each owner's rows, the same for every seed, is the test set.
+    Without test data a fifth of each owner's rows, the same for every seed, is the test
+    set.
     """
 
     one_of = SOURCES
@@ -105,35 +121,44 @@ class DatasetSpec(Section):
     )
     file: DataPath | None = Field(
         default=None,
-        description="npz with x_train, y_train, and where there are such x_test, y_test, "
+        description="npz with x_train, y_train, and where there are such x_test, "
+        "y_test, "
         "owner_train, owner_test",
     )
-    table: DataPath | None = Field(default=None, description="CSV with a header line, or Parquet")
+    table: DataPath | None = Field(
+        default=None, description="CSV with a header line, or Parquet"
+    )
     folder: DataPath | None = Field(
-        default=None, description="of images: a folder per class, or per owner and class"
+        default=None,
+        description="of images: a folder per class, or per owner and class",
     )
     leaf: DataPath | None = Field(
         default=None, description="LEAF's folder, with JSON files in `train` and `test`"
     )
-    torchvision: Literal["MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100"] | None = Field(
-        default=None, description="in the folders in which torchvision keeps it"
-    )
+    torchvision: (
+        Literal["MNIST", "FashionMNIST", "KMNIST", "CIFAR10", "CIFAR100"] | None
+    ) = Field(default=None, description="in the folders in which torchvision keeps it")
     huggingface: Annotated[str, BeforeValidator(_read_hub_or_folder)] | None = Field(
         default=None, description="a folder with a saved data set, or a name of the hub"
     )
     root: Annotated[DataPath | None, Only("torchvision")] = Field(
-        default=None, description="torchvision's `root`; omitted: the folders of `simfed data path`"
+        default=None,
+        description="torchvision's `root`; omitted: the folders of `simfed data path`",
     )
     target: str | None = Field(
-        default=None, description="column of a table that is learned; of huggingface `label`"
+        default=None,
+        description="column of a table that is learned; of huggingface `label`",
     )
-    owner: str | None = Field(default=None, description="column that says whose a row is")
+    owner: str | None = Field(
+        default=None, description="column that says whose a row is"
+    )
     features: tuple[str, ...] | None = Field(
         default=None, description="columns that are learned from; omitted: all others"
     )
     missing: Literal["refuse", "mean", "median"] = Field(
         default="refuse",
-        description="rows without a value; else numbers become the training rows' mean or "
+        description="rows without a value; else numbers become the training rows' mean "
+        "or "
         "median, texts the most frequent one",
     )
     test: Annotated[DataPath | None, Only("table")] = Field(
@@ -144,7 +169,8 @@ class DatasetSpec(Section):
     )
     layout: Literal["channels-first", "channels-last"] | None = Field(
         default=None,
-        description="of images in a file's arrays or a column's lists; omitted: an axis of length "
+        description="of images in a file's arrays or a column's lists; omitted: an "
+        "axis of length "
         "1 or 3 tells, see data",
     )
     task: Literal["classification", "regression"] = Field(
@@ -155,12 +181,16 @@ class DatasetSpec(Section):
     )
     public_file: Annotated[DataPath | None, _PUBLIC] = Field(
         default=None,
-        description="npz with `x`, of which they are drawn; omitted: of the training samples",
+        description="npz with `x`, of which they are drawn; omitted: of the training "
+        "samples",
     )
     public_batch: Annotated[PositiveInt | None, _PUBLIC] = Field(
-        default=None, description="random subset of the public set per round; all of it if omitted"
+        default=None,
+        description="random subset of the public set per round; all of it if omitted",
     )
-    partition: Partition = Field(default=Partition(), description="who owns which training samples")
+    partition: Partition = Field(
+        default=Partition(), description="who owns which training samples"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -177,12 +207,20 @@ class DatasetSpec(Section):
     @model_validator(mode="after")
     def _check_source(self) -> DatasetSpec:
         if self.table is not None and self.target is None:
-            raise InputError(where="target", problem="the key 'target' is missing beside table")
+            raise InputError(
+                where="target", problem="the key 'target' is missing beside table"
+            )
         for key in ("target", "owner", "features", "missing"):
             if self.kind not in ("table", "huggingface") and self._says(key):
                 hint = f"{key} belongs to table or huggingface"
-                raise InputError(problem=f"{self.kind} has no columns", where=key, hint=hint)
-        if self.layout is not None and self.kind not in ("file", "table", "huggingface"):
+                raise InputError(
+                    problem=f"{self.kind} has no columns", where=key, hint=hint
+                )
+        if self.layout is not None and self.kind not in (
+            "file",
+            "table",
+            "huggingface",
+        ):
             problem = f"{self.kind} says it itself"
             hint = "layout belongs to file, or to lists of table or huggingface"
             raise InputError(problem=problem, where="layout", hint=hint)
@@ -193,14 +231,25 @@ class DatasetSpec(Section):
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """The section without keys at their defaults: most belong to one kind of source."""
+        """Return the section without keys at their defaults.
+
+        Most belong to one kind of source.
+        """
         plain: dict[str, Any] = dump(self)
         always = ("public", "public_batch", "partition")
-        return {key: inner for key, inner in plain.items() if key in always or self._says(key)}
+        return {
+            key: inner
+            for key, inner in plain.items()
+            if key in always or self._says(key)
+        }
 
     @model_validator(mode="after")
     def _numbers_where_there_are_some(self) -> DatasetSpec:
-        if self.task == "regression" and self.kind not in ("file", "table", "huggingface"):
+        if self.task == "regression" and self.kind not in (
+            "file",
+            "table",
+            "huggingface",
+        ):
             problem = f"what {self.kind} names are classes"
             raise InputError("classification", where="task", problem=problem)
         return self
@@ -214,26 +263,44 @@ class DatasetSpec(Section):
     def label(self) -> str:
         """The data set's name for people: its registered name, or that of its file."""
         value: str = getattr(self, self.kind)
-        return value if self.kind in ("name", "torchvision") else Path(value).name or value
+        return (
+            value if self.kind in ("name", "torchvision") else Path(value).name or value
+        )
 
     @property
     def source(self) -> DatasetSpec:
-        """A copy without public set and partition: equal where the same samples are read."""
+        """A copy without public set and partition.
+
+        Two are equal where the same samples are read.
+        """
         public = {"public": 0, "public_file": None, "public_batch": None}
         return self.model_copy(update={**public, "partition": Partition()})
 
     @property
     def paths(self) -> dict[str, str]:
         """Key → path of each file and folder that the section names."""
-        keys = ("file", "table", "folder", "leaf", "huggingface", "root", "test", "public_file")
+        keys = (
+            "file",
+            "table",
+            "folder",
+            "leaf",
+            "huggingface",
+            "root",
+            "test",
+            "public_file",
+        )
         return {key: path for key in keys if (path := getattr(self, key)) is not None}
 
 
 def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
-    """The partition of a data set that names none: by owners where it has some."""
+    """Return the partition of a data set that names none: by owners where it has some."""
     if "name" in written:
         named = written["name"]
-        entry = registry("dataset").get(named) if named in registry("dataset").names() else None
+        entry = (
+            registry("dataset").get(named)
+            if named in registry("dataset").names()
+            else None
+        )
         if getattr(getattr(entry, "facts", None), "owners", 0):
             return "natural"
         return "dirichlet"
@@ -250,7 +317,10 @@ def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
 
 
 def _has_owners(path: Path) -> bool:
-    """Whether there are owners in an npz file; what is wrong with it is said when it is read."""
+    """Return whether there are owners in an npz file.
+
+    What is wrong with it is said when it is read.
+    """
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             return "owner_train.npy" in archive.namelist()
@@ -259,11 +329,15 @@ def _has_owners(path: Path) -> bool:
 
 
 def _is_deep(path: Path) -> bool:
-    """Whether a folder of images has folders of owners, with folders of classes in them; below
-    `train` where there is one."""
+    """Return whether a folder of images has folders of owners.
+
+    They have folders of classes in them; below `train` where there is one.
+    """
     try:
         path = path / "train" if (path / "train").is_dir() else path
-        first = next((entry for entry in sorted(path.iterdir()) if entry.is_dir()), None)
+        first = next(
+            (entry for entry in sorted(path.iterdir()) if entry.is_dir()), None
+        )
         return first is not None and any(entry.is_dir() for entry in first.iterdir())
     except OSError:
         return False

@@ -1,8 +1,9 @@
-"""What a fleet file may say: the world around an app that brings its own learning.
+"""Fleet files: the world around an app that brings its own learning.
 
-It is a scenario without its learning part: clients with devices, links and availability, the
-network between them, what goes wrong, and how the time of foreign code is charged. A whole scenario
-may stand in its place; then its learning part is passed over.
+It is a scenario without its learning part: clients with devices, links and
+availability, the network between them, what goes wrong, and how the time of foreign
+code is charged. A whole scenario may stand in its place; then its learning part is
+passed over.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ APP: Literal["app"] = "app"
 
 
 def _read_expression(value: Any) -> Any:
-    """Arithmetic, or text with a unit of time, or a number of seconds."""
+    """Return arithmetic, or text with a unit of time, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise InputError("seconds, or arithmetic over metrics", got=value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -56,41 +57,51 @@ Expression = Annotated[
 
 Expressions = Annotated[
     # the brackets keep a tag out of the key paths in error messages
-    Annotated[Expression, Tag("one[]")] | Annotated[dict[str, Expression], Tag("each[]")],
+    Annotated[Expression, Tag("one[]")]
+    | Annotated[dict[str, Expression], Tag("each[]")],
     Discriminator(lambda value: "each[]" if isinstance(value, Mapping) else "one[]"),
 ]
 
 
 class Computing(Section):
-    """How the time of foreign code is charged.
+    """The price of foreign code's time.
 
-    `metered`: its forward and backward passes are counted as they happen and priced by the device
-    profile's laws. `work`: by the laws of a file that `simfed flower measure` wrote. `declared`: by
-    arithmetic over what a reply says. `measured`: as long as it took on this machine, so that no
-    two runs are equal.
+    `metered`: its forward and backward passes are counted as they happen and priced by
+    the device profile's laws. `work`: by the laws of a file that `simfed flower
+    measure` wrote. `declared`: by arithmetic over what a reply says. `measured`: as
+    long as it took on this machine, so that no two runs are equal.
     """
 
     short = "kind"
 
     kind: Literal["metered", "work", "declared", "measured"] = Field(
         default="metered",
-        description="counted work, measured laws, arithmetic over metrics, or host seconds",
+        description="counted work, measured laws, arithmetic over metrics, or host "
+        "seconds",
     )
     file: Annotated[FoundFile | None, Only("kind", "work", needed=True)] = Field(
         default=None, description="that `simfed flower measure` wrote"
     )
-    start: Annotated[Literal["never", "once", "per message"], Only("kind", "work")] = Field(
+    start: Annotated[
+        Literal["never", "once", ("per message")], Only("kind", "work")
+    ] = Field(
         default="per message",
-        description="when a node's start is charged (imports, the extra of a first message): a "
+        description="when a node's start is charged (imports, the extra of a first "
+        "message): a "
         "SuperNode starts a process for each message",
     )
-    seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = Field(
-        default=None,
-        description="on a device of speed 1: a number or arithmetic over the reply's metrics, "
-        "for all messages or per type, action or stage; `default` for the others",
+    seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = (
+        Field(
+            default=None,
+            description="on a device of speed 1: a number or arithmetic over the "
+            "reply's "
+            "metrics, "
+            "for all messages or per type, action or stage; `default` for the others",
+        )
     )
     speed: Annotated[Positive, Only("kind", "measured")] = Field(
-        default=1.0, description="of this machine: measured seconds are multiplied by it"
+        default=1.0,
+        description="of this machine: measured seconds are multiplied by it",
     )
 
 
@@ -115,13 +126,14 @@ class FleetGroup(Group):
     prototype: Literal["app"] = Field(default=APP, description="nodes run the app")
     node_config: dict[str, Setting] = Field(
         default={},
-        description="what the app finds in `context.node_config`; in texts `{node}` is the node's "
+        description="what the app finds in `context.node_config`; in texts `{node}` is "
+        "the node's "
         "number in the fleet and `{nth}` that in its group, both from 0",
         examples=[{"data-path": "shards/{node}.csv"}],
     )
 
     def config_of(self, node: int, nth: int) -> dict[str, Plain]:
-        """The settings of node number `node` of the fleet, the `nth` of this group."""
+        """Return the settings of node number `node`, the `nth` of this group."""
         return {
             key: value.replace("{node}", str(node)).replace("{nth}", str(nth))
             if isinstance(value, str)
@@ -142,11 +154,15 @@ class FleetGroup(Group):
 
 
 class FleetServer(ServerSpec):
-    """The server's processor, and how the app's work on it is charged; neither: it takes none."""
+    """The server's processor, and how the app's work on it is charged.
+
+    Neither: it takes none.
+    """
 
     computing: Computing | None = Field(
         default=None,
-        description="of the server's own work, such as aggregation; null: metered with a device, "
+        description="of the server's own work, such as aggregation; null: metered with "
+        "a device, "
         "else it takes no time",
     )
 
@@ -155,26 +171,38 @@ class FleetServer(ServerSpec):
         if self.computing is not None and self.computing.kind == "work":
             allowed = "metered, declared or measured: only nodes' messages have laws"
             raise InputError(allowed, where="computing.kind", got="work")
-        if self.computing is not None and self.computing.kind == "metered" and not self.device:
+        if (
+            self.computing is not None
+            and self.computing.kind == "metered"
+            and not self.device
+        ):
             allowed = "a device beside metered computing, by whose laws it is priced"
             raise InputError(allowed, where="device")
         return self
 
     @property
     def charged(self) -> Computing | None:
-        """How the server's work is charged; None: it takes no time."""
+        """The price of the server's work; None: it takes no time."""
         if self.computing is None and self.device is not None:
             return Computing()
         return self.computing
 
 
 class AppMetrics(Section):
-    """Under which names the app's metrics say what runs show; omitted: looked for by their
-    names."""
+    """Under which names the app's metrics say what runs show.
 
-    accuracy: str | None = Field(default=None, description="the first with `acc` in it if omitted")
-    loss: str | None = Field(default=None, description="the first with `loss` in it if omitted")
-    weight: str = Field(default="num-examples", description="what means over nodes are weighted by")
+    Omitted: looked for by their names.
+    """
+
+    accuracy: str | None = Field(
+        default=None, description="the first with `acc` in it if omitted"
+    )
+    loss: str | None = Field(
+        default=None, description="the first with `loss` in it if omitted"
+    )
+    weight: str = Field(
+        default="num-examples", description="what means over nodes are weighted by"
+    )
 
 
 class App(Section):
@@ -182,7 +210,9 @@ class App(Section):
 
     short = "folder"
 
-    folder: FoundFile = Field(description="of the Flower app, with its `pyproject.toml`")
+    folder: FoundFile = Field(
+        description="of the Flower app, with its `pyproject.toml`"
+    )
     run_config: dict[str, Setting] = Field(
         default={}, description="in place of the app's own configuration, key by key"
     )
@@ -192,29 +222,46 @@ class FleetFile(World):
     """A validated, frozen world for an app."""
 
     written_in = (
-        *("name", "seed", "client_order", "clients", "computing", "network", "server", "faults"),
+        *(
+            "name",
+            "seed",
+            "client_order",
+            "clients",
+            "computing",
+            "network",
+            "server",
+            "faults",
+        ),
         *("metrics", "app"),
     )
 
     clients: tuple[FleetGroup, ...] = Field(description="groups of equal nodes")
     computing: Computing | None = Field(
         default=None,
-        description="how the time of the app's work on nodes is charged; null: by the work file in "
+        description="how the time of the app's work on nodes is charged; null: by the "
+        "work file in "
         "the app's folder, else metered",
     )
-    server: FleetServer = Field(default=FleetServer(), description="the server's own time")
-    metrics: AppMetrics = Field(default=AppMetrics(), description="which of the app's are shown")
+    server: FleetServer = Field(
+        default=FleetServer(), description="the server's own time"
+    )
+    metrics: AppMetrics = Field(
+        default=AppMetrics(), description="which of the app's are shown"
+    )
     app: App | None = Field(
         default=None, description="what runs in a study; null: the command says it"
     )
 
     @property
     def charged(self) -> Computing:
-        """How nodes' work is charged."""
+        """The price of nodes' work."""
         return Computing() if self.computing is None else self.computing
 
     def charged_by(self, work_file: Path) -> FleetFile:
-        """This fleet, its nodes' work charged by a file that `simfed flower measure` wrote."""
+        """Return this fleet with nodes' work charged by a work file.
+
+        `simfed flower measure` wrote it.
+        """
         computing = Computing(kind="work", file=str(work_file.resolve()))
         if self.computing is not None:
             computing = computing.model_copy(update={"start": self.computing.start})
@@ -238,13 +285,19 @@ def load_fleet(
     """
     path = Path(path)
     data = read_yaml(path)
-    data = apply_overrides(data, overrides, Scenario if _has_learning(data) else FleetFile)
+    data = apply_overrides(
+        data, overrides, Scenario if _has_learning(data) else FleetFile
+    )
     return validate_fleet(data, source=str(path), folder=path.parent)
 
 
-def validate_fleet(data: Mapping[str, Plain], *, source: str, folder: Path) -> FleetFile:
-    """A fleet from a mapping, which may be a whole scenario's; `folder` is where its relative paths
-    start."""
+def validate_fleet(
+    data: Mapping[str, Plain], *, source: str, folder: Path
+) -> FleetFile:
+    """Return a fleet from a mapping, which may be a whole scenario's.
+
+    `folder` is where its relative paths start.
+    """
     if _has_learning(data):
         scenario = validate_as(Scenario, data, source=source, folder=folder)
         asked = {
@@ -252,7 +305,10 @@ def validate_fleet(data: Mapping[str, Plain], *, source: str, folder: Path) -> F
             "aggregation.edge_servers": scenario.aggregation.edge_servers,
         }
         for key in (key for key, value in asked.items() if value is not None):
-            problem = f"no {key} in a fleet for an app, which decides what it sends, and to whom"
+            problem = (
+                f"no {key} in a fleet for an app, which decides what it sends, "
+                f"and to whom"
+            )
             raise InputError(where=f"{source}: {key}", problem=problem)
         data = _drop_learning(data)
     return validate_as(FleetFile, data, source=source, folder=folder)
@@ -268,7 +324,11 @@ _OF_THE_WORLD = ("name", "seed", "client_order", "network", "faults")
 def _drop_learning(data: Mapping[str, Plain]) -> dict[str, Plain]:
     world = {key: data[key] for key in _OF_THE_WORLD if key in data}
     groups = [
-        {key: inner for key, inner in group.items() if key not in ("prototype", "k", "policy")}
+        {
+            key: inner
+            for key, inner in group.items()
+            if key not in ("prototype", "k", "policy")
+        }
         for group in data["clients"]
     ]
     device = (data.get("server") or {}).get("device")

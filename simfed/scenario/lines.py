@@ -1,4 +1,4 @@
-"""In which line of a YAML file a key stands, by the nodes that were kept as it was read."""
+"""Lines of keys in YAML files, looked for once an error names the key."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from simfed.ground.reading import find_nodes
 
 
 def add_line(error: InputError, *, overridden: bool = False) -> InputError:
-    """The same error, with the line of the key that it names: `a.yaml: line 3: rounds: …`.
+    """Return the same error, with the line of the key that it names.
 
-    A key of a file that this one extends: `a.yaml: base.yaml: line 3: rounds: …`. The error stays
-    as it is where the key is in no file, or, with `overridden`, where the file says another value
-    than the error: that one came from the command line.
+    For instance `a.yaml: line 3: rounds: …`.
+
+    A key of a file that this one extends: `a.yaml: base.yaml: line 3: rounds: …`. The
+    error stays as it is where the key is in no file, or, with `overridden`, where the
+    file says another value than the error: that one came from the command line.
     """
     parts = (error.where or "").split(": ")
     for at in range(len(parts) - 1, -1, -1):
@@ -38,12 +40,19 @@ _MOST_EXTENDED = 10
 def _find_place(
     file: Path, path: str, error: InputError, overridden: bool, above: int = 0
 ) -> str | None:
-    """`line 3`, or `base.yaml: line 3` where the key stands in a file that this one extends."""
+    """Return `line 3`, or `base.yaml: line 3`.
+
+    The latter is where the key stands in a file that this one extends.
+    """
     root = find_nodes(str(file))
     place_of_key = _walk_path(root, path)
     if place_of_key is None:
         base = _walk_path(root, "extends")
-        if base is None or not isinstance(base[1], yaml.ScalarNode) or above >= _MOST_EXTENDED:
+        if (
+            base is None
+            or not isinstance(base[1], yaml.ScalarNode)
+            or above >= _MOST_EXTENDED
+        ):
             return None
         name = str(base[1].value)
         place = _find_place(file.parent / name, path, error, overridden, above + 1)
@@ -61,8 +70,10 @@ def _find_place(
 
 
 def _walk_path(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | None:
-    """The line of the innermost key on the way that is there, its value, and what of the path is
-    not there; None where its first key is not."""
+    """Return the line of the innermost key there is, its value, and the rest.
+
+    The rest of the path is not there. None where its first key is not.
+    """
     node, line, rest = root, None, path
     while rest and node is not None:
         step = None
@@ -94,10 +105,12 @@ def _begins_with(path: str, key: str) -> bool:
 
 
 def _has_value(node: yaml.Node, got: Any) -> bool:
-    """Whether the file's own value is the one that the error is about."""
+    """Return whether the file's own value is the one that the error is about."""
     if not isinstance(node, yaml.ScalarNode):
         return True
     try:
-        return bool(yaml.safe_load(yaml.serialize(node)) == got) or node.value == str(got)
+        return bool(yaml.safe_load(yaml.serialize(node)) == got) or node.value == str(
+            got
+        )
     except (yaml.YAMLError, ValueError, AttributeError):
         return False

@@ -1,5 +1,7 @@
-"""From a YAML file (and overrides) to a validated `Scenario`, with every error of the file at
-once."""
+"""Loads a YAML file, with overrides, as a validated `Scenario`.
+
+Every error of the file is told at once.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,10 @@ def load_scenario(
         path: the YAML file, or what one says as a mapping. `extends: other.yaml` in it
             builds on another file: mappings are merged key by key, everything else is
             replaced.
-        overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5 Mbps"}`.
-        allow_plugins: run the Python files that `plugins` names; without it, a scenario that names
-            one which nobody has asked for yet is refused.
+        overrides: key path → value, as in `{"rounds": 20, "clients[*].link.up": "5
+            Mbps"}`.
+        allow_plugins: run the Python files that `plugins` names; without it, a scenario
+            that names one which nobody has asked for yet is refused.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.
@@ -57,16 +60,29 @@ def load_scenario(
         data = read_yaml(path)
     if is_study(data):
         hint = "simfed study run"
-        raise InputError("a scenario", where=source, problem="this is a study", hint=hint)
+        raise InputError(
+            "a scenario", where=source, problem="this is a study", hint=hint
+        )
     if is_fleet(data):
-        problem, hint = "this is a fleet for an app", "simfed flower run APP_DIR --fleet FILE"
+        problem, hint = (
+            "this is a fleet for an app",
+            ("simfed flower run APP_DIR --fleet FILE"),
+        )
         raise InputError("a scenario", where=source, problem=problem, hint=hint)
     data = apply_overrides(data, overrides, Scenario)
     import_plugins(data, source=source, folder=folder, allow=allow_plugins)
     return validate_as(Scenario, data, source=source, folder=folder)
 
 
-_OF_LEARNING = ("dataset", "prototypes", "rounds", "method", "policy", "compression", "training")
+_OF_LEARNING = (
+    "dataset",
+    "prototypes",
+    "rounds",
+    "method",
+    "policy",
+    "compression",
+    "training",
+)
 
 
 def is_study(data: Mapping[str, Plain]) -> bool:
@@ -75,8 +91,10 @@ def is_study(data: Mapping[str, Plain]) -> bool:
 
 
 def is_fleet(data: Mapping[str, Plain]) -> bool:
-    """Whether a file's keys are those of a world for an app, and nothing of a scenario's learning
-    part; see `simfed.scenario.fleet_file`."""
+    """Return whether a file's keys are those of a world for an app.
+
+    None are of a scenario's learning part; see `simfed.scenario.fleet_file`.
+    """
     return "clients" in data and not any(key in data for key in _OF_LEARNING)
 
 
@@ -87,7 +105,7 @@ def validate_scenario(
     folder: Path,
     allow_plugins: bool = False,
 ) -> Scenario:
-    """A scenario from a mapping; `folder` is where its relative paths start.
+    """Return a scenario from a mapping; `folder` is where its relative paths start.
 
     `allow_plugins`: see `load_scenario`.
     """
@@ -95,14 +113,18 @@ def validate_scenario(
     return validate_as(Scenario, data, source=source, folder=folder)
 
 
-def import_plugins(data: Mapping[str, Plain], *, source: str, folder: Path, allow: bool) -> None:
-    """Run the files that `plugins` of a scenario or study names, so that their parts are known.
+def import_plugins(
+    data: Mapping[str, Plain], *, source: str, folder: Path, allow: bool
+) -> None:
+    """Run the files that `plugins` of a scenario or study names.
 
-    Files are data and plug-ins are code: nothing is run that nobody has asked for, by `allow`, by
-    `--import` of the same file, or before in this process.
+    Their parts are known then.
 
-    Raises: `InputError` where consent is missing, and for a file that does not run; what is no list
-    of files is left to validation.
+    Files are data and plug-ins are code: nothing is run that nobody has asked for, by
+    `allow`, by `--import` of the same file, or before in this process.
+
+    Raises: `InputError` where consent is missing, and for a file that does not run;
+    what is no list of files is left to validation.
     """
     named = data.get("plugins")
     where = f"{source}: plugins"
@@ -125,16 +147,20 @@ def dump_scenario(
     profile_names: Mapping[str, str] | None = None,
     file_names: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a resolved scenario, or an app's world, as YAML: every default spelled out; it loads
-    to an equal one.
+    """Return a resolved scenario, or an app's world, as YAML.
 
-    `profile_names` and `file_names` rename calibration profiles and other files that it names, for
-    a copy that stands beside copies of them.
+    Every default is spelled out; it loads to an equal one.
+
+    `profile_names` and `file_names` rename calibration profiles and other files that it
+    names, for a copy that stands beside copies of them.
     """
     plain = rename_texts(world.model_dump(mode="json"), file_names or {})
     if plain.get("app", 0) is None:  # the command says it
         del plain["app"]
-    for device in (plain["server"]["device"], *(group["device"] for group in plain["clients"])):
+    for device in (
+        plain["server"]["device"],
+        *(group["device"] for group in plain["clients"]),
+    ):
         if device is not None and device["profile"] is not None and profile_names:
             device["profile"] = profile_names[device["profile"]]
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
@@ -156,7 +182,10 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Pl
     data = parse_yaml(read_text(path), where=str(path))
     if data is None:
         raise InputError(
-            "a scenario", where=str(path), problem="the file is empty", hint="simfed new quickstart"
+            "a scenario",
+            where=str(path),
+            problem="the file is empty",
+            hint="simfed new quickstart",
         )
     if not isinstance(data, dict):
         raise InputError("a mapping of keys to values", where=str(path), got=data)
@@ -166,13 +195,17 @@ def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Pl
 def _extend_mapping(
     data: dict[str, Plain], source: str, folder: Path, *, _seen: tuple[Path, ...] = ()
 ) -> dict[str, Plain]:
-    """Return a mapping with the file that it `extends` merged beneath it, without the sections
-    that it drops by `null`."""
+    """Return a mapping with the file that it `extends` merged beneath it.
+
+    The sections that it drops by `null` are left out.
+    """
     base = data.pop("extends", None)
     if base is None:
         return data
     if not isinstance(base, str):
-        raise InputError("the name of another file", where=f"{source}: extends", got=base)
+        raise InputError(
+            "the name of another file", where=f"{source}: extends", got=base
+        )
     with within(f"{source}: extends"):
         check_file(folder / base)
     beneath = read_yaml(folder / base, _seen=_seen)
@@ -181,14 +214,14 @@ def _extend_mapping(
     return {key: value for key, value in merged.items() if key not in dropped}
 
 
-# --- overrides ---------------------------------------------------------------------------------
+# --- overrides ------------------------------------------------------------------------
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\*|\d+)\]")
 _AXIS = re.compile(r"(grid|zip\[\d+)\]?\.(.+)", re.DOTALL)
 
 
 def parse_assignment(text: str) -> tuple[str, Plain]:
-    """`key.path=value` as given to `--set`; the value is read as YAML.
+    """Return `key.path=value` as given to `--set`; the value is read as YAML.
 
     >>> parse_assignment("compression.k=500")
     ('compression.k', 500)
@@ -203,17 +236,24 @@ def parse_assignment(text: str) -> tuple[str, Plain]:
 
 
 def split_key_path(path: str) -> list[Step]:
-    """`clients[*].link.up` → `["clients", "*", "link", "up"]`; indices become integers. Keys of a
-    study's grid are key paths themselves: `grid.policy.c` → `["grid", "policy.c"]`."""
+    """Return `clients[*].link.up` → `["clients", "*", "link", "up"]`.
+
+    Indices become integers. Keys of a study's grid are key paths themselves:
+    `grid.policy.c` → `["grid", "policy.c"]`.
+    """
     steps: list[Step] = []
     at = 0
     if axis := _AXIS.match(path):
-        steps = [word if not word.isdecimal() else int(word) for word in axis[1].split("[")]
+        steps = [
+            word if not word.isdecimal() else int(word) for word in axis[1].split("[")
+        ]
         return [*steps, axis[2]]
     while at < len(path):
         match = _STEP.match(path, at)
         if match is None:
-            raise InputError("a key path such as clients[*].link.up", where="override", got=path)
+            raise InputError(
+                "a key path such as clients[*].link.up", where="override", got=path
+            )
         key, index = match.groups()
         steps.append(key if key is not None else ("*" if index == "*" else int(index)))
         at = match.end()
@@ -224,21 +264,26 @@ def split_key_path(path: str) -> list[Step]:
                     "a key path that does not end in a dot", where="override", got=path
                 )
     if not steps:
-        raise InputError("a key path such as clients[*].link.up", where="override", got=path)
+        raise InputError(
+            "a key path such as clients[*].link.up", where="override", got=path
+        )
     return steps
 
 
 def apply_overrides(
     data: Mapping[str, Plain], overrides: Overrides, model: type[BaseModel]
 ) -> dict[str, Plain]:
-    """Return a copy of `data` with each (key path, value) set; missing mappings on the way are
-    made.
+    """Return a copy of `data` with each (key path, value) set.
 
-    A path that `model` does not know is an error with a did-you-mean. What is written short is
-    expanded where a path goes on within it.
+    Missing mappings on the way are made.
+
+    A path that `model` does not know is an error with a did-you-mean. What is written
+    short is expanded where a path goes on within it.
     """
     result: dict[str, Plain] = _copy_value(data)
-    for path, value in overrides.items() if isinstance(overrides, Mapping) else overrides:
+    for path, value in (
+        overrides.items() if isinstance(overrides, Mapping) else overrides
+    ):
         steps = split_key_path(path)
         _check_path(model, steps, path)
         _set_value(result, model, steps, value, path)
@@ -274,8 +319,10 @@ def _set_value(node: Any, place: Any, steps: list[Step], value: Any, path: str) 
 
 
 def _expand_short_form(node: Any, place: Any, step: Step) -> Any:
-    """Return `node` ready to be entered by a key: nothing, and what is written short, as a
-    mapping."""
+    """Return `node` ready to be entered by a key.
+
+    Nothing, and what is written short, become a mapping.
+    """
     if not isinstance(step, str):
         return node
     if node is None:
@@ -284,7 +331,9 @@ def _expand_short_form(node: Any, place: Any, step: Step) -> Any:
     if section is None or not issubclass(section, Section):
         return node
     expanded = section.expand(node)
-    if isinstance(node, dict) and (step in ("kind", *node) or expanded.get("kind") not in node):
+    if isinstance(node, dict) and (
+        step in ("kind", *node) or expanded.get("kind") not in node
+    ):
         return node  # not short, or about to be written over
     return expanded
 
@@ -297,7 +346,9 @@ def _check_path(model: type[BaseModel], steps: Sequence[Step], path: str) -> Non
         section = place.section
         if section is None and isinstance(step, str) and step != "*" and place.is_list:
             hint = suggest_longer_path(model, steps)
-            raise InputError("an index such as [0] or [*] here", where=where, got=step, hint=hint)
+            raise InputError(
+                "an index such as [0] or [*] here", where=where, got=step, hint=hint
+            )
         if section is not None:
             if issubclass(section, OfKind) and isinstance(step, str):
                 return  # its keys hang on its kind, which may be set as well
@@ -317,7 +368,7 @@ def _check_path(model: type[BaseModel], steps: Sequence[Step], path: str) -> Non
             return
 
 
-# --- plain mappings ----------------------------------------------------------------------------
+# --- plain mappings -------------------------------------------------------------------
 
 
 def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""What a scenario file may say, with its defaults.
+"""A scenario file's keys, with their defaults.
 
-The defaults are those of the method (ASCEND); where this page and the method's text disagree, one
-of them is a bug. A `Scenario` is frozen and complete: no other module has a default of its own.
+The defaults are those of the method (ASCEND); where this page and the method's text
+disagree, one of them is a bug. A `Scenario` is frozen and complete: no other module has
+a default of its own.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ class PrototypeSpec(Section):
 
 
 class Schedule(Section):
-    """The factor on the learning rates in round t = 1, 2, …
+    """The factor on the learning rates in round t, from 1 on.
 
-    `constant`: 1; `inverse-sqrt`: 1/√t; `cosine`: from 1 at the first to 0 after the last round;
-    `step`: `factor` to the power ⌊(t − 1)/`every`⌋.
+    `constant`: 1; `inverse-sqrt`: 1/√t; `cosine`: from 1 at the first to 0 after the
+    last round; `step`: `factor` to the power ⌊(t − 1)/`every`⌋.
     """
 
     kind: Literal["constant", "inverse-sqrt", "cosine", "step"] = Field(
@@ -97,8 +98,10 @@ class Schedule(Section):
 
 
 class Training(Section):
-    """Local training, in steps or in epochs: one step with fedkd, one epoch with other methods,
-    where neither is given."""
+    """Local training, in steps or in epochs.
+
+    Where neither is given it is one step with fedkd, one epoch with other methods.
+    """
 
     batch_size: PositiveInt = Field(default=32, description="samples of a local step")
     learning_rate: Positive = Field(default=0.02, description="η")
@@ -106,15 +109,19 @@ class Training(Section):
         default=None, description="steps per round, each on a batch drawn anew"
     )
     local_epochs: PositiveInt | None = Field(
-        default=None, description="passes over the client's data per round, in place of steps"
+        default=None,
+        description="passes over the client's data per round, in place of steps",
     )
     optimizer: Literal["sgd", "adam"] = Field(
-        default="sgd", description="of the local steps; its state begins anew in every round"
+        default="sgd",
+        description="of the local steps; its state begins anew in every round",
     )
     momentum: Annotated[BelowOne, Only("optimizer", "sgd")] = Field(
         default=0.0, description="of the local steps"
     )
-    weight_decay: NonNegative = Field(default=0.0, description="added to gradients: × the weights")
+    weight_decay: NonNegative = Field(
+        default=0.0, description="added to gradients: × the weights"
+    )
     clip_norm: Positive | None = Field(
         default=None,
         description="longest gradient of a local step; longer ones are shortened to it",
@@ -123,7 +130,7 @@ class Training(Section):
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether a step is nothing but the rate times the gradient."""
+        """True if a step is nothing but the rate times the gradient."""
         return (
             self.optimizer == "sgd"
             and not self.momentum
@@ -133,41 +140,49 @@ class Training(Section):
 
 
 class MethodChoice(OfKind):
-    """What clients and server do: a kind, and the options of that kind beside it."""
+    """The method of clients and server: a kind, with its options beside it."""
 
     registry_kind: ClassVar[str] = "method"
     short = "kind"
 
-    kind: Named("method") = Field(default="fedkd", description="see `simfed list methods`")  # type: ignore[valid-type]
+    kind: Named("method") = Field(
+        default="fedkd", description="see `simfed list methods`"
+    )  # type: ignore[valid-type]
 
 
 class Compression(Section):
-    """What travels up: K entries of the residual-corrected gradient, and how their indices are
-    coded.
+    """The compression of uploads: K entries, and the code of their indices.
 
-    A strategy is a name (`top-k`, `qsgd(4)`, `top-k+qsgd`), maybe with a level (`top-k@1%`); or one
-    for each layer, by patterns of which the first that matches counts. Worked example, of a LeNet:
-    `strategies: [top-k@1%, {layers: {"conv*": top-k@5%, "fc*": qsgd}}]` are two arms. The first
-    sends the largest hundredth of the update, the second the largest twentieth of each tensor of
-    the convolutions and all entries of the linear layers in 16 levels. What no pattern matches
-    travels dense. Tables call them by labels, such as `layers(conv*=top-k@5%,fc*=qsgd(16))`.
+    The entries are of the residual-corrected gradient.
+
+    A strategy is a name (`top-k`, `qsgd(4)`, `top-k+qsgd`), maybe with a level
+    (`top-k@1%`); or one for each layer, by patterns of which the first that matches
+    counts. Worked example, of a LeNet: `strategies: [top-k@1%, {layers: {"conv*":
+    top-k@5%, "fc*": qsgd}}]` are two arms. The first sends the largest hundredth of the
+    update, the second the largest twentieth of each tensor of the convolutions and all
+    entries of the linear layers in 16 levels. What no pattern matches travels dense.
+    Tables call them by labels, such as `layers(conv*=top-k@5%,fc*=qsgd(16))`.
     """
 
     k: Entries = Field(
-        default=1000, description="entries kept of an update; `1%`: of the model's parameters"
+        default=1000,
+        description="entries kept of an update; `1%`: of the model's parameters",
     )
     strategies: tuple[Strategy, ...] = Field(
         default=("top-k", "random-k", "periodic-k"),
-        description="what policies choose from, in this order; `{layers: …}`: see above",
+        description="what policies choose from, in this order; `{layers: …}`: see "
+        "above",
     )
     k_choices: tuple[Entries, ...] = Field(
         default=(),
-        description="levels: each strategy that goes by K and names none is an arm with each, "
+        description="levels: each strategy that goes by K and names none is an arm "
+        "with each, "
         "such as `top-k@500`",
     )
     pairs: Literal["full", "factored"] = Field(
         default="full",
-        description="where a level is chosen too: one bandit for all pairs of strategy and level, "
+        description="where a level is chosen too: one bandit for all pairs of strategy "
+        "and level, "
         "or one for each of the two",
     )
     index_code: IndexCode = Field(
@@ -207,18 +222,20 @@ class Compression(Section):
     @model_validator(mode="after")
     def _check_pairs(self) -> Compression:
         if self.pairs == "factored" and not has_all_pairs(self.choices):
-            allowed = "full, or k_choices beside strategies that go by K and name no level"
+            allowed = (
+                "full, or k_choices beside strategies that go by K and name no level"
+            )
             raise InputError(allowed, where="pairs", got=self.pairs)
         return self
 
     @cached_property
     def choices(self) -> tuple[Choice, ...]:
-        """What policies choose from: strategies, with their levels where these are chosen too."""
+        """The choices of policies: strategies, with levels where policies pick them."""
         return list_choices(self.strategies, self.k_choices)
 
 
 def _goes_by_k(choice: Choice) -> bool:
-    """Whether a choice sends as many entries as a K beside it says."""
+    """Return whether a choice sends as many entries as a K beside it says."""
     return choice.level is None and choice.codec.takes_k
 
 
@@ -226,12 +243,14 @@ class Distillation(Section):
     """The server's student step on the public set."""
 
     learning_rate: Positive | None = Field(
-        default=None, description="η_KD; the training rate if omitted; follows its schedule"
+        default=None,
+        description="η_KD; the training rate if omitted; follows its schedule",
     )
     steps: PositiveInt = Field(default=1, description="gradient steps per round")
     temperature: Positive = Field(default=1.0, description="T of the softened logits")
     divergence: Literal["teacher-student", "student-teacher"] = Field(
-        default="teacher-student", description="KL(teacher ‖ student), or KL(student ‖ teacher)"
+        default="teacher-student",
+        description="KL(teacher ‖ student), or KL(student ‖ teacher)",
     )
 
 
@@ -247,7 +266,10 @@ class Rollback(Section):
 
 
 def _read_switch(value: Any) -> Any:
-    """`off`, which YAML reads as false, is null; `on` is a rollback with its defaults."""
+    """Return `off`, which YAML reads as false, is null.
+
+    `on` is a rollback with its defaults.
+    """
     words: dict[Any, Any] = {False: None, "off": None, True: {}, "on": {}}
     return words[value] if isinstance(value, (bool, str)) and value in words else value
 
@@ -256,7 +278,7 @@ _DISTILS = OnlyWith("method", "safeguarded")
 
 
 class ResidualsSpec(Section):
-    """What becomes of residuals when a round is undone."""
+    """The fate of residuals when a round is undone."""
 
     short = "kind"
     short_option = "damped", "factor"
@@ -266,12 +288,13 @@ class ResidualsSpec(Section):
         description="what was sent returns to them, is lost, or returns times a factor",
     )
     factor: Annotated[BelowOne, Only("kind", "damped")] = Field(
-        default=0.5, description="from 0 (as `as-sent`, but codecs step back) to below 1"
+        default=0.5,
+        description="from 0 (as `as-sent`, but codecs step back) to below 1",
     )
 
 
 class Reference(Section):
-    """What a round's KD loss is compared with."""
+    """The reference that a round's KD loss is compared with."""
 
     short = "kind"
     short_option = "running-median", "window"
@@ -285,16 +308,21 @@ class Reference(Section):
 
 
 class SafeguardSpec(Section):
-    """Protection against bad rounds. `rollback: off` switches it off; omitted, it is on with
-    ASCEND only."""
+    """Protection against bad rounds.
+
+    `rollback: off` switches it off; omitted, it is on with ASCEND only.
+    """
 
     rollback: Annotated[
         Rollback | None,
         BeforeValidator(_read_switch, json_schema_input_type=Rollback | bool | None),
         _DISTILS,
-    ] = Field(default=None, description="null or off: none; omitted: on with ascend alone")
+    ] = Field(
+        default=None, description="null or off: none; omitted: on with ascend alone"
+    )
     residuals: Annotated[ResidualsSpec, Only("rollback")] = Field(
-        default=ResidualsSpec(), description="`restored`, `as-sent` (models alone), `{damped: 0.5}`"
+        default=ResidualsSpec(),
+        description="`restored`, `as-sent` (models alone), `{damped: 0.5}`",
     )
     reference: Annotated[Reference, Only("rollback")] = Field(
         default=Reference(), description="`last-accepted` or `{running-median: 5}`"
@@ -310,22 +338,25 @@ class SafeguardSpec(Section):
 
 
 class SelectionChoice(OfKind):
-    """Whom a server asks, of those who are there: a kind, and the options of that kind beside
-    it."""
+    """The server's choice of clients: a kind, with its options beside it."""
 
     registry_kind: ClassVar[str] = "selection"
     short = "kind"
 
-    kind: Named("selection") = Field(default="uniform", description="see `simfed list selections`")  # type: ignore[valid-type]
+    kind: Named("selection") = Field(
+        default="uniform", description="see `simfed list selections`"
+    )  # type: ignore[valid-type]
 
     @property
     def needs_losses(self) -> bool:
-        """Whether it looks at clients' own losses."""
-        return bool(getattr(registry("selection").get(self.kind), "needs_losses", False))
+        """True if it looks at clients' own losses."""
+        return bool(
+            getattr(registry("selection").get(self.kind), "needs_losses", False)
+        )
 
 
 class ParticipationSpec(Section):
-    """Who takes part in a round: everybody, or some of those who are there."""
+    """The participants of a round: everybody, or some of those who are there."""
 
     clients_per_round: Annotated[
         PositiveInt | None,
@@ -342,20 +373,29 @@ class ParticipationSpec(Section):
 
 
 class ChargeSpec(Section):
-    """Which transfers take simulated time."""
+    """The transfers that take simulated time."""
 
     downlink: bool = Field(default=True, description="models on their way to clients")
-    buffers: bool = Field(default=True, description="running statistics of batch norm, both ways")
+    buffers: bool = Field(
+        default=True, description="running statistics of batch norm, both ways"
+    )
 
 
 class DownlinkCompression(Section):
-    """What travels down of a change of the model: K entries of what clients lack, error
-    included."""
+    """Changes of the model on their way down: K entries of what clients lack.
 
-    k: Entries = Field(default=1000, description="entries sent of a change; `1%`: of the model's")
-    strategy: Strategy = Field(default="top-k", description="a codec that allows error feedback")
+    Error is included.
+    """
+
+    k: Entries = Field(
+        default=1000, description="entries sent of a change; `1%`: of the model's"
+    )
+    strategy: Strategy = Field(
+        default="top-k", description="a codec that allows error feedback"
+    )
     index_code: IndexCode | None = Field(
-        default=None, description="how indices are charged; as `compression` says if omitted"
+        default=None,
+        description="how indices are charged; as `compression` says if omitted",
     )
 
     @field_validator("strategy")
@@ -366,8 +406,10 @@ class DownlinkCompression(Section):
 
 
 class Downlink(Section):
-    """Models on their way down: the number format of whole ones (charged size only; the values
-    travel exactly), and whether changes travel in their place."""
+    """Models on their way down: their number format, or changes in their place.
+
+    The format is of whole models (charged size only; the values travel exactly).
+    """
 
     payload: Annotated[Literal["fp32", "fp16"], Only("charge.downlink", True)] = Field(
         default="fp32", description="two or four bytes per parameter"
@@ -383,11 +425,12 @@ class EvaluationSpec(Section):
     every: PositiveInt = Field(default=10, description="rounds")
     clients: bool = Field(
         default=False,
-        description="also in each client's own label mix; methods with personal models always do",
+        description="also in each client's own label mix; methods with personal models "
+        "always do",
     )
 
     def due(self, round: int, rounds: int) -> bool:
-        """Whether models are evaluated after this of so many rounds."""
+        """Return whether models are evaluated after this of so many rounds."""
         return round % self.every == 0 or round == rounds
 
 
@@ -398,15 +441,20 @@ class CheckpointSpec(Section):
 
 
 class Overlap(Section):
-    """A compressed upload in slices of its coordinates, each with its share of K: one is sent while
-    the next is compressed. Of codecs that select entries and send them as they are."""
+    """A compressed upload in slices, each sent while the next is compressed.
+
+    Slices are of its coordinates, each with its share of K. It is for codecs that
+    select entries and send them as they are.
+    """
 
     chunks: PositiveInt = Field(description="slices")
 
 
 class AttackChoice(OfKind):
-    """How clients are hostile: a kind, and its options beside it; `{sign-flip: 3, from: 10}` is
-    `{kind: sign-flip, scale: 3, from: 10}`."""
+    """The attack of hostile clients: a kind, with its options beside it.
+
+    `{sign-flip: 3, from: 10}` is `{kind: sign-flip, scale: 3, from: 10}`.
+    """
 
     registry_kind: ClassVar[str] = "attack"
     short = "kind"
@@ -423,33 +471,65 @@ class ClientGroup(Group):
     """`count` clients that are alike."""
 
     written_in = (
-        *("count", "prototype", "device", "link", "k", "devices", "availability", "failure"),
+        *(
+            "count",
+            "prototype",
+            "device",
+            "link",
+            "k",
+            "devices",
+            "availability",
+            "failure",
+        ),
         *("policy", "attack", "overlap"),
     )
 
-    k: DrawnEntries | None = Field(default=None, description="in place of compression.k")
-    policy: PolicySpec | None = Field(default=None, description="in place of the scenario's policy")
+    k: DrawnEntries | None = Field(
+        default=None, description="in place of compression.k"
+    )
+    policy: PolicySpec | None = Field(
+        default=None, description="in place of the scenario's policy"
+    )
     attack: Annotated[AttackChoice | None, OnlyWith("method", "averages")] = Field(
-        default=None, description="how its clients are hostile, see robustness; null: they are not"
+        default=None,
+        description="how its clients are hostile, see robustness; null: they are not",
     )
     overlap: Overlap | None = Field(
         default=None,
-        description="of compression and upload, in chunks; null: the one after the other",
+        description="of compression and upload, in chunks; null: the one after the "
+        "other",
     )
 
 
 ATTACK_SUCCESS = "attack_success"
-"""The column of prototypes.parquet for a backdoor: of the test images of other classes, the share
-that is taken for its target once it has the mark."""
+"""The column of prototypes.parquet for a backdoor: of the test images of other classes,
+the share that is taken for its target once it has the mark."""
 
 
 class Scenario(World):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
     written_in = (
-        *("name", "seed", "method", "rounds", "dataset", "prototypes", "client_order", "clients"),
+        *(
+            "name",
+            "seed",
+            "method",
+            "rounds",
+            "dataset",
+            "prototypes",
+            "client_order",
+            "clients",
+        ),
         *("training", "compression", "policy", "distillation", "safeguard", "network"),
-        *("aggregation", "participation", "server", "charge", "downlink", "evaluation", "faults"),
+        *(
+            "aggregation",
+            "participation",
+            "server",
+            "charge",
+            "downlink",
+            "evaluation",
+            "faults",
+        ),
         *("privacy", "checkpoint", "plugins"),
     )
 
@@ -459,7 +539,9 @@ class Scenario(World):
     )
     rounds: PositiveInt = Field(description="communication rounds")
     dataset: DatasetSpec = Field(description="what is learned, and who owns what")
-    prototypes: dict[str, PrototypeSpec] = Field(description="name → model architecture")
+    prototypes: dict[str, PrototypeSpec] = Field(
+        description="name → model architecture"
+    )
     clients: tuple[ClientGroup, ...] = Field(description="groups of equal clients")
     training: Training = Field(default=Training(), description="local work")
     compression: Compression = Field(default=Compression(), description="of uploads")
@@ -469,14 +551,22 @@ class Scenario(World):
     distillation: Annotated[Distillation, _DISTILS] = Field(
         default=Distillation(), description="on the server"
     )
-    safeguard: SafeguardSpec = Field(default=SafeguardSpec(), description="against bad rounds")
-    aggregation: Aggregation = Field(default=Aggregation(), description="when the server merges")
+    safeguard: SafeguardSpec = Field(
+        default=SafeguardSpec(), description="against bad rounds"
+    )
+    aggregation: Aggregation = Field(
+        default=Aggregation(), description="when the server merges"
+    )
     participation: ParticipationSpec = Field(
         default=ParticipationSpec(), description="who takes part"
     )
-    charge: ChargeSpec = Field(default=ChargeSpec(), description="which transfers take time")
+    charge: ChargeSpec = Field(
+        default=ChargeSpec(), description="which transfers take time"
+    )
     downlink: Downlink = Field(default=Downlink(), description="how models are sent")
-    evaluation: EvaluationSpec = Field(default=EvaluationSpec(), description="on the test set")
+    evaluation: EvaluationSpec = Field(
+        default=EvaluationSpec(), description="on the test set"
+    )
     privacy: Privacy | None = Field(
         default=None, description="differential privacy of what is learned; null: none"
     )
@@ -491,8 +581,11 @@ class Scenario(World):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, value: Any) -> Any:
-        """Defaults that hang on other keys: local work on the method, the policy on whether it
-        has anything to choose, the rollback on both."""
+        """Fill in defaults that hang on other keys.
+
+        They are local work on the method, the policy on whether it has anything to
+        choose, the rollback on both.
+        """
         if not isinstance(value, dict):
             return value
         method = _find_method(value.get("method", "fedkd"))
@@ -513,19 +606,25 @@ class Scenario(World):
                 if isinstance(group, dict) and group.get("policy") is not None:
                     policies.append(group["policy"])
             on = method.safeguarded and any(map(_is_ascend, policies))
-            value = {**value, "safeguard": {**safeguard, "rollback": {} if on else None}}
+            value = {
+                **value,
+                "safeguard": {**safeguard, "rollback": {} if on else None},
+            }
         return value
 
     @model_validator(mode="after")
     def _check_together(self) -> Scenario:
         problems = find_misplaced(self)
-        problems += [make_error_detail(error, (), None) for error in _find_contradictions(self)]
+        problems += [
+            make_error_detail(error, (), None) for error in _find_contradictions(self)
+        ]
         if problems:
             raise ValidationError.from_exception_data("Scenario", problems)
         return self
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the scenario with the keys that count."""
         plain = drop_unused(self, dump(self))
         for name in ("plugins", "privacy"):  # most have none
             if not getattr(self, name):
@@ -534,8 +633,11 @@ class Scenario(World):
 
     @property
     def own_columns(self) -> dict[str, tuple[str, ...]]:
-        """Table → columns that a run of this scenario has beside everybody's: losses of its method,
-        how far its backdoor gets, and what its privacy has cost."""
+        """The columns that such a run has beside everybody's, per table.
+
+        They are losses of its method, how far its backdoor gets, and what its privacy
+        has cost.
+        """
         success = () if self.backdoor is None else (ATTACK_SUCCESS,)
         columns = {"prototypes": (*self.method.made.losses, *success)}
         if self.privacy is not None:
@@ -546,8 +648,10 @@ class Scenario(World):
 
     @property
     def evaluates_clients(self) -> bool:
-        """Whether evaluations are told per client too: what its samples' privacy has cost stands
-        beside them."""
+        """True if evaluations are told per client too.
+
+        What its samples' privacy has cost stands beside them.
+        """
         private = self.privacy is not None and self.privacy.level == "sample"
         return self.evaluation.clients or private
 
@@ -555,7 +659,9 @@ class Scenario(World):
     def public_dealt(self) -> int:
         """Training samples that are kept back for the public set."""
         own_file = self.dataset.public_file is not None
-        return self.dataset.public if self.method.made.needs_public and not own_file else 0
+        return (
+            self.dataset.public if self.method.made.needs_public and not own_file else 0
+        )
 
     @property
     def public_samples(self) -> int:
@@ -572,42 +678,61 @@ class Scenario(World):
         return counts
 
     def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
-        """K of a group's clients as it is written: a number, a share, or a distribution."""
+        """Return K of a group's clients as written.
+
+        It is a number, a share, or a distribution.
+        """
         return group.k if group.k is not None else self.compression.k
 
     def policy_of_group(self, group: ClientGroup) -> PolicySpec:
-        """The policy of a group's clients."""
+        """Return the policy of a group's clients."""
         return group.policy if group.policy is not None else self.policy
 
     def policy_key(self, index: int) -> str:
-        """Where a file has the policy of a group's clients."""
-        return "policy" if self.clients[index].policy is None else f"clients[{index}].policy"
+        """Return where a file has the policy of a group's clients."""
+        return (
+            "policy"
+            if self.clients[index].policy is None
+            else f"clients[{index}].policy"
+        )
 
     @property
     def forced_arms(self) -> tuple[Choice, ...]:
-        """What everybody plays in the round after a rollback; empty where policies go on
-        choosing, or nothing is rolled back."""
+        """The arms that everybody plays in the round after a rollback.
+
+        Empty where policies go on choosing, or nothing is rolled back.
+        """
         forced = self.safeguard.forced
         return () if forced is None else (Choice(forced),)
 
     def arms_of_group(self, group: ClientGroup) -> tuple[Choice, ...]:
-        """The arms from which a group's clients choose; `arms_from` of a policy adds none, as the
-        recorded run is not opened here."""
+        """Return the arms from which a group's clients choose.
+
+        `arms_from` of a policy adds none, as the recorded run is not opened here.
+        """
         return self.policy_of_group(group).arms(self.compression.choices)
 
     @property
     def backdoor(self) -> Any:
         """The attack whose success evaluations measure; None: there is none."""
-        attacks = [group.attack.made for group in self.clients if group.attack is not None]
+        attacks = [
+            group.attack.made for group in self.clients if group.attack is not None
+        ]
         return next((attack for attack in attacks if attack.marks), None)
 
     def measures_losses(self, group: ClientGroup) -> bool:
-        """Whether clients of this group are asked for their own loss before and after a round:
-        their policy learns from it, or the selection looks at it."""
-        return self.policy_of_group(group).learns or self.participation.selection.needs_losses
+        """Return whether clients of this group are asked for their own losses.
+
+        They are before and after a round: their policy learns from it, or the selection
+        looks at it.
+        """
+        return (
+            self.policy_of_group(group).learns
+            or self.participation.selection.needs_losses
+        )
 
     def learning_rate_factor(self, round: int) -> float:
-        """The schedule's factor on both learning rates in `round` = 1, 2, …"""
+        """Return the schedule's factor on both learning rates in a round, from 1 on."""
         schedule = self.training.schedule
         if schedule.kind == "inverse-sqrt":
             return float(1 / np.sqrt(round))
@@ -619,7 +744,10 @@ class Scenario(World):
 
 
 def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
-    """An error for each set of keys that exclude one another, though each alone is allowed."""
+    """Yield an error for each set of keys that exclude one another.
+
+    Each alone is allowed.
+    """
     for find in (
         _find_missing_parts,
         _find_twofold_work,
@@ -649,7 +777,9 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
     steps, epochs = scenario.training.local_steps, scenario.training.local_epochs
     if steps is not None and epochs is not None:
         got = f"local_steps {steps}, local_epochs {epochs}"
-        yield InputError("either local_steps or local_epochs", where="training", got=got)
+        yield InputError(
+            "either local_steps or local_epochs", where="training", got=got
+        )
     training, method = scenario.training, scenario.method
     if method.made.plain_steps and (training.optimizer != "sgd" or training.momentum):
         key = "momentum" if training.momentum else "optimizer"
@@ -668,14 +798,21 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
-    """Late uploads are weighed down once, by the method or by the server's mode, and where it has
-    an effect: not where shares of one upload add up to 1."""
+    """Yield an error where late uploads are weighed down twice.
+
+    They are once, by the method or by the server's mode, and where it has an effect:
+    not where shares of one upload add up to 1.
+    """
     method, server = scenario.method, scenario.aggregation
     option, edges = method.made.weighs_staleness, server.edge_servers
     weighs = _weighs_single(partial(getattr, scenario))
-    nodes: list[tuple[str, Aggregation | EdgeServers, bool]] = [("aggregation", server, weighs)]
+    nodes: list[tuple[str, Aggregation | EdgeServers, bool]] = [
+        ("aggregation", server, weighs)
+    ]
     if edges is not None:
-        nodes.append(("aggregation.edge_servers", edges, _weighs_single_at_edges(edges)))
+        nodes.append(
+            ("aggregation.edge_servers", edges, _weighs_single_at_edges(edges))
+        )
     for where, node, weighs in nodes:
         staleness = node.staleness
         if staleness is None or staleness.kind == "constant":
@@ -683,7 +820,8 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
         where = f"{where}.staleness.kind"
         if option:
             yield InputError(
-                f"constant beside method {method.kind}, which weighs late uploads itself",
+                f"constant beside method {method.kind}, which weighs late uploads "
+                f"itself",
                 where=where,
                 got=staleness.kind,
                 hint=f"method.{option} says how; a bound may stay here",
@@ -693,8 +831,10 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
                 f"constant with method {method.kind} and a merge for each upload",
                 where=where,
                 got=staleness.kind,
-                problem="shares add up to 1, so each upload counts in full however late",
-                hint="mode buffered with a buffer of 2 or more, or method fedavg, weigh it",
+                problem="shares add up to 1, so each upload counts in full however "
+                "late",
+                hint="mode buffered with a buffer of 2 or more, or method fedavg, "
+                "weigh it",
             )
 
 
@@ -706,21 +846,23 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
         for arm in scenario.arms_of_group(group):
             if arm.codec.moves_point:
                 yield InputError(
-                    "a codec whose gradient is taken at the weights themselves with method "
+                    "a codec whose gradient is taken at the weights themselves with "
+                    "method "
                     f"{scenario.method.kind}, whose clients train there",
                     where="compression.strategies"
                     if arm in scenario.compression.choices
                     else scenario.policy_key(i),
                     got=arm.label,
-                    hint="fedkd and fedavg move them; with weight 0 it is plain error feedback",
+                    hint="fedkd and fedavg move them; with weight 0 it is plain error "
+                    "feedback",
                 )
 
 
 def _find_unused(scenario: Scenario) -> Iterator[InputError]:
-    """An error for what a group says and nothing of the scenario looks at.
+    """Return an error for what a group says and nothing of the scenario looks at.
 
-    `compression.k` and its like may stand beside arms without K, as studies vary policies and
-    strategies over one base.
+    `compression.k` and its like may stand beside arms without K, as studies vary
+    policies and strategies over one base.
     """
     for i, group in enumerate(scenario.clients):
         arms = (
@@ -732,9 +874,13 @@ def _find_unused(scenario: Scenario) -> Iterator[InputError]:
         replayed = scenario.policy_of_group(group).arms_from is not None
         if group.k is not None and not (replayed or any(map(_goes_by_k, arms))):
             allowed = "null, or a strategy that goes by K and names no level"
-            yield InputError(allowed, where=f"clients[{i}].k", problem="no strategy goes by K")
+            yield InputError(
+                allowed, where=f"clients[{i}].k", problem="no strategy goes by K"
+            )
         if group.failure.download and not scenario.charge.downlink:
-            allowed = "0 with charge.downlink false: there is no download that could fail"
+            allowed = (
+                "0 with charge.downlink false: there is no download that could fail"
+            )
             got = group.failure.download
             yield InputError(allowed, where=f"clients[{i}].failure.download", got=got)
 
@@ -742,13 +888,16 @@ def _find_unused(scenario: Scenario) -> Iterator[InputError]:
 def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
     """Policies that compare clients of one merge, where no merge has two."""
     server, edges = scenario.aggregation, scenario.aggregation.edge_servers
-    if not server.merges_alone or (edges and not (edges.merges_alone and edges.merges == 1)):
+    if not server.merges_alone or (
+        edges and not (edges.merges_alone and edges.merges == 1)
+    ):
         return
     for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
         if policy.compares_clients:
             yield InputError(
-                f"a server that merges several uploads at a time with policy {policy.kind}, which "
+                f"a server that merges several uploads at a time with policy "
+                f"{policy.kind}, which "
                 "compares them",
                 where=scenario.policy_key(i),
                 got=f"mode {server.mode}, a merge for each upload",
@@ -796,19 +945,27 @@ def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
         ("aggregation.concurrency", server.concurrency),
     ):
         if asked is not None and asked > clients:
-            yield InputError(f"at most the {clients} clients there are", where=where, got=asked)
+            yield InputError(
+                f"at most the {clients} clients there are", where=where, got=asked
+            )
     if server.edge_servers is not None:
         yield from _find_unfit_edges(scenario, server.edge_servers)
     elif server.over_selection and (per_round or clients) == clients:
         allowed = (
-            f"fewer than the {clients} clients with mode first, which asks more clients than it "
+            f"fewer than the {clients} clients with mode first, which asks more "
+            f"clients than it "
             "waits for"
         )
-        yield InputError(allowed, where="participation.clients_per_round", got=per_round)
+        yield InputError(
+            allowed, where="participation.clients_per_round", got=per_round
+        )
 
 
 def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputError]:
-    """An error for edge servers that could not be where they are, or do what they are to."""
+    """Yield an error for edge servers that could not be where they are.
+
+    Or that could not do what they are to.
+    """
     where, network = "aggregation.edge_servers", scenario.network
     tiers = {tier.name: tier.count for tier in network.tiers}
     if not tiers:
@@ -818,7 +975,10 @@ def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputE
             got=network.topology,
         )
     elif edges.at not in tiers:
-        allowed, hint = f"a tier of the network: {listed(tiers)}", did_you_mean(edges.at, tiers)
+        allowed, hint = (
+            f"a tier of the network: {listed(tiers)}",
+            did_you_mean(edges.at, tiers),
+        )
         yield InputError(allowed, where=f"{where}.at", got=edges.at, hint=hint)
     else:
         most, asked = tiers[edges.at], scenario.aggregation.concurrency
@@ -853,7 +1013,7 @@ def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputE
 
 
 def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
-    """An error for a merging rule that could never do its work here."""
+    """Return an error for a merging rule that could never do its work here."""
     server, rule = scenario.aggregation, scenario.aggregation.rule
     least: int = rule.made.least
     for i, group in enumerate(scenario.clients):
@@ -861,13 +1021,15 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
         for arm in scenario.arms_of_group(group) if rule.made.needs_dense else ():
             if not arm.codec.is_dense:
                 yield InputError(
-                    f"codecs that leave no entry out beside rule {rule.kind}, which looks at each "
+                    f"codecs that leave no entry out beside rule {rule.kind}, which "
+                    f"looks at each "
                     "coordinate by itself and would find mostly zeros",
                     where="compression.strategies"
                     if arm in scenario.compression.choices
                     else where,
                     got=arm.label,
-                    hint="dense or qsgd; or krum, multi-krum, geometric-median or norm-bound",
+                    hint="dense or qsgd; or krum, multi-krum, geometric-median or "
+                    "norm-bound",
                 )
                 return
     per_round = scenario.participation.clients_per_round
@@ -881,21 +1043,27 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
             whose = "" if len(scenario.prototypes) == 1 else f" of {name}"
             yield InputError(
                 where="aggregation.rule",
-                problem=f"{_format_rule(rule)} needs at least {least} uploads{whose} in a merge, "
+                problem=f"{_format_rule(rule)} needs at least {least} uploads{whose} "
+                f"in a merge, "
                 f"which has {most} at most",
                 hint="more clients per round, a larger buffer, or a smaller f",
             )
 
 
 def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
-    """An error for attackers that cannot agree here, or are of two minds."""
-    attacks = [(i, group.attack) for i, group in enumerate(scenario.clients) if group.attack]
+    """Return an error for attackers that cannot agree here, or are of two minds."""
+    attacks = [
+        (i, group.attack) for i, group in enumerate(scenario.clients) if group.attack
+    ]
     server = scenario.aggregation
     apart = "edge servers" if server.edge_servers else f"mode {server.mode}"
     for i, attack in attacks:
-        if attack.made.colludes and (server.edge_servers or server.concurrency is not None):
+        if attack.made.colludes and (
+            server.edge_servers or server.concurrency is not None
+        ):
             yield InputError(
-                "one server that starts its clients together (synchronous, deadline or first), as "
+                "one server that starts its clients together (synchronous, deadline or "
+                "first), as "
                 f"attackers of kind {attack.kind} agree on what they send",
                 where=f"clients[{i}].attack",
                 got=apart,
@@ -903,21 +1071,28 @@ def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
     marked = [attack for _, attack in attacks if attack.made.marks]
     if len({(attack.made.target, attack.made.size) for attack in marked}) > 1:
         yield InputError(
-            "the same target and size in every group with a backdoor: attack_success is of one",
+            "the same target and size in every group with a backdoor: attack_success "
+            "is of one",
             where="clients",
-            got=listed([f"target {one.made.target}, size {one.made.size}" for one in marked]),
+            got=listed(
+                [(f"target {one.made.target}, size {one.made.size}") for one in marked]
+            ),
         )
 
 
 def _format_rule(rule: RuleChoice) -> str:
-    """A merging rule as a scenario writes it: `{trimmed-mean: 0.1}`."""
-    options = ", ".join(f"{value:g}" for value in rule.options.values() if value is not None)
+    """Return a merging rule as a scenario writes it: `{trimmed-mean: 0.1}`."""
+    options = ", ".join(
+        f"{value:g}" for value in rule.options.values() if value is not None
+    )
     return f"{rule.kind}: {options}" if options else rule.kind
 
 
 def _find_method(choice: Any) -> type[Method]:
-    """The class behind a `method` key as it was written; fedkd's where no method has that name,
-    which validation of the key refuses."""
+    """Return the class behind a `method` key as it was written.
+
+    Fedkd's where no method has that name, which validation of the key refuses.
+    """
     kind = choice.get("kind", "fedkd") if isinstance(choice, dict) else choice
     kind = getattr(kind, "kind", kind)
     if not isinstance(kind, str) or kind not in registry("method"):
@@ -926,8 +1101,10 @@ def _find_method(choice: Any) -> type[Method]:
 
 
 def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
-    """`{"training": …}` with one of steps and epochs, the method's where neither is written; empty
-    where nothing has to be added."""
+    """Return `{"training": …}` with one of steps and epochs.
+
+    It is the method's where neither is written; empty where nothing has to be added.
+    """
     if isinstance(training, Training):
         training = training.model_dump(mode="json")
     if not isinstance(training, dict):
@@ -946,8 +1123,10 @@ def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
 
 
 def _weighs_single(find: Callable[[str], Any]) -> bool:
-    """Return whether what an upload counts has an effect even where it comes alone: others arrive
-    while the server works or restarts, or its privacy divides by how many it expects.
+    """Return whether an upload's weight has an effect even where it comes alone.
+
+    It has where others arrive while the server works or restarts, or its privacy
+    divides by how many it expects.
 
     find: name → that section of the scenario, as it was written or read.
     """
@@ -961,7 +1140,7 @@ def _weighs_single_at_edges(edges: Any) -> bool:
 
 
 def _has(section: Any, key: str) -> bool:
-    """Whether a section as it was written says something under a key."""
+    """Return whether a section as it was written says something under a key."""
     if isinstance(section, dict):
         return section.get(key) is not None
     return getattr(section, key, None) is not None
@@ -970,9 +1149,11 @@ def _has(section: Any, key: str) -> bool:
 def _choose_constant_staleness(
     server: dict[str, Any], method: type[Method], *, weighs: bool
 ) -> dict[str, Any]:
-    """`server`, an aggregation as it was written, whose staleness is constant where no kind is
-    written and another would weigh late uploads twice, or not at all. `weighs`: even where shares
-    add up to 1."""
+    """Return an aggregation as written, with constant staleness where it must be.
+
+    It must where no kind is written and another would weigh late uploads twice, or not
+    at all. `weighs`: even where shares add up to 1.
+    """
     alone = server.get("mode") == "asynchronous" or server.get("buffer") == 1
     if not (method.weighs_staleness or (method.shares_add_up and alone and not weighs)):
         return server
@@ -989,5 +1170,9 @@ def _choose_constant_staleness(
 def _is_ascend(policy: Any) -> bool:
     if policy is None:
         return True  # the default policy
-    kind = policy.get("kind", "ascend") if isinstance(policy, dict) else getattr(policy, "kind", "")
+    kind = (
+        policy.get("kind", "ascend")
+        if isinstance(policy, dict)
+        else getattr(policy, "kind", "")
+    )
     return bool(kind == "ascend")

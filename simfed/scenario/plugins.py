@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from simfed.ground.plain import Plain
 from simfed.schema.fields import FoundFile
@@ -21,10 +26,13 @@ class PluginSpec(Section):
 
     short = "file"
 
-    file: FoundFile = Field(description="of Python code, or a folder with `__init__.py`")
+    file: FoundFile = Field(
+        description="of Python code, or a folder with `__init__.py`"
+    )
     origin: str | None = Field(
         default=None,
-        description="in a run: where it lay, and is run as long as its content is the same",
+        description="in a run: where it lay, and is run as long as its content is the "
+        "same",
     )
 
     @model_serializer(mode="wrap")

@@ -21,21 +21,25 @@ class LocalLoss(Section):
     data: Literal["probe", "full", "batch"] = Field(
         default="probe",
         description=(
-            "where fₙ is computed: a fixed random probe, all of the client's samples, or the batch"
+            "where fₙ is computed: a fixed random probe, all of the client's samples, "
+            "or the batch"
         ),
     )
     samples: Annotated[PositiveInt, Only("data", "probe")] = Field(
         default=256, description="size of the fixed random probe"
     )
     credit: Literal["causal", "as-printed"] = Field(
-        default="causal", description="whose improvement a choice is paid for, see policies"
+        default="causal",
+        description="whose improvement a choice is paid for, see policies",
     )
 
 
 class Reward(Section):
     """Learning gain per simulated second: clip((rho·ΔKD + beta·Δlocal)/τ)."""
 
-    rho: NonNegative = Field(default=0.6, description="weight of the gain on the public set")
+    rho: NonNegative = Field(
+        default=0.6, description="weight of the gain on the public set"
+    )
     beta: NonNegative = Field(
         default=0.4, description="weight of the gain on the client's own data"
     )
@@ -44,12 +48,15 @@ class Reward(Section):
         description="bounds of gain per simulated second; null: none, for ascend",
     )
     local_loss: LocalLoss = Field(
-        default=LocalLoss(), description="how the gain on the client's own data is measured"
+        default=LocalLoss(),
+        description="how the gain on the client's own data is measured",
     )
 
     @field_validator("clip")
     @classmethod
-    def _check_ordered(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+    def _check_ordered(
+        cls, value: tuple[float, float] | None
+    ) -> tuple[float, float] | None:
         if value is not None and not value[0] < value[1]:
             raise InputError("[low, high] with low < high", got=list(value))
         return value
@@ -61,57 +68,70 @@ class Reward(Section):
 
 
 class PolicySpec(OfKind):
-    """Who picks the strategy: a kind, and the options of that kind beside it."""
+    """The policy that picks the strategy: a kind, with its options beside it."""
 
     registry_kind: ClassVar[str] = "policy"
     from_run: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
 
-    kind: Named("policy") = Field(default="ascend", description="see `simfed list policies`")  # type: ignore[valid-type]
+    kind: Named("policy") = Field(
+        default="ascend", description="see `simfed list policies`"
+    )  # type: ignore[valid-type]
     reward: Annotated[Reward, OnlyWith("policy", "learns")] = Field(
         default=Reward(), description="what a choice was worth"
     )
     arms_from: FoundFile | None = Field(
-        default=None, description="a run directory whose recorded arms and sizes are replayed"
+        default=None,
+        description="a run directory whose recorded arms and sizes are replayed",
     )
 
     @property
     def learns(self) -> bool:
-        """Whether clients of this policy choose by their rewards."""
+        """True if clients of this policy choose by their rewards."""
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, "learns", True))
 
     @property
     def watches_time(self) -> bool:
-        """Whether clients of this policy choose by what their participations took."""
+        """True if clients of this policy choose by what their participations took."""
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, "watches_time", False))
 
     @property
     def compares_clients(self) -> bool:
-        """Whether clients of this policy choose by what others of the same merge took."""
+        """True if clients of this policy choose by what others of the same merge took."""
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, "compares_clients", False))
 
     @property
     def sets_k(self) -> bool:
-        """Whether clients of this policy set K themselves, within bounds."""
-        return self.arms_from is None and hasattr(registry("policy").get(self.kind), "ends")
+        """True if clients of this policy set K themselves, within bounds."""
+        return self.arms_from is None and hasattr(
+            registry("policy").get(self.kind), "ends"
+        )
 
     def arms(self, offered: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        """What its clients may play when the scenario offers these arms.
+        """Return the arms of its clients, of those that the scenario offers.
 
-        A policy that does not learn and names its strategy plays that one alone; one that sets K
-        itself, the arms at the ends of its range and whatever lies between them.
+        A policy that does not learn and names its strategy plays that one alone; one
+        that sets K itself, the arms at the ends of its range and whatever lies between
+        them.
         """
         if self.sets_k:
-            return tuple(map(Choice.of, registry("policy").get(self.kind).ends(**self.options)))
+            return tuple(
+                map(Choice.of, registry("policy").get(self.kind).ends(**self.options))
+            )
         named = tuple(map(Choice.of, self.names("codec")))
-        return named if named and not self.learns else tuple(dict.fromkeys((*offered, *named)))
+        return (
+            named
+            if named and not self.learns
+            else tuple(dict.fromkeys((*offered, *named)))
+        )
 
     def check_options(self) -> None:
         """Let the constructor judge its options.
 
-        The arms are stand-ins, so only what the constructor says about an option counts here.
+        The arms are stand-ins, so only what the constructor says about an option counts
+        here.
         """
         kind = registry("policy").get(self.kind)
         arms = list(map(Choice, registry("codec").names()))
@@ -120,7 +140,9 @@ class PolicySpec(OfKind):
         except InputError as error:
             if error.where == "reward_range":
                 problem = f"{self.kind} needs rewards between two bounds"
-                raise InputError("[low, high]", where="reward.clip", problem=problem) from None
+                raise InputError(
+                    "[low, high]", where="reward.clip", problem=problem
+                ) from None
             if error.where is not None and error.where in self.options:
                 raise
         except (TypeError, ValueError):

@@ -1,5 +1,4 @@
-"""The part of a scenario that says what is promised to clients, or to each sample, and at what
-price in noise."""
+"""The privacy section: the promise to clients, or samples, and its price."""
 
 from __future__ import annotations
 
@@ -30,15 +29,23 @@ def _tell_clip(value: object) -> str:
 
 
 class AdaptiveClip(Section):
-    """A clip that follows a quantile of the norms: Andrew et al., "Differentially Private Learning
-    with Adaptive Clipping", 2021."""
+    """A clip that follows a quantile of the norms.
 
-    quantile: Fraction = Field(description="share of norms that the clip should leave alone")
+    Source: Andrew et al., "Differentially Private Learning with Adaptive Clipping",
+    2021.
+    """
+
+    quantile: Fraction = Field(
+        description="share of norms that the clip should leave alone"
+    )
     start: Positive = Field(default=0.1, description="the clip of the first merge")
-    rate: Positive = Field(default=0.2, description="by how much it follows: η of the source")
+    rate: Positive = Field(
+        default=0.2, description="by how much it follows: η of the source"
+    )
     count_noise: CountNoise | None = Field(
         default=None,
-        description="standard deviation of the noise on how many were left alone; a twentieth of "
+        description="standard deviation of the noise on how many were left alone; a "
+        "twentieth of "
         "the expected cohort if omitted",
     )
 
@@ -50,7 +57,7 @@ AnyClip = Annotated[
 
 
 class PrivacyTarget(Section):
-    """What is to be spent in all rounds, in place of a noise."""
+    """The privacy to be spent in all rounds, in place of a noise."""
 
     epsilon: Positive = Field(description="of (ε, δ), after the last round")
     delta: WithinOne = Field(default=_DELTA, description="of (ε, δ)")
@@ -59,31 +66,39 @@ class PrivacyTarget(Section):
 class Privacy(Section):
     """Differential privacy of what the server releases, see privacy.
 
-    `client`: the change that each client brings to a merge is shortened to the norm `clip`, and the
-    server adds noise to the sum. `sample`: the gradient of each sample is, in every local step, and
-    clients add the noise.
+    `client`: the change that each client brings to a merge is shortened to the norm
+    `clip`, and the server adds noise to the sum. `sample`: the gradient of each sample
+    is, in every local step, and clients add the noise.
     """
 
     one_of = "noise", "target"
 
-    level: Literal["client", "sample"] = Field(description="what one neighbour more or less is")
+    level: Literal["client", "sample"] = Field(
+        description="what one neighbour more or less is"
+    )
     clip: AnyClip = Field(
-        description="S, the longest norm; `{quantile: 0.5}`: one that follows the norms (level "
+        description="S, the longest norm; `{quantile: 0.5}`: one that follows the "
+        "norms (level "
         "client)"
     )
     noise: NoiseMultiplier | None = Field(
         default=None,
-        description="z, from 0.001 to 10000: the standard deviation is z·S; or `target`",
+        description="z, from 0.001 to 10000: the standard deviation is z·S; or "
+        "`target`",
     )
     target: PrivacyTarget | None = Field(
         default=None, description="the noise that spends so much in all rounds"
     )
-    delta: WithinOne | None = Field(default=None, description="of (ε, δ), beside noise; 1e-5")
+    delta: WithinOne | None = Field(
+        default=None, description="of (ε, δ), beside noise; 1e-5"
+    )
 
     @model_validator(mode="after")
     def _check_together(self) -> Privacy:
         if self.level == "sample" and isinstance(self.clip, AdaptiveClip):
-            raise InputError("a number with level sample", where="clip", got="a quantile")
+            raise InputError(
+                "a number with level sample", where="clip", got="a quantile"
+            )
         if self.target is not None and self.delta is not None:
             raise InputError("delta inside target", where="delta", got=self.delta)
         return self

@@ -1,4 +1,4 @@
-"""Every key of a scenario, as JSON Schema for editors."""
+"""The JSON Schema of a scenario's keys, for editors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simfed.schema.section import Section, describe_mark
 
 
 def build_scenario_schema() -> dict[str, Plain]:
-    """The JSON Schema of a scenario file."""
+    """Return the JSON Schema of a scenario file."""
     document = Scenario.model_json_schema()
     document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     document["properties"]["extends"] = {
@@ -36,9 +36,13 @@ def _list_short(section: type[BaseModel]) -> set[str]:
 
 
 def _allow_texts(node: Any, short: set[str]) -> None:
-    """Allow a text wherever one of these sections may stand."""
+    """Let a text stand wherever one of these sections may."""
     for inner in (
-        node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        node.values()
+        if isinstance(node, dict)
+        else node
+        if isinstance(node, list)
+        else ()
     ):
         _allow_texts(inner, short)
     if isinstance(node, dict) and str(node.get("$ref")).rpartition("/")[2] in short:
@@ -46,7 +50,10 @@ def _allow_texts(node: Any, short: set[str]) -> None:
 
 
 def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
-    """Beside the keys that all kinds share, those of each: `if` it is named, `then` its options."""
+    """Add the options of each kind: `if` it is named, `then` they stand there.
+
+    They are beside the keys that all kinds share.
+    """
     shared = parts[declared.__name__]
     del shared["additionalProperties"]
     shared["unevaluatedProperties"] = False
@@ -63,9 +70,13 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
             options["properties"][key] = {**schema, **said}
         for key, only in known.marks:
             describe_mark(options, key, only, known.fields)
-        about = (inspect.getdoc(registry(declared.registry_kind).get(kind)) or "").split("\n")[0]
+        about = (
+            inspect.getdoc(registry(declared.registry_kind).get(kind)) or ""
+        ).split("\n")[0]
         options["description"] = about
-        options["required"] = [key for key, field in known.fields.items() if field.is_required()]
+        options["required"] = [
+            key for key, field in known.fields.items() if field.is_required()
+        ]
         if known.open_ended:
             options["additionalProperties"] = True
         parts[f"{declared.__name__}.{kind}"] = options

@@ -1,4 +1,4 @@
-"""The shape of a study file: a base scenario, axes over its keys, seeds, and what to compare."""
+"""Study files: a base scenario, axes over its keys, seeds, and comparisons."""
 
 from __future__ import annotations
 
@@ -49,55 +49,68 @@ def _read_points(value: Any) -> Any:
 
 
 def _read_label(value: Any) -> Any:
-    """A number of an axis is named by what it reads."""
+    """Return a number of an axis is named by what it reads."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return f"{value:g}" if isinstance(value, float) else str(value) if number else value
 
 
 Values = tuple[Any, ...] | dict[str, Any]
 Axis = Annotated[
-    Values, BeforeValidator(_read_axis, json_schema_input_type=list[Any] | dict[str, Any])
+    Values,
+    BeforeValidator(_read_axis, json_schema_input_type=list[Any] | dict[str, Any]),
 ]
 Axes = Annotated[dict[str, Axis], BeforeValidator(_check_axes)]
-Points = Annotated[Values, BeforeValidator(_read_points, json_schema_input_type=list[Any])]
+Points = Annotated[
+    Values, BeforeValidator(_read_points, json_schema_input_type=list[Any])
+]
 Threshold = Annotated[
-    float, Quantity(gt=0, said="an accuracy above 0 and below 1, or another measure above 0")
+    float,
+    Quantity(gt=0, said="an accuracy above 0 and below 1, or another measure above 0"),
 ]
 Ratio = Annotated[float, Quantity(ge=1, said="a ratio of at least 1, such as 1.05")]
-Confidence = Annotated[float, Quantity(gt=0, lt=1, said="a confidence above 0 and below 1")]
+Confidence = Annotated[
+    float, Quantity(gt=0, lt=1, said="a confidence above 0 and below 1")
+]
 
 
 class Compare(Section):
-    """Which axis holds the rivals, and by which values of the measure they are told apart."""
+    """The axis of the rivals, and the values of the measure that tell them apart."""
 
     arms: str | None = Field(
-        default=None, description="the axis whose values are compared: its key path, zip or list"
+        default=None,
+        description="the axis whose values are compared: its key path, zip or list",
     )
     baseline: Annotated[str, BeforeValidator(_read_label)] | None = Field(
         default=None,
-        description="label of the arm that all others are compared with; all pairs if omitted",
+        description="label of the arm that all others are compared with; all pairs if "
+        "omitted",
     )
     thresholds: tuple[Threshold, ...] = Field(
         default=(),
-        description="mean test accuracies, RMSE or perplexities whose first time is compared",
+        description="mean test accuracies, RMSE or perplexities whose first time is "
+        "compared",
     )
     confidence: Confidence = Field(default=0.95, description="of every interval")
     relevant_ratio: Ratio = Field(
-        default=RELEVANT_RATIO, description="how many times sooner an arm must be for a verdict"
+        default=RELEVANT_RATIO,
+        description="how many times sooner an arm must be for a verdict",
     )
 
 
 class Study(Section):
     """Many runs of one base scenario: every combination of the axes, under every seed.
 
-    `grid`: every combination of the values of its keys. `zip`: its keys step together. `list`:
-    points written out, each a mapping of key path to value. Where several are given, every
-    combination of them. A list of values may be a mapping instead, whose keys are the labels.
+    `grid`: every combination of the values of its keys. `zip`: its keys step together.
+    `list`: points written out, each a mapping of key path to value. Where several are
+    given, every combination of them. A list of values may be a mapping instead, whose
+    keys are the labels.
     """
 
     name: str
     base: File = Field(description="the scenario that every run starts from")
-    set: dict[str, Plain] = Field(default={}, description="key path → value, the same in every run")
+    set: dict[str, Plain] = Field(
+        default={}, description="key path → value, the same in every run"
+    )
     seeds: tuple[Seed, ...] | None = Field(
         default=None, description="the base scenario's own seed if omitted"
     )
@@ -106,19 +119,26 @@ class Study(Section):
     list: Points | None = None
     compare: Compare = Compare()
     plugins: Plugins = Field(
-        default=(), description="Python files that register parts, beside those of the base"
+        default=(),
+        description="Python files that register parts, beside those of the base",
     )
 
     @model_validator(mode="after")
     def _check_together(self) -> Study:
-        if self.seeds is not None and (not self.seeds or len({*self.seeds}) != len(self.seeds)):
-            raise InputError("at least one seed, each once", where="seeds", got=[*self.seeds])
+        if self.seeds is not None and (
+            not self.seeds or len({*self.seeds}) != len(self.seeds)
+        ):
+            raise InputError(
+                "at least one seed, each once", where="seeds", got=[*self.seeds]
+            )
         lengths = {key: len(values) for key, values in (self.zip or {}).items()}
         if len({*lengths.values()}) > 1:
             raise InputError("as many values for every key", where="zip", got=lengths)
         if any(isinstance(values, dict) for values in [*(self.zip or {}).values()][1:]):
             problem = "another key has labels as well"
-            raise InputError("labels on the first key alone", where="zip", problem=problem)
+            raise InputError(
+                "labels on the first key alone", where="zip", problem=problem
+            )
         return self
 
 
@@ -128,8 +148,9 @@ def load_study_file(
     *,
     allow_plugins: bool = False,
 ) -> Study:
-    """Read and validate a study file; the base scenario is not opened. `overrides` are of keys of
-    the study; `allow_plugins`: see `simfed.load_scenario`.
+    """Read and validate a study file; the base scenario is not opened.
+
+    `overrides` are of keys of the study; `allow_plugins`: see `simfed.load_scenario`.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.

@@ -1,7 +1,10 @@
-"""Quantities of a client group that may be drawn per client: a value, or a distribution of values.
+"""Quantities of a client group that may be drawn per client.
 
-A distribution's parameters are written as the quantity itself is (`median: 10 Mbps` for a rate) and
-kept as they were written; `Distribution.law` reads them as what they stand for.
+Such a quantity is a value, or a distribution of values.
+
+A distribution's parameters are written as the quantity itself is (`median: 10 Mbps` for
+a rate) and kept as they were written; `Distribution.law` reads them as what they stand
+for.
 """
 
 from __future__ import annotations
@@ -68,7 +71,10 @@ _HIGH = "no value is above: the law under that condition"
 
 
 class _Brief(Section):
-    """Dumped without the keys that are not given, so that a resolved scenario stays readable."""
+    """A section whose dump has only the keys that are given.
+
+    So a resolved scenario stays readable.
+    """
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -80,7 +86,9 @@ class LognormalSpec(_Brief):
 
     one_of = "median", "mean"
 
-    median: Amount | None = Field(default=None, description="half of the values are below")
+    median: Amount | None = Field(
+        default=None, description="half of the values are below"
+    )
     mean: Amount | None = Field(default=None, description="in place of the median")
     cv: Positive = Field(description="coefficient of variation: sd over mean")
     low: Amount | None = Field(default=None, description=_LOW)
@@ -88,7 +96,7 @@ class LognormalSpec(_Brief):
 
 
 class UniformBetween(_Brief):
-    """Every value from `low` to `high` alike."""
+    """The uniform law from `low` to `high`."""
 
     low: Amount = Field(description="the smallest value")
     high: Amount = Field(description="the largest value")
@@ -116,20 +124,31 @@ class ChoiceSpec(_Brief):
 
 
 class Distribution(_Brief):
-    """A value drawn for every client, from the run's seed, in place of one value for the group.
+    """A value drawn for every client, in place of one value for the group.
 
-    One of the laws `lognormal`, `uniform`, `normal`, `choice`, or a `column` of a CSV or
-    Parquet `table`: each client gets the value of a row drawn at random, or, without `table`, of
-    the row of the group's table `devices` that was drawn for it. See fleets.
+    It is drawn from the run's seed.
+
+    One of the laws `lognormal`, `uniform`, `normal`, `choice`, or a `column` of a CSV
+    or Parquet `table`: each client gets the value of a row drawn at random, or, without
+    `table`, of the row of the group's table `devices` that was drawn for it. See
+    fleets.
     """
 
     one_of = "lognormal", "uniform", "normal", "choice", "column"
 
-    lognormal: LognormalSpec | None = Field(default=None, description="median or mean, and cv")
+    lognormal: LognormalSpec | None = Field(
+        default=None, description="median or mean, and cv"
+    )
     uniform: UniformBetween | None = Field(default=None, description="low and high")
-    normal: NormalSpec | None = Field(default=None, description="mean and sd, truncated at 0")
-    choice: ChoiceSpec | None = Field(default=None, description="values and their weights")
-    column: str | None = Field(default=None, description="of `table`, or of the group's `devices`")
+    normal: NormalSpec | None = Field(
+        default=None, description="mean and sd, truncated at 0"
+    )
+    choice: ChoiceSpec | None = Field(
+        default=None, description="values and their weights"
+    )
+    column: str | None = Field(
+        default=None, description="of `table`, or of the group's `devices`"
+    )
     table: Annotated[FoundFile | None, Only("column")] = Field(
         default=None, description="CSV with a header line, or Parquet"
     )
@@ -137,11 +156,12 @@ class Distribution(_Brief):
         default=None, description="of the column: Mbps, kB/s, ms, …"
     )
     weights: Annotated[str | None, Only("table")] = Field(
-        default=None, description="a column of `table`: how likely a row is, up to a factor"
+        default=None,
+        description="a column of `table`: how likely a row is, up to a factor",
     )
 
     def law(self, quantity: Quantity) -> Law | None:
-        """The law in base units; None for a column.
+        """Return the law in base units; None for a column.
 
         Raises: `InputError` for parameters that make no distribution of this quantity.
         """
@@ -161,7 +181,9 @@ class Distribution(_Brief):
 def _lognormal(part: LognormalSpec, quantity: Quantity) -> Law:
     low, high = _read_bounds(part, quantity)
     if part.mean is not None:
-        return laws.Lognormal.of_mean(_read_value(part, "mean", quantity), part.cv, low, high)
+        return laws.Lognormal.of_mean(
+            _read_value(part, "mean", quantity), part.cv, low, high
+        )
     return laws.Lognormal(_read_value(part, "median", quantity), part.cv, low, high)
 
 
@@ -244,13 +266,15 @@ def list_distributions(part: Section) -> Iterator[tuple[str, Distribution]]:
 class Devices(Section):
     """A table of devices, one a row: every client of the group is one of them.
 
-    All fields of the group with a `column` and no `table` of their own take it from the client's
-    one row, so that what belongs together (a fast phone, its fast link) stays together.
+    All fields of the group with a `column` and no `table` of their own take it from the
+    client's one row, so that what belongs together (a fast phone, its fast link) stays
+    together.
     """
 
     table: FoundFile = Field(description="CSV with a header line, or Parquet")
     weights: Annotated[str | None, Only("rows", "drawn")] = Field(
-        default=None, description="a column: how likely a row is, up to a factor; alike if omitted"
+        default=None,
+        description="a column: how likely a row is, up to a factor; alike if omitted",
     )
     rows: Literal["drawn", "in-order"] = Field(
         default="drawn",

@@ -1,8 +1,8 @@
 """Field types of scenario files: numbers, quantities with units, names from registries.
 
-In a file a quantity is text with its unit; inside it is a float in base units. Dumping a scenario
-writes it back in base units with their names (`6250000.0 B/s`), so a resolved scenario loads again
-to the very same numbers.
+In a file a quantity is text with its unit; inside it is a float in base units. Dumping
+a scenario writes it back in base units with their names (`6250000.0 B/s`), so a
+resolved scenario loads again to the very same numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
 from simfed.schema.places import list_sections, read_place
-from simfed.schema.quantity import DURATION, FREQUENCY, MOST_COUNTED, RATE, SIZE, Quantity
+from simfed.schema.quantity import (
+    DURATION,
+    FREQUENCY,
+    MOST_COUNTED,
+    RATE,
+    SIZE,
+    Quantity,
+)
 
 Number = Annotated[float, Quantity()]
 Positive = Annotated[float, Quantity(gt=0)]
@@ -64,10 +71,12 @@ def _tell_share(value: Any) -> str:
 # The brackets keep a tag out of the key paths in error messages.
 Entries = Annotated[
     Annotated[PositiveInt, Tag("count[]")]
-    | Annotated[str, BeforeValidator(_read_level), Field(examples=["1%"]), Tag("share[]")],
+    | Annotated[
+        str, BeforeValidator(_read_level), Field(examples=["1%"]), Tag("share[]")
+    ],
     Discriminator(_tell_share),
 ]
-"""How many entries of an update: a number, or a share of all of them."""
+"""A number of entries of an update, or a share of all of them."""
 
 
 def _locate_file(value: Any, info: ValidationInfo) -> str:
@@ -83,7 +92,8 @@ File = Annotated[str, BeforeValidator(_locate_file)]
 _FILE_MARK = get_args(File)[1]
 
 
-# The resolved scenario stands in the run directory, elsewhere than the file it came from.
+# The resolved scenario stands in the run directory, elsewhere than the file it came
+# from.
 FoundFile = Annotated[File, AfterValidator(os.path.realpath)]
 
 
@@ -98,7 +108,7 @@ def list_files(part: BaseModel) -> Iterator[str]:
 
 
 def rename_texts(plain: Plain, names: Mapping[str, str]) -> Plain:
-    """Plain values in which every text that is a key of `names` stands under its other name."""
+    """Return plain values with texts that are keys of `names` renamed."""
     if isinstance(plain, dict):
         return {key: rename_texts(inner, names) for key, inner in plain.items()}
     if isinstance(plain, list):
@@ -107,7 +117,7 @@ def rename_texts(plain: Plain, names: Mapping[str, str]) -> Plain:
 
 
 def Named(kind: str) -> Any:
-    """The type of a name in the registry of `kind`; a wrong one gets a did-you-mean."""
+    """Return the type of a name in the registry of `kind`; a wrong one gets a hint."""
 
     def validate(value: Any) -> str:
         if not isinstance(value, str) or value not in registry(kind):
@@ -117,7 +127,9 @@ def Named(kind: str) -> Any:
     def list_names(schema: dict[str, Any]) -> None:
         schema["enum"] = registry(kind).names()
 
-    return Annotated[str, BeforeValidator(validate), Field(json_schema_extra=list_names)]
+    return Annotated[
+        str, BeforeValidator(validate), Field(json_schema_extra=list_names)
+    ]
 
 
 def _read_label(value: Any) -> str:
@@ -125,7 +137,7 @@ def _read_label(value: Any) -> str:
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:
-    """A registered name, a label with options or of a chain, or a mapping of one key."""
+    """Describe a codec in the JSON Schema: a name, a label or a mapping of one key."""
     del schema["anyOf"][0]
     schema["anyOf"][:0] = [
         {"enum": registry("codec").names()},
@@ -139,7 +151,7 @@ Strategy = Annotated[
     BeforeValidator(_read_label, json_schema_input_type=str | dict[str, Any]),
     Field(json_schema_extra=_list_codecs),
 ]
-"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection, values]}`, or one
-for each of the layers;
-inside and in dumps it is its label, of which the same codec is made again. Text may name a level
-of its own behind an `@`: `top-k@500`."""
+"""A codec as a name, a label, `{name: {option: value}}` or `{chain: [selection,
+values]}`, or one for each of the layers; inside and in dumps it is its label, of which
+the same codec is made again. Text may name a level of its own behind an `@`:
+`top-k@500`."""

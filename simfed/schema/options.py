@@ -1,9 +1,9 @@
-"""Mappings whose keys are the options of a registered part, read from the part's constructor.
+"""Mappings whose keys are the options of a registered part's constructor.
 
-A constructor's keyword `warmup: Annotated[int, "warm-up plays per strategy"] = 5` is the key
-`warmup`, a whole number, 5 if omitted, explained by that text. Ranges are the constructor's own
-business: it raises an `InputError` whose `where` is the keyword. So a part of one's own needs no
-words here.
+A constructor's keyword `warmup: Annotated[int, "warm-up plays per strategy"] = 5` is
+the key `warmup`, a whole number, 5 if omitted, explained by that text. Ranges are the
+constructor's own business: it raises an `InputError` whose `where` is the keyword. So a
+part of one's own needs no words here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Options(NamedTuple):
     """The options of a registered part."""
 
     fields: dict[str, FieldInfo]
-    """In the constructor's order, without what comes from the run."""
+    """The fields in the constructor's order, without what comes from the run."""
     adapters: dict[str, TypeAdapter[Any]]
     open_ended: bool
     """The constructor takes others as well, or does not tell which."""
@@ -59,11 +59,13 @@ class Options(NamedTuple):
 
 
 class OfKind(Section):
-    """A mapping whose `kind` names a registered part; what else it may say are that part's options.
+    """A mapping whose `kind` names a registered part.
 
-    A subclass says which registry (`registry_kind`) and which arguments of the constructor do not
-    come from the file (`from_run`). Options are attributes of a section, as its own keys are, and
-    stand in dumps with their defaults.
+    What else it may say are that part's options.
+
+    A subclass says which registry (`registry_kind`) and which arguments of the
+    constructor do not come from the file (`from_run`). Options are attributes of a
+    section, as its own keys are, and stand in dumps with their defaults.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -71,7 +73,7 @@ class OfKind(Section):
     registry_kind: ClassVar[str]
     from_run: ClassVar[frozenset[str]] = frozenset()
     names_first_option: ClassVar[bool] = False
-    """Whether `{NAME: 2}` is short for `{kind: NAME, first option: 2}`."""
+    """True if `{NAME: 2}` is short for `{kind: NAME, first option: 2}`."""
 
     kind: str
 
@@ -83,34 +85,49 @@ class OfKind(Section):
     def names(self, registry_kind: str) -> tuple[str, ...]:
         """Return the parts of that registry that options name."""
         fields = self.list_options(self.kind).fields.items()
-        named = [getattr(self, key) for key, x in fields if NameOf(registry_kind) in x.metadata]
+        named = [
+            getattr(self, key)
+            for key, x in fields
+            if NameOf(registry_kind) in x.metadata
+        ]
         return tuple(name for name in named if name is not None)
 
     @cached_property
     def made(self) -> Part:
-        """The part itself, constructed with its options and nothing else; once per section.
+        """The part itself, constructed with its options and nothing else.
+
+        Once per section.
 
         Raises: `InputError` for an option that the constructor refuses.
         """
         return registry(self.registry_kind).get(self.kind)(**self.options)
 
     def check_options(self) -> None:
-        """Let the constructor judge its options. Raises: `InputError` for one that it refuses."""
+        """Let the constructor judge its options.
+
+        Raises: `InputError` for one that it refuses.
+        """
         self.made  # noqa: B018 - making it is the check
 
     @classmethod
     def list_options(cls, kind: str) -> Options:
         """Return the options of the part of that name."""
         part = registry(cls.registry_kind).get(kind)
-        key = cls, kind, id(part)  # while another part has the name, it has its own options
+        # while another part has the name, it has its own options
+        key = cls, kind, id(part)
         if key not in _READ:
             _READ[key] = part, _read_options(cls, kind, part)
         return _READ[key][1]
 
     @classmethod
     def expand(cls, value: Any) -> Any:
+        """Return a name, or a mapping written short, as a mapping with `kind`."""
         value = super().expand(value)
-        if not cls.names_first_option or not isinstance(value, Mapping) or "kind" in value:
+        if (
+            not cls.names_first_option
+            or not isinstance(value, Mapping)
+            or "kind" in value
+        ):
             return value
         others = {key: value[key] for key in value if key not in cls.model_fields}
         if len(others) != 1:
@@ -118,7 +135,11 @@ class OfKind(Section):
         ((name, option),) = others.items()
         shared = {key: value[key] for key in value if key != name}
         if isinstance(option, Mapping) or name not in registry(cls.registry_kind):
-            return {"kind": name, **(option if isinstance(option, Mapping) else {}), **shared}
+            return {
+                "kind": name,
+                **(option if isinstance(option, Mapping) else {}),
+                **shared,
+            }
         first = next(iter(cls.list_options(name).fields), "kind")
         return {"kind": name, first: option, **shared}
 
@@ -140,11 +161,17 @@ class OfKind(Section):
         omitted = set()
         marked = {key for key, _ in known.marks}
         for key, field in known.fields.items():
-            taken_back = value.get(key, ...) is None and key in marked and field.default is not None
+            taken_back = (
+                value.get(key, ...) is None
+                and key in marked
+                and field.default is not None
+            )
             if key in value and not taken_back:
                 try:
                     context = info.context
-                    read[key] = known.adapters[key].validate_python(value[key], context=context)
+                    read[key] = known.adapters[key].validate_python(
+                        value[key], context=context
+                    )
                 except ValidationError as error:
                     problems += _list_details(error, key)
                 continue
@@ -153,7 +180,9 @@ class OfKind(Section):
             if field.is_required():
                 missing = InputError(problem=f"this key is missing with kind {kind}")
                 problems.append(make_error_detail(missing, (key,), value))
-        unknown = {key: value[key] for key in value if key not in {**shared, **known.fields}}
+        unknown = {
+            key: value[key] for key in value if key not in {**shared, **known.fields}
+        }
         refused = (_refuse_key(cls, kind, key, unknown[key]) for key in unknown)
         first = [] if known.open_ended else [*filter(None, refused)]
         if known.open_ended:
@@ -172,15 +201,18 @@ class OfKind(Section):
         return section
 
     def list_marks(self) -> Iterable[tuple[str, Mark]]:
+        """Return the marks of the keys and of the options of its kind."""
         return (*super().list_marks(), *self.list_options(self.kind).marks)
 
     @model_validator(mode="after")
     def check_marks(self) -> OfKind:
+        """Refuse keys and options without effect, and miss none that is needed."""
         return self  # once it is known which options are given
 
 
 _READ: dict[tuple[type[OfKind], str, int], tuple[Part, Options]] = {}
-"""The options of each kind and part; it holds the part, so that no other one gets its id."""
+"""The options of each kind and part; it holds the part, so that no other one gets its
+id."""
 
 
 def _read_options(choice: type[OfKind], kind: str, part: Part) -> Options:
@@ -192,8 +224,8 @@ def _read_options(choice: type[OfKind], kind: str, part: Part) -> Options:
     open_ended = False
     try:
         signature += inspect.signature(part).parameters.values()
-        # of a dataclass the class itself: options that it inherits are annotated in their own
-        # module
+        # of a dataclass the class itself: options that it inherits are annotated in
+        # their own module
         of_class = inspect.isclass(part) and not is_dataclass(part)
         hints = get_type_hints(part.__init__ if of_class else part, include_extras=True)
     except (TypeError, ValueError, NameError):
@@ -203,11 +235,21 @@ def _read_options(choice: type[OfKind], kind: str, part: Part) -> Options:
         if one.kind is inspect.Parameter.VAR_KEYWORD:
             open_ended = True
         elif name not in choice.from_run and one.kind not in _POSITIONAL:
-            if name in choice.model_fields or name.startswith("_") or hasattr(choice, name):
+            if (
+                name in choice.model_fields
+                or name.startswith("_")
+                or hasattr(choice, name)
+            ):
                 options = f"the options of {choice.registry_kind} {kind}"
-                raise InputError(f"other names for {options}: this one is taken", got=name)
+                raise InputError(
+                    f"other names for {options}: this one is taken", got=name
+                )
             hint = _move_none_inside(hints.get(name, Any))
-            marks += [(name, m) for m in getattr(hint, "__metadata__", ()) if isinstance(m, Only)]
+            marks += [
+                (name, m)
+                for m in getattr(hint, "__metadata__", ())
+                if isinstance(m, Only)
+            ]
             fields[name], adapters[name] = _make_field(hint, one.default)
     return Options(fields, adapters, open_ended, tuple(marks))
 
@@ -216,7 +258,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITION
 
 
 def _move_none_inside(annotation: Any) -> Any:
-    """`Annotated[…] | None` with the None inside, where the explanation is found.
+    """Return `Annotated[…] | None` with the None inside, beside the explanation.
 
     Python 3.10 adds the None to whatever has None for its default.
     """
@@ -230,8 +272,13 @@ def _move_none_inside(annotation: Any) -> Any:
 
 
 def _make_field(annotation: Any, default: Any) -> tuple[FieldInfo, TypeAdapter[Any]]:
-    """Return an option as pydantic has it: type, default and explanation; and what reads it."""
-    text = next((m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, str)), None)
+    """Return an option as pydantic has it: type, default and explanation.
+
+    And what reads it.
+    """
+    text = next(
+        (m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, str)), None
+    )
     kind = _make_readable(annotation)
     try:
         adapter = TypeAdapter(kind)
@@ -245,7 +292,7 @@ def _make_field(annotation: Any, default: Any) -> tuple[FieldInfo, TypeAdapter[A
 
 
 def _make_readable(annotation: Any) -> Any:
-    """The annotation with numbers and names that files are checked against."""
+    """Return the annotation with numbers and names that files are checked against."""
     if annotation is float:
         return Number
     if annotation is int:
@@ -261,7 +308,8 @@ def _make_readable(annotation: Any) -> Any:
     if origin in (Union, UnionType):
         together: Any = Union[tuple(map(_make_readable, inner))]  # noqa: UP007
         return Annotated[
-            together, WrapValidator(_replace_errors(listed(map(_describe_annotation, inner))))
+            together,
+            WrapValidator(_replace_errors(listed(map(_describe_annotation, inner)))),
         ]
     if origin in (tuple, list):
         return origin[tuple(x if x is Ellipsis else _make_readable(x) for x in inner)]
@@ -269,7 +317,10 @@ def _make_readable(annotation: Any) -> Any:
 
 
 def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """One error for a value of several possible types, where pydantic has one for each."""
+    """Return one error for a value of several possible types.
+
+    pydantic has one for each.
+    """
 
     def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
         try:
@@ -295,14 +346,19 @@ _WORDS = {
 }
 
 
-def _refuse_key(choice: type[OfKind], kind: str, key: str, value: Any) -> InitErrorDetails | None:
+def _refuse_key(
+    choice: type[OfKind], kind: str, key: str, value: Any
+) -> InitErrorDetails | None:
     """Return the error for a key that a kind does not have."""
     takers = list_takers(choice, key)
     if takers and value is None:
-        return None  # null is no value: so a file takes back an option of what it extends
+        # null is no value: so a file takes back an option of what it extends
+        return None
     options = choice.list_options(kind)
     keys = [key for key in (*choice.model_fields, *options.fields) if key != "kind"]
-    hint = f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
+    hint = (
+        f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
+    )
     problem = f"{choice.registry_kind} {kind} has no key {key!r}"
     error = InputError(listed(keys), got=key, problem=problem, hint=hint)
     return make_error_detail(error, (), value)
@@ -312,7 +368,8 @@ def list_takers(choice: type[OfKind], key: str) -> list[str]:
     """Return the kinds that have this option."""
     takers = []
     for name in registry(choice.registry_kind).names():
-        with suppress(ImportError):  # a package that is broken is not what the user asked about
+        # a package that is broken is not what the user asked about
+        with suppress(ImportError):
             if key in choice.list_options(name).fields:
                 takers.append(name)
     return takers

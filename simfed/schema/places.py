@@ -1,4 +1,4 @@
-"""What may stand at a place of a file, read from annotations; and every section of a whole."""
+"""Places of a file: the values that annotations allow there, and all sections."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Step: TypeAlias = int | str
 
 
 class Place(NamedTuple):
-    """What an annotation says of the values that it allows."""
+    """The values that an annotation allows."""
 
     section: type[BaseModel] | None = None
-    """The one section that may stand here; None: there is none, or there are several."""
+    """The one section that may stand here; None: there is none, or there are
+    several."""
     inner: Any = None
     """The annotation of what is in a list or a mapping."""
     is_list: bool = False
     marks: tuple[object, ...] = ()
-    """What is annotated, whichever of the values it is about."""
+    """The marks in the annotation, whichever of the values they are about."""
 
 
 def read_place(annotation: Any) -> Place:
@@ -29,7 +30,11 @@ def read_place(annotation: Any) -> Place:
     if origin in (tuple, list, dict):
         return Place(inner=inner[origin is dict], is_list=origin is not dict)
     # Python 3.10 takes `tuple[int]` for a type, too
-    if origin is None and isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if (
+        origin is None
+        and isinstance(annotation, type)
+        and issubclass(annotation, BaseModel)
+    ):
         return Place(annotation)
     below = [read_place(one) for one in inner]
     sections = [place.section for place in below if place.section is not None]
@@ -38,12 +43,17 @@ def read_place(annotation: Any) -> Place:
         sections[0] if len(sections) == 1 else None,
         lists.inner,
         lists.is_list,
-        (*getattr(annotation, "__metadata__", ()), *(m for place in below for m in place.marks)),
+        (
+            *getattr(annotation, "__metadata__", ()),
+            *(m for place in below for m in place.marks),
+        ),
     )
 
 
 def enter(annotation: Any, step: Step) -> Any:
-    """Return the annotation of what stands under a key or an index; None: nothing is known.
+    """Return the annotation of what stands under a key or an index.
+
+    None: nothing is known.
 
     A step such as `trace[]` is the tag of a member of a union, as pydantic names it.
     """
@@ -57,13 +67,19 @@ def enter(annotation: Any, step: Step) -> Any:
 
 
 def is_key(step: str) -> bool:
-    """Return whether a step of pydantic's is a key of the file, not one of its own validators."""
+    """Return whether a step of pydantic's is a key of the file.
+
+    Its own validators are steps, too.
+    """
     return not step.startswith("function-") and "[" not in step
 
 
 def _find_tagged(annotation: Any, tag: str) -> Any:
     """Return the member of a union that has this tag, or None."""
-    if any(getattr(mark, "tag", None) == tag for mark in getattr(annotation, "__metadata__", ())):
+    if any(
+        getattr(mark, "tag", None) == tag
+        for mark in getattr(annotation, "__metadata__", ())
+    ):
         return annotation
     members = (_find_tagged(inner, tag) for inner in get_args(annotation))
     return next((inner for inner in members if inner is not None), None)
@@ -81,7 +97,10 @@ def list_keys(section: type[BaseModel]) -> list[str]:
 
 @functools.cache
 def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
-    """Return all key paths of a mapping, the shortest first; `*`: whatever a list holds."""
+    """Return all key paths of a mapping, the shortest first.
+
+    `*`: whatever a list holds.
+    """
     paths: list[tuple[str, ...]] = []
 
     def walk(annotation: Any, path: tuple[str, ...], above: tuple[Any, ...]) -> None:

@@ -1,8 +1,8 @@
-"""Numbers of files: within which bounds, in which unit, and the sentence about any other value.
+"""Numbers of files: their bounds, their unit, and the sentence about any other.
 
-A `Quantity` stands in the annotation of a key. Its bounds are pydantic's own, so that the JSON
-Schema has them. A value that is drawn per client is one of the same quantity, whether by a law or
-from a column of a table.
+A `Quantity` stands in the annotation of a key. Its bounds are pydantic's own, so that
+the JSON Schema has them. A value that is drawn per client is one of the same quantity,
+whether by a law or from a column of a table.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from simfed.ground.errors import InputError
 
 
 class Unit(NamedTuple):
-    """How amounts of one kind are written."""
+    """The written form of amounts of one kind."""
 
     noun: str
     example: str
     parse: Callable[[object], float]
-    """What is written → base units; knows no sign. Raises: `InputError`."""
+    """Function from what is written to base units; it knows no sign and raises
+    `InputError`."""
     base: str
     """The unit in which dumps write them."""
     format: Callable[[float], str] = "{:.4g}".format
-    """For people."""
+    """Function from base units to a text for people."""
 
 
 DURATION = Unit("a duration", "20 ms", units.parse_duration, "s", units.format_duration)
@@ -46,7 +47,7 @@ MOST_COUNTED = 10**9
 
 @dataclass(frozen=True)
 class Quantity:
-    """Which numbers a key takes, in base units, and how they are written."""
+    """The range of a key's numbers, in base units, and their written form."""
 
     unit: Unit | None = None
     """None: a number without one."""
@@ -56,20 +57,26 @@ class Quantity:
     le: float | None = None
     whole: bool = False
     said: str = ""
-    """In an error, in place of what the bounds say."""
+    """The words of errors in place of what the bounds say."""
     rounded: bool = False
     """Draws are rounded to the nearest whole number, at least 1."""
 
     @property
     def allowed(self) -> str:
-        """What an error says is expected.
+        """The words of errors for what is expected.
 
         >>> Quantity(gt=0).allowed, Quantity(ge=0, lt=1).allowed, Quantity(ge=1, whole=True).allowed
         ('a number above 0', 'a number from 0 to below 1', 'a whole number of at least 1')
         """
         if self.said:
             return self.said
-        noun = self.unit.noun if self.unit else "a whole number" if self.whole else "a number"
+        noun = (
+            self.unit.noun
+            if self.unit
+            else "a whole number"
+            if self.whole
+            else "a number"
+        )
         low = "" if self.gt is None else f"above {self.gt:g}"
         if self.unit:
             return f"{noun} {low or 'with its unit'} such as {self.unit.example}"
@@ -84,11 +91,20 @@ class Quantity:
 
     @property
     def format(self) -> Callable[[float], str]:
-        """How a table says an amount to people."""
-        return "{:,.0f}".format if self.rounded else self.unit.format if self.unit else _format
+        """Function from an amount to a table's text for people."""
+        return (
+            "{:,.0f}".format
+            if self.rounded
+            else self.unit.format
+            if self.unit
+            else _format
+        )
 
     def parse(self, written: object) -> float:
-        """Return what is written, in base units, whatever the bounds say. Raises: `InputError`."""
+        """Return what is written, in base units, whatever the bounds say.
+
+        Raises: `InputError`.
+        """
         if self.unit:
             return self.unit.parse(written)
         number = units.read_number(written)
@@ -103,49 +119,65 @@ class Quantity:
         """
         if self.unit is None:
             if text is not None:
-                raise InputError("no unit: this is a plain number", where="unit", got=text)
+                raise InputError(
+                    "no unit: this is a plain number", where="unit", got=text
+                )
             return 1.0
         if text is None:
             raise InputError(
-                "one such as unit: Mbps", problem="the key 'unit' is missing beside column"
+                "one such as unit: Mbps",
+                problem="the key 'unit' is missing beside column",
             )
         try:
             return self.parse(f"1 {text}")
         except InputError:
-            raise InputError(f"the unit of {self.allowed}", where="unit", got=text) from None
+            raise InputError(
+                f"the unit of {self.allowed}", where="unit", got=text
+            ) from None
 
     def holds(self, values: Floats) -> Bools:
         """Return which of `values` the key may have."""
         least = values >= (self.ge or 0) if self.gt is None else values > self.gt
-        return np.logical_and(least, values < (math.inf if self.lt is None else self.lt))
+        return np.logical_and(
+            least, values < (math.inf if self.lt is None else self.lt)
+        )
 
     def check_law(self, law: Law) -> None:
         """Raise an `InputError` if the law may give a value that the key may not have."""
         if law.low < 0 or (law.low == 0 and self.gt is not None and law.attains_low):
-            raise InputError(f"only values that are {self.allowed}", got=f"down to {law.low:g}")
+            raise InputError(
+                f"only values that are {self.allowed}", got=f"down to {law.low:g}"
+            )
         if self.lt is not None and law.high >= self.lt:
             hint = None if law.high < math.inf else "the key `high` bounds it"
             raise InputError(
-                f"only values that are {self.allowed}", got=f"up to {law.high:g}", hint=hint
+                f"only values that are {self.allowed}",
+                got=f"up to {law.high:g}",
+                hint=hint,
             )
 
-    # ---- in an annotation ------------------------------------------------------------------------
+    # ---- in an annotation ------------------------------------------------------------
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         bounds: Any = {"gt": self.gt, "ge": self.ge, "lt": self.lt, "le": self.le}
-        inner: CoreSchema = core_schema.float_schema(strict=True, allow_inf_nan=False, **bounds)
+        inner: CoreSchema = core_schema.float_schema(
+            strict=True, allow_inf_nan=False, **bounds
+        )
         if self.whole:
             inner = core_schema.int_schema(**bounds)
         written = None
         if self.unit is not None:
             base = self.unit.base
-            # `+ 0.0` so that -0.0 is never written; repr of a float reads back to the same float
+            # `+ 0.0` so that -0.0 is never written; repr of a float reads back to the
+            # same float
             written = core_schema.plain_serializer_function_ser_schema(
                 lambda x: f"{x + 0.0!r} {base}", return_schema=core_schema.str_schema()
             )
-        return core_schema.no_info_wrap_validator_function(self._read, inner, serialization=written)
+        return core_schema.no_info_wrap_validator_function(
+            self._read, inner, serialization=written
+        )
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

@@ -1,9 +1,10 @@
-"""What all mappings of a scenario file have in common, and keys that say something only sometimes.
+"""The base of all mappings of a scenario file, and keys that count only sometimes.
 
-A key that only some kinds use carries an `Only` in its annotation. That mark is all there is: by it
-the key is refused elsewhere, with the kinds that use it; it is required where it is `needed`; dumps
-leave it out where it says nothing; the reference and the JSON Schema say it. So a key is used or
-refused, and a new one needs no check of its own.
+A key that only some kinds use carries an `Only` in its annotation. That mark is all
+there is: by it the key is refused elsewhere, with the kinds that use it; it is required
+where it is `needed`; dumps leave it out where it says nothing; the reference and the
+JSON Schema say it. So a key is used or refused, and a new one needs no check of its
+own.
 """
 
 from __future__ import annotations
@@ -34,39 +35,49 @@ from simfed.schema.places import Step, list_keys, list_sections
 
 @dataclass(frozen=True)
 class OnlyWith:
-    """This key says something only with registered parts whose class says so.
+    """A mark of keys that count only with registered parts whose class says so.
 
-    With methods it is the scenario's method that decides, else the `kind` beside the key.
+    With methods it is the scenario's method that decides, else the `kind` beside the
+    key.
     """
 
     part: str
-    """What is registered: `method`, `policy`."""
+    """The kind of part: `method`, `policy`."""
     attribute: str
-    """Of the part's class; where it is not there, it is taken for true."""
+    """The attribute of the part's class; where it is not there, it is taken for true.
+    """
     value: bool = True
     nothing: object = None
-    """The value that is allowed with every part, as it stands for none: 0 public images."""
+    """The value that is allowed with every part, as it stands for none: 0 public
+    images."""
 
     @property
     def from_the_top(self) -> bool:
-        """Whether the scenario as a whole decides."""
+        """True if the scenario as a whole decides."""
         return self.part == "method"
 
     def holds(self, section: Section) -> bool:
-        """Whether this key has an effect in a section (of a method's: in the scenario)."""
+        """Return whether this key has an effect in a section.
+
+        Of a method's key: in the scenario.
+        """
         return self._is_one(self.kind(section))
 
     def kind(self, section: Section) -> str:
-        """The name of the part that is chosen there."""
+        """Return the name of the part that is chosen there."""
         return str(attrgetter("method.kind" if self.from_the_top else "kind")(section))
 
     def _is_one(self, kind: str) -> bool:
-        return bool(getattr(registry(self.part).get(kind), self.attribute, True)) is self.value
+        return (
+            bool(getattr(registry(self.part).get(kind), self.attribute, True))
+            is self.value
+        )
 
     def __str__(self) -> str:
         takers = []
         for name in registry(self.part).names():
-            with suppress(ImportError):  # a broken package is not what the user asked about
+            # a broken package is not what the user asked about
+            with suppress(ImportError):
                 if self._is_one(name):
                     takers.append(name)
         return f"{self.part} {listed(takers)}"
@@ -76,29 +87,39 @@ Mark = Only | OnlyWith
 
 
 class Section(BaseModel):
-    """A mapping in a scenario file: unknown keys are errors, values never change after loading."""
+    """A mapping in a scenario file: unknown keys are errors.
+
+    Values never change after loading.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
     one_of: ClassVar[tuple[str, ...]] = ()
     """Keys of which a file gives one."""
     written_in: ClassVar[tuple[str, ...]] = ()
-    """Its keys in the order of dumps; empty: as they are declared."""
+    """The keys in the order of dumps; empty: as they are declared."""
     short: ClassVar[str] = ""
     """The key for which a text alone stands; empty: none."""
 
     short_option: ClassVar[tuple[str, str] | None] = None
-    """`("damped", "factor")`: `{damped: 0.5}` is short for `{kind: damped, factor: 0.5}`."""
+    """`("damped", "factor")`: `{damped: 0.5}` is short for `{kind: damped, factor:
+    0.5}`."""
 
     @classmethod
     def expand(cls, value: Any) -> Any:
-        """Return what is written short as the mapping that it stands for, all else as it is.
+        """Return what is written short as the mapping that it stands for.
+
+        All else is returned as it is.
 
         Validation, `--set` and the axes of a study read short forms by this.
         """
         if cls.short and isinstance(value, str):
             return {cls.short: value}
-        if cls.short_option and isinstance(value, Mapping) and [*value] == [cls.short_option[0]]:
+        if (
+            cls.short_option
+            and isinstance(value, Mapping)
+            and [*value] == [cls.short_option[0]]
+        ):
             kind, option = cls.short_option
             return {"kind": kind, option: value[kind]}
         return value
@@ -106,16 +127,24 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_short_form(cls, value: Any) -> Any:
-        """Null stands for a key that is not given: so a file can take back what it extends."""
+        """Drop nulls, and expand what is written short.
+
+        Null stands for a key that is not given: so a file can take back what it
+        extends.
+        """
         value = cls.expand(value)
         if not isinstance(value, Mapping):
             return value
         nulls = [
             name
             for name, _ in list_marked_keys(cls)
-            if name in value and value[name] is None and cls.model_fields[name].default is not None
+            if name in value
+            and value[name] is None
+            and cls.model_fields[name].default is not None
         ]
-        return {key: value[key] for key in value if key not in nulls} if nulls else value
+        return (
+            {key: value[key] for key in value if key not in nulls} if nulls else value
+        )
 
     @property
     def given(self) -> str:
@@ -128,17 +157,25 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def check_marks(self) -> Section:
+        """Refuse keys without effect, and miss none that is needed."""
         problems = self.find_misuses()
         if problems:
             raise ValidationError.from_exception_data(type(self).__name__, problems)
         return self
 
     def find_misuses(self) -> list[InitErrorDetails]:
-        """Return an error for each key that has no effect beside the others, or is missing."""
+        """Return an error for each key that has no effect, or is missing.
+
+        What counts are the keys beside it.
+        """
         errors: list[InputError | None] = []
         given = [name for name in self.one_of if getattr(self, name) is not None]
         if self.one_of and len(given) != 1:
-            stands = f"{' and '.join(given)} stand together" if given else "none of them is there"
+            stands = (
+                f"{' and '.join(given)} stand together"
+                if given
+                else ("none of them is there")
+            )
             errors.append(InputError(f"one of {listed(self.one_of)}", problem=stands))
         errors += [
             _find_misuse(self, name, only, self)
@@ -149,6 +186,7 @@ class Section(BaseModel):
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section with the keys that count."""
         plain: dict[str, Any] = dump(self)
         for name, only in self.list_marks():
             if not only.from_the_top and name in plain and not only.holds(self):
@@ -161,7 +199,9 @@ class Section(BaseModel):
         return {key: plain[key] for key in sorted(plain, key=written_in.index)}
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, core_schema: Any, handler: Any
+    ) -> dict[str, Any]:
         schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
         for name, only in list_marked_keys(cls):
             describe_mark(schema, name, only, cls.model_fields)
@@ -187,7 +227,7 @@ def describe_mark(
 
 @functools.cache
 def list_marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
-    """The keys of a mapping that say something only sometimes."""
+    """Return the keys of a mapping that say something only sometimes."""
     return tuple(
         (name, mark)
         for name, field in mapping.model_fields.items()
@@ -197,7 +237,7 @@ def list_marked_keys(mapping: type[BaseModel]) -> tuple[tuple[str, Mark], ...]:
 
 
 def find_misplaced(scenario: Section) -> list[InitErrorDetails]:
-    """An error for each key of a scenario that has no effect with its method or its network.
+    """Return an error for each key that has no effect with method or network.
 
     Keys that depend on another one of their own section are checked by that section.
     """
@@ -209,7 +249,7 @@ def find_misplaced(scenario: Section) -> list[InitErrorDetails]:
 
 
 def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
-    """`plain`, the scenario's dump, from which the keys without effect are deleted."""
+    """Return `plain`, the scenario's dump, without the keys that have no effect."""
     for where, name, only, _ in list_scenario_marks(scenario):
         if not only.holds(scenario):
             node: Any = plain
@@ -226,16 +266,24 @@ def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
 def make_error_detail(
     error: InputError, where: tuple[int | str, ...], value: object
 ) -> InitErrorDetails:
-    """An error as pydantic collects it."""
-    return InitErrorDetails(type="value_error", loc=where, input=value, ctx={"error": error})
+    """Return an error as pydantic collects it."""
+    return InitErrorDetails(
+        type="value_error", loc=where, input=value, ctx={"error": error}
+    )
 
 
-def _find_misuse(section: Section, name: str, only: Mark, decides: Section) -> InputError | None:
-    """The error for a key that stands where it has no effect, or is missing where it is needed."""
+def _find_misuse(
+    section: Section, name: str, only: Mark, decides: Section
+) -> InputError | None:
+    """Return the error for a key that has no effect where it stands, or is missing."""
     is_set = name in section.model_fields_set and getattr(section, name) is not None
     if only.holds(decides):
         if isinstance(only, Only) and only.needed and not is_set:
-            beside = f"{only.key} {format_value(only.chosen(decides))}" if only.values else only.key
+            beside = (
+                f"{only.key} {format_value(only.chosen(decides))}"
+                if only.values
+                else only.key
+            )
             return InputError(problem=f"the key {name!r} is missing beside {beside}")
         return None
     if not is_set:
@@ -245,15 +293,19 @@ def _find_misuse(section: Section, name: str, only: Mark, decides: Section) -> I
     return _make_refusal(name, only, decides, section)
 
 
-def _make_refusal(name: str, only: Mark, decides: Section, section: Section) -> InputError:
-    """The error for a key that has no effect beside the others."""
+def _make_refusal(
+    name: str, only: Mark, decides: Section, section: Section
+) -> InputError:
+    """Return the error for a key that has no effect beside the others."""
     belongs = f"{name} belongs to {only}"
     if isinstance(only, OnlyWith):
         problem = f"{only.part} {only.kind(decides)} does not use {name}"
         return InputError(problem=problem, hint=belongs)
     chosen = only.chosen(decides)
     if not only.values or chosen is None:
-        return InputError(problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing")
+        return InputError(
+            problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing"
+        )
     keys = [
         key
         for key, mark in section.list_marks()

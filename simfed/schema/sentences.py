@@ -1,4 +1,4 @@
-"""From a mapping of a file to a section: every error becomes a sentence that names the key."""
+"""Sentences of errors: from a file's mapping to a section, naming each wrong key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from simfed.ground.errors import MOST_ERRORS, InputError, InputErrors, did_you_mean, listed
+from simfed.ground.errors import (
+    MOST_ERRORS,
+    InputError,
+    InputErrors,
+    did_you_mean,
+    listed,
+)
 from simfed.ground.plain import Plain
 from simfed.schema.options import list_choices, list_takers
 from simfed.schema.places import Step, find_place, format_way, list_keys, list_paths
@@ -21,7 +27,8 @@ M = TypeVar("M", bound=BaseModel)
 def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:
     """Return `data` as a `model`; `folder` is where its relative paths start.
 
-    Raises: `InputErrors` with a sentence that starts with `source: key.path` for every error.
+    Raises: `InputErrors` with a sentence that starts with `source: key.path` for every
+    error.
     """
     try:
         return model.model_validate(data, context={"folder": folder})
@@ -56,7 +63,9 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         place = ".".join(filter(None, (where, cause.where)))
-        return cause.changed(where=place or None, hint=_suggest_quotes(cause.got) or cause.hint)
+        return cause.changed(
+            where=place or None, hint=_suggest_quotes(cause.got) or cause.hint
+        )
     if kind == "extra_forbidden":
         return _refuse_key(model, loc[:-1], str(loc[-1]))
     if kind == "missing" and isinstance(loc[-1], int):  # of a list of so many
@@ -64,7 +73,9 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
     if kind == "missing":
         return InputError(where=where, problem="this key is missing")
     if kind in ("literal_error", "union_tag_invalid"):
-        expected = str(detail["ctx"].get("expected") or detail["ctx"].get("expected_tags"))
+        expected = str(
+            detail["ctx"].get("expected") or detail["ctx"].get("expected_tags")
+        )
         choices = re.findall(r"'([^']*)'", expected)
         hint = did_you_mean(str(got), choices)
         return InputError(listed(choices), where=where, got=got, hint=hint)
@@ -75,7 +86,9 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
 def _suggest_quotes(value: object) -> str | None:
     """Return the hint where YAML may have read another thing than was written."""
     if isinstance(value, bool):
-        return "YAML reads on, yes, off and no as true and false; in quotes they are text"
+        return (
+            "YAML reads on, yes, off and no as true and false; in quotes they are text"
+        )
     return None
 
 
@@ -101,24 +114,33 @@ def _refuse_key(model: type[BaseModel], above: Sequence[Step], key: str) -> Inpu
 
 
 def suggest_longer_path(model: type[BaseModel], steps: Sequence[Step]) -> str | None:
-    """Return the hint for a key path that lacks its beginning, or `[*]` in the middle:
-    `did you mean clients[*].link.up?` for `link.up`."""
+    """Return the hint for a key path that lacks its beginning, or `[*]`.
+
+    It is `did you mean clients[*].link.up?` for `link.up`.
+    """
     asked = [step for step in steps if isinstance(step, str) and step != "*"]
     near = _find_shortest_ends(model, asked)
     return f"did you mean {listed(map(format_way, near[:3]))}?" if near else None
 
 
-def _suggest_place(model: type[BaseModel], above: Sequence[Step], key: str) -> str | None:
-    """Return the hint for a key that stands at the wrong place: where it belongs, what is nearest
-    first."""
+def _suggest_place(
+    model: type[BaseModel], above: Sequence[Step], key: str
+) -> str | None:
+    """Return the hint where a misplaced key belongs, what is nearest first."""
     here = ["*" if isinstance(step, int) else step for step in above]
 
     def count_shared(path: tuple[str, ...]) -> int:
         """Return how many steps a path has in common with where the key stands."""
         pairs = zip(path, here, strict=False)
-        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return sum(
+            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+        )
 
-    ends = [path for path in list_paths(model) if path[-1] == key and list(path[:-1]) != here]
+    ends = [
+        path
+        for path in list_paths(model)
+        if path[-1] == key and list(path[:-1]) != here
+    ]
     nearest = max(map(count_shared, ends), default=0)
     near = [path for path in ends if count_shared(path) == nearest]
     if not nearest:
@@ -126,7 +148,9 @@ def _suggest_place(model: type[BaseModel], above: Sequence[Step], key: str) -> s
     return f"it belongs to {listed(map(format_way, near[:3]))}" if near else None
 
 
-def _find_shortest_ends(model: type[BaseModel], asked: Sequence[str]) -> list[tuple[str, ...]]:
+def _find_shortest_ends(
+    model: type[BaseModel], asked: Sequence[str]
+) -> list[tuple[str, ...]]:
     """Return the shortest of the key paths that end in these keys."""
     lengths: dict[tuple[str, ...], int] = {}
     for path in list_paths(model):

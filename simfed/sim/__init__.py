@@ -1,4 +1,7 @@
-"""The clock side: server, clients in flight, barrier, selection, blame. No tensors, no torch."""
+"""The clock side: server, clients in flight, barrier, selection, blame.
+
+No tensors, no torch.
+"""
 
 from simfed.sim.clock import Clock
 from simfed.sim.server import Simulation

@@ -1,9 +1,9 @@
 """Merging at one node: whom it starts, what it waits for, and when it merges.
 
-`Aggregator.merge` tells one merge from top to bottom. Who may take part and what a merge does, the
-aggregator's `Node` says. Events of one instant come in this order: participations that end, the
-merge, starts. While the node works at a merge, arrivals wait for the next one and nobody is
-started.
+`Aggregator.merge` tells one merge from top to bottom. Who may take part and what a
+merge does, the aggregator's `Node` says. Events of one instant come in this order:
+participations that end, the merge, starts. While the node works at a merge, arrivals
+wait for the next one and nobody is started.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import CUT, InstantEvents, World
 
 _HOPELESS = 10_000
-"""So many losses in a row, and ten per participant, before a node that waits for arrivals gives
-up."""
+"""So many losses in a row, and ten per participant, before a node that waits for
+arrivals gives up."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -38,20 +38,21 @@ class Merging:
     round: int
     started_at_s: float
     delay_s: float
-    """Until somebody was there to be started."""
+    """Seconds until somebody was there to be started."""
     waited_s: float
-    """Until the last awaited upload."""
+    """Seconds until the last awaited upload."""
     at_s: float
-    """When the node stopped waiting: its work comes after."""
+    """The instant at which the node stopped waiting: its work comes after."""
     waits_for_all: bool
     """Everybody started with the merge and has ended."""
     filled: bool
     """A client is free again as soon as its upload has arrived or is lost."""
     taken: Sequence[Flight] = ()
-    """Those that have ended since the one before, in the order in which they are merged, lost ones
-    included."""
+    """Those that have ended since the one before, in the order in which they are
+    merged, lost ones included."""
     last: Flight | None = None
-    """The one whose end it waited for; None: it waited for a deadline, or for nobody."""
+    """The one whose end it waited for; None: it waited for a deadline, or for
+    nobody."""
     struck: bool = False
     """The node went down, and all that had arrived is lost."""
     work: Sequence[PlayedWork] = ()
@@ -61,12 +62,12 @@ class Merging:
 
     @property
     def arrived(self) -> list[Flight]:
-        """Its participations that came in time and whole: those that are merged."""
+        """The participations that came in time and whole: those that are merged."""
         return [flight for flight in self.taken if not flight.lost]
 
     @property
     def duration_s(self) -> float:
-        """Return its length, as a sum of durations."""
+        """The length, as a sum of durations."""
         return self.waited_s + self.server_s
 
 
@@ -80,7 +81,7 @@ class Node(Protocol):
 
     @property
     def last(self) -> bool:
-        """Whether nobody is waited for after the merge under way."""
+        """True if nobody is waited for after the merge under way."""
         ...
 
     def choose(self) -> Sequence[int]:
@@ -88,26 +89,34 @@ class Node(Protocol):
         ...
 
     def may_pass(self) -> bool:
-        """Whether nobody may be chosen though somebody is there: a merge of nobody."""
+        """Return whether nobody may be chosen though somebody is there.
+
+        The merge is then one of nobody.
+        """
         ...
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
-        """The flights of these, in the order given, before anything moves."""
+        """Return the flights of these, in the order given, before anything moves."""
         ...
 
     def work(
         self, merging: Merging, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """Its work at a merge, which begins now, and what gives its outcome once that is over."""
+        """Return the work at a merge, which begins now, and what gives its outcome.
+
+        The outcome may be asked for once the work is over.
+        """
         ...
 
     def lose(self, flight: Flight) -> None:
-        """Nothing of a participation will be merged, as is known this very moment: the learning
-        is told before its client can be started again."""
+        """Lose a participation: nothing of it will be merged.
+
+        The learning is told this very moment, before its client can be started again.
+        """
         ...
 
     def merge(self, merging: Merging) -> Outcome:
-        """Merge what has arrived, and say what came of it."""
+        """Merge what has arrived, and return the outcome."""
         ...
 
 
@@ -115,18 +124,31 @@ class Aggregator:
     """The state of merging at one node under one mode."""
 
     def __init__(
-        self, mode: Mode, node: Node, world: World, size: int, strikes: Strikes | None = None
+        self,
+        mode: Mode,
+        node: Node,
+        world: World,
+        size: int,
+        strikes: Strikes | None = None,
     ) -> None:
-        """`size`: how many may take part. `strikes`: when the node goes down; it comes back with
-        what it had after its last merge."""
+        """Join a server's or an edge server's mode to the world of its participants.
+
+        Args:
+            mode: when it merges, and how many work at once.
+            node: the server itself.
+            world: carries participations.
+            size: how many may take part.
+            strikes: when the node goes down; it comes back with what it had after its
+                last merge.
+        """
         self.mode = mode
         self._node, self.world, self._size, self._strikes = node, world, size, strikes
         self.merges = 0
-        """How many are done."""
+        """The number of merges that are done."""
         self.starts = 0
-        """Of participations, so far."""
+        """The number of participations that were started."""
         self.restarts = 0
-        """How many there have been."""
+        """The number of restarts of the node."""
         self.in_flight: dict[int, Flight] = {}
         self.ended: list[Flight] = []
         """Landed since the last merge."""
@@ -143,14 +165,17 @@ class Aggregator:
         self._wake: simpy.Event | None = None
 
     def set_out(self) -> None:
-        """Called once its world's clock stands, before anything is scheduled."""
+        """Begin, once the world's clock stands and before anything is scheduled."""
         self._env = self.world.env
         self._instants = InstantEvents(self._env)
 
-    # ---- one merge -------------------------------------------------------------------------------
+    # ---- one merge -------------------------------------------------------------------
 
     def merge(self) -> ProcessGenerator:
-        """Make one merge, from the start of its participants to its outcome; return both."""
+        """Make one merge, from the start of its participants to its outcome.
+
+        Returns both.
+        """
         env, mode, node = self._env, self.mode, self._node
         self._started_at_s = env.now
         ids = node.choose()
@@ -187,8 +212,7 @@ class Aggregator:
         return merging, merge()
 
     def _start(self, flights: Sequence[Flight]) -> None:
-        """Start the participants of a merge, and have it look up at its deadline and when the node
-        goes down."""
+        """Start the participants of a merge; watch its deadline and the node's end."""
         env = self._env
         self._delay_s = env.now - self._started_at_s
         self._cohort, self._cohort_ended = len(flights), 0
@@ -211,9 +235,11 @@ class Aggregator:
         taken = self._take()
         for_all = self.mode.waits_for_all and not struck
         if for_all:
-            # all started at once, so the longest sum of durations is exact where a difference
-            # of instants would not be
-            waited_s = self._delay_s + max((flight.elapsed_s for flight in taken), default=0.0)
+            # all started at once, so the longest sum of durations is exact where a
+            # difference of instants would not be
+            waited_s = self._delay_s + max(
+                (flight.elapsed_s for flight in taken), default=0.0
+            )
         else:
             waited_s = self._env.now - self._started_at_s
         return Merging(
@@ -230,8 +256,10 @@ class Aggregator:
         )
 
     def stop(self, round: int) -> ProcessGenerator:
-        """End whatever is under way, and lose what had arrived; return those that had not been
-        merged, lost ones included."""
+        """End whatever is under way, and lose what had arrived.
+
+        Returns those that had not been merged, lost ones included.
+        """
         cancel(self._env, self._deadline)
         self._wake = self._deadline = None
         self._deadline_at_s = math.inf
@@ -263,12 +291,14 @@ class Aggregator:
     def _check_hope(self) -> None:
         if self._lost_in_a_row > _HOPELESS + 10 * self._size:
             raise RunFailed(
-                f"round {self._node.round}: {self._lost_in_a_row:,} participations in a row "
-                f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as long as "
+                f"round {self._node.round}: {self._lost_in_a_row:,} participations in "
+                f"a row "
+                f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as "
+                f"long as "
                 "it takes"
             )
 
-    # ---- what it knows of its participants -------------------------------------------------------
+    # ---- what it knows of its participants -------------------------------------------
 
     def _due(self) -> bool:
         mode = self.mode
@@ -287,24 +317,30 @@ class Aggregator:
         return bool(self._env.now >= self._strikes_at_s)
 
     def _next_restart_s(self) -> float:
-        """When the node goes down next; a restart that was due while it merged comes now."""
+        """Return the instant at which the node goes down next.
+
+        A restart that was due while it merged comes now.
+        """
         if self._strikes is None:
             return math.inf
         return max(self._strikes.border_s(2 * self.restarts), self._env.now)
 
     def _restart(self) -> PlayedWork:
         assert self._strikes is not None
-        begins_s, ends_s = (self._strikes.border_s(2 * self.restarts + k) for k in (0, 1))
+        begins_s, ends_s = (
+            self._strikes.border_s(2 * self.restarts + k) for k in (0, 1)
+        )
         self.restarts += 1
         return PlayedWork("restart", "restart", None, ends_s - begins_s)
 
     def _take(self) -> list[Flight]:
-        """What has ended since the last merge, in the order in which it is merged."""
+        """Return what has ended since the last merge, in the order of merging."""
         taken = sorted(self.ended, key=lambda flight: flight.task.order)
         self.ended = []
         self._arrived = 0
         for flight in taken:
-            if not self.mode.filled:  # an upload that waits for its merge keeps its client
+            # an upload that waits for its merge keeps its client
+            if not self.mode.filled:
                 self.busy.discard(flight.client)
             flight.staleness = self.merges - flight.merges
             if flight.staleness and not flight.lost and not self.mode.filled:
@@ -312,21 +348,30 @@ class Aggregator:
         return taken
 
     def _drop(self, flights: Sequence[Flight]) -> None:
-        """Lose those of these that had arrived. Of a client's the last one goes first: each goes
-        back to what was before it."""
-        named = sorted(flights, key=lambda flight: (flight.task.round, flight.task.who.turn))
+        """Lose those of these that had arrived.
+
+        Of a client's the last one goes first: each goes back to what was before it.
+        """
+        named = sorted(
+            flights, key=lambda flight: (flight.task.round, flight.task.who.turn)
+        )
         for flight in reversed(named):
             if not flight.lost:
                 flight.lose("dropped")
                 self._node.lose(flight)
 
     def _last_awaited(self) -> Flight | None:
-        """The flight whose end the merge waited for; None: a deadline, or nobody."""
+        """Return the flight whose end the merge waited for.
+
+        None: a deadline, or nobody.
+        """
         mode, now_s = self.mode, self._env.now
         if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
             return None
         enough = mode.wanted is not None and self._arrived >= mode.wanted
-        awaited = [f for f in self.ended if f.ended_at_s == now_s and (f.arrived or not enough)]
+        awaited = [
+            f for f in self.ended if f.ended_at_s == now_s and (f.arrived or not enough)
+        ]
         return min(awaited, key=lambda f: f.client, default=None)
 
     def _send_off(self, flights: Sequence[Flight]) -> None:
@@ -338,7 +383,7 @@ class Aggregator:
             self.world.carry(flight)
 
     def land(self, flight: Flight) -> None:
-        """A participation is over, this very moment."""
+        """Take note that a participation is over, this very moment."""
         del self.in_flight[flight.client]
         if self.mode.filled:
             self.busy.discard(flight.client)
@@ -354,14 +399,15 @@ class Aggregator:
             flight.lose("dropped")
         if flight.lost:
             self._node.lose(flight)
-        # who keeps participants in flight has another one to start; others need not look before
+        # who keeps participants in flight has another one to start; others need not
+        # look before
         if self.mode.filled or self._due():
             self._ring()
 
-    # ---- waiting ---------------------------------------------------------------------------------
+    # ---- waiting ---------------------------------------------------------------------
 
     def _ring(self, _: simpy.Event | None = None) -> None:
-        """Look whether the merge is due, where the aggregator waits."""
+        """Look whether the merge is due, where the aggregator waits for it."""
         if self._wake is not None and not self._wake.triggered:
             self._wake.succeed()
 

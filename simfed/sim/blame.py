@@ -1,13 +1,14 @@
-"""Who held the round up: its critical client, phase and link, and what it would be without them.
+"""Blame for a round's length: its critical client, phase and link.
 
-The critical client is the one whose upload the merge waited for (ties: the lowest id). Its phase is
-the longest on the way from the round's start to its end; its link is the one that limited that
-phase's transfer for the longest time. How much shorter the round would be without the client is
-found by playing transfers again without it, because on shared links the others would be faster too:
-those that its absence could change, and those that shared links with them.
+The critical client is the one whose upload the merge waited for (ties: the lowest id).
+Its phase is the longest on the way from the round's start to its end; its link is the
+one that limited that phase's transfer for the longest time. How much shorter the round
+would be without the client is found by playing transfers again without it, because on
+shared links the others would be faster too: those that its absence could change, and
+those that shared links with them.
 
-What is ignored: what a round whose method tells its own story would be without a client, another
-order of the devices' background load, heat and noise (computations keep
+What is ignored: what a round whose method tells its own story would be without a
+client, another order of the devices' background load, heat and noise (computations keep
 the lengths they had), and everything after this round.
 """
 
@@ -29,7 +30,7 @@ from simfed.sim.server_work import PlayedWork
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What set one round's length."""
+    """The cause of one round's length."""
 
     client: int | None
     """None: nobody in particular was waited for."""
@@ -37,7 +38,8 @@ class Blame:
     link: str | None
     """None where the phase is no transfer, or latency took longer than any link."""
     saved_s: float | None
-    """How much shorter the round would be without the client; None: there would be no round."""
+    """Seconds that the round would be shorter by without the client; None: there would
+    be no round."""
 
 
 def blame_round(
@@ -47,12 +49,12 @@ def blame_round(
     *,
     resent: bool = False,
 ) -> Blame:
-    """The blame for one round in which the server waited for all of `flights`, over `network`.
-    `resent`: messages may be lost and sent again.
+    """Return the blame for a round in which the server waited for all `flights`.
 
-    Nothing is played again where it could not differ: where no other transfer was ever limited by a
-    link of the critical client's paths; nor where the network is a real one (None), of whose links
-    nothing is known.
+    Nothing is played again where it could not differ: where no other transfer was ever
+    limited by a link of the critical client's paths; nor where the network is a real
+    one (None), of whose links nothing is known. `resent`: messages may be lost and sent
+    again.
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
@@ -65,34 +67,50 @@ def blame_round(
         return Blame(critical.client, phase, link, None)
     if network is None:
         waited_s: float | None = max(flight.elapsed_s for flight in others)
-        return Blame(critical.client, phase, link, _compute_saved_s(critical, waited_s, work))
+        return Blame(
+            critical.client, phase, link, _compute_saved_s(critical, waited_s, work)
+        )
     links = list_links(network, critical.client)
     apart = network.topology.ways_apart and not resent
-    if is_any_limited(others, links, *(("download",) if apart else ("download", "upload"))):
+    if is_any_limited(
+        others, links, *(("download",) if apart else ("download", "upload"))
+    ):
         waited_s = play_again(others, network)
     elif critical.uplink_bytes > 0 and is_any_limited(others, links, "upload"):
         waited_s = play_uploads_again(others, critical, network)
     else:
         waited_s = max(flight.elapsed_s for flight in others)
-    return Blame(critical.client, phase, link, _compute_saved_s(critical, waited_s, work))
+    return Blame(
+        critical.client, phase, link, _compute_saved_s(critical, waited_s, work)
+    )
 
 
 def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Blame:
-    """The longest phase on the way to the end of `last`, whoever went through it. Barriers are not
-    played again."""
+    """Return the longest phase on the way to the end of `last`, of whichever client.
+
+    Barriers are not played again.
+    """
     spent_s: dict[tuple[int, str], float] = {}
     for client, leg in find_critical_path(last, flights):
-        spent_s[client, leg.phase] = spent_s.get((client, leg.phase), 0.0) + leg.exposed_s
+        spent_s[client, leg.phase] = (
+            spent_s.get((client, leg.phase), 0.0) + leg.exposed_s
+        )
     spent_s[last.client, "server"] = server_s
     (client, phase), longest_s = max(spent_s.items(), key=lambda item: item[1])
-    limited_s = next(flight for flight in flights if flight.client == client).limited_s(phase)
+    limited_s = next(flight for flight in flights if flight.client == client).limited_s(
+        phase
+    )
     return Blame(client, phase, find_longest_limit(limited_s, longest_s), None)
 
 
-def find_critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[int, Leg]]:
-    """Return the legs that the end of `last` waited for, latest first, with their clients: before a
-    barrier those of whoever came to it last and was not lost there, before a turn at the server
-    what that did before."""
+def find_critical_path(
+    last: Flight, flights: Sequence[Flight]
+) -> list[tuple[int, Leg]]:
+    """Return the legs that the end of `last` waited for, latest first.
+
+    They come with their clients: before a barrier those of whoever came to it last and
+    was not lost there, before a turn at the server what that did before.
+    """
     path: list[tuple[int, Leg]] = []
     flight, ahead = last, len(last.legs)
     while ahead > 0:
@@ -102,7 +120,13 @@ def find_critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[in
             path.append((flight.client, leg))
         elif leg.node == CLIENT:
             comers = [
-                (other.lost and mine is other.legs[-1], -mine.started_at_s, other.client, k, other)
+                (
+                    other.lost and mine is other.legs[-1],
+                    -mine.started_at_s,
+                    other.client,
+                    k,
+                    other,
+                )
                 for other in flights
                 for k, mine in enumerate(other.legs)
                 if mine[:2] == leg[:2] and mine.node == CLIENT
@@ -114,7 +138,9 @@ def find_critical_path(last: Flight, flights: Sequence[Flight]) -> list[tuple[in
                 (done.started_at_s, other.client, k, other)
                 for other in flights
                 for k, done in enumerate(other.legs)
-                if done.quantity and done.node == leg.node and done.started_at_s < begun_s
+                if done.quantity
+                and done.node == leg.node
+                and done.started_at_s < begun_s
                 if other is not flight
             ]
             if not served:
@@ -136,18 +162,26 @@ def _compute_saved_s(
 def blame_last(
     last: Flight | None, work: Sequence[PlayedWork], otherwise: str = "deadline"
 ) -> Blame:
-    """The blame where the merge did not wait for all: on the last arrival that it waited for, or
-    (None) on what ended the wait `otherwise`. What it would be without that client is not asked:
-    another one would have been the last."""
+    """Return the blame where the merge did not wait for all.
+
+    It is on the last arrival that it waited for, or (None) on what ended the wait
+    `otherwise`. What it would be without that client is not asked: another one would
+    have been the last.
+    """
     if last is None:
         return Blame(None, otherwise, None, None)
     phase, spent_s = find_longest_phase(last, sum(piece.duration_s for piece in work))
-    return Blame(last.client, phase, find_longest_limit(last.limited_s(phase), spent_s), None)
+    return Blame(
+        last.client, phase, find_longest_limit(last.limited_s(phase), spent_s), None
+    )
 
 
 def play_again(flights: Sequence[Flight], network: Network) -> float | None:
-    """How long the server would have waited for these clients alone: their transfers played again,
-    with computations as long as they were. None: for ever, as a link's trace ends."""
+    """Return the seconds that the server would have waited for these clients alone.
+
+    Their transfers are played again, with computations as long as they were. None: for
+    ever, as a link's trace ends.
+    """
     began_s = min(flight.started_at_s for flight in flights)
     sends: list[FlowStart] = []
     ends: list[tuple[int, float]] = []
@@ -159,14 +193,18 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
         return None
     waited_s, first = 0.0, 0
     for flight, (after_last, paused_s) in zip(flights, ends, strict=True):
-        spent_s = flight.training_s + flight.compression_s + sum(found_s[first:after_last])
+        spent_s = (
+            flight.training_s + flight.compression_s + sum(found_s[first:after_last])
+        )
         waited_s, first = max(waited_s, spent_s + paused_s), after_last
     return waited_s
 
 
 def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
-    """Add the transmissions of a flight's messages to `sends`, each after the one before it and the
-    pause or work between; seconds of its pauses."""
+    """Add a flight's messages to `sends`, and return the seconds of its pauses.
+
+    Each comes after the one before it and the pause or work between.
+    """
     after, paused_s, working = None, 0.0, True
     for leg in flight.sent():
         if leg.phase == "upload" and working:
@@ -185,13 +223,16 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
 def play_uploads_again(
     flights: Sequence[Flight], critical: Flight, network: Network
 ) -> float | None:
-    """How long the server would have waited without `critical`, playing uploads again alone.
+    """Return the seconds that the server would have waited without `critical`.
 
-    Valid where no download would change: every upload starts when it did, and those that were over
-    before the critical client's began, and met none that was not, stay as they were.
+    Uploads alone are played again. Valid where no download would change: every upload
+    starts when it did, and those that were over before the critical client's began, and
+    met none that was not, stay as they were.
     """
     uploads = [
-        (_find_upload_start_s(flight), flight) for flight in flights if flight.uplink_bytes > 0
+        (_find_upload_start_s(flight), flight)
+        for flight in flights
+        if flight.uplink_bytes > 0
     ]
     uploads.sort(key=lambda upload: upload[0])
     first, busy_until_s, touched_s = 0, -math.inf, _find_upload_start_s(critical)
@@ -218,7 +259,7 @@ def play_uploads_again(
 
 
 def _find_upload_start_s(flight: Flight) -> float:
-    """When its upload began, which is its last leg."""
+    """Return the instant at which its upload, the last leg, began."""
     return flight.legs[-1].started_at_s
 
 
@@ -233,7 +274,7 @@ def _compute_durations(
 
 
 def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
-    """The kind of what took longest, units of one kind together, and its seconds."""
+    """Return the longest phase and its seconds, units of one kind together."""
     spent_s: dict[str, float] = {"download": 0.0}
     for leg in flight.legs:
         spent_s[leg.seen_as] = spent_s.get(leg.seen_as, 0.0) + leg.exposed_s
@@ -243,7 +284,7 @@ def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
 
 
 def is_any_limited(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
-    """Whether a transfer of these phases was ever limited by one of these links."""
+    """Return whether a transfer of these phases was ever limited by one of these links."""
     for flight in flights:
         for leg in flight.legs:
             limited_s = leg.limited_s
@@ -253,15 +294,21 @@ def is_any_limited(flights: Iterable[Flight], links: set[str], *phases: str) -> 
 
 
 def list_links(network: Network, client: int) -> set[str]:
-    """The names of the links of a client's two paths."""
+    """Return the names of the links of a client's two paths."""
     topology = network.topology
     links = (*topology.path(client, "up").links, *topology.path(client, "down").links)
     return {topology.link_name(link) for link in links}
 
 
-def find_longest_limit(limited_s: Mapping[str | None, float], spent_s: float) -> str | None:
-    """The link that limited a transfer for longest; None where its latency, or a cap of its own,
-    took longer than any link."""
+def find_longest_limit(
+    limited_s: Mapping[str | None, float], spent_s: float
+) -> str | None:
+    """Return the link that limited a transfer for longest.
+
+    None where its latency, or a cap of its own, took longer than any link.
+    """
     latency_s = spent_s - sum(limited_s.values())
-    link, seconds = max(limited_s.items(), key=lambda item: item[1], default=(None, 0.0))
+    link, seconds = max(
+        limited_s.items(), key=lambda item: item[1], default=(None, 0.0)
+    )
     return link if seconds >= latency_s else None

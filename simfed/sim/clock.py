@@ -1,14 +1,16 @@
-"""The simulated world: clients on SimPy's clock, over one network, on simulated devices.
+"""The simulated world: clients on SimPy's clock, one network, simulated devices.
 
-Begin to read here. A participation is one SimPy process, `Client.play`, around what its method
-tells, which most leave as `simfed.ground.method.participate`: receive, work, send. Each verb yields
-what it waits for: a transfer, a timeout, a turn, a barrier. Whoever leaves, fails or is cut off is
-interrupted there. A verb notes its fact, a `Leg`, in one place, a `finally`: so far as it came, it
-happened. What all clients share is the `Clock`.
+Begin to read here. A participation is one SimPy process, `Client.play`, around what its
+method tells, which most leave as `simfed.ground.method.participate`: receive, work,
+send. Each verb yields what it waits for: a transfer, a timeout, a turn, a barrier.
+Whoever leaves, fails or is cut off is interrupted there. A verb notes its fact, a
+`Leg`, in one place, a `finally`: so far as it came, it happened. What all clients share
+is the `Clock`.
 
-What is modelled: the time of each step, one after another, and what interrupts it: failures at the
-end of a phase, clients that go away, devices that stand still, messages that are lost or doubled.
-What is ignored: reading of data, and the memory of the device.
+What is modelled: the time of each step, one after another, and what interrupts it:
+failures at the end of a phase, clients that go away, devices that stand still, messages
+that are lost or doubled. What is ignored: reading of data, and the memory of the
+device.
 """
 
 from __future__ import annotations
@@ -55,15 +57,35 @@ _ONCE = Fate(1, False)
 class Client:
     """A client in flight, as its story has it (`simfed.ground.method.Client`)."""
 
-    __slots__ = ("_clock", "_counts", "_course", "_gates", "_steps", "_worked", "flight")
+    __slots__ = (
+        "_clock",
+        "_counts",
+        "_course",
+        "_gates",
+        "_steps",
+        "_worked",
+        "flight",
+    )
 
     def __init__(
-        self, clock: Clock, flight: Flight, course: Course, gates: dict[str, Gate] | None = None
+        self,
+        clock: Clock,
+        flight: Flight,
+        course: Course,
+        gates: dict[str, Gate] | None = None,
     ) -> None:
-        """`gates`: of a method's own story, the barriers ahead of it, which count it."""
-        self._clock, self.flight, self._course, self._gates = clock, flight, course, gates
+        """Prepare a participation.
+
+        `gates`: of a method's own story, the barriers ahead of it, which count it.
+        """
+        self._clock, self.flight, self._course, self._gates = (
+            clock,
+            flight,
+            course,
+            gates,
+        )
         self._steps = self._worked = 0
-        """How many steps have begun, and the last of them that was local work: keys of draws."""
+        """Steps begun, and the last that was local work: keys of draws."""
         self._counts: dict[tuple[str, str], int] | None = None if gates is None else {}
         """Units by where and what, where the course does not know them beforehand."""
 
@@ -78,7 +100,7 @@ class Client:
             flight.away = cause == "dropped"
         self._end()
 
-    # ---- verbs -----------------------------------------------------------------------------------
+    # ---- verbs -----------------------------------------------------------------------
 
     def receive(self, size_bytes: float | None = None) -> ProcessGenerator:
         """Receive, handle and unpack what travels down, or a message beside it."""
@@ -113,11 +135,15 @@ class Client:
         finally:
             self.flight.legs.append(Leg(BARRIER, barrier, env.now - begun_s, begun_s))
 
-    # ---- what they are made of -------------------------------------------------------------------
+    # ---- what they are made of -------------------------------------------------------
 
-    def _spend(self, units: Iterable[Any], plan: Callable[[Any], Leg]) -> ProcessGenerator:
-        """Let time pass, for units of work one after another, or for a pause; `plan`: how long
-        one takes that begins now."""
+    def _spend(
+        self, units: Iterable[Any], plan: Callable[[Any], Leg]
+    ) -> ProcessGenerator:
+        """Let time pass, for units of work one after another, or for a pause.
+
+        `plan`: how long one takes that begins now.
+        """
         env, legs = self._clock.env, self.flight.legs
         for unit in units:
             leg = plan(unit)
@@ -131,7 +157,7 @@ class Client:
                 legs.append(leg)
 
     def _be_served(self, units: Iterable[Work], at: Node) -> ProcessGenerator:
-        """Have the server work for it, whose processor does one unit at a time."""
+        """Let the server work for it; its processor does one unit at a time."""
         clock, flight = self._clock, self.flight
         env, turns = clock.env, clock.turns
         for work in units:
@@ -148,8 +174,10 @@ class Client:
                 turns.end()
 
     def _pack(self) -> Generator[Any, Any, Packing | None]:
-        """Compress the upload, or, of one in chunks, the first; local work that fails has failed
-        by then."""
+        """Compress the upload, or, of one in chunks, the first.
+
+        Local work that fails has failed by then.
+        """
         clock, course = self._clock, self._course
         if course.chunks == 1:
             yield from self._spend(course.packing, self._plan_work)
@@ -175,7 +203,10 @@ class Client:
     def _transmit(
         self, phase: str, size_bytes: float | None, *, beside: bool = False
     ) -> ProcessGenerator:
-        """Have a message travel, again as often as it is lost on its way; None: the upload."""
+        """Send a message, again as often as it is lost on its way.
+
+        None: the upload.
+        """
         clock, flight, packing = self._clock, self.flight, None
         if size_bytes is None:
             packing = yield from self._pack()
@@ -188,7 +219,8 @@ class Client:
             fate, begun_s = _ONCE, clock.env.now
             if clock.messages is not None:
                 fate = clock.draw_fate(flight, message, nth)
-            # copies that leave at once are equal flows over one path: one of their weight and bytes
+            # copies that leave at once are equal flows over one path: one of their
+            # weight and bytes
             transfer = clock.network.send(
                 flight.client,
                 size_bytes * fate.copies,
@@ -206,8 +238,19 @@ class Client:
                 spent_s, moved_bytes = clock.env.now - begun_s, transfer.cancel()
                 raise
             finally:
-                leg = Leg(phase, name, spent_s, begun_s, "", moved_bytes, fate.copies, limited_s)
-                flight.legs.append(leg if packing is None else packing.note_beside(leg, transfer))
+                leg = Leg(
+                    phase,
+                    name,
+                    spent_s,
+                    begun_s,
+                    "",
+                    moved_bytes,
+                    fate.copies,
+                    limited_s,
+                )
+                flight.legs.append(
+                    leg if packing is None else packing.note_beside(leg, transfer)
+                )
                 packing = None
             if not fate.lost:
                 self._draw_failure(phase, self._steps)
@@ -216,8 +259,11 @@ class Client:
         raise Interrupt("failed")
 
     def _draw_failure(self, phase: str, number: int) -> None:
-        """Raise an `Interrupt` where a phase that is over fails; `number`: of its last step, 0:
-        there was none. Local work is one phase, however many units it has."""
+        """Raise an `Interrupt` where a phase that is over fails.
+
+        `number`: of its last step, 0: there was none. Local work is one phase, however
+        many units it has.
+        """
         clock = self._clock
         if clock.presence is None or not number:
             return
@@ -234,12 +280,13 @@ class Client:
             for gate in self._gates.values():
                 gate.pass_by()
         there = clock.presence
-        if there is not None and there.follows_work:  # who lands may be chosen again right now
+        # who lands may be chosen again right now
+        if there is not None and there.follows_work:
             energy_j = clock.energy_j(flight.client, partial(compute_powered_s, flight))
             there.worked(flight.client, flight.ended_at_s, flight.elapsed_s, energy_j)
         clock.asking.land(flight)
 
-    # ---- how long things take --------------------------------------------------------------------
+    # ---- how long things take --------------------------------------------------------
 
     def _plan_work(self, unit: Unit) -> Leg:
         self._steps = self._worked = self._steps + 1
@@ -252,12 +299,16 @@ class Client:
     def _plan_served(self, at: Node, work: Work) -> Leg:
         self._steps += 1
         now_s, kind = self._clock.env.now, work.kind or work.quantity
-        duration_s = self._clock.plan_served(self.flight, work, self._count(work, at), now_s)
+        duration_s = self._clock.plan_served(
+            self.flight, work, self._count(work, at), now_s
+        )
         return Leg(kind, work.name or kind, duration_s, now_s, work.quantity, node=at)
 
     def _plan_pause(self, phase: str) -> Leg:
         assert self._clock.messages is not None
-        return Leg(phase, "timeout", self._clock.messages.timeout_s, self._clock.env.now)
+        return Leg(
+            phase, "timeout", self._clock.messages.timeout_s, self._clock.env.now
+        )
 
     def _count(self, work: Work, at: Node) -> int:
         assert self._counts is not None
@@ -266,47 +317,51 @@ class Client:
         self._counts[key] = nth + 1
         return nth
 
-    # ---- what a story may ask --------------------------------------------------------------------
+    # ---- what a story may ask --------------------------------------------------------
 
     @property
     def who(self) -> Who:
-        """See `simfed.ground.method.Client`."""
+        """The plain facts of the client."""
         return self.flight.task.who
 
     @property
     def round(self) -> int:
-        """See `simfed.ground.method.Client`."""
+        """The round of the participation."""
         return self.flight.task.round
 
     @property
     def plan(self) -> Plan:
-        """See `simfed.ground.method.Client`."""
+        """The method's plan of the participation."""
         return self.flight.task.plan
 
 
 @dataclass(slots=True, eq=False)
 class Packing:
-    """The compression of an upload that leaves in chunks, each while the next is compressed."""
+    """The compression of an upload whose chunks leave while the next is made."""
 
     flight: Flight
     legs: list[Leg]
     ahead_s: float = 0.0
-    """What of it comes before the upload begins."""
+    """The seconds of it before the upload begins."""
     pace: Pace | None = None
 
     def note(self, until_s: float) -> float:
-        """Note it as far as it came by then; return the seconds of it in which the upload was
-        under way."""
+        """Note it as far as it came by then.
+
+        Returns the seconds of it in which the upload was under way.
+        """
         spent_s = 0.0
         for leg in self.legs:
             if leg.started_at_s < until_s:
                 whole = leg.started_at_s + leg.duration_s <= until_s
-                self.flight.legs.append(leg if whole else leg.cut(until_s - leg.started_at_s))
+                self.flight.legs.append(
+                    leg if whole else leg.cut(until_s - leg.started_at_s)
+                )
                 spent_s += self.flight.legs[-1].duration_s
         return max(spent_s - self.ahead_s, 0.0)
 
     def note_beside(self, upload: Leg, transfer: Transfer) -> Leg:
-        """Note it beside the upload as far as that came; return that."""
+        """Note it beside the upload as far as that came, and return the upload."""
         if transfer.triggered:
             hidden_s = min(self.note(math.inf), upload.duration_s)
         else:
@@ -315,7 +370,10 @@ class Packing:
 
 
 class Clock:
-    """Carries participations out on simulated devices over a simulated network. A `World`."""
+    """Carries participations out on simulated devices over a simulated network.
+
+    A `World`.
+    """
 
     env: simpy.Environment
     network: Network
@@ -332,11 +390,19 @@ class Clock:
         device_of: Callable[[Flight], Device] | None = None,
         story: OwnStory | None = None,
     ) -> None:
-        """`make_device(client)` is called once per client that takes part; `server_device` None:
-        the server's work takes no simulated time; `presence` None: everybody is always there, and
-        nothing fails; `faults`: what freezes devices and becomes of messages (links stall in
-        `make_network`'s). `device_of(flight)`: what works in its place, asked for each unit.
-        `story`: what the method tells in place of receive, work, send."""
+        """Make a world.
+
+        Args:
+            make_network: makes the network on the clock.
+            make_device: called once per client that takes part.
+            streams: keyed generators.
+            server_device: None: the server's work takes no simulated time.
+            presence: None: everybody is always there, and nothing fails.
+            faults: what freezes devices and becomes of messages (links stall in
+                `make_network`'s).
+            device_of: what works in a flight's device's place, asked for each unit.
+            story: what the method tells in place of receive, work, send.
+        """
         self.presence = presence
         self.uses = LinkUses()
         self.make_network = make_network
@@ -348,27 +414,28 @@ class Clock:
         self._faults = faults
         self.messages = None if faults is None else faults.messages
         self._own = story
-        self.tell: Callable[[Client], Story] = participate if story is None else story.tell
-        """What each client does."""
+        self.tell: Callable[[Client], Story] = (
+            participate if story is None else story.tell
+        )
+        """The story of each client."""
         self._courses = Courses()
         self._gates = WeakValueDictionary[tuple[int, str], Gate]()
-        """By round and name: there as long as somebody is to come to one, or waits."""
+        """Barriers by round and name, while somebody is to come to one or waits."""
 
-    # ---- from outside ----------------------------------------------------------------------------
+    # ---- from outside ----------------------------------------------------------------
 
     def connect(self, asking: Asking) -> None:
-        """See `World`."""
+        """Take the server that asks for participations."""
         self.asking = asking
 
     def set_out(self) -> None:
-        """See `World`."""
+        """Begin at instant 0."""
         self.env = Environment()
         self.network = self.make_network(self.env, self.uses)
         self._returns, self.turns = InstantEvents(self.env), Turns(self.env)
 
     def join(self, other: Clock) -> None:
-        """Stand on the same clock as another, and send over the same network, in place of setting
-        out."""
+        """Stand on another's clock and send over its network; no `set_out`."""
         self.env, self.network, self.uses = other.env, other.network, other.uses
         self._returns, self.turns = InstantEvents(self.env), Turns(self.env)
 
@@ -376,20 +443,23 @@ class Clock:
         """Rounds can be played at once."""
 
     def device(self, client: int) -> Device:
-        """The processor of this client, made when it is first asked for."""
+        """Return the processor of this client, made when it is first asked for."""
         device = self._devices.get(client)
         if device is None:
             device = self._devices[client] = self._make_device(client)
         return device
 
     def _device_for(self, flight: Flight) -> Device:
-        """What works for it: its client's device, or what `device_of` says."""
+        """Return a flight's device: its client's, or what `device_of` says."""
         if self._device_of is not None:
             return self._device_of(flight)
         return self._devices.get(flight.client) or self.device(flight.client)
 
     def carry(self, flight: Flight) -> None:
-        """See `World`. What arrives at the very instant at which its client leaves has arrived."""
+        """Carry out a participation from now on.
+
+        What arrives at the very instant at which its client leaves has arrived.
+        """
         handled = self._device_for(flight).charges("handling", flight.task.model)
         gates = None if self._own is None else self._announce(self._own, flight)
         client = Client(self, flight, self._courses.of(flight, handled), gates)
@@ -397,23 +467,29 @@ class Clock:
         if self.presence is not None:
             leaves_at_s = self.presence.change_after(flight.client, self.env.now)
             if leaves_at_s < math.inf:
-                flight.departure = at(self.env, leaves_at_s, call=partial(self._depart, flight))
+                flight.departure = at(
+                    self.env, leaves_at_s, call=partial(self._depart, flight)
+                )
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """See `World`: its client is interrupted where it stands."""
+        """Cut a participation off: its client is interrupted where it stands."""
         process, flight.process = flight.process, None
         if process is not None:
             process.interrupt(cause)
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
-        """See `World`."""
+        """Return the event of a client's coming back."""
         now_s = self.env.now
-        back_at_s = math.inf if self.presence is None else self.presence.arrival_after(now_s)
+        back_at_s = (
+            math.inf if self.presence is None else self.presence.arrival_after(now_s)
+        )
         if back_at_s < math.inf:
             return self._returns.at(back_at_s)
         if patient:
             return self.env.event()
-        raise RunFailed(f"round {round}: from {now_s:g} s on no client is ever available again")
+        raise RunFailed(
+            f"round {round}: from {now_s:g} s on no client is ever available again"
+        )
 
     def merge(
         self,
@@ -422,18 +498,22 @@ class Clock:
         work: Callable[[], Sequence[Work]],
         merge: Callable[[], Outcome],
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """See `World`: the server's device works, then models change."""
+        """Let the server's device work at a merge, then models change."""
         if self._server_device is None or not arrived:
             return [], merge
-        return play_work(self._server_device, arrived, work(), self.env.now, round), merge
+        return play_work(
+            self._server_device, arrived, work(), self.env.now, round
+        ), merge
 
-    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
-        """See `World`."""
+    def energy_j(
+        self, client: int, phases_s: Callable[[], Mapping[str, float]]
+    ) -> float | None:
+        """Return a participation's joules; None where its device knows no power."""
         device = self.device(client)
         return device.energy_j(phases_s()) if device.counts_energy else None
 
     def check_stuck(self) -> None:
-        """Raise a `RunFailed` where clients wait at barriers and nothing is on the clock."""
+        """Raise `RunFailed` where clients wait at barriers and no event is left."""
         waiting = sorted(
             f"client {client} stands at wait({gate.name!r})"
             for gate in self._gates.values()
@@ -443,18 +523,21 @@ class Clock:
             more = [f"and {len(waiting) - 5:,} more"] if len(waiting) > 5 else []
             who = ", ".join([*waiting[:5], *more])
             raise RunFailed(
-                f"the story of {self._own.method} never ends: {who}, and nothing is on the clock"
+                f"the story of {self._own.method} never ends: {who}, and nothing is on "
+                f"the clock"
             )
 
-    # ---- what a client asks ----------------------------------------------------------------------
+    # ---- what a client asks ----------------------------------------------------------
 
     def make_leg(self, flight: Flight, unit: Unit, nth: int, at_s: float) -> Leg:
-        """Return a unit of a client's work that begins then, with the freezes of its device."""
+        """Return a unit of work that begins then, with the freezes of its device."""
         work, phase = unit.work, unit.phase
         device = self._device_for(flight)
         duration_s = compute_duration_s(work, device, flight, at_s, nth)
         frozen: tuple[tuple[float, float], ...] = ()
-        strikes = None if self._faults is None else self._faults.freezes_of(flight.client)
+        strikes = (
+            None if self._faults is None else self._faults.freezes_of(flight.client)
+        )
         if strikes is not None:
             duration_s, within = strikes.stretch(at_s, duration_s)
             frozen = tuple(within)
@@ -462,21 +545,25 @@ class Clock:
         return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT))
 
     def plan_served(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
-        """Return the seconds of a unit of the server's work within a participation; none where its
-        device is not modelled, as at merges."""
+        """Return the seconds of a unit of the server's work within a participation.
+
+        None where its device is not modelled, as at merges.
+        """
         device = self._server_device
         if device is None or not device.charges(work.quantity, work.model):
             return 0.0
         key = f"{flight.task.key}/{flight.client}"
         nominal_s = work.times * device.work_s(work)
-        return device.duration_s(nominal_s, now_s, round=key, phase=work.quantity, nth=nth)
+        return device.duration_s(
+            nominal_s, now_s, round=key, phase=work.quantity, nth=nth
+        )
 
     def draw_fate(self, flight: Flight, message: str, nth: int) -> Fate:
         """Return what becomes of a transmission."""
         assert self._faults is not None
         return self._faults.fate(flight.client, flight.task.key, message, nth)
 
-    # ---- inside ----------------------------------------------------------------------------------
+    # ---- inside ----------------------------------------------------------------------
 
     def _announce(self, story: OwnStory, flight: Flight) -> dict[str, Gate]:
         """Count a participation at the barriers ahead of it."""
@@ -491,14 +578,19 @@ class Clock:
         return gates
 
     def _depart(self, flight: Flight, _: simpy.Event) -> None:
-        flight.departure = end_of_instant(self.env, lambda _: self.cut(flight, "dropped"))
+        flight.departure = end_of_instant(
+            self.env, lambda _: self.cut(flight, "dropped")
+        )
 
 
 def compute_duration_s(
     work: Work, device: Device, flight: Flight, start_at_s: float, nth: int
 ) -> float:
-    """Seconds of one unit of a client's work that starts now. Its noise is drawn by its quantity,
-    and by how many of that quantity stand before it (`nth`)."""
+    """Seconds of one unit of a client's work that starts now.
+
+    Its noise is drawn by its quantity, and by how many of that quantity stand before it
+    (`nth`).
+    """
     try:
         nominal_s = device.stretch_s(work)
     except InputError:

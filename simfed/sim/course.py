@@ -1,4 +1,4 @@
-"""What a participation works, laid out once for all that are alike."""
+"""Courses: the work of a participation, laid out once for all that are alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unit(NamedTuple):
     work: Work
     phase: str
     nth: int
-    """How many units of its quantity stand before it: a key of its noise."""
+    """The number of units of its quantity before it: a key of its noise."""
 
 
 class Course(NamedTuple):
@@ -27,11 +27,11 @@ class Course(NamedTuple):
     arrival: Sequence[Unit]
     """Handling of its messages, and unpacking of what came."""
     work: Sequence[Unit]
-    """As the plan has it."""
+    """The units, as the plan has them."""
     packing: Sequence[Unit]
     """Compression of each field of its upload."""
     chunks: int
-    """Of the upload, each sent while the next is compressed."""
+    """The number of chunks of the upload, each sent while the next is compressed."""
 
 
 class Courses:
@@ -41,8 +41,10 @@ class Courses:
         self._laid: dict[tuple[object, ...], tuple[Plan, Course]] = {}
 
     def of(self, flight: Flight, handled: bool) -> Course:
-        """Return the course of a participation; `handled`: its device's profile knows what it
-        takes to handle its messages."""
+        """Return the course of a participation.
+
+        `handled`: its device's profile knows what it takes to handle its messages.
+        """
         task, choice = flight.task, flight.contribution.choice
         if task.unpacking:
             return _lay_out(flight, handled)

@@ -1,9 +1,9 @@
 """Edge servers: a server to its clients each, and a client of the cloud.
 
-An edge server's participation in a round of the cloud is a download, so many merges of its own
-under its own mode, and an upload of what they changed. What its clients did is settled when the
-cloud has merged that upload, or it is lost. What is ignored: the edge servers' memory, and the sum
-that they make (a pass over the weights).
+An edge server's participation in a round of the cloud is a download, so many merges of
+its own under its own mode, and an upload of what they changed. What its clients did is
+settled when the cloud has merged that upload, or it is lost. What is ignored: the edge
+servers' memory, and the sum that they make (a pass over the weights).
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ from simfed.sim.world import World
 from simfed.tasks.tasks import SERVER
 
 MERGES = "merges"
-"""What an edge server's participation waits for is called so on its track."""
+"""The name, on an edge server's track, of the wait for its merges."""
 
 
 class _NoDevice:
-    """Of participations that work nothing: an edge server's own device works at its merges."""
+    """The device of an edge server's participation, which works nothing.
+
+    Its own device works at its merges.
+    """
 
     def charges(self, quantity: str, model: str) -> bool:
         return False
@@ -53,7 +56,10 @@ class _NoDevice:
 def make_backbone(
     world: Clock, streams: Streams, server_device: Device | None, faults: Faults | None
 ) -> Clock:
-    """What carries edge servers' participations, beside the `world` of their clients."""
+    """Return the world that carries edge servers' participations.
+
+    It stands beside the `world` of their clients.
+    """
     nothing = cast("Device", _NoDevice())
     return Clock(
         world.make_network,
@@ -65,30 +71,38 @@ def make_backbone(
 
 
 class CloudServer(Protocol):
-    """Whose edge servers they are."""
+    """The cloud server, as an edge server sees it."""
 
     @property
-    def round(self) -> int: ...
+    def round(self) -> int:
+        """The round under way."""
+        ...
 
     @property
-    def last(self) -> bool: ...
+    def last(self) -> bool:
+        """True in the last round."""
+        ...
 
     def start_clients(
-        self, ids: Sequence[int], round: int, turns: dict[int, int], edge: Contribution | None
+        self,
+        ids: Sequence[int],
+        round: int,
+        turns: dict[int, int],
+        edge: Contribution | None,
     ) -> list[Flight]:
-        """The flights of these clients of an edge server."""
+        """Return the flights of these clients of an edge server."""
         ...
 
     def blame_clients(self, merging: Merging) -> Blame:
-        """Who held up a merge of clients' uploads."""
+        """Return who held up a merge of clients' uploads."""
         ...
 
     def land_edge(self, flight: Flight) -> None:
-        """An edge server's participation is over."""
+        """Take note that an edge server's participation is over."""
         ...
 
     def discard(self, flight: Flight) -> None:
-        """Nothing of this client's participation will be merged."""
+        """Take note that nothing of this client's participation will be merged."""
         ...
 
 
@@ -100,7 +114,7 @@ class Part:
     merges: int = 0
     merging_s: float = 0.0
     blame: tuple[float, Blame] | None = None
-    """Of the longest of them, with its length."""
+    """The blame for the longest of them, with its length."""
 
 
 class Edge:
@@ -109,21 +123,23 @@ class Edge:
     def __init__(self, place: int, spec: EdgeServer, edges: Edges) -> None:
         self.place, self.spec, self._edges = place, spec, edges
         mode = make_edge_mode(edges.scenario, len(spec.clients))
-        self.aggregator = Aggregator(mode, self, edges.world, len(spec.clients), spec.strikes)
+        self.aggregator = Aggregator(
+            mode, self, edges.world, len(spec.clients), spec.strikes
+        )
         self.flight: Flight | None = None
-        """Its participation under way."""
+        """The participation under way."""
         self._turns: dict[int, int] = {}
         self._turns_of = 0
 
     @property
     def round(self) -> int:
-        """Of the cloud, in which it was sent the model."""
+        """The cloud's round in which it was sent the model."""
         assert self.flight is not None
         return self.flight.task.round
 
     @property
     def last(self) -> bool:
-        """See `Node`."""
+        """True in the last merge that anybody waits for."""
         cloud = self._edges.server
         ends = self._part.merges + 1 == self._edges.merges
         return ends and cloud.last and self.round == cloud.round
@@ -135,12 +151,12 @@ class Edge:
 
     @property
     def _nth(self) -> int:
-        """Which of its merges of the round is under way, from 0."""
+        """The place, from 0, of its merge under way among those of the round."""
         assert self.flight is not None
         return self.flight.task.who.turn * self._edges.merges + self._part.merges
 
     def choose(self) -> Sequence[int]:
-        """See `Node`."""
+        """Return the clients that it starts now."""
         keys = (self._nth, self.place) if self._nth or self.place else ()
         return self._edges.population.choose(
             self.aggregator,
@@ -152,12 +168,14 @@ class Edge:
         )
 
     def may_pass(self) -> bool:
-        """See `Node`."""
+        """Return whether nobody may be chosen though somebody is there."""
         now_s = self._edges.world.env.now
-        return self._edges.population.may_pass(self.aggregator, now_s, self.spec.clients)
+        return self._edges.population.may_pass(
+            self.aggregator, now_s, self.spec.clients
+        )
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
-        """See `Node`."""
+        """Return the participations of these clients."""
         assert self.flight is not None
         if self._turns_of != self.round:
             self._turns_of = self.round
@@ -168,7 +186,7 @@ class Edge:
     def work(
         self, merging: Merging, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """See `Node`."""
+        """Return the work at a merge, and what gives its outcome."""
         device, arrived = self.spec.device, merging.arrived
         if device is None or not arrived:
             return [], merge
@@ -177,23 +195,33 @@ class Edge:
         return play_work(device, arrived, work, self._edges.world.env.now, key), merge
 
     def lose(self, flight: Flight) -> None:
-        """See `Node`."""
+        """Lose a participation of a client."""
         self._edges.server.discard(flight)
 
     def merge(self, merging: Merging) -> Outcome:
-        """See `Node`: what it was worth, the cloud's merge will tell."""
+        """Merge what has arrived; the cloud's merge tells what it was worth."""
         assert self.flight is not None
         arrived = merging.arrived
         if arrived:
-            weights = [self.aggregator.mode.weight(flight.staleness) for flight in arrived]
+            weights = [
+                self.aggregator.mode.weight(flight.staleness) for flight in arrived
+            ]
             contributions = [flight.contribution for flight in arrived]
-            self._edges.workload.gather(self.flight.contribution, contributions, weights)
+            self._edges.workload.gather(
+                self.flight.contribution, contributions, weights
+            )
         return Outcome(self.round, self.flight.task.model_version)
 
     def make_merges(self, flight: Flight) -> ProcessGenerator:
-        """Make so many merges, between its download and its upload; of one that is cut off nothing
-        counts."""
-        self.flight, part, env = flight, self._edges.parts[flight.task.name], self._edges.world.env
+        """Make its merges, between its download and its upload.
+
+        If it is cut off, none of them counts.
+        """
+        self.flight, part, env = (
+            flight,
+            self._edges.parts[flight.task.name],
+            self._edges.world.env,
+        )
         begun_s, spent_s = env.now, None
         try:
             for _ in range(self._edges.merges):
@@ -210,7 +238,7 @@ class Edge:
             raise Interrupt("failed")
 
     def _note(self, merging: Merging) -> None:
-        """Note one of its merges: what it was worth, the cloud's will tell."""
+        """Note one of its merges; the cloud's will tell what it was worth."""
         part, edges, track = self._part, self._edges, self.spec.name
         part.settled += [Settled(one, merging) for one in merging.taken]
         part.merges += 1
@@ -221,18 +249,22 @@ class Edge:
         begun_s, until_s = merging.started_at_s, merging.at_s
         if until_s > begun_s:
             name = f"merge {part.merges}"
-            edges.spans.append(Span(track, "waiting", name, self.round, None, begun_s, until_s))
+            edges.spans.append(
+                Span(track, "waiting", name, self.round, None, begun_s, until_s)
+            )
         edges.spans.extend(rows.list_server_spans(merging, track))
 
     def stop(self) -> ProcessGenerator:
-        """Whatever its clients do is lost, and nothing of it is merged any more."""
+        """Return whatever its clients do is lost, and nothing of it is merged any more."""
         merging = yield from self.aggregator.stop(self._edges.server.round)
         self._edges.stray += [Settled(flight, merging) for flight in merging.taken]
 
 
 class Edges:
-    """The edge servers of a run, between its clients and the cloud. What carries their
-    participations asks them (`Asking`)."""
+    """The edge servers of a run, between its clients and the cloud.
+
+    What carries their participations asks them (`Asking`).
+    """
 
     def __init__(
         self,
@@ -247,9 +279,17 @@ class Edges:
         recorder: Recorder,
         streams: Streams,
     ) -> None:
-        """`backbone`: the world of their participations, as `world` is of their clients'."""
+        """Place edge servers between clients and the server.
+
+        `backbone`: the world of their participations, as `world` is of their clients'.
+        """
         assert scenario.aggregation.edge_servers is not None
-        self.scenario, self.server, self.world, self.backbone = scenario, server, world, backbone
+        self.scenario, self.server, self.world, self.backbone = (
+            scenario,
+            server,
+            world,
+            backbone,
+        )
         self.workload, self.population = workload, population
         self.recorder, self.streams = recorder, streams
         self.merges = scenario.aggregation.edge_servers.merges
@@ -259,12 +299,14 @@ class Edges:
         for edge in self._edges:
             self._of_client[edge.spec.clients] = edge.place
         self.parts: dict[tuple[int, ...], Part] = {}
-        """By the names of their tasks, of participations that the cloud has not merged."""
+        """The merged parts, by the names of their tasks, of participations that the
+        cloud has not merged."""
         self.stray: list[Settled] = []
         """Clients' participations that came to no merge."""
         self.spans: list[Span] = []
-        """What edge servers did, and below their merges, since the cloud's last merge: several may
-        act at one instant, so they are put in order before they are recorded."""
+        """Spans of edge servers, and below their merges, since the cloud's last merge:
+        several may act at one instant, so they are put in order before they are
+        recorded."""
         self._merges: list[Merge] = []
         workload.place([spec.clients.tolist() for spec in edges])
         backbone.connect(self)
@@ -274,21 +316,24 @@ class Edges:
         return len(self._edges)
 
     def set_out(self) -> None:
-        """Called once the clients' world has a clock: the backbone shares it."""
+        """Begin, once the clients' world has a clock, which the backbone shares."""
         assert isinstance(self.world, Clock)
         self.backbone.join(self.world)
         for edge in self._edges:
             edge.aggregator.set_out()
 
     def aggregator_of(self, client: int) -> Aggregator:
-        """Where a client's uploads are merged."""
+        """Return where a client's uploads are merged."""
         return self._edges[int(self._of_client[client])].aggregator
 
-    # ---- as participants of the cloud ------------------------------------------------------------
+    # ---- as participants of the cloud ------------------------------------------------
 
     def choose(self, aggregator: Aggregator) -> list[int]:
-        """Whom the cloud starts now: all that are idle, or as many as it keeps in flight, each
-        drawn by how many there were before."""
+        """Return the edge servers that the cloud starts now.
+
+        These are all that are idle, or as many as it keeps in flight, each drawn by how
+        many there were before.
+        """
         mode, busy = aggregator.mode, aggregator.busy
         idle = [k for k in range(self._first, self._first + len(self)) if k not in busy]
         if mode.concurrency is None:
@@ -301,12 +346,14 @@ class Edges:
         return sorted(chosen)
 
     def make_flights(self, ids: Sequence[int], turns: dict[int, int]) -> list[Flight]:
-        """Their participations, before anything moves."""
+        """Return their participations, before anything moves."""
         flights = []
         for k in ids:
             turn = turns.get(k, 0)
             turns[k] = turn + 1
-            contribution = self.workload.lend(self.workload.task(self.server.round, k, turn))
+            contribution = self.workload.lend(
+                self.workload.task(self.server.round, k, turn)
+            )
             pull = Pull(NO_COMPRESSION, "fixed")
             flight = Flight(contribution.task, contribution, pull, self.world.env.now)
             self.parts[flight.task.name] = Part([])
@@ -317,17 +364,17 @@ class Edges:
         return self._edges[flight.client - self._first]
 
     def participate(self, client: Client) -> Story:
-        """Tell what an edge server does: as a client, but that its work is its own merges."""
+        """Tell an edge server's story: a client's, but its work is its merges."""
         yield from client.receive()
         yield from self._edge(client.flight).make_merges(client.flight)
         yield from client.send()
 
     def size_of(self, flight: Flight) -> float:
-        """See `Asking`."""
+        """Return the bytes of an upload."""
         return flight.contribution.uplink_bytes()
 
     def land(self, flight: Flight) -> None:
-        """See `Asking`."""
+        """Take note that an edge server's participation is over."""
         edge = self._edge(flight)
         edge.flight = None
         at_s = flight.started_at_s
@@ -340,9 +387,9 @@ class Edges:
         self.server.land_edge(flight)
 
     def forget_model_of(self, client: int | None) -> None:
-        """See `Asking`: they are sent whole models."""
+        """Do nothing: edge servers are sent whole models."""
 
-    # ---- what comes of a merge of the cloud ------------------------------------------------------
+    # ---- what comes of a merge of the cloud ------------------------------------------
 
     def note_merge(self, name: str, merge: int, merging: Merging) -> None:
         """Note the row of a merge at a node, the cloud's included."""
@@ -361,32 +408,41 @@ class Edges:
         )
 
     def stop(self) -> None:
-        """Nobody is waited for any longer, anywhere."""
+        """Stop every edge server; nobody is waited for any longer."""
         for edge in self._edges:
             self.world.env.process(edge.stop())
 
     def lose(self, flight: Flight) -> None:
-        """An edge server's participation is lost, and with it what it had merged."""
+        """Lose an edge server's participation, and with it what it had merged."""
         for client, _ in self.parts[flight.task.name].settled:
             if not client.lost:
                 client.lose("dropped")
                 client.forget_upload()
 
     def settle(self, merging: Merging) -> list[Settled]:
-        """The clients' participations that a merge of the cloud settles, in the order in which
-        tables have them."""
+        """Return the clients' participations that a merge of the cloud settles.
+
+        They come in the order of the tables.
+        """
         settled, self.stray = self.stray, []
         into, spans, merges = self.recorder, self.spans, self._merges
-        into.spans.extend(sorted(spans, key=lambda one: (one.started_at_s, one.track, one.name)))
-        into.merges.extend(sorted(merges, key=lambda one: (one.finished_at_s, one.node)))
+        into.spans.extend(
+            sorted(spans, key=lambda one: (one.started_at_s, one.track, one.name))
+        )
+        into.merges.extend(
+            sorted(merges, key=lambda one: (one.finished_at_s, one.node))
+        )
         self.spans, self._merges = [], []
         for flight in merging.taken:
             settled += self.parts.pop(flight.task.name).settled
         return sorted(settled, key=lambda one: one.flight.task.order)
 
     def blame(self, merging: Merging, otherwise: str) -> Blame:
-        """Who held the cloud up: the client that held up the longest merge of the edge server that
-        came last, or what that spent longer on."""
+        """Return who held the cloud up.
+
+        It is the client that held up the longest merge of the edge server that came
+        last, or what that spent longer on.
+        """
         taken = merging.taken
         last = merging.last
         if merging.waits_for_all and taken:
@@ -396,7 +452,9 @@ class Edges:
         phase, spent_s = find_longest_phase(last, merging.server_s)
         blamed = self.parts[last.task.name].blame
         if phase != BARRIER or blamed is None:
-            return Blame(None, phase, find_longest_limit(last.limited_s(phase), spent_s), None)
+            return Blame(
+                None, phase, find_longest_limit(last.limited_s(phase), spent_s), None
+            )
         who, others_s = blamed[1], [one.elapsed_s for one in taken if one is not last]
         if who.saved_s is None or not others_s:
             return who

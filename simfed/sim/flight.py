@@ -1,8 +1,8 @@
 """A client in flight: the plain record of what it has been asked, and has spent.
 
-The base fact is a `Leg`: one step of the participation that is over, or one try of it. Durations
-of phases, bytes, energy, blame and the client's track all are sums and pictures of legs. What plays
-it is its `process`.
+The base fact is a `Leg`: one step of the participation that is over, or one try of it.
+Durations of phases, bytes, energy, blame and the client's track all are sums and
+pictures of legs. What plays it is its `process`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOWHERE: Mapping[str | None, float] = {}
 
 
 class BusySeconds(NamedTuple):
-    """Seconds that a real client's process had processors for, from the task to its upload."""
+    """Processor seconds of a real client's process, from the task to its upload."""
 
     training_s: float
     compression_s: float
@@ -34,62 +34,65 @@ class BusySeconds(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """A unit of work, a transmission of a message, or the pause after one that was lost, as far as
-    it came."""
+    """A unit of work, a transmission, or a pause after a lost one, as far as it came."""
 
     phase: str
-    """`download`, `upload`, or the kind of work; `host`: time of a real host that is no phase."""
+    """`download`, `upload`, or the kind of work; `host`: time of a real host that is no
+    phase."""
     name: str
-    """Label; of a transmission the phase, or what happened to it: `lost`, `doubled`, `timeout` (a
-    pause)."""
+    """Label; of a transmission the phase, or what happened to it: `lost`, `doubled`,
+    `timeout` (a pause)."""
     duration_s: float
     started_at_s: float = 0.0
     quantity: str = ""
     """The device profile's word for the work; empty of what is no simulated work."""
     moved_bytes: float = 0.0
-    """Of all copies."""
+    """Bytes of all copies."""
     copies: int = 0
-    """How many travelled; 0: nothing did."""
+    """The number of copies that travelled; 0: nothing did."""
     limited_s: Mapping[str | None, float] = NOWHERE
-    """Seconds for which each link was what limited the transmission; of one that was cut off,
-    nothing is known."""
+    """Seconds for which each link was what limited the transmission; of one that was
+    cut off, nothing is known."""
     frozen: tuple[tuple[float, float], ...] = ()
-    """When the device stood still at this work: (seconds since it began, seconds)."""
+    """The freezes of the device at this work: (seconds since it began, seconds)."""
     hidden_s: float = 0.0
-    """Of an upload, how long the client went on compressing it."""
+    """Seconds of an upload in which the client went on compressing it."""
     held_s: float = 0.0
-    """Of an upload, how long it waited for what is compressed."""
+    """Seconds for which an upload waited for what is compressed."""
     node: Node = CLIENT
-    """Where the work was done, or waited for its turn."""
+    """The place where the work was done, or waited for its turn."""
 
     @property
     def pause(self) -> bool:
-        """The sender waits before it sends again; work and barriers have names of their own."""
+        """The sender waits before it sends again.
+
+        Work and barriers have names of their own.
+        """
         return self.name == "timeout" and not (self.quantity or self.phase == BARRIER)
 
     @property
     def direction(self) -> Direction:
-        """Of a download down, of everything else up."""
+        """`down` for a download, else `up`."""
         return "down" if self.phase == "download" else "up"
 
     @property
     def seen_as(self) -> str:
-        """Return its phase, as its client sees it: it waits while the server works."""
+        """The phase as its client sees it: it waits while the server works."""
         return self.phase if self.node == CLIENT else BARRIER
 
     @property
     def exposed_s(self) -> float:
-        """Return its seconds but for those in which the client does something else."""
+        """The seconds but for those in which the client does something else."""
         return self.duration_s - self.hidden_s
 
     def cut(self, spent_s: float) -> Leg:
-        """The same work, given up after so long."""
+        """Return the same work, given up after so long."""
         frozen = [(since_s, min(s, spent_s - since_s)) for since_s, s in self.frozen]
         before = tuple(piece for piece in frozen if piece[0] < spent_s)
         return self._replace(duration_s=spent_s, frozen=before)
 
     def pieces(self) -> Iterator[tuple[str, str, float]]:
-        """(kind, name, seconds) of its track: work apart from what held it up."""
+        """Return (kind, name, seconds) of its track: work apart from what held it up."""
         done_s = 0.0
         for since_s, length_s in self.frozen:
             yield self.phase, self.name, since_s - done_s
@@ -101,7 +104,7 @@ class Leg(NamedTuple):
             yield self.seen_as, self.name, self.exposed_s - done_s
 
     def plain(self) -> list[Plain]:
-        """What a journal keeps of it."""
+        """Return the leg as a journal keeps it."""
         return [*self[:7], [*self.limited_s.items()], *self[8:]]
 
     @classmethod
@@ -113,19 +116,19 @@ class Leg(NamedTuple):
 
 
 class LostUpload(NamedTuple):
-    """What is left to say of a contribution of which nothing will be merged."""
+    """The rest of a contribution of which nothing will be merged."""
 
     task: Task
     choice: Choice
     k: int
 
     def uplink_bytes(self) -> float:
-        """See `Contribution`: nobody asks for what was not sent."""
+        """Return 0; nobody asks for the size of what was not sent."""
         return 0.0
 
     @property
     def told(self) -> None:
-        """See `Contribution`."""
+        """None: it tells nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -139,43 +142,45 @@ class Flight:
     pull: Pull
     started_at_s: float
     shared_loss: Mapping[str, float] = field(default_factory=dict)
-    """Of each prototype, as far as known, at the version that it trains on."""
+    """The loss of each prototype, as far as known, at the version that it trains on."""
     process: Process | None = None
-    """What plays it; None: nobody does, or not any longer."""
+    """The process that plays it; None: nobody does, or not any longer."""
     departure: Event | None = None
     """The instant at which its client leaves."""
     received: bool = False
-    """All that travels down to it has arrived, as far as anybody knows; of a real client that was
-    lost, nobody does."""
+    """True if all that travels down to it has arrived, as far as anybody knows; of a
+    real client that was lost, nobody does."""
     chain: bool = True
-    """It was receive, work, send, one after another, all on its client's own track."""
+    """True if it was receive, work, send, one after another, all on its client's own
+    track."""
     merges: int = 0
-    """How many its server had made when it began."""
+    """The number of merges that its server had made when it began."""
     staleness: int = 0
-    """How many more until the one that settled it."""
+    """The number of merges from then to the one that settled it."""
     outcome: str = "aggregated"
     lost: bool = field(init=False)
-    """Nothing of it will be merged."""
+    """True if nothing of it will be merged."""
     away: bool = False
-    """It left before it had ended, and is not there to wait."""
+    """True if it left before it had ended, and is not there to wait."""
     over: bool = False
-    """It has arrived or is lost."""
+    """True if it has arrived or is lost."""
     arrived: bool = False
-    """It came to its server whole, though that may have dropped it since."""
+    """True if it came to its server whole, though that may have dropped it since."""
     ended_at_s: float = 0.0
     busy: BusySeconds | None = None
-    """Of a real client: what its processors did of it."""
+    """The processor seconds of a real client."""
     legs: list[Leg] = field(default_factory=list)
-    """What it went through, in order. What follows is summed up from them when it is over."""
+    """The legs in order. What follows is summed up from them when it is over."""
     downlink_s: float = 0.0
     training_s: float = 0.0
-    """Of all local work but compression."""
+    """Seconds of all local work but compression."""
     compression_s: float = 0.0
     uplink_s: float = 0.0
     barrier_s: float = 0.0
     """Waiting for others before it had ended."""
     elapsed_s: float = 0.0
-    """From its start to the arrival (or loss) of its upload, as a sum of durations."""
+    """Seconds from its start to the arrival (or loss) of its upload, as a sum of
+    durations."""
     downlink_bytes: float = 0.0
     uplink_bytes: float = 0.0
     told: int | None = None
@@ -191,18 +196,20 @@ class Flight:
         return self.training_s + self.compression_s + self.uplink_s
 
     def lose(self, outcome: str) -> None:
-        """`dropped` or `failed`: nothing of it will be merged."""
+        """Note that nothing of it will be merged: it was `dropped` or `failed`."""
         self.outcome, self.lost = outcome, True
 
     def forget_upload(self) -> None:
-        """Keep no more of its contribution than what tables say of a lost one."""
+        """Keep no more of its contribution than tables say of a lost one."""
         upload = self.contribution
         self.contribution = LostUpload(self.task, upload.choice, upload.k)
 
     def end(self, at_s: float) -> None:
-        """It is over now: sum up its legs."""
+        """End it now, and sum up its legs."""
         self.over, self.ended_at_s = True, at_s
-        down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = up_bytes = 0.0
+        down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = (
+            up_bytes
+        ) = 0.0
         for leg in self.legs:
             phase, duration_s = leg.phase, leg.duration_s
             if phase == "download":
@@ -226,8 +233,10 @@ class Flight:
         self.elapsed_s = down_s + work_s + compression_s + up_s + host_s + barrier_s
 
     def tracks(self) -> Iterator[tuple[str, Leg]]:
-        """Legs that the client's own track hides, each with the track it is drawn on: an upload
-        that left while the client compressed, and work on the server."""
+        """Yield legs that the client's own track hides, each with its own track.
+
+        These are uploads that left while the client compressed, and work on the server.
+        """
         for leg in self.legs:
             if leg.node != CLIENT and leg.quantity:
                 yield f"{leg.node}{LANE}steps", leg
@@ -235,12 +244,14 @@ class Flight:
                 yield f"client {self.client}{LANE}link", leg
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
-        """The work on each compressed field of its upload, named as the tables name the choice."""
+        """Yield the work on each compressed field, named as tables name the choice."""
         task, choice, label = self.task, self.contribution.choice, self.pull.arm.label
         for of_plan in task.plan.up.values():
             if of_plan.compressed:
                 size = min(self.contribution.k, of_plan.entries)
-                yield codec_work(quantity, task.who, of_plan, choice, size, label, client)
+                yield codec_work(
+                    quantity, task.who, of_plan, choice, size, label, client
+                )
 
     def limited_s(self, phase: str) -> Mapping[str | None, float]:
         """Seconds for which each link was what limited the transfer of this phase."""
@@ -256,7 +267,9 @@ class Flight:
         return limited_s
 
     def sent(self) -> list[Leg]:
-        """Every transmission of its messages that moved something, and every pause, in order."""
+        """Return transmissions that moved something, and pauses, in order."""
         return [
-            leg for leg in self.legs if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
+            leg
+            for leg in self.legs
+            if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
         ]

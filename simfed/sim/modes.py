@@ -1,7 +1,7 @@
-"""Server modes: how many clients work at once, when it merges, what happens to late uploads.
+"""Server modes: how many clients work at once, when to merge, what is late.
 
-The names of scenarios (`synchronous`, `deadline`, `first`, `buffered`, `asynchronous`) are choices
-among these; nothing here knows of methods or tensors.
+The names of scenarios (`synchronous`, `deadline`, `first`, `buffered`, `asynchronous`)
+are choices among these; nothing here knows of methods or tensors.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ class Mode:
     """The choices that a server mode is made of."""
 
     cohort: int | None
-    """Clients that are started together for each merge; None: everybody, or see `concurrency`."""
+    """Clients that are started together for each merge; None: everybody, or see
+    `concurrency`."""
     concurrency: int | None
     """Clients that are kept in flight, whenever one ends; None: cohorts."""
     wanted: int | None
-    """Arrivals that make a merge: of the cohort, or since the last merge where clients are kept in
-    flight; None: the merge waits until the whole cohort has ended."""
+    """Arrivals that make a merge: of the cohort, or since the last merge where clients
+    are kept in flight; None: the merge waits until the whole cohort has ended."""
     deadline_s: float
     """The merge comes at the latest so long after the cohort's start."""
     keeps_late: bool
-    """Who is late goes on and is merged by a later merge; else they are cut off."""
+    """True if late clients go on and are merged later; else they are cut off."""
     weight: Callable[[int], float]
     """Staleness → what an upload counts."""
     bound: int | None
@@ -41,7 +42,7 @@ class Mode:
         return self.concurrency is not None
 
     def at_once(self, clients: int) -> int:
-        """The most clients that take part at a time, of so many."""
+        """Return the most clients that take part at a time, of so many."""
         return self.concurrency or self.cohort or clients
 
     @property
@@ -51,28 +52,32 @@ class Mode:
 
 
 def make_server_mode(scenario: Scenario) -> Mode:
-    """The mode of a server whose participants are clients, from `aggregation` and
-    `participation`."""
+    """Return a server's mode from `aggregation` and `participation`."""
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation, per_round, scenario.client_count)
 
 
 def make_edge_mode(scenario: Scenario, clients: int) -> Mode:
-    """The mode of an edge server with so many clients."""
+    """Return the mode of an edge server with so many clients."""
     assert scenario.aggregation.edge_servers is not None
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation.edge_servers, per_round, clients)
 
 
 def make_cloud_mode(scenario: Scenario, edges: int) -> Mode:
-    """The mode of a server whose participants are so many edge servers: all are started, and of
-    `first` as many are waited for as leave a share `over_selection` of them over."""
+    """Return the mode of a server whose participants are so many edge servers.
+
+    All are started, and of `first` as many are waited for as leave a share
+    `over_selection` of them over.
+    """
     extra = scenario.aggregation.over_selection
     wanted = None if extra is None else max(1, math.floor(edges / (1 + extra)))
     return _make_mode(scenario.aggregation, wanted, edges)
 
 
-def _make_mode(chosen: Aggregation | EdgeServers, per_round: int | None, participants: int) -> Mode:
+def _make_mode(
+    chosen: Aggregation | EdgeServers, per_round: int | None, participants: int
+) -> Mode:
     cohort, wanted = per_round, None
     if chosen.over_selection is not None:
         wanted = min(per_round or participants, participants)
@@ -91,7 +96,7 @@ def _make_mode(chosen: Aggregation | EdgeServers, per_round: int | None, partici
 
 
 def make_staleness_weight(staleness: Staleness | None) -> Callable[[int], float]:
-    """s(a): what an upload counts whose client was sent its model `a` merges ago.
+    """Return s(a), the weight of an upload from a model of `a` merges ago.
 
     >>> from simfed.scenario.aggregation import Staleness
     >>> polynomial = make_staleness_weight(Staleness(kind="polynomial", exponent=0.5))

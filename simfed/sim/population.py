@@ -1,7 +1,7 @@
-"""All clients, most of them idle: columns for everybody, objects for those that have taken part.
+"""The population: columns for all clients, objects for those that have taken part.
 
-A million idle clients cost a few bytes each; a client's policy is made when it first takes part and
-then kept.
+A million idle clients cost a few bytes each; a client's policy is made when it first
+takes part and then kept.
 """
 
 from __future__ import annotations
@@ -37,9 +37,16 @@ class Population:
         presence: Attendance | None = None,
         samples_of: Callable[[int], int] = lambda client: 1,
     ) -> None:
-        """`make_policy(client)` is called once per client that takes part. `presence` None:
-        everybody is always there. `samples_of`: how many training samples a client owns; asked only
-        by selections other than uniform."""
+        """Make a population of idle clients.
+
+        Args:
+            scenario: names clients and selection.
+            make_policy: called once per client that takes part.
+            streams: keyed generators.
+            presence: None: everybody is always there.
+            samples_of: how many training samples a client owns; asked only by
+                selections other than uniform.
+        """
         groups = scenario.clients
         self._fleet = Fleet(scenario, streams)
         selection = scenario.participation.selection.made
@@ -61,11 +68,11 @@ class Population:
         members: Ints | None = None,
         keys: tuple[int, ...] = (),
     ) -> list[int]:
-        """Whom the server starts now, of those that are there and idle, who are busy from now on;
-        ids ascending.
+        """Return the clients that the server starts now, ids ascending.
 
-        A cohort is drawn for its round; where clients are kept in flight, each start is drawn by
-        how many there were before, one client after another. An edge server's are some `members`,
+        They are there and idle, and busy from now on. A cohort is drawn for its round;
+        where clients are kept in flight, each start is drawn by how many there were
+        before, one client after another. An edge server's are some `members`,
         ascending, whom it draws for a round by `keys`: (its merge there, its place).
         """
         mode, busy = aggregator.mode, aggregator.busy
@@ -82,32 +89,46 @@ class Population:
             busy.add(client)
         return sorted(chosen)
 
-    def may_pass(self, aggregator: Aggregator, at_s: float, members: Ints | None = None) -> bool:
-        """Whether nobody may be chosen though somebody is there and idle now."""
+    def may_pass(
+        self, aggregator: Aggregator, at_s: float, members: Ints | None = None
+    ) -> bool:
+        """Return whether nobody may be chosen though somebody is there and idle now."""
         if not self._selecting.varies:
             return False
         free = self._free(aggregator.busy, at_s, members)
         return free is None or len(free) > 0
 
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
-        """What a participation told the server, see `Selecting.tell`."""
+        """Note what a participation told the server; see `Selecting.tell`."""
         self._selecting.tell(client, duration_s, loss)
 
     def _free(self, busy: set[int], at_s: float, members: Ints | None) -> Ints | None:
-        """Ids of the members (None: of all) that are there and idle; None: everybody."""
+        """Ids of the members (None: of all) that are there and idle.
+
+        None: everybody.
+        """
         if self._presence is None and not busy:
             return members
         everybody = np.arange(len(self)) if members is None else members
         there = everybody if self._presence is None else self._presence.available(at_s)
         if members is not None and self._presence is not None:
             there = np.intersect1d(there, members, assume_unique=True)
-        return there[~np.isin(there, np.fromiter(busy, np.int64, len(busy)))] if busy else there
+        return (
+            there[~np.isin(there, np.fromiter(busy, np.int64, len(busy)))]
+            if busy
+            else there
+        )
 
     def _draw(
-        self, rng: np.random.Generator, busy: set[int], at_s: float, members: Ints | None
+        self,
+        rng: np.random.Generator,
+        busy: set[int],
+        at_s: float,
+        members: Ints | None,
     ) -> int | None:
-        """One that is there and idle, uniformly; None: there is none."""
-        away: set[int] = set()  # presence is asked once: whole stays are drawn for an answer
+        """Return one that is there and idle, uniformly; None: there is none."""
+        # presence is asked once: whole stays are drawn for an answer
+        away: set[int] = set()
         for _ in range(_TRIES):
             client = int(rng.integers(len(self if members is None else members)))
             if members is not None:
@@ -122,15 +143,15 @@ class Population:
         return int(rng.choice(left)) if left else None
 
     def compression(self, task: Task, pull: Pull) -> Choice:
-        """By what the fields of a client's plan travel; see `Fleet.compression`."""
+        """Return the choice by which the fields of a client's plan travel."""
         return self._fleet.compression(task, pull)
 
     def reward_rule(self, client: int) -> Reward:
-        """How this client's policy is paid."""
+        """Return how this client's policy is paid."""
         return self._reward[int(self._fleet.group[client])]
 
     def policy(self, client: int) -> Policy:
-        """The policy of this client, made when it is first asked for."""
+        """Return the policy of this client, made when it is first asked for."""
         if client not in self._policies:
             self._policies[client] = self._make_policy(client)
         return self._policies[client]

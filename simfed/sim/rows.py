@@ -1,4 +1,4 @@
-"""From what happened in a round to the rows that say so."""
+"""Rows of tables, made of what happened in a round."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from simfed.tasks.tasks import count_told
 
 
 class Settled(NamedTuple):
-    """A participation, and the merge at which it ended: of its server, or of its edge server."""
+    """A participation, and the merge of its server or edge server that ended it."""
 
     flight: Flight
     merging: Merging
 
 
 class Verdict(NamedTuple):
-    """What a merge meant for one participation; None: unknown, or nobody was told."""
+    """A merge's meaning for one participation; None: unknown, or nobody was told."""
 
     local_loss: float | None = None
     gain: float | None = None
@@ -55,7 +55,10 @@ def make_round_row(
     blame: Blame,
     account: Account | None = None,
 ) -> Round | tuple[Plain, ...]:
-    """The row of `rounds.parquet`; with an `account` of privacy, what it comes to is a column."""
+    """Return the row of `rounds.parquet`.
+
+    With an `account` of privacy, what it comes to is a column.
+    """
     row = Round(
         round=merging.round,
         started_at_s=merging.started_at_s,
@@ -81,16 +84,16 @@ def make_round_row(
 
 
 class End(NamedTuple):
-    """What comes after a client's part in a round."""
+    """The time after a client's part in a round."""
 
     free_at_s: float
-    """When it can be started again."""
+    """The instant at which it can be started again."""
     rest_s: float
-    """Until then: it waits, or is away."""
+    """The seconds until then: it waits, or is away."""
 
 
 def find_end(flight: Flight, merging: Merging) -> End:
-    """When a client is free again, and what it does until then."""
+    """Return the instant at which a client is free again, and its rest until then."""
     if merging.filled:
         return End(flight.ended_at_s, 0.0)
     free_at_s = merging.finished_at_s
@@ -102,9 +105,11 @@ def find_end(flight: Flight, merging: Merging) -> End:
 
 
 def make_processor_row(flight: Flight, merge: int) -> ProcessorUse:
-    """The row of `processor.parquet` of a real client's participation."""
+    """Return the row of `processor.parquet` of a real client's participation."""
     assert flight.busy is not None
-    return ProcessorUse(merge, flight.task.round, flight.client, flight.started_at_s, *flight.busy)
+    return ProcessorUse(
+        merge, flight.task.round, flight.client, flight.started_at_s, *flight.busy
+    )
 
 
 def make_participation_row(
@@ -115,27 +120,50 @@ def make_participation_row(
     energy_j: float | None,
     merge: int | None = None,
 ) -> Participation:
-    """The row of `participations.parquet`: the rest of the round is waiting, or being away.
-    `merge`: the server's that settled it, where an edge server's settled it before."""
+    """Return the row of `participations.parquet`.
+
+    The rest of the round is waiting, or being away. `merge`: the server's that settled
+    it, where an edge server's settled it before.
+    """
     task, pull, rest_s = flight.task, flight.pull, end.rest_s
     waiting_s = flight.barrier_s + (0.0 if flight.away else rest_s)
     offline_s = rest_s if flight.away else 0.0
-    slack_s, merge = compute_slack_s(flight, merging), merging.round if merge is None else merge
+    slack_s, merge = (
+        compute_slack_s(flight, merging),
+        merging.round if merge is None else merge,
+    )
     who = task.round, task.client, task.who.prototype, task.model_version
     k = count_told(task, pull.arm, flight.contribution.k)
     if k is None:
         k = flight.contribution.k if flight.told is None else flight.told
     what = pull.arm.label, k, pull.choice, flight.outcome
     when = flight.started_at_s, end.free_at_s
-    phases_s = flight.downlink_s, flight.training_s, flight.compression_s, flight.uplink_s
+    phases_s = (
+        flight.downlink_s,
+        flight.training_s,
+        flight.compression_s,
+        flight.uplink_s,
+    )
     moved = flight.uplink_bytes, flight.downlink_bytes
-    row = (*who, *what, *when, *phases_s, waiting_s, offline_s, *moved, energy_j, *verdict)
+    row = (
+        *who,
+        *what,
+        *when,
+        *phases_s,
+        waiting_s,
+        offline_s,
+        *moved,
+        energy_j,
+        *verdict,
+    )
     return make(Participation, (*row, slack_s, flight.staleness, merge))
 
 
 def compute_slack_s(flight: Flight, merging: Merging) -> float | None:
-    """How much later its upload could have arrived without delaying the merge; None: it did not
-    arrive."""
+    """Return how much later its upload could have arrived without delaying the merge.
+
+    None: it did not arrive.
+    """
     if flight.lost:
         return None
     if merging.waits_for_all:
@@ -146,15 +174,17 @@ def compute_slack_s(flight: Flight, merging: Merging) -> float | None:
 
 
 def compute_spent(flight: Flight, merging: Merging, pace: float) -> Spent:
-    """What a policy that watches time is told of a participation that arrived."""
+    """Return what a policy that watches time is told of an arrived participation."""
     slack_s = compute_slack_s(flight, merging) or 0.0
     work_s = flight.training_s + flight.compression_s
     return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s, pace)
 
 
 def list_client_spans(flight: Flight, end: End) -> list[Span]:
-    """One span per phase that took time, or per piece of one that faults broke up; each starts
-    where the one before it ended."""
+    """Return one span per phase that took time, or per piece that faults left.
+
+    Each starts where the one before it ended.
+    """
     round, client = flight.task.round, flight.client
     track, at_s, free_s = f"client {client}", flight.started_at_s, end.free_at_s
     spans = []
@@ -167,11 +197,15 @@ def list_client_spans(flight: Flight, end: End) -> list[Span]:
         for kind, name, seconds in pieces:
             if seconds > 0:
                 until_s = min(at_s + seconds, free_s)
-                spans.append(make(Span, (track, kind, name, round, client, at_s, until_s)))
+                spans.append(
+                    make(Span, (track, kind, name, round, client, at_s, until_s))
+                )
                 at_s = until_s
     for lane, leg in () if flight.chain else flight.tracks():
         until_s = leg.started_at_s + leg.duration_s
-        spans.append(Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s))
+        spans.append(
+            Span(lane, leg.phase, leg.name, round, client, leg.started_at_s, until_s)
+        )
     if end.rest_s > 0:
         kind = "offline" if flight.away else "waiting"
         spans.append(make(Span, (track, kind, kind, round, client, at_s, free_s)))
@@ -179,10 +213,13 @@ def list_client_spans(flight: Flight, end: End) -> list[Span]:
 
 
 def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
-    """Seconds of a participation, and of a rest after it, under the names that a device profile
-    gives watts for; they add up to its length. A device that rests, stands still, or waits before
-    it sends again, is idle; of one that is away nothing is known. Where it does several things at
-    once, each counts in full, and what they come to beyond its length is idleness below zero."""
+    """Return seconds of a participation, and of a rest after it, by kind of power.
+
+    Kinds are the names that a device profile gives watts for; the seconds add up to its
+    length. A device that rests, stands still, or waits before it sends again, is idle;
+    of one that is away nothing is known. Where it does several things at once, each
+    counts in full, and what they come to beyond its length is idleness below zero.
+    """
     rest_s = 0.0 if flight.away else rest_s
     idle_s = flight.barrier_s + rest_s
     spent_s = {"downlink": flight.downlink_s, "uplink": flight.uplink_s, "idle": idle_s}
@@ -209,12 +246,20 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
 
 
 def list_server_spans(merging: Merging, track: str = "server") -> Iterable[Span]:
-    """A server's work, one piece after another, up to the end of its merge."""
+    """Return a server's work, one piece after another, up to the end of its merge."""
     at_s = merging.finished_at_s - merging.server_s
     for piece in merging.work:
         if piece.duration_s > 0:
             until_s = min(at_s + piece.duration_s, merging.finished_at_s)
-            yield Span(track, piece.kind, piece.name, merging.round, piece.client, at_s, until_s)
+            yield Span(
+                track,
+                piece.kind,
+                piece.name,
+                merging.round,
+                piece.client,
+                at_s,
+                until_s,
+            )
             at_s = until_s
 
 
@@ -230,10 +275,12 @@ def record_links(into: Recorder, uses: LinkUses, round: int) -> None:
 
 
 def _list_link_spans(uses: LinkUses, round: int) -> Iterator[Span]:
-    """One span per interval without a break in which a link carried anything."""
+    """Return one span per interval without a break in which a link carried anything."""
 
     def make_span(link: int, interval: tuple[float, float]) -> Span:
-        return make(Span, (f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval))
+        return make(
+            Span, (f"link {uses.name_of(link)}", "busy", "busy", round, None, *interval)
+        )
 
     busy: dict[int, tuple[float, float]] = {}
     for link, from_s, to_s in uses.intervals():
@@ -248,8 +295,13 @@ def _list_link_spans(uses: LinkUses, round: int) -> Iterator[Span]:
         yield make_span(link, interval)
 
 
-def list_prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable[tuple[Plain, ...]]:
-    """One row per prototype of which the merge said anything; `names`: see `own_columns`."""
+def list_prototype_rows(
+    outcome: Outcome, names: Sequence[str] = ()
+) -> Iterable[tuple[Plain, ...]]:
+    """Return one row per prototype of which the merge said anything.
+
+    `names`: see `own_columns`.
+    """
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
         measured = outcome.losses.get(prototype, {})
@@ -260,15 +312,21 @@ def list_prototype_rows(outcome: Outcome, names: Sequence[str] = ()) -> Iterable
             test_accuracy=tested.accuracy if tested else None,
             test_loss=tested.loss if tested else None,
         )
-        more = {**measured, "test_measure": tested.measure if tested else None} if names else {}
+        more = (
+            {**measured, "test_measure": tested.measure if tested else None}
+            if names
+            else {}
+        )
         yield (*row, *map(more.get, names)) if names else row
 
 
 def list_client_rows(
     outcome: Outcome, names: Sequence[str] = (), account: Account | None = None
 ) -> Iterable[tuple[Plain, ...]]:
-    """One row per client whose own model was evaluated; `names`: see `own_columns`; `account`: of
-    samples' privacy."""
+    """Return one row per client whose own model was evaluated.
+
+    `names`: see `own_columns`; `account`: of samples' privacy.
+    """
     spent = (account.by_client() if account is not None else None) or {}
     for client, evaluation in sorted(outcome.clients.items()):
         row = ClientResult(

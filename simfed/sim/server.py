@@ -1,9 +1,9 @@
 """The server: rounds, between one workload and one world.
 
-When clients are started, waited for and merged is its `Aggregator`'s. Here stands what comes of it:
-tasks, merges, rewards, records; at the round's border show progress, save, or stop. A round is what
-lies between two merges. The run ends with its last round, never when the clock runs dry: a
-cancelled wait may leave something on it.
+When clients are started, waited for and merged is its `Aggregator`'s. Here stands what
+comes of it: tasks, merges, rewards, records; at the round's border show progress, save,
+or stop. A round is what lies between two merges. The run ends with its last round,
+never when the clock runs dry: a cancelled wait may leave something on it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Progress = Callable[[int, float, "float | None"], None]
 
 
 class Simulation:
-    """One run on the clock side, composed of a mode, a workload and a world, and played by `run`.
+    """One run on the clock side: a mode, a workload and a world, played by `run`.
 
     Idle clients are columns; those in flight are the world's. The learning side is
-    asked in one fixed order (client ids within an instant), whatever the clock does, so in a
-    synchronous server its results do not depend on devices or networks unless a policy looks at
-    time.
+    asked in one fixed order (client ids within an instant), whatever the clock does, so
+    in a synchronous server its results do not depend on devices or networks unless a
+    policy looks at time.
     """
 
     def __init__(
@@ -72,22 +72,37 @@ class Simulation:
         edges: Sequence[EdgeServer] = (),
         backbone: Clock | None = None,
     ) -> None:
-        """`make_policy(client)` is called once per client that takes part; `samples_of(client)`:
-        what a selection may look at; `faults`: when the server restarts (what befalls devices and
-        messages is the world's); `edges`: edge servers between the clients and the server, whose
-        own participations are in `backbone`."""
+        """Compose a run.
+
+        Args:
+            scenario: the run's scenario.
+            workload: the learning side, or its stand-in.
+            world: carries participations.
+            make_policy: called once per client that takes part.
+            recorder: gets rows.
+            streams: keyed generators.
+            samples_of: what a selection may look at.
+            faults: when the server restarts (what befalls devices and messages is the
+                world's).
+            edges: edge servers between the clients and the server.
+            backbone: the world of edge servers' own participations.
+        """
         self._scenario = scenario
         self._workload = workload
         self._world = world
         self._recorder = recorder
         self._streams = streams
         self._may_resend = faults is not None and faults.messages is not None
-        self._population = Population(scenario, make_policy, streams, world.presence, samples_of)
+        self._population = Population(
+            scenario, make_policy, streams, world.presence, samples_of
+        )
         restarts = None if faults is None else faults.restarts
         self._edges: Edges | None = None
         if backbone is None:
             mode = make_server_mode(scenario)
-            self._aggregator = Aggregator(mode, self, world, scenario.client_count, restarts)
+            self._aggregator = Aggregator(
+                mode, self, world, scenario.client_count, restarts
+            )
         else:
             mode = make_cloud_mode(scenario, len(edges))
             self._aggregator = Aggregator(mode, self, backbone, len(edges), restarts)
@@ -103,15 +118,21 @@ class Simulation:
                 streams=streams,
             )
         self._account = make_account(scenario, samples_of)
-        self._held: dict[int, int] | None = {} if scenario.downlink.compression else None
+        self._held: dict[int, int] | None = (
+            {} if scenario.downlink.compression else None
+        )
         self._forced_arm: str | None = None
         self._version = 0
         self._shared_loss: dict[str, float] = {}
         self._turns: dict[int, int] = {}
-        self._total, self._learning, self._recording = HostSeconds(), HostSeconds(), HostSeconds()
+        self._total, self._learning, self._recording = (
+            HostSeconds(),
+            HostSeconds(),
+            HostSeconds(),
+        )
         world.connect(self)
 
-    # ---- from outside ----------------------------------------------------------------------------
+    # ---- from outside ----------------------------------------------------------------
 
     def run(
         self,
@@ -124,11 +145,15 @@ class Simulation:
     ) -> None:
         """Play the rounds that are left.
 
-        progress: called after each round. stop_requested: asked at each round's border; once it
-        says yes the state is saved and `Interrupted` raised. save: keeps what was learned up to
-        this round, and returns whether anything was; called every `save_every` rounds and after
-        the last one (0: only when stopped). plays_again: asked at each round's border, up to
-        which round it is kept already; 0: it is not.
+        Args:
+            progress: called after each round.
+            stop_requested: asked at each round's border; once it says yes the state is
+                saved and `Interrupted` raised.
+            save: keeps what was learned up to this round, and returns whether anything
+                was; called every `save_every` rounds and after the last one.
+            save_every: 0: only when stopped.
+            plays_again: asked at each round's border, up to which round it is kept
+                already; 0: it is not.
         """
         self._set_out()
         self._progress, self._stop_requested = progress, stop_requested
@@ -146,7 +171,7 @@ class Simulation:
             raise unwrap_error(error) from None
 
     def wall_s(self) -> dict[str, float]:
-        """Host seconds of `run`, split: learning (inside the workload), recording, and the rest."""
+        """Return host seconds of `run`: learning, recording, the rest."""
         learning_s, recording_s = self._learning.wall_s, self._recording.wall_s
         return {
             "learning": learning_s,
@@ -161,17 +186,17 @@ class Simulation:
             self._edges.set_out()
         self._aggregator.set_out()
 
-    # ---- what the world asks and tells -----------------------------------------------------------
+    # ---- what the world asks and tells -----------------------------------------------
 
     def size_of(self, flight: Flight) -> float:
-        """See `Asking`."""
+        """Return the bytes of an upload."""
         with self._learning:  # whatever learning is pending for this size happens here
             size_bytes = flight.contribution.uplink_bytes()
         flight.told = flight.contribution.told
         return size_bytes
 
     def forget_model_of(self, client: int | None) -> None:
-        """See `Asking`: where changes travel down, it is sent a whole model next."""
+        """Note that a client is sent a whole model next, where changes travel down."""
         if self._held is None:
             return
         if client is None:
@@ -180,28 +205,32 @@ class Simulation:
             self._held.pop(client, None)
 
     def land(self, flight: Flight) -> None:
-        """See `Asking`."""
+        """Take note that a participation is over."""
         if self._held is not None and flight.received:
             self._held[flight.client] = flight.task.model_version
         self._aggregator_of(flight.client).land(flight)
 
     def land_edge(self, flight: Flight) -> None:
-        """An edge server's participation is over."""
+        """Take note that an edge server's participation is over."""
         self._aggregator.land(flight)
 
     def _aggregator_of(self, client: int) -> Aggregator:
-        return self._aggregator if self._edges is None else self._edges.aggregator_of(client)
+        return (
+            self._aggregator
+            if self._edges is None
+            else self._edges.aggregator_of(client)
+        )
 
-    # ---- participations and merges ---------------------------------------------------------------
+    # ---- participations and merges ---------------------------------------------------
 
     @property
     def round(self) -> int:
-        """See `Node`."""
+        """The round under way."""
         return self._round + 1
 
     @property
     def last(self) -> bool:
-        """See `Node`."""
+        """True in the last round."""
         return self.round == self._scenario.rounds
 
     @property
@@ -209,17 +238,21 @@ class Simulation:
         return self._aggregator.merges
 
     def choose(self) -> list[int]:
-        """See `Node`."""
+        """Return the clients, or edge servers, that are started now."""
         if self._edges is not None:
             return self._edges.choose(self._aggregator)
-        return self._population.choose(self._aggregator, self._streams, self.round, self._env.now)
+        return self._population.choose(
+            self._aggregator, self._streams, self.round, self._env.now
+        )
 
     def may_pass(self) -> bool:
-        """See `Node`."""
-        return self._edges is None and self._population.may_pass(self._aggregator, self._env.now)
+        """Return whether nobody may be chosen though somebody is there."""
+        return self._edges is None and self._population.may_pass(
+            self._aggregator, self._env.now
+        )
 
     def make_flights(self, ids: Sequence[int]) -> list[Flight]:
-        """See `Node`."""
+        """Return the participations of these clients, or edge servers."""
         if self._edges is not None:
             return self._edges.make_flights(ids, self._turns)
         return self.start_clients(ids, self.round, self._turns)
@@ -231,8 +264,11 @@ class Simulation:
         turns: dict[int, int],
         edge: Contribution | None = None,
     ) -> list[Flight]:
-        """The flights of these clients, before anything moves. `turns`: how often each was started
-        before in this round; `edge`: what their edge server merges into."""
+        """Return the flights of these clients, before anything moves.
+
+        `turns`: how often each was started before in this round; `edge`: what their
+        edge server merges into.
+        """
         people, held = self._population, self._held
         policies = [people.policy(client) for client in ids]
         tasks = []
@@ -249,7 +285,9 @@ class Simulation:
         forced = None if self._forced_arm is None else Choice(self._forced_arm)
         for task, policy in zip(tasks, policies, strict=True):
             if policy.learns:
-                self._recorder.policies.extend(_list_policy_rows(round, task.client, policy))
+                self._recorder.policies.extend(
+                    _list_policy_rows(round, task.client, policy)
+                )
             pull = choose_pull(task, policy, forced, self._streams)
             asked.append((task, pull, people.compression(task, pull)))
         flights = []
@@ -260,14 +298,20 @@ class Simulation:
             for task, pull, choice in asked:
                 contribution = execute(task, choice)
                 flights.append(
-                    Flight(contribution.task, contribution, pull, self._env.now, self._shared_loss)
+                    Flight(
+                        contribution.task,
+                        contribution,
+                        pull,
+                        self._env.now,
+                        self._shared_loss,
+                    )
                 )
         return flights
 
     def work(
         self, merging: Merging, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """See `Node`."""
+        """Return the work at a merge, and what gives its outcome."""
         if self._edges is not None and self.last:
             self._edges.stop()
         arrived = merging.arrived
@@ -276,27 +320,30 @@ class Simulation:
         return self._aggregator.world.merge(merging.round, arrived, work, merge)
 
     def lose(self, flight: Flight) -> None:
-        """See `Node`. With what an edge server sent, all that it had merged is lost."""
+        """Lose a participation; with an edge server's, all that it had merged."""
         self.discard(flight)
         if self._edges is not None:
             self._edges.lose(flight)
 
     def discard(self, flight: Flight) -> None:
-        """Tell the learning that nothing of a participation will be merged, and let go of what it
-        sent."""
+        """Tell the learning that nothing of a participation will be merged.
+
+        What it sent is let go of.
+        """
         with self._learning:
             self._workload.discard(flight.contribution)
         flight.forget_upload()
 
     def merge(self, merging: Merging) -> Outcome:
-        """See `Node`."""
+        """Merge what has arrived, settle rewards and rows, and return the outcome."""
         arrived = merging.arrived
         weights = [self._aggregator.mode.weight(flight.staleness) for flight in arrived]
         with self._learning:
             contributions = [flight.contribution for flight in arrived]
             outcome = self._workload.merge(merging.round, contributions, weights)
         self._forced_arm = outcome.forced_arm
-        # the first models' loss is told by the first merge: flights that hold them get to know it
+        # the first models' loss is told by the first merge: flights that hold them get
+        # to know it
         self._shared_loss |= outcome.shared_loss_before
         if outcome.model_version != self._version:
             self._version = outcome.model_version
@@ -311,10 +358,14 @@ class Simulation:
             self._record(merging, outcome)
             self._border(outcome)
 
-    def _reward(self, flight: Flight, outcome: Outcome, merging: Merging, pace: float) -> Verdict:
+    def _reward(
+        self, flight: Flight, outcome: Outcome, merging: Merging, pace: float
+    ) -> Verdict:
         """Tell the client's policy what its pull was worth."""
         losses = outcome.local_loss
-        before, after = losses.get(flight.task.label, (None, None)) if losses else (None, None)
+        before, after = (
+            losses.get(flight.task.label, (None, None)) if losses else (None, None)
+        )
         if not flight.task.plan.longest:
             # nothing was compressed, and the policy not asked
             return Verdict(after)
@@ -338,24 +389,28 @@ class Simulation:
             return Verdict(after, worth, raw, None)
         if not math.isfinite(clipped) and math.isfinite(worth):
             raise RunFailed(
-                f"round {self._round}: client {flight.client} took no simulated time, so its gain "
+                f"round {self._round}: client {flight.client} took no simulated time, "
+                f"so its gain "
                 "per second has no bound; give its work times, or policy.reward.clip"
             )
         if not math.isfinite(clipped):
             raise RunFailed(
-                f"round {self._round}: the losses of client {flight.client} are no longer finite "
+                f"round {self._round}: the losses of client {flight.client} are no "
+                f"longer finite "
                 "numbers, the training has diverged; a smaller learning rate may help"
             )
         policy.update(flight.pull, clipped)
         return Verdict(after, worth, raw, clipped)
 
-    # ---- facts -----------------------------------------------------------------------------------
+    # ---- facts -----------------------------------------------------------------------
 
     def blame_clients(self, merging: Merging) -> Blame:
-        """Who held up a merge of clients' uploads."""
+        """Return who held up a merge of clients' uploads."""
         taken, work = merging.taken, merging.work
         if merging.waits_for_all and taken:
-            return blame_round(taken, work, self._world.network, resent=self._may_resend)
+            return blame_round(
+                taken, work, self._world.network, resent=self._may_resend
+            )
         return blame_last(merging.last, work, _find_other_cause(merging))
 
     def _record(self, merging: Merging, outcome: Outcome) -> None:
@@ -367,14 +422,18 @@ class Simulation:
             self._edges.note_merge("server", merging.round, merging)
             settled = self._edges.settle(merging)
         flights = [flight for flight, _ in settled]
-        paces = paces_of((0, 0) if f.lost else (f.uplink_bytes, f.uplink_s) for f in flights)
+        paces = paces_of(
+            (0, 0) if f.lost else (f.uplink_bytes, f.uplink_s) for f in flights
+        )
         verdicts = [
             self._reward(flight, outcome, own, pace)
             for (flight, own), pace in zip(settled, paces, strict=True)
         ]
         with self._recording:
             into = self._recorder
-            into.rounds.append(rows.make_round_row(merging, flights, outcome, who, self._account))
+            into.rounds.append(
+                rows.make_round_row(merging, flights, outcome, who, self._account)
+            )
             into.prototypes.extend(
                 rows.list_prototype_rows(outcome, into.own.get("prototypes", ()))
             )
@@ -387,10 +446,14 @@ class Simulation:
                 powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
                 energy_j = self._world.energy_j(flight.client, powered_s)
                 into.participations.append(
-                    rows.make_participation_row(flight, end, own, verdict, energy_j, merging.round)
+                    rows.make_participation_row(
+                        flight, end, own, verdict, energy_j, merging.round
+                    )
                 )
                 if flight.busy is not None:
-                    into.processor.append(rows.make_processor_row(flight, merging.round))
+                    into.processor.append(
+                        rows.make_processor_row(flight, merging.round)
+                    )
                 into.spans.extend(rows.list_client_spans(flight, end))
                 flight.legs.clear()  # as much memory as the rows take
                 if len(into.participations) >= BLOCK:
@@ -400,7 +463,7 @@ class Simulation:
             into.settle()
 
     def _border(self, outcome: Outcome) -> None:
-        """What happens between two rounds: progress, a checkpoint, a stop."""
+        """Do what happens between two rounds: progress, a checkpoint, a stop."""
         if self._progress is not None:
             self._progress(self._round, self._env.now, self._mean_measure(outcome))
         kept = self._plays_again(self._round)
@@ -411,7 +474,11 @@ class Simulation:
             with self._recording:
                 kept = self._round if self._save(self._round) else 0
         if stop:
-            goes_on = "goes on from there" if kept else "begins again, as nothing was learned yet"
+            goes_on = (
+                "goes on from there"
+                if kept
+                else ("begins again, as nothing was learned yet")
+            )
             hints = [f"--resume {goes_on}"] if self._save is not None else []
             raise Interrupted(f"stopped after round {kept or self._round}", *hints)
 
@@ -442,8 +509,9 @@ class HostSeconds:
 def _fewer_collections(cohort_size: int) -> Iterator[None]:
     """Let Python look for reference cycles less often while many clients are in flight.
 
-    Nothing here makes cycles, but their search visits everything alive: at 5,000 clients it took
-    0.30 of 0.67 s a round; with these thresholds it takes a hundredth of a round.
+    Nothing here makes cycles, but their search visits everything alive: at 5,000
+    clients it took 0.30 of 0.67 s a round; with these thresholds it takes a hundredth
+    of a round.
     """
     before = gc.get_threshold()
     if before[0] > 0:  # 0: somebody has switched it off
@@ -455,8 +523,10 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
 
 
 def _find_other_cause(merging: Merging) -> str:
-    """What ended the wait for a merge that waited for nobody in particular; the server's own work
-    where there was nobody to wait for."""
+    """Return what ended the wait for a merge that waited for nobody in particular.
+
+    It is the server's own work where there was nobody to wait for.
+    """
     if merging.struck:
         return "restart"
     waited = merging.taken or merging.waited_s > merging.delay_s
@@ -465,4 +535,6 @@ def _find_other_cause(merging: Merging) -> str:
 
 def _list_policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:
     for arm, value in zip(policy.arms, policy.values(), strict=True):
-        yield PolicyValue(round, client, arm.label, None if math.isnan(value) else value)
+        yield PolicyValue(
+            round, client, arm.label, None if math.isnan(value) else value
+        )

@@ -1,11 +1,12 @@
-"""What the server's processor does between the last upload and the next round.
+"""The server's processor between the last upload and the next round.
 
-One after another on one processor: rebuild each compressed field's dense vector, then what the
-method says it works at a merge; then, where the server's device knows what they take, the rest of
-what a host does at a merge (`handling`), the wait for clients whose policy learns to measure their
-losses (`losses`), and the evaluation of each prototype on the test set.
-Clients wait meanwhile. What is ignored: overlap with uploads that are still under way, averaging
-(a pass over the weights), and the evaluation of models of clients' own.
+One after another on one processor: rebuild each compressed field's dense vector, then
+what the method says it works at a merge; then, where the server's device knows what
+they take, the rest of what a host does at a merge (`handling`), the wait for clients
+whose policy learns to measure their losses (`losses`), and the evaluation of each
+prototype on the test set. Clients wait meanwhile. What is ignored: overlap with uploads
+that are still under way, averaging (a pass over the weights), and the evaluation of
+models of clients' own.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ def play_work(
     start_at_s: float,
     round: int | str,
 ) -> list[PlayedWork]:
-    """Decompression of what arrived, then `work`, with the time that each takes from `start_at_s`.
+    """Return decompression of what arrived, then `work`, with their seconds.
 
-    Each compressed field is decompressed by itself, under the name of the arm that was played.
-    The processor's noise and load are applied to each kind of work as a whole and spread over its
-    pieces in proportion.
+    They follow each other from `start_at_s` on. Each compressed field is decompressed
+    by itself, under the name of the arm that was played. The processor's noise and load
+    are applied to each kind of work as a whole and spread over its pieces in
+    proportion.
     """
-    unpacking = [piece for f in flights for piece in f.codec_work("decompression", f.client)]
+    unpacking = [
+        piece for f in flights for piece in f.codec_work("decompression", f.client)
+    ]
     every = (*unpacking, *work)
     pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]
     nominal = [(piece, piece.times * device.work_s(piece)) for piece in pieces]
@@ -52,6 +56,8 @@ def play_work(
         quantity = of_kind[0][0].quantity
         total_s = device.duration_s(nominal_s, start_at_s, round=round, phase=quantity)
         factor = total_s / nominal_s if nominal_s > 0 else 0.0
-        done += [PlayedWork(kind, p.name or kind, p.client, s * factor) for p, s in of_kind]
+        done += [
+            PlayedWork(kind, p.name or kind, p.client, s * factor) for p, s in of_kind
+        ]
         start_at_s += total_s
     return done

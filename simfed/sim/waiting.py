@@ -1,4 +1,4 @@
-"""What participations wait for beside time and transfers: a barrier, a turn at the server."""
+"""Waits of participations beside time and transfers: barriers, and turns."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from simfed.net.instants import at, end_of_instant, ring
 
 
 class Gate:
-    """A barrier of one round. It opens at the end of the instant at which the last one of those who
-    are under way has come or is lost, or at a deadline; those who came go on by their ids."""
+    """A barrier of one round.
+
+    It opens at the end of the instant at which the last one of those who are under way
+    has come or is lost, or at a deadline; those who came go on by their ids.
+    """
 
     def __init__(self, env: simpy.Environment, name: str) -> None:
         self._env, self.name = env, name
         self.ahead = 0
-        """How many of those under way have yet to come to it."""
+        """The number of those under way that have yet to come to it."""
         self._closes_s = math.inf
-        """When it opens whoever has not come."""
+        """The instant at which it fails whoever has not come."""
         self.waiting: dict[int, Event] = {}
-        """By client."""
+        """The events of those that wait, by client."""
 
     def come(self, client: int, deadline_s: float) -> Event:
-        """Return the event of its opening. Raises: `Interrupt` where it opened without this one."""
+        """Return the event of its opening.
+
+        Raises: `Interrupt` where it opened without this one.
+        """
         now_s = self._env.now
         late = self._closes_s <= now_s
         if deadline_s < math.inf and self._closes_s == math.inf:
@@ -39,7 +45,7 @@ class Gate:
         return event
 
     def pass_by(self) -> None:
-        """One less is ahead of it."""
+        """Note that one less is ahead of it."""
         self.ahead -= 1
         if not self.ahead:
             self._open_later()
@@ -57,8 +63,10 @@ class Gate:
 
 
 class Turns:
-    """A processor that many share: one unit at a time, in the order in which they became ready, of
-    one instant by client."""
+    """A processor that many share: one unit at a time.
+
+    Units come in the order in which they became ready, of one instant by client.
+    """
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
@@ -67,15 +75,17 @@ class Turns:
         self._busy = self._looks = False
 
     def ask(self, client: int) -> Event:
-        """Return the event of its turn; which one is next is seen when all else has happened at
-        an instant."""
+        """Return the event of its turn.
+
+        Which one is next is seen when all else has happened at an instant.
+        """
         event, self._asked = Event(self._env), self._asked + 1
         heapq.heappush(self._ready, (self._env.now, client, self._asked, event))
         self._look_later()
         return event
 
     def end(self) -> None:
-        """The unit that has the processor is done, or given up."""
+        """Free the processor: its unit is done, or given up."""
         self._busy = False
         self._look_later()
 

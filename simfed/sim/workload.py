@@ -1,7 +1,7 @@
-"""The learning side's stand-in in a time-only run: sizes without tensors, merges without models.
+"""The stand-in for learning in a time-only run: sizes, and merges that only count.
 
-What is modelled: which client does how much of what, and how many bytes travel. What is not: losses
-and accuracies, and so neither rewards nor rollbacks; a merge only counts.
+What is modelled: which client does how much of what, and how many bytes travel. What is
+not: losses and accuracies, and so neither rewards nor rollbacks.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class SizedContribution:
         self.told = told
         self._size_bytes = size_bytes
         self.merged: Sequence[Contribution] = ()
-        """Of an edge server's, what it has merged."""
+        """The contributions that an edge server's has merged."""
 
     def uplink_bytes(self) -> float:
+        """Return the bytes of the upload."""
         return self._size_bytes
 
 
@@ -57,7 +58,9 @@ class Recorded:
         self._where = f"policy.arms_from: {run.path}"
         scenario = run.scenario
         self._index_code = scenario["compression"]["index_code"]
-        self._models = {name: each["model"] for name, each in scenario["prototypes"].items()}
+        self._models = {
+            name: each["model"] for name, each in scenario["prototypes"].items()
+        }
         self._changes = _read_downlink(scenario)
         self._changes_are_same = False  # until compared with a scenario's
         self._sent: dict[tuple[int, int, int], Any] = {}
@@ -101,24 +104,28 @@ class Recorded:
                 self._answers[label] = answer
 
     def arms(self, client: int) -> list[Choice]:
-        """What this client played, in the order in which it began."""
+        """Return the choices that this client played, in order of beginning."""
         return [choice for choice, _ in self._pulls.get(client, ())]
 
     def levels(self, client: int) -> list[int | None]:
-        """K of each of them, where policies set it; else None."""
+        """Return K of each of them, where policies set it; else None."""
         return [k for _, k in self._pulls.get(client, ())]
 
     def measures(self, clients: Iterable[int]) -> bool:
         """Return whether one of these clients, or edge servers, measured a loss."""
-        return any(c in self._measuring or c >= self._clients for c in clients) and bool(
-            self._measuring
-        )
+        return any(
+            c in self._measuring or c >= self._clients for c in clients
+        ) and bool(self._measuring)
 
-    def uplink(self, task: Task, told: int | None, index_code: str) -> tuple[float, int | None]:
-        """Return the bytes that this client sent in this round, and of how many entries.
+    def uplink(
+        self, task: Task, told: int | None, index_code: str
+    ) -> tuple[float, int | None]:
+        """Return the bytes that this client sent in this round, and their entries.
 
         Args:
+            task: the participation.
             told: `count_told`; None: it depends on the data.
+            index_code: the format of indices.
 
         Raises: `InputError` where it took no part, or what it sent was made otherwise.
         """
@@ -135,40 +142,53 @@ class Recorded:
             self._changes_are_same = wanted == self._changes
         if not self._changes_are_same:
             raise InputError(
-                "a recorded run with the same downlink.compression, as sizes on the way "
+                "a recorded run with the same downlink.compression, as sizes on the "
+                "way "
                 "down are taken from it",
                 where=self._where,
                 got=self._changes or "none",
             )
-        return tasks.as_answered(task, *self._read_answer("down", task, told, tasks.index_code))
+        return tasks.as_answered(
+            task, *self._read_answer("down", task, told, tasks.index_code)
+        )
 
-    def _read_answer(self, way: str, task: Task, told: int | None, index_code: str) -> Plain:
+    def _read_answer(
+        self, way: str, task: Task, told: int | None, index_code: str
+    ) -> Plain:
         answer = self._answers.get(f"{way} {task.label}")
         if answer is None:
             raise InputError(
                 "one in which it does",
                 where=self._where,
-                problem=f"in the recorded run client {task.client} takes no part in round "
+                problem=f"in the recorded run client {task.client} takes no part in "
+                f"round "
                 f"{task.round} of which the size is known",
             )
         participation = task.round, task.client, task.who.turn
         wanted_k = None if told is None else min(told, task.plan.longest)
-        prototype, recorded_k = self._sent.get(participation, (task.prototype, wanted_k))
+        prototype, recorded_k = self._sent.get(
+            participation, (task.prototype, wanted_k)
+        )
         wanted = task.model, recorded_k if told is None else wanted_k, index_code
         got = self._models[prototype], recorded_k, self._index_code
         if wanted != got:
             names = ("model", "K", "index code")
             differ = [i for i in range(3) if wanted[i] != got[i]]
             raise InputError(
-                "a recorded run with " + listed([f"{names[i]} {wanted[i]}" for i in differ])
-                + f" for client {task.client}, as sizes that depend on the data are taken from it",
+                "a recorded run with " + listed([(f"{names[i]} "
+                                                 f"{wanted[i]}") for i in differ])
+                + f" for client {task.client}, as sizes that depend on the data are "
+                  f"taken from it",
                 where=self._where, got=listed([str(got[i]) for i in differ]),
             )  # fmt: skip
         return answer
 
 
 def _read_downlink(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How changes travel down, with the index code that is charged; None: whole models do."""
+    """Return how changes travel down, with the index code that is charged.
+
+    None: whole models do.
+    """
     changes = (scenario.get("downlink") or {}).get("compression")
     if changes is None:
         return None
@@ -177,12 +197,17 @@ def _read_downlink(scenario: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _is_k_set_by_policy(scenario: Mapping[str, Any]) -> bool:
-    """Whether K was more than the scenario's, and is to be taken from the record."""
-    policies = [scenario.get("policy"), *(group.get("policy") for group in scenario["clients"])]
+    """Return whether K was a policy's, to be taken from the record."""
+    policies = [
+        scenario.get("policy"),
+        *(group.get("policy") for group in scenario["clients"]),
+    ]
     kinds = [policy.get("kind") for policy in policies if policy]
     parts = registry("policy")
     recorded = any(policy and policy.get("arms_from") for policy in policies)
-    return recorded or any(kind in parts and hasattr(parts.get(kind), "ends") for kind in kinds)
+    return recorded or any(
+        kind in parts and hasattr(parts.get(kind), "ends") for kind in kinds
+    )
 
 
 class TimeOnlyWorkload:
@@ -204,10 +229,12 @@ class TimeOnlyWorkload:
     """
 
     def __init__(self, tasks: Tasks, *, recorded: Recorded | None = None) -> None:
-        """
-        recorded: take sizes that depend on the data from this run.
-        Raises: `InputError` from `execute` for a size that depends on the data and was not
-        recorded.
+        """Begin without tensors.
+
+        `recorded`: take sizes that depend on the data from this run.
+
+        Raises: `InputError` from `execute` for a size that depends on the data and was
+        not recorded.
         """
         self.tasks = tasks
         self._recorded = recorded
@@ -216,16 +243,18 @@ class TimeOnlyWorkload:
         self._noisy = privacy is not None and privacy.level == "client"
         self._alike: dict[tuple[int, int, str], tuple[Plan, Choice, int, float]] = {}
 
-    def task(self, round: int, client: int, turn: int = 0, held: int | None = None) -> Task:
-        """The work of one client in one round."""
+    def task(
+        self, round: int, client: int, turn: int = 0, held: int | None = None
+    ) -> Task:
+        """Return the work of one client in one round."""
         return self.tasks.task(round, client, self._merges, turn, held)
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
-        """See `TieredWorkload`."""
+        """Note which clients stand below which edge server."""
         self.tasks.place(edges)
 
     def lend(self, task: Task) -> SizedContribution:
-        """See `TieredWorkload`."""
+        """Return the contribution that an edge server will send."""
         size_bytes = self.tasks.uplink_bytes(task, NO_COMPRESSION)
         assert size_bytes is not None
         return SizedContribution(task, NO_COMPRESSION, 0, size_bytes)
@@ -236,12 +265,14 @@ class TimeOnlyWorkload:
         contributions: Sequence[Contribution],
         weights: Sequence[float],
     ) -> None:
-        """See `TieredWorkload`."""
+        """Note what an edge server's contribution has merged."""
         assert isinstance(edge, SizedContribution)
         edge.merged = [*edge.merged, *contributions]
 
-    def execute(self, task: Task, choice: Choice, edge: Contribution | None = None) -> Contribution:
-        """A contribution with the size that the full run's would have."""
+    def execute(
+        self, task: Task, choice: Choice, edge: Contribution | None = None
+    ) -> Contribution:
+        """Return a contribution with the size that the full run's would have."""
         if self._recorded is None:
             (_, _, k, size_bytes), told = self._known(task, choice), None
         else:
@@ -250,13 +281,16 @@ class TimeOnlyWorkload:
         return SizedContribution(task, choice, k, size_bytes, told)
 
     def _known(self, task: Task, choice: Choice) -> tuple[Plan, Choice, int, float]:
-        """The plan and the choice, which keep their ids as long as they are here, K and the bytes
-        of an upload: of all that are alike, found once."""
+        """Return plan, choice, K and bytes of an upload, found once for all alike.
+
+        Plan and choice keep their ids as long as they are here.
+        """
         alike = id(task.plan), id(choice), task.who.prototype
         entry = self._alike.get(alike)
         if entry is None:
             k, size_bytes = choice.k, self.size_bytes(task, choice)
-            if len(self._alike) >= _MOST_ALIKE:  # a method may make a plan for each round
+            # a method may make a plan for each round
+            if len(self._alike) >= _MOST_ALIKE:
                 self._alike.clear()
             entry = self._alike[alike] = task.plan, choice, k, size_bytes
         return entry
@@ -264,7 +298,10 @@ class TimeOnlyWorkload:
     def _as_recorded(
         self, recorded: Recorded, task: Task, choice: Choice, k: int
     ) -> tuple[Task, float, int | None]:
-        size_bytes, told = self.tasks.uplink_bytes(task, choice), count_told(task, choice, k)
+        size_bytes, told = (
+            self.tasks.uplink_bytes(task, choice),
+            count_told(task, choice, k),
+        )
         if self.tasks.downlink_varies(task):
             task = recorded.find_sent(task, told, self.tasks)
         if size_bytes is None:
@@ -272,21 +309,35 @@ class TimeOnlyWorkload:
         return task, size_bytes, told
 
     def merge(
-        self, round: int, contributions: Sequence[Contribution], weights: Sequence[float] = ()
+        self,
+        round: int,
+        contributions: Sequence[Contribution],
+        weights: Sequence[float] = (),
     ) -> Outcome:
-        """Counts an accepted merge, unless there is nothing to merge; where clients are private,
-        noise is merged at least."""
+        """Counts an accepted merge, unless there is nothing to merge.
+
+        Where clients are private, noise is merged at least.
+        """
         recorded = self._recorded
         undone = recorded is not None and round in recorded.rolled_back
         self._merges += (bool(contributions) or self._noisy) and not undone
         losses = {}
-        if recorded is not None and self.tasks.scenario.participation.selection.needs_losses:
+        if (
+            recorded is not None
+            and self.tasks.scenario.participation.selection.needs_losses
+        ):
             labels = [one.task.label for c in contributions for one in _list_merged(c)]
-            losses = {label: recorded.losses[label] for label in labels if label in recorded.losses}
+            losses = {
+                label: recorded.losses[label]
+                for label in labels
+                if label in recorded.losses
+            }
         return Outcome(round, self._merges, local_loss=losses)
 
-    def server_work(self, round: int, contributions: Sequence[Contribution]) -> Sequence[Work]:
-        """The method's work at the merge of these contributions."""
+    def server_work(
+        self, round: int, contributions: Sequence[Contribution]
+    ) -> Sequence[Work]:
+        """Return the method's work at the merge of these contributions."""
         arrived, recorded = [c.task.who for c in contributions], self._recorded
         if recorded is None:
             return self.tasks.server_work(arrived, round)
@@ -294,23 +345,29 @@ class TimeOnlyWorkload:
         return self.tasks.server_work(arrived, round, measured=measured)
 
     def discard(self, contribution: Contribution) -> None:
-        """See `Workload`: there is nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
     def timings(self) -> Mapping[str, float]:
+        """Return no timings."""
         return {}
 
     def close(self) -> None:
-        pass
+        """Do nothing: nothing is open."""
 
     def size_bytes(self, task: Task, choice: Choice) -> float:
-        """What an upload comes to. Raises: `InputError` where that depends on the data."""
+        """Return the bytes of an upload.
+
+        Raises: `InputError` where they depend on the data.
+        """
         size = self.tasks.uplink_bytes(task, choice)
         if self.tasks.changes_vary(task):
             raise InputError(
                 "a size of changes on their way down that does not depend on the data",
                 where="downlink.compression",
-                got=f"{self.tasks.change_code} with {self.tasks.change_choice.strategy}",
-                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+                got=f"{self.tasks.change_code} with "
+                f"{self.tasks.change_choice.strategy}",
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded "
+                "sizes",
             )
         for way in (task.plan.up, task.plan.down):
             for field in way.values():
@@ -321,13 +378,17 @@ class TimeOnlyWorkload:
                 "a size on the wire that does not depend on the data",
                 where="compression.index_code",
                 got=f"{self.tasks.index_code} with {choice.strategy}",
-                hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
+                hint="in a time-only run use policy.arms_from: RUN to replay recorded "
+                "sizes",
             )
         return size
 
 
 def _list_merged(contribution: Contribution) -> Sequence[Contribution]:
-    """The clients' contributions behind what an edge server sends; of a client its own."""
+    """Return the clients' contributions behind what an edge server sends.
+
+    Of a client its own.
+    """
     assert isinstance(contribution, SizedContribution)
     return contribution.merged or [contribution]
 

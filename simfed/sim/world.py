@@ -1,10 +1,10 @@
 """The seam between a server and the world that carries out what it asks.
 
-A server (`simfed.sim.server.Simulation`) is a mode, a workload and a world. It says who takes part
-and what is merged; the world says who is there, what time it is, what becomes of a participation
-and how long a merge takes. `simfed.sim.clock.Clock` is the simulated world, `simfed.deploy.playing.
-Remote` one of real clients; a Flower app's messages are carried by the simulated one, where the app
-takes the server's place.
+A server (`simfed.sim.server.Simulation`) is a mode, a workload and a world. It says who
+takes part and what is merged; the world says who is there, what time it is, what
+becomes of a participation and how long a merge takes. `simfed.sim.clock.Clock` is the
+simulated world, `simfed.deploy.playing. Remote` one of real clients; a Flower app's
+messages are carried by the simulated one, where the app takes the server's place.
 """
 
 from __future__ import annotations
@@ -26,55 +26,65 @@ from simfed.sim.flight import Flight
 from simfed.sim.server_work import PlayedWork
 
 CUT = "cut"
-"""Why a participation ends that nobody waits for any longer: it is dropped, but its client is
-there."""
+"""The outcome of a participation that nobody waits for any longer: it is dropped, but
+its client is there."""
 
 
 class Attendance(Protocol):
-    """Which clients are there at an instant, and when that changes: of a simulated world
-    `simfed.fleet.availability.Availability`."""
+    """The presence of clients, and the instants at which it changes.
+
+    Of a simulated world it is `simfed.fleet.availability.Availability`.
+    """
 
     def available(self, at_s: float) -> NDArray[np.int64]:
-        """The ids of the clients that are there, ascending."""
+        """Return the ids of the clients that are there, ascending."""
         ...
 
-    def there(self, client: int, at_s: float) -> bool: ...
+    def there(self, client: int, at_s: float) -> bool:
+        """Return whether a client is there."""
+        ...
 
     def change_after(self, client: int, at_s: float) -> float:
-        """When a client that is there goes away; inf: never."""
+        """Return the instant at which a client that is there goes away; inf: never."""
         ...
 
     def arrival_after(self, at_s: float) -> float:
-        """The next instant after `at_s` at which somebody comes; inf: nobody ever does."""
+        """Return the next instant after `at_s` at which somebody comes.
+
+        Inf: nobody ever does.
+        """
         ...
 
     def failure(self, client: int, phase: str) -> float:
-        """The probability that a phase of this client fails."""
+        """Return the probability that a phase of this client fails."""
         ...
 
 
 class Asking(Protocol):
-    """Who has participations carried out."""
+    """The server for which a world carries out participations."""
 
     def size_of(self, flight: Flight) -> float:
         """Bytes of its upload; asked when that starts."""
         ...
 
     def land(self, flight: Flight) -> None:
-        """A participation is over, this very moment, and the world's presence knows its work."""
+        """Take note that a participation is over, this very moment.
+
+        The world's presence knows its work already.
+        """
         ...
 
     def forget_model_of(self, client: int | None) -> None:
-        """Nobody knows any longer which model this client has; None: which any has."""
+        """Note that this client's model is unknown; None: that any client's is."""
         ...
 
 
 class World(Protocol):
-    """What carries participations out: the simulated clock, or real sockets."""
+    """A carrier of participations: the simulated clock, or real sockets."""
 
     @property
     def env(self) -> simpy.Environment:
-        """Its clock, from `set_out` on."""
+        """The clock, from `set_out` on."""
         ...
 
     @property
@@ -83,11 +93,14 @@ class World(Protocol):
         ...
 
     uses: LinkUses
-    """What links carried since somebody cleared it."""
+    """The uses of links since somebody cleared them."""
 
     @property
     def network(self) -> Network | None:
-        """What transfers can be played again on; None: of its links nothing is known."""
+        """The network on which transfers can be played again.
+
+        None: of its links nothing is known.
+        """
         ...
 
     def connect(self, asking: Asking) -> None:
@@ -95,11 +108,14 @@ class World(Protocol):
         ...
 
     def set_out(self) -> None:
-        """The clock stands at 0, and nothing is under way."""
+        """Set the clock to 0, with nothing under way."""
         ...
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
-        """Wait until rounds can be played; then time passes. Raises: `Interrupted`, `RunFailed`."""
+        """Wait until rounds can be played; then time passes.
+
+        Raises: `Interrupted`, `RunFailed`.
+        """
         ...
 
     def carry(self, flight: Flight) -> None:
@@ -107,12 +123,17 @@ class World(Protocol):
         ...
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """End a participation where it is: what it has spent so far stays spent. `cause`: `CUT`,
-        `dropped` (its client is gone) or `failed` (it stays)."""
+        """End a participation where it is: what it has spent so far stays spent.
+
+        `cause`: `CUT`, `dropped` (its client is gone) or `failed` (it stays).
+        """
         ...
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
-        """When a client comes. Raises: `RunFailed` if nobody ever does, unless `patient`."""
+        """Return the event of a client's coming.
+
+        Raises: `RunFailed` if nobody ever does, unless `patient`.
+        """
         ...
 
     def merge(
@@ -122,20 +143,29 @@ class World(Protocol):
         work: Callable[[], Sequence[Work]],
         merge: Callable[[], Outcome],
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """What the server works at a merge and how long it takes, and what gives its outcome once
-        that time is over. `work()`: what the method says it works; `merge()`: done once."""
+        """Return the server's work at a merge, and what gives its outcome after it.
+
+        `work()`: what the method says it works; `merge()`: done once.
+        """
         ...
 
-    def energy_j(self, client: int, phases_s: Callable[[], Mapping[str, float]]) -> float | None:
-        """Joules of a participation from its seconds per phase; None: not known."""
+    def energy_j(
+        self, client: int, phases_s: Callable[[], Mapping[str, float]]
+    ) -> float | None:
+        """Return the joules of a participation from its seconds per phase.
+
+        None: not known.
+        """
         ...
 
 
 def draw_failure(
     presence: Attendance, streams: Streams, flight: Flight, phase: str, number: int
 ) -> bool:
-    """Whether a phase of a participation fails, as its scenario has it; `number`: of its last step
-    among all, from 1."""
+    """Return whether a phase of a participation fails, as its scenario has it.
+
+    `number`: of its last step among all, from 1.
+    """
     chance = presence.failure(flight.client, phase)
     if not chance:
         return False
@@ -151,7 +181,7 @@ class InstantEvents:
         self._events: dict[float, simpy.Event] = {}
 
     def at(self, at_s: float) -> simpy.Event:
-        """The event of this instant."""
+        """Return the event of this instant."""
         event = self._events.get(at_s)
         if event is None:
             event = at(self._env, at_s, call=partial(self._forget, at_s))

@@ -1,8 +1,8 @@
-"""Studies: grids of scenarios × seeds, their run store, their executors and their comparison.
+"""Studies: grids of scenarios × seeds, their folder, and their comparison.
 
-`run_study(path, out)` runs what is not yet done of a study file; `load_study(out)` gives its
-results as data frames; `compare(a, b)` holds runs against each other without a study. Imports
-nothing heavy until it is asked to do something.
+`run_study(path, out)` runs what is not yet done of a study file; `load_study(out)`
+gives its results as data frames; `compare(a, b)` holds runs against each other without
+a study. Imports nothing heavy until it is asked to do something.
 """
 
 from __future__ import annotations

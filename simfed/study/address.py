@@ -1,7 +1,7 @@
-"""Where a run lives in the store: a hash of everything that its results depend on.
+"""Addresses of runs: hashes of everything that their results depend on.
 
-The resolved scenario and its seed, the data, the files it names (by content, wherever they are),
-the code. Not: its name, when it saves checkpoints, who runs it where.
+The resolved scenario and its seed, the data, the files it names (by content, wherever
+they are), the code. Not: its name, when it saves checkpoints, who runs it where.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simfed.scenario.fleet_file import FleetFile
 from simfed.schema.fields import list_files, rename_texts
 
 _RUNNERS = ("study/work.py", "study/kinds.py")
-"""What a study's process does with a run counts as well."""
+"""The modules of a study's process that count as well."""
 
 
 class AddressedRun(TypedDict, total=False):
@@ -39,7 +39,7 @@ class AddressedRun(TypedDict, total=False):
 
 
 def compute_addresses(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
-    """The addresses of a scenario with these facts under seeds."""
+    """Return the addresses of a scenario with these facts under seeds."""
     here = "the seed of one run"  # the text is long, and all but its seed the same
     text = json.dumps({**facts, "scenario": {**facts["scenario"], "seed": here}})
     before, after = text.split(f'"seed": "{here}"')
@@ -49,10 +49,14 @@ def compute_addresses(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
 def collect_facts(
     scenario: Scenario, *, source: str | Path, device: str, time_only: bool
 ) -> AddressedRun:
-    """All that a run's results depend on; under other seeds nothing but the seed differs."""
+    """Return all that a run's results depend on.
+
+    Under other seeds nothing but the seed differs.
+    """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
     digests = _digest_files(scenario, source)
-    digests |= {path: key for key, path in scenario.dataset.paths.items()}  # digested as `data`
+    # digested as `data`
+    digests |= {path: key for key, path in scenario.dataset.paths.items()}
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     digests |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
@@ -66,9 +70,12 @@ def collect_facts(
 
 
 def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
-    """All that an app's results depend on: the fleet, the app's folder, the versions under both.
+    """Return all that an app's results depend on.
 
-    Raises: `ValueError` for a fleet without an app; `InputError` for a work file that is not there.
+    It is the fleet, the app's folder, the versions under both.
+
+    Raises: `ValueError` for a fleet without an app; `InputError` for a work file that
+    is not there.
     """
     if fleet.app is None:
         raise ValueError("a fleet without its app")
@@ -79,7 +86,9 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
         with named_in_errors(fleet.charged.file):
             digests[fleet.charged.file] = digest_file(Path(fleet.charged.file))
     of_machine = ("platform", "processor")
-    numbers = {name: number for name, number in versions().items() if name not in of_machine}
+    numbers = {
+        name: number for name, number in versions().items() if name not in of_machine
+    }
     return {
         "scenario": rename_texts(plain, digests),
         "versions": numbers,
@@ -89,7 +98,10 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
 
 
 def _digest_files(world: World, source: str | Path) -> dict[str, str]:
-    """Profile or file that a world names → digest of its content, which stands for it."""
+    """Return the digest of each profile or file that a scenario names.
+
+    It is of its content, which stands for it.
+    """
     profiles = make_parts(world, source).profile_files
     digests = {name: digest_file(file) for name, file in profiles.items()}
     files = (file for file in list_files(world) if Path(file).is_file())
@@ -97,8 +109,11 @@ def _digest_files(world: World, source: str | Path) -> dict[str, str]:
 
 
 def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
-    """A key that runs share which learn exactly the same; None where learning depends on the
-    clock (server modes with deadlines, policies that learn or watch time)."""
+    """Return a key that runs share which learn exactly the same.
+
+    None where learning depends on the clock (server modes with deadlines, policies that
+    learn or watch time).
+    """
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     server = scenario.aggregation
     if server.mode != "synchronous" or server.edge_servers is not None:
@@ -107,7 +122,9 @@ def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
         return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]
-    return digest_value([learning_key(scenario, device=device), choices, counts, scenario.rounds])
+    return digest_value(
+        [learning_key(scenario, device=device), choices, counts, scenario.rounds]
+    )
 
 
 def own_code() -> str:

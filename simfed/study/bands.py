@@ -18,8 +18,10 @@ _MOST_POINTS = 200
 
 
 def compute_bands(study: StudyRuns) -> pd.DataFrame:
-    """The measure over simulated time by setting and arm; the columns are those of
-    `StudyResult.bands`."""
+    """Return the measure over simulated time by setting and arm.
+
+    The columns are those of `StudyResult.bands`.
+    """
     parts = []
     for setting, arm, entries in study.groups():
         curves = [study.curve_of(entry["address"]) for entry in entries]
@@ -33,12 +35,15 @@ def compute_bands(study: StudyRuns) -> pd.DataFrame:
 def _compute_band(
     curves: Sequence[pd.DataFrame], confidence: float, measure: Measure
 ) -> pd.DataFrame:
-    """Mean and interval at equal simulated times, where every seed has a value.
+    """Return mean and interval at equal simulated times, where all seeds have values.
 
-    Between two evaluations a seed's measure is taken to go straight from one to the other.
+    Between two evaluations a seed's measure is taken to go straight from one to the
+    other.
     """
     columns = ["at_s", measure.key, "low", "high", "seeds"]
-    lines = [(c["at_s"].to_numpy(float), c[measure.key].to_numpy(float)) for c in curves]
+    lines = [
+        (c["at_s"].to_numpy(float), c[measure.key].to_numpy(float)) for c in curves
+    ]
     lines = [line for line in lines if len(line[0])]
     if not lines:
         return pd.DataFrame(columns=columns, dtype=float)

@@ -1,4 +1,4 @@
-"""Running a study: any number of processes, here and elsewhere, take its runs one by one."""
+"""Runs studies: any number of processes, here and elsewhere, take run by run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ from simfed.record.directory import note_failure
 from simfed.scenario.load import read_yaml
 from simfed.study.kinds import Job
 from simfed.study.places import Cluster, Processes
-from simfed.study.plan import PlannedRun, StudyPlan, merge_errors, parse_place, plan_study
+from simfed.study.plan import (
+    PlannedRun,
+    StudyPlan,
+    merge_errors,
+    parse_place,
+    plan_study,
+)
 from simfed.study.show import StudyProgress
 from simfed.study.store import StudyFolder
 from simfed.study.work import Result, play
@@ -33,16 +39,20 @@ if TYPE_CHECKING:
     from simfed.study.results import StudyResult
 
 _ATTEMPTS = 2
-"""How often a run is begun before the death of its worker counts against it."""
+"""The number of times that a run is begun before the death of its worker counts against
+it."""
 _LOOK_EVERY_WALL_S = 0.5
 _MANY = 500
 """Runs: to check the scenarios of so many takes seconds."""
 _GRACE_WALL_S = 30.0
-"""How long runs have to save their state after Ctrl-C."""
+"""Host seconds that runs have to save their state after Ctrl-C."""
 
 
 def choose_out(study: str | Path) -> Path:
-    """Return `studies/NAME` by what the study's file says under `name`. Raises: `InputError`."""
+    """Return `studies/NAME` by what the study's file says under `name`.
+
+    Raises: `InputError`.
+    """
     name = str(read_yaml(study).get("name") or Path(study).stem)
     return Path("studies") / (re.sub(r"[^\w.-]", "-", name).strip(".-")[:80] or "study")
 
@@ -64,25 +74,30 @@ def run_study(
 ) -> StudyResult:
     """Run what is not yet done of the study in the file `path`; its folder is `out`.
 
-    Other processes may do the same at the same time: each takes the runs that nobody is at,
-    and returns when all are done.
+    Other processes may do the same at the same time: each takes the runs that nobody is
+    at, and returns when all are done.
 
     Args:
+        path: the study file.
         out: `studies/NAME` if omitted.
-        jobs: runs at once on this machine, at most `simfed.ground.cores.most_processes`; if
-            omitted one per core, or one on a GPU.
+        jobs: runs at once on this machine, at most
+            `simfed.ground.cores.most_processes`; if omitted one per core, or one on a
+            GPU.
         dask: address of the scheduler of a Dask cluster, whose workers do the runs.
-        only: the runs at this place of the axes alone, `link=DSL,strategy=dgc@1%,seed=3`.
+        only: the runs at this place of the axes alone,
+            `link=DSL,strategy=dgc@1%,seed=3`.
         retry_failed: try again what failed before; otherwise it is left as it is.
-        device, time_only: as in `simfed.run`, for every run.
-        trajectories: where learning is kept for replay; True is the user's cache, False or None
-            computes everything anew.
+        device: as in `simfed.run`, for every run.
+        time_only: as in `simfed.run`, for every run.
+        trajectories: where learning is kept for replay; True is the user's cache, False
+            or None computes everything anew.
         progress: show it on standard error.
         allow_plugins: as in `simfed.load_scenario`, of the study and its base.
         overrides: key path → value, of the study's own keys or the same in every run.
 
     Raises:
-        InputError, InputErrors: the study, a scenario, the folder or the cluster; nothing was run.
+        InputError, InputErrors: the study, a scenario, the folder or the cluster;
+            nothing was run.
         RunFailed: some runs failed (the others are done), or the work could not go on.
         Interrupted: Ctrl-C; the same call goes on.
     """
@@ -103,7 +118,9 @@ def run_study(
         addresses = check_plan(plan, str(path), device=device, time_only=time_only)
         ctrl_c.check()
         folder.make(plan, addresses, read_text(path))
-        chosen = {a: r for a, r in zip(addresses, plan.runs, strict=True) if r.is_at(place)}
+        chosen = {
+            a: r for a, r in zip(addresses, plan.runs, strict=True) if r.is_at(place)
+        }
         runs = _list_runs(plan, chosen, folder, device, time_only, store)
         if dask is None and device != "cpu" and not time_only:
             import_part("simfed.learn.precision:device_of")(device)
@@ -118,7 +135,9 @@ def run_study(
     return load_study(folder.path)
 
 
-def check_plan(plan: StudyPlan, study_file: str, *, device: str, time_only: bool) -> list[str]:
+def check_plan(
+    plan: StudyPlan, study_file: str, *, device: str, time_only: bool
+) -> list[str]:
     """Check every scenario of a plan; return the address of each of its runs.
 
     Raises: `InputErrors` of all scenarios.
@@ -142,7 +161,9 @@ def check_plan(plan: StudyPlan, study_file: str, *, device: str, time_only: bool
     find_common_measure(measures, where=study_file)
     addresses = [""] * len(plan.runs)
     for first, setting in enumerate(plan.settings):
-        facts = kind.facts(setting.scenario, source=source, device=device, time_only=time_only)
+        facts = kind.facts(
+            setting.scenario, source=source, device=device, time_only=time_only
+        )
         addresses[first :: len(plan.settings)] = compute_addresses(facts, plan.seeds)
     return addresses
 
@@ -196,9 +217,10 @@ class StudyRun:
 
     address: str
     named: str
-    """In words: `up 5 Mbps, policy top-k, seed 0`."""
+    """The run in words: `up 5 Mbps, policy top-k, seed 0`."""
     path_key: str | None
-    """Equal for runs that learn the same; None: each has its own way, or nothing is kept."""
+    """Equal for runs that learn the same; None: each has its own way, or nothing is
+    kept."""
     make_job: Callable[[], Job]
 
 
@@ -218,10 +240,10 @@ class StudyWorker:
         self._waiting: deque[StudyRun] = deque()
         self._running: dict[Future[Result], StudyRun] = {}
         self._elsewhere: list[StudyRun] = []
-        """Which other processes are at."""
+        """The runs that other processes are at."""
         self._followers: dict[str, list[StudyRun]] = {}
-        """Path key that is being learned → runs that wait for what comes of it: computing it
-        twice at the same time would take as long and do the work twice."""
+        """Path key that is being learned → runs that wait for what comes of it:
+        computing it twice at the same time would take as long and do the work twice."""
         self._learned: set[str] = set()
         """Path keys of finished runs."""
         self._attempts: Counter[str] = Counter()
@@ -243,12 +265,15 @@ class StudyWorker:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """True if nothing waits and nothing runs."""
         held = sum(map(len, self._followers.values()))
         return not (self._waiting or self._running or self._elsewhere or held)
 
     def work(self, place: Processes | Cluster) -> None:
-        """Do everything that waits. Raises: `RunFailed` when it makes no sense to go on."""
+        """Do everything that waits.
+
+        Raises: `RunFailed` when it makes no sense to go on.
+        """
         try:
             with self._ctrl_c.patient():
                 self._shown.begin(self._finished + len(self._failed), self._count)
@@ -262,11 +287,15 @@ class StudyWorker:
         except KeyboardInterrupt:
             self._interrupt(place)
             raise Interrupted(
-                f"interrupted with {self._finished} of {self._count} runs finished, which are "
+                f"interrupted with {self._finished} of {self._count} runs finished, "
+                f"which are "
                 f"kept in {self._folder.path}; the same command goes on"
             ) from None
         except RunFailed as error:
-            kept = f"finished runs are kept in {self._folder.path}, the same command goes on"
+            kept = (
+                f"finished runs are kept in {self._folder.path}, the same command "
+                f"goes on"
+            )
             raise RunFailed(f"{error}; {kept}") from error
         finally:
             self._shown.close()
@@ -277,8 +306,10 @@ class StudyWorker:
         if self._failed:
             run, reason = self._failed[0]
             raise RunFailed(
-                f"{len(self._failed)} of {self._count} runs failed, such as {run.named}: {reason}; "
-                f"the others are kept in {self._folder.path}, --retry-failed tries these again"
+                f"{len(self._failed)} of {self._count} runs failed, such as "
+                f"{run.named}: {reason}; "
+                f"the others are kept in {self._folder.path}, --retry-failed tries "
+                f"these again"
             )
 
     def _begin_runs(self, place: Processes | Cluster) -> None:
@@ -327,7 +358,9 @@ class StudyWorker:
 
     _looks_at_wall_s = 0.0
 
-    def _end(self, run: StudyRun, future: Future[Result], place: Processes | Cluster) -> None:
+    def _end(
+        self, run: StudyRun, future: Future[Result], place: Processes | Cluster
+    ) -> None:
         result = self._read(run, future, place)
         if result.status == "finished":
             self._note_finished(run)
@@ -343,14 +376,19 @@ class StudyWorker:
         if result.status in ("refused", "stopped"):
             raise RunFailed(result.reason)
 
-    def _read(self, run: StudyRun, future: Future[Result], place: Processes | Cluster) -> Result:
+    def _read(
+        self, run: StudyRun, future: Future[Result], place: Processes | Cluster
+    ) -> Result:
         """Return how a run ended, also where its worker did not live to say so."""
         try:
             return place.end(future)
         except BrokenExecutor:
             if self._attempts[run.address] < _ATTEMPTS:
                 return Result("dead")
-            reason = f"its worker process died {_ATTEMPTS} times: perhaps it ran out of memory"
+            reason = (
+                f"its worker process died {_ATTEMPTS} times: perhaps it ran out "
+                f"of memory"
+            )
         except RunFailed:
             raise
         except Exception as error:  # of the cluster, which tried it again and again
@@ -363,14 +401,18 @@ class StudyWorker:
         if run.path_key is not None:
             self._learned.add(run.path_key)
 
-    def _note_failed(self, run: StudyRun, reason: str, wall_s: float | None = None) -> None:
+    def _note_failed(
+        self, run: StudyRun, reason: str, wall_s: float | None = None
+    ) -> None:
         self._failed.append((run, reason))
         self._shown.ended(run.named, f"failed: {reason}", wall_s)
 
     def _interrupt(self, place: Processes | Cluster) -> None:
         """Let runs save their state; a second Ctrl-C does not wait for them."""
         with suppress(KeyboardInterrupt):
-            self._shown.say("stopping after the rounds under way; Ctrl-C again stops at once")
+            self._shown.say(
+                "stopping after the rounds under way; Ctrl-C again stops at once"
+            )
             place.stop()
             done, _ = wait(self._running, _GRACE_WALL_S)
             for future in done:

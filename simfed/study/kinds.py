@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from simfed.study.address import AddressedRun
 
 Studied: TypeAlias = Any
-"""All that one run is made from, a `Scenario` or a `FleetFile`: what the plan's kind made."""
+"""The value that one run is made from, a `Scenario` or a `FleetFile`, as the plan's
+kind made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a process far away needs to do one run; plain values."""
+    """The plain values that a process far away needs to do one run."""
 
     address: str
     study: str
@@ -39,31 +40,44 @@ class Job:
     device: str
     time_only: bool
     cache: str | None
-    """The folder of kept trajectories; None: everything is computed, nothing is kept. A run
-    that goes on does so with or without one, as it began."""
+    """The folder of kept trajectories; None: everything is computed, nothing is kept. A
+    run that goes on does so with or without one, as it began."""
     cache_limit_bytes: float
     code: str
     """Digest of the code that planned this; other code would give other results."""
 
 
 class ScenarioRuns:
-    """Runs that `simfed run` makes of a scenario, by the steps in which runs of apps differ."""
+    """Runs of scenarios, by the steps in which runs of apps differ."""
 
     keys: type[Section] = Scenario
     """The file's model, whose keys the axes of a study name."""
 
-    def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> Scenario:
-        """Return a run from a mapping. Raises: `InputError`, `InputErrors`."""
+    def validate(
+        self, data: Mapping[str, object], *, source: str, folder: Path
+    ) -> Scenario:
+        """Return a run from a mapping.
+
+        Raises: `InputError`, `InputErrors`.
+        """
         return validate_scenario(data, source=source, folder=folder)
 
     def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
-        """Build the run's parts. Raises: `InputErrors` for all that is wrong with them."""
+        """Build the run's parts.
+
+        Raises: `InputErrors` for all that is wrong with them.
+        """
         from simfed.experiment.checks import check
 
         check(run, source=source, time_only=time_only)
 
-    def facts(self, run: Scenario, *, source: str, device: str, time_only: bool) -> AddressedRun:
-        """Return all that a run's results depend on: its `scenario`, with a seed, and more."""
+    def facts(
+        self, run: Scenario, *, source: str, device: str, time_only: bool
+    ) -> AddressedRun:
+        """Return all that a run's results depend on.
+
+        It is its `scenario`, with a seed, and more.
+        """
         from simfed.study.address import collect_facts
 
         return collect_facts(run, source=source, device=device, time_only=time_only)
@@ -97,7 +111,9 @@ class ScenarioRuns:
             time_only=job.time_only,
             resume=True,
             progress=False,
-            trajectories=TrajectoryStore(job.cache, job.cache_limit_bytes) if learns else None,
+            trajectories=TrajectoryStore(job.cache, job.cache_limit_bytes)
+            if learns
+            else None,
         )
 
     def rounds(self, run: Scenario) -> int | None:
@@ -111,7 +127,10 @@ class ScenarioRuns:
         return MEASURES[dataset_facts(run.dataset).task]
 
     def path_key(self, run: Scenario, *, device: str) -> str | None:
-        """Return a key that runs share which learn the same; None where that is not known."""
+        """Return a key that runs share which learn the same.
+
+        None where that is not known.
+        """
         from simfed.study.address import compute_path_key
 
         return compute_path_key(run, device=device)
@@ -122,7 +141,10 @@ class AppRuns:
 
     keys: type[Section] = FleetFile
 
-    def validate(self, data: Mapping[str, object], *, source: str, folder: Path) -> FleetFile:
+    def validate(
+        self, data: Mapping[str, object], *, source: str, folder: Path
+    ) -> FleetFile:
+        """Return a fleet file as validated."""
         fleet = validate_fleet(data, source=source, folder=folder)
         if fleet.app is None:
             problem = "the fleet of a study has no app"
@@ -130,41 +152,54 @@ class AppRuns:
             raise InputError("one", where=f"{source}: app", problem=problem, hint=hint)
         if not Path(fleet.app.folder, "pyproject.toml").is_file():
             allowed = "the folder of a Flower app, with its pyproject.toml"
-            raise InputError(allowed, where=f"{source}: app.folder", got=fleet.app.folder)
+            raise InputError(
+                allowed, where=f"{source}: app.folder", got=fleet.app.folder
+            )
         return fleet
 
     def check(self, run: FleetFile, *, source: str, time_only: bool) -> None:
+        """Check the fleet and its app."""
         from simfed.experiment.checks import check_world
 
         import_part("simfed.flower.versions:flower_version")()
         if time_only:
             raise InputError(
-                problem="--time-only is not for apps: what an app sends is known when it has run"
+                problem="--time-only is not for apps: what an app sends is known when "
+                "it has run"
             )
         check_world(run, source)
 
-    def facts(self, run: FleetFile, *, source: str, device: str, time_only: bool) -> AddressedRun:
+    def facts(
+        self, run: FleetFile, *, source: str, device: str, time_only: bool
+    ) -> AddressedRun:
+        """Return all that a run's results depend on."""
         from simfed.study.address import collect_app_facts
 
         return collect_app_facts(run, source=source)
 
     def code(self, run: FleetFile) -> list[str]:
+        """Return the modules and files of code that a run imports."""
         return [run.app.folder] if run.app is not None else []
 
     def dump(self, run: FleetFile) -> dict[str, Plain]:
+        """Return the fleet as plain values."""
         plain: dict[str, Plain] = yaml.safe_load(dump_scenario(run))
         return plain
 
     def play(self, job: Job, out: Path) -> None:
+        """Do the run of a job in the folder `out`."""
         import_part("simfed.flower.running:run_studied")(job.plain, out, job.source)
 
     def rounds(self, run: FleetFile) -> int | None:
+        """Return the number of rounds, where it is known."""
         return None
 
     def measure(self, run: FleetFile) -> Measure:
+        """Return the measure of the app's models."""
         return ACCURACY
 
     def path_key(self, run: FleetFile, *, device: str) -> str | None:
+        """Return None: learning of apps is not kept."""
         return None
 
 
@@ -173,5 +208,5 @@ AnyKind: TypeAlias = ScenarioRuns | AppRuns
 
 
 def find_kind(base: Mapping[str, object]) -> AnyKind:
-    """The kind of the runs that a study's base file describes, given as a mapping."""
+    """Return the kind of the runs that a study's base file describes."""
     return AppRuns() if is_fleet(base) else ScenarioRuns()

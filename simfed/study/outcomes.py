@@ -1,4 +1,7 @@
-"""The runs of a study as tidy data frames: one row per fact, with its point and seed beside it."""
+"""The runs of a study as tidy data frames.
+
+There is one row per fact, with its point and seed beside it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,12 @@ from simfed.ground.units import counted
 from simfed.record.directory import RunStatus
 from simfed.record.read import open_run
 from simfed.record.summary import count_classes
-from simfed.report.reach import RunOutcome, build_mean_curve, choose_common_thresholds, find_outcome
+from simfed.report.reach import (
+    RunOutcome,
+    build_mean_curve,
+    choose_common_thresholds,
+    find_outcome,
+)
 from simfed.study.plan import describe_point, label_of, shorten_names
 from simfed.study.store import PlanEntry, StudyFolder
 
@@ -31,17 +39,18 @@ _UNFINISHED = ("running", "interrupted", "failed", "waiting")
 
 
 def _cached_table(name: str) -> cached_property[pd.DataFrame]:
-    """A property of `StudyRuns`: one table of a run directory, of all finished runs together."""
+    """Return a property of `StudyRuns`: one table of all finished runs together."""
     return cached_property(lambda study: study.frame(name))
 
 
 class StudyRuns:
     """The results of a study's runs; frames are read when they are first asked for.
 
-    `rounds`, `participations`, `prototypes`, `policies`, `links` and `spans` are those of a run
-    (docs/run-directory.md), of all finished runs together. Every frame begins with one column per
-    axis and `seed`. A grid axis' column has its values as written, or their labels where values are
-    mappings or lists; `zip` and `list` have their labels, and a column for each of their keys.
+    `rounds`, `participations`, `prototypes`, `policies`, `links` and `spans` are those
+    of a run (docs/run-directory.md), of all finished runs together. Every frame begins
+    with one column per axis and `seed`. A grid axis' column has its values as written,
+    or their labels where values are mappings or lists; `zip` and `list` have their
+    labels, and a column for each of their keys.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -56,14 +65,22 @@ class StudyRuns:
 
     @cached_property
     def statuses(self) -> dict[str, RunStatus]:
-        """How far each run is, by its address."""
-        return {e["address"]: self.folder.status(e["address"]) for e in self.plan["runs"]}
+        """The status of each run, by its address."""
+        return {
+            e["address"]: self.folder.status(e["address"]) for e in self.plan["runs"]
+        }
 
     def describe_progress(self) -> str:
         """Return how many runs are finished, and how far the others are."""
-        counts = Counter(self.statuses[entry["address"]].status for entry in self.plan["runs"])
-        words = [f"{counts.pop('finished', 0)} of {len(self.plan['runs'])} runs finished"]
-        words += [f"{counts[status]} {status}" for status in _UNFINISHED if counts[status]]
+        counts = Counter(
+            self.statuses[entry["address"]].status for entry in self.plan["runs"]
+        )
+        words = [
+            (f"{counts.pop('finished', 0)} of {len(self.plan['runs'])} runs finished")
+        ]
+        words += [
+            (f"{counts[status]} {status}") for status in _UNFINISHED if counts[status]
+        ]
         return ", ".join(words)
 
     @cached_property
@@ -73,7 +90,10 @@ class StudyRuns:
 
     @cached_property
     def columns(self) -> list[str]:
-        """The columns that say which run a row is of: axes, keys of `zip` and `list`, `seed`."""
+        """The columns that say which run a row is of.
+
+        They are axes, keys of `zip` and `list`, `seed`.
+        """
         names = [
             name
             for axis in self.plan["axes"]
@@ -82,7 +102,7 @@ class StudyRuns:
         return [*names, "seed"]
 
     def point_of(self, entry: PlanEntry) -> dict[str, object]:
-        """Column → value of the row head of one run of the plan, see `columns`."""
+        """Return the row head of one run of the plan, by columns; see `columns`."""
         point: dict[str, object] = {}
         for axis in self.plan["axes"]:
             label = entry["point"][axis["name"]]
@@ -97,7 +117,7 @@ class StudyRuns:
         return {**point, "seed": entry["seed"]}
 
     def run(self, address: str) -> Run:
-        """The finished run of this address, opened from its folder."""
+        """Return the finished run of this address, opened from its folder."""
         return open_run(self.folder.find(address))
 
     @cached_property
@@ -109,16 +129,16 @@ class StudyRuns:
             if self.statuses[entry["address"]].status == "finished"
         ]
 
-    # --- frames --------------------------------------------------------------------------------
+    # --- frames -----------------------------------------------------------------------
 
     @cached_property
     def summary(self) -> pd.DataFrame:
         """One row per planned run: its state, and of finished ones what they came to.
 
-        `address, status` (`waiting`, `running`, `interrupted`, `failed`, `finished`), `reason`
-        (why it stopped), `final_accuracy, best_accuracy` (mean of clients; `final_measure,
-        best_measure` of another one), `simulated_s, uplink_bytes, downlink_bytes, rollbacks,
-        wall_s, fingerprint`.
+        `address, status` (`waiting`, `running`, `interrupted`, `failed`, `finished`),
+        `reason` (why it stopped), `final_accuracy, best_accuracy` (mean of clients;
+        `final_measure, best_measure` of another one), `simulated_s, uplink_bytes,
+        downlink_bytes, rollbacks, wall_s, fingerprint`.
         """
         import pandas as pd
 
@@ -135,7 +155,7 @@ class StudyRuns:
         return pd.DataFrame(rows, columns=columns)
 
     def frame(self, table: str) -> pd.DataFrame:
-        """A table of all finished runs, by its name."""
+        """Return a table of all finished runs, by its name."""
         return self._concatenate(lambda run: getattr(run, table))
 
     rounds = _cached_table("rounds")
@@ -147,25 +167,39 @@ class StudyRuns:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """The measure (mean of clients) wherever it was evaluated; see `build_mean_curve`."""
+        """The measure (mean of clients) wherever it was evaluated.
+
+        See `build_mean_curve`.
+        """
         return self._concatenate(build_mean_curve)
 
     @cached_property
     def measure(self) -> Measure:
-        """By what models are judged. Raises: `InputError` where runs differ in it."""
-        return find_common_measure((run.measure for _, run in self.finished), where=str(self.path))
+        """The measure by which models are judged.
+
+        Raises: `InputError` where runs differ in it.
+        """
+        return find_common_measure(
+            (run.measure for _, run in self.finished), where=str(self.path)
+        )
 
     @cached_property
     def time_only(self) -> bool:
-        """Whether the finished runs learned nothing (`--time-only`): no threshold is reached."""
+        """True if the finished runs learned nothing: no threshold is reached.
+
+        They were played with `--time-only`.
+        """
         modes = {run.manifest.get("mode") for _, run in self.finished}
         return modes == {"time-only"}
 
     @cached_property
     def thresholds(self) -> list[float]:
-        """Values of the measure whose first time is compared: the study's, else the hardest round
-        number that at least half of the runs reach and guessing does not; what guessing reaches is
-        left out. None where nothing was learned: whole runs are compared."""
+        """The values of the measure whose first times are compared.
+
+        They are the study's, else the hardest round number that at least half of the
+        runs reach and guessing does not; what guessing reaches is left out. None where
+        nothing was learned: whole runs are compared.
+        """
         if self.time_only:
             return []
         thresholds = [wanted for wanted in self._wanted if wanted not in self._guessed]
@@ -173,19 +207,31 @@ class StudyRuns:
             return thresholds
         if self.curves.empty:
             return []
-        values = [curve for _, curve in self.curves.groupby("address")[self.measure.key]]
+        values = [
+            curve for _, curve in self.curves.groupby("address")[self.measure.key]
+        ]
         return choose_common_thresholds(values, self._classes, self.measure)
 
     @cached_property
     def _wanted(self) -> list[float]:
-        """The study file's. Raises: `InputError` for one that the measure cannot have."""
+        """The study file's.
+
+        Raises: `InputError` for one that the measure cannot have.
+        """
         where = "compare.thresholds"
-        return [self.measure.check(wanted, where=where) for wanted in self.compare["thresholds"]]
+        return [
+            self.measure.check(wanted, where=where)
+            for wanted in self.compare["thresholds"]
+        ]
 
     @cached_property
     def _guessed(self) -> list[float]:
         """Those that guessing reaches, which tell no arms apart."""
-        return [one for one in self._wanted if not self.measure.beats_guessing(one, self._classes)]
+        return [
+            one
+            for one in self._wanted
+            if not self.measure.beats_guessing(one, self._classes)
+        ]
 
     @cached_property
     def _classes(self) -> int:
@@ -193,7 +239,9 @@ class StudyRuns:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """When each finished run first reached each threshold: `threshold, at_s, reached`.
+        """The first time of each finished run at each threshold.
+
+        Columns: `threshold, at_s, reached`.
 
         Where `reached` is false, `at_s` is the run's end: the time is censored there.
         """
@@ -211,14 +259,22 @@ class StudyRuns:
 
     @cached_property
     def outcomes(self) -> Mapping[str, RunOutcome]:
-        """Address of each finished run → its times to the thresholds and its final measure."""
+        """The times to thresholds and the final measure of each finished run.
+
+        Keys are addresses.
+        """
         return {
-            entry["address"]: find_outcome(run, self.curve_of(entry["address"]), self.thresholds)
+            entry["address"]: find_outcome(
+                run, self.curve_of(entry["address"]), self.thresholds
+            )
             for entry, run in self.finished
         }
 
     def curve_of(self, address: str) -> pd.DataFrame:
-        """The rows of `curves` of one run; none where it diverged before its first evaluation."""
+        """Return the rows of `curves` of one run.
+
+        None where it diverged before its first evaluation.
+        """
         return self._curves.get(address, self.curves.iloc[:0])
 
     @cached_property
@@ -256,19 +312,28 @@ class StudyRuns:
 
     @property
     def relevant_ratio(self) -> float:
-        """How many times sooner an arm must be for a verdict."""
+        """The ratio of times that a verdict asks for."""
         return self.compare["relevant_ratio"]
 
     def settings(self) -> Iterator[tuple[dict[str, str], dict[str, list[PlanEntry]]]]:
-        """For every combination of the other axes: its labels, and arm → its plan entries."""
+        """Yield the labels and arms of every combination of the other axes.
+
+        Arms have their plan entries.
+        """
         entries: dict[tuple[str, ...], list[PlanEntry]] = {}
         for entry in self.plan["runs"]:
             point = tuple(entry["point"][name] for name in self.axes)
             entries.setdefault(point, []).append(entry)
         others = [axis for axis in self.plan["axes"] if axis["name"] != self.arms_axis]
-        arms = [axis["labels"] for axis in self.plan["axes"] if axis["name"] == self.arms_axis]
+        arms = [
+            axis["labels"]
+            for axis in self.plan["axes"]
+            if axis["name"] == self.arms_axis
+        ]
         for labels in itertools.product(*(axis["labels"] for axis in others)):
-            setting = {axis["name"]: label for axis, label in zip(others, labels, strict=True)}
+            setting = {
+                axis["name"]: label for axis, label in zip(others, labels, strict=True)
+            }
             by_arm = {}
             for arm in arms[0] if arms else [self.name]:
                 point = tuple(setting.get(name, arm) for name in self.axes)
@@ -276,56 +341,78 @@ class StudyRuns:
             yield setting, by_arm
 
     def groups(self) -> Iterator[tuple[dict[str, str], str, list[PlanEntry]]]:
-        """The runs that differ in nothing but their seed: the setting's labels, the arm, and the
-        plan entries of those that are finished."""
+        """Yield the runs that differ in nothing but their seed.
+
+        They come as the setting's labels, the arm, and the plan entries of those that
+        are finished.
+        """
         for setting, by_arm in self.settings():
             for arm, entries in by_arm.items():
                 yield setting, arm, self.select_finished(entries)
 
     def select_finished(self, entries: Iterable[PlanEntry]) -> list[PlanEntry]:
-        """Those whose runs are finished."""
+        """Return those whose runs are finished."""
         return [entry for entry in entries if entry["address"] in self.outcomes]
 
     def named(self, entry: PlanEntry) -> str:
-        """A run of the plan in words: `up 5 Mbps, policy top-k, seed 0`."""
+        """Return a run of the plan in words: `up 5 Mbps, policy top-k, seed 0`."""
         return describe_point(entry["point"], self.axes, entry["seed"])
 
     def setting_text(self, setting: dict[str, str]) -> str:
-        """A setting in words: `up 5 Mbps, k 1000`; empty for the only one there is."""
+        """Return a setting in words: `up 5 Mbps, k 1000`.
+
+        Empty for the only one there is.
+        """
         return describe_point(setting, self.axes)
 
     @property
     def caveat(self) -> str:
-        """A sentence about thresholds of the study file that these runs cannot compare; empty
-        where they can."""
+        """A sentence about thresholds of the study file that these runs cannot compare.
+
+        Empty where they can.
+        """
         if self._guessed and not self.time_only:
             which = " and ".join(map(self.measure.goal, self._guessed))
-            return f"Not compared: {which}; guessing reaches {self.measure.guess(self._classes)}."
+            return (
+                f"Not compared: {which}; guessing reaches "
+                f"{self.measure.guess(self._classes)}."
+            )
         if not self.time_only or not self.compare["thresholds"]:
             return ""
         wanted = listed(map(self.measure.goal, self.compare["thresholds"]))
         return (
-            "These runs learned nothing (--time-only), so the simulated times of whole runs are "
+            "These runs learned nothing (--time-only), so the simulated times of whole "
+            "runs are "
             f"compared; the time to {wanted} needs learning."
         )
 
     @cached_property
     def unlike(self) -> str:
-        """A sentence about finished runs that come from unlike processors, threads or versions;
-        empty where all come from the same."""
+        """A sentence about finished runs of unlike processors, threads or versions.
+
+        It is empty where all come from the same.
+        """
         seen: dict[str, Counter[str]] = {}
         for _, run in self.finished:
-            facts = {**run.manifest.get("versions", {}), "threads": run.manifest.get("threads")}
+            facts = {
+                **run.manifest.get("versions", {}),
+                "threads": run.manifest.get("threads"),
+            }
             for name, value in facts.items():
                 seen.setdefault(name, Counter())[str(value)] += 1
         unlike = [
-            name + " " + ", ".join(f"{value} ({counted(n, 'run')})" for value, n in counts.items())
+            name
+            + " "
+            + ", ".join(f"{value} ({counted(n, 'run')})" for value, n in counts.items())
             for name, counts in seen.items()
             if len(counts) > 1
         ]
         if not unlike:
             return ""
-        return f"Runs come from unlike places, so last bits may differ: {'; '.join(unlike)}"
+        return (
+            f"Runs come from unlike places, so last bits may differ: "
+            f"{'; '.join(unlike)}"
+        )
 
     @cached_property
     def fingerprint(self) -> str:

@@ -38,13 +38,20 @@ def write_page(study: StudyResult, out: Path | None = None) -> Path:
 
 
 def render_study_page(study: StudyResult) -> str:
-    """Return the study as one self-contained page: verdicts, what each arm spent to reach the
-    targets, curves with bands, tables."""
+    """Return the study as one self-contained page.
+
+    It has verdicts, what each arm spent to reach the targets, curves with bands,
+    tables.
+    """
     arms = list_arms_tables(study)
     verdicts = [(sentence,) for sentence in study.verdicts]
     if not verdicts:
-        verdicts = [("No arms are compared: the study file says which under compare.arms.",)]
-    said = PanelTable("In plain words", ("verdict",), verdicts, frozenset(), _describe(study))
+        verdicts = [
+            ("No arms are compared: the study file says which under compare.arms.",)
+        ]
+    said = PanelTable(
+        "In plain words", ("verdict",), verdicts, frozenset(), _describe(study)
+    )
     parts: dict[str, PageSection] = {
         "verdicts": {
             "title": "Verdicts",
@@ -54,13 +61,18 @@ def render_study_page(study: StudyResult) -> str:
     }
     pictures, captions = [], []
     for quantity in ("time", *arms):
-        with suppress(InputError):  # no run has finished, or too many panels for one picture
+        # no run has finished, or too many panels for one picture
+        with suppress(InputError):
             pictures.append(render_svg(target_figure(study, quantity=quantity)))
             captions.append((describe_target_figure(study, quantity=quantity),))
     if pictures:
         shown = PanelTable("What the marks say", ("picture",), captions)
         tables = [shown, *arms.values()]
-        parts["targets"] = {"title": "To the target", "pictures": pictures, "tables": tables}
+        parts["targets"] = {
+            "title": ("To the target"),
+            "pictures": pictures,
+            "tables": tables,
+        }
     if len(study.curves):
         name = study.measure.name
         title = f"{name[:1].upper()}{name[1:]} over simulated time"
@@ -71,7 +83,10 @@ def render_study_page(study: StudyResult) -> str:
             "tables": [PanelTable("What the lines say", ("picture",), lines)],
         }
     if study.arms_axis is not None:
-        parts["comparisons"] = {"title": "Comparisons", "tables": [build_comparisons_table(study)]}
+        parts["comparisons"] = {
+            "title": "Comparisons",
+            "tables": [build_comparisons_table(study)],
+        }
     parts["runs"] = {"title": "Runs", "tables": [build_runs_table(study)]}
     seeds = len(study.plan["seeds"])
     words = [f"{len(study.finished)} of {len(study.plan['runs'])} runs"]
@@ -81,9 +96,12 @@ def render_study_page(study: StudyResult) -> str:
 
 def _describe(study: StudyResult) -> str:
     return (
-        f"Intervals of {100 * study.confidence:g} % confidence over seeds, except where it is said "
-        "that one covers less: the seeds are too few. Arms are compared seed by seed: both see the "
-        "same data, first weights and batches. A run that never reaches a threshold counts as "
+        f"Intervals of {100 * study.confidence:g} % confidence over seeds, except "
+        f"where it is said "
+        "that one covers less: the seeds are too few. Arms are compared seed by seed: "
+        "both see the "
+        "same data, first weights and batches. A run that never reaches a threshold "
+        "counts as "
         "later than its end. Several comparisons are not corrected for their number."
     )
 
@@ -96,10 +114,10 @@ def draw_study_figure(
     width_in: float = 7.0,
     height_in: float | None = None,
 ) -> Figure:
-    """Return the measure against simulated time: one panel per setting, one curve with its band
-    per arm, a dashed line at each target (the study's thresholds if omitted).
+    """Return the measure against simulated time, one panel per setting.
 
-    y_min: the lower end of the measure's axis; by the measure if omitted.
+    Each arm is a curve with its band; a dashed line marks each target (the study's
+    thresholds if omitted).
     """
     from simfed.report.curves import draw_curves
     from simfed.report.pictures import (
@@ -121,12 +139,18 @@ def draw_study_figure(
         figure = build_empty_figure()
         arms: dict[str, Any] = {}
         ends_s = study.bands.groupby("setting")["at_s"].max()
-        comparable = ends_s.max() <= 4 * ends_s.min()  # else the fastest would be a stroke
+        # else the fastest would be a stroke
+        comparable = ends_s.max() <= 4 * ends_s.min()
         for i, setting in enumerate(settings):
             ax = figure.add_subplot(rows, columns, i + 1)
             shown = study.bands[study.bands["setting"] == setting]
             draw_curves(
-                ax, shown, y=study.measure.key, colour="arm", colours=colours, targets=goals
+                ax,
+                shown,
+                y=study.measure.key,
+                colour="arm",
+                colours=colours,
+                targets=goals,
             )
             ax.set_ylabel("" if i % columns else f"test {study.measure.name}")
             ax.set_title(setting, fontsize=7)
@@ -140,7 +164,12 @@ def draw_study_figure(
                 legend.remove()
             arms |= {str(handle.get_label()): handle for handle in handles}
         put_legend_above(
-            figure, list(arms.values()), width_in, 2.1 * rows, height_in, study.arms_name
+            figure,
+            list(arms.values()),
+            width_in,
+            2.1 * rows,
+            height_in,
+            study.arms_name,
         )
     return figure
 
@@ -169,7 +198,8 @@ def describe_study_figure(study: StudyResult, *, targets: Sequence[float] = ()) 
         if seeds == 1
         else (
             f"the mean over {seeds} seeds and the band in which it lies "
-            f"({100 * study.confidence:g} %, Student's t), from the latest first evaluation to the "
+            f"({100 * study.confidence:g} %, Student's t), from the latest first "
+            f"evaluation to the "
             "earliest last one."
         )
     )

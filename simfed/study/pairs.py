@@ -17,7 +17,12 @@ from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.record.read import Run, open_run
 from simfed.record.summary import count_classes
 from simfed.report.comparison import ComparedPair, compare_sides, describe_sides
-from simfed.report.reach import WHOLE_RUN, build_mean_curve, choose_common_thresholds, find_outcome
+from simfed.report.reach import (
+    WHOLE_RUN,
+    build_mean_curve,
+    choose_common_thresholds,
+    find_outcome,
+)
 from simfed.report.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -32,15 +37,18 @@ class Comparison:
 
     names: tuple[str, ...]
     thresholds: tuple[float, ...]
-    """Of the measure; empty where nothing was learned and whole runs are compared."""
+    """Values of the measure; empty where nothing was learned and whole runs are
+    compared."""
     confidence: float
     pairs: tuple[ComparedPair, ...]
-    """Every two sides at every threshold."""
+    """The pairs of sides at every threshold."""
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per threshold and pair; the columns of a study's `comparisons` without its
-        setting."""
+        """One row per threshold and pair.
+
+        The columns of a study's `comparisons` without its setting.
+        """
         import pandas as pd
 
         return pd.DataFrame([pair.row() for pair in self.pairs])
@@ -59,8 +67,12 @@ class Comparison:
             )
             for pair in self.pairs
         ]
-        gaps = dict.fromkeys((pair.a, pair.b, pair.gap, pair.measure) for pair in self.pairs)
-        return texts + [_describe_gap(*gap) for gap in gaps if not math.isnan(gap[2].least)]
+        gaps = dict.fromkeys(
+            (pair.a, pair.b, pair.gap, pair.measure) for pair in self.pairs
+        )
+        return texts + [
+            _describe_gap(*gap) for gap in gaps if not math.isnan(gap[2].least)
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
@@ -68,7 +80,11 @@ class Comparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in self.sentences) + "</ul>"
+        return (
+            "<ul>"
+            + "".join(f"<li>{escape(text)}</li>" for text in self.sentences)
+            + "</ul>"
+        )
 
 
 def compare(
@@ -78,26 +94,29 @@ def compare(
     confidence: float = 0.95,
     relevant_ratio: float = RELEVANT_RATIO,
 ) -> Comparison:
-    """Which of these learns sooner, in simulated time, and which ends better.
+    """Return which of these learns sooner, in simulated time, and which ends better.
 
-    A side is a run (or its directory), or several of them: the same under several seeds. Runs of
-    two sides are paired by seed, and only seeds that both have count; one seed decides nothing, as
-    nobody knows what another would change. Times to a threshold that was not reached are longer
-    than the run: they count as that.
+    A side is a run (or its directory), or several of them: the same under several
+    seeds. Runs of two sides are paired by seed, and only seeds that both have count;
+    one seed decides nothing, as nobody knows what another would change. Times to a
+    threshold that was not reached are longer than the run: they count as that.
 
-    names: what sides are called; the names of their scenarios if omitted. thresholds: values of
-    the measure whose first times are compared; if omitted the hardest round number that half of the
-    runs reach and guessing does not, and whole runs where there is none. relevant_ratio: what is
-    sooner by less is no verdict.
+    names: what sides are called; the names of their scenarios if omitted. thresholds:
+    values of the measure whose first times are compared; if omitted the hardest round
+    number that half of the runs reach and guessing does not, and whole runs where there
+    is none. relevant_ratio: what is sooner by less is no verdict.
 
-    Raises: `InputError` for fewer than two sides, two runs of a side with one seed, no common seed.
+    Raises: `InputError` for fewer than two sides, two runs of a side with one seed, no
+    common seed.
     """
     if len(sides) < 2:
         raise InputError("two sides or more", where="compare", got=f"{len(sides)}")
     if not 0 < confidence < 1:
         raise InputError("a number between 0 and 1", where="confidence", got=confidence)
     if not relevant_ratio >= 1:
-        raise InputError("a number of at least 1", where="relevant_ratio", got=relevant_ratio)
+        raise InputError(
+            "a number of at least 1", where="relevant_ratio", got=relevant_ratio
+        )
     sides_by_seed = [_open_runs_by_seed(side) for side in sides]
     runs = [run for side in sides_by_seed for run in side.values()]
     measure = find_common_measure((run.measure for run in runs), where="compare")
@@ -108,7 +127,11 @@ def compare(
     learned = all(len(curve) for curve in curves.values())
     if thresholds is None:
         values = [curve[measure.key] for curve in curves.values()]
-        chosen = choose_common_thresholds(values, count_classes(runs), measure) if learned else []
+        chosen = (
+            choose_common_thresholds(values, count_classes(runs), measure)
+            if learned
+            else []
+        )
     elif not learned:
         raise InputError("runs that learned", where="thresholds", got="a time-only run")
     else:
@@ -116,18 +139,30 @@ def compare(
     for (a, first), (b, second) in itertools.combinations(called, 2):
         if not first.keys() & second.keys():
             got = f"{sorted(first)} and {sorted(second)}"
-            raise InputError(f"{a} and {b} with a seed in common", where="compare", got=got)
+            raise InputError(
+                f"{a} and {b} with a seed in common", where="compare", got=got
+            )
     outcomes = [
-        (name, {seed: find_outcome(run, curves[id(run)], chosen) for seed, run in side.items()})
+        (
+            name,
+            {
+                seed: find_outcome(run, curves[id(run)], chosen)
+                for seed, run in side.items()
+            },
+        )
         for name, side in called
     ]
     goals = chosen or [WHOLE_RUN]
     pairs = compare_sides(outcomes, goals, confidence, relevant_ratio, measure=measure)
-    return Comparison(tuple(name for name, _ in called), tuple(chosen), confidence, tuple(pairs))
+    return Comparison(
+        tuple(name for name, _ in called), tuple(chosen), confidence, tuple(pairs)
+    )
 
 
 def _open_runs_by_seed(side: Side) -> dict[int, Run]:
-    entries = side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
+    entries = (
+        side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
+    )
     runs: dict[int, Run] = {}
     for entry in entries:
         run = entry if isinstance(entry, Run) else open_run(entry)
@@ -138,14 +173,20 @@ def _open_runs_by_seed(side: Side) -> dict[int, Run]:
         runs[seed] = run
     if not runs:
         problem = "a side has no run"
-        raise InputError("a run or more for each side", where="compare", problem=problem)
+        raise InputError(
+            "a run or more for each side", where="compare", problem=problem
+        )
     return runs
 
 
-def _name_sides(sides: Sequence[dict[int, Run]], names: Sequence[str] | None) -> list[str]:
+def _name_sides(
+    sides: Sequence[dict[int, Run]], names: Sequence[str] | None
+) -> list[str]:
     if names is not None:
         if len(names) != len(sides) or len(set(names)) != len(sides):
-            raise InputError("one name of its own for each side", where="names", got=list(names))
+            raise InputError(
+                "one name of its own for each side", where="names", got=list(names)
+            )
         return list(names)
     firsts = [next(iter(side.values())) for side in sides]
     scenarios = [str(run.manifest.get("name")) for run in firsts]
@@ -164,7 +205,9 @@ def _describe_gap(a: str, b: str, gap: Estimate, measure: Measure) -> str:
     text += "" if measure.is_share else f" in {measure.name}"
     if gap.coverage == 0:
         return f"{text} in the one seed, which decides nothing."
-    low, high = (measure.gap(end).removesuffix(" points") for end in (ahead.low, ahead.high))
+    low, high = (
+        measure.gap(end).removesuffix(" points") for end in (ahead.low, ahead.high)
+    )
     if ahead.low <= 0:
         return f"No clear difference in final {measure.name}: {text} [{low}, {high}]."
     return f"{text} [{low}, {high}]."

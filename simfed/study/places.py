@@ -1,7 +1,7 @@
-"""Where runs are done: processes on this machine, or an existing Dask cluster.
+"""Places of runs: processes on this machine, or an existing Dask cluster.
 
-Both give `concurrent.futures`. A process that dies takes down the run that it was doing,
-which another goes on with, and nothing else.
+Both give `concurrent.futures`. A process that dies takes down the run that it was
+doing, which another goes on with, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from simfed.ground.errors import InputError, RunFailed
 _T = TypeVar("_T")
 
 _HELD = (signal.SIGINT, signal.SIGTERM)
-"""What ends a process; of workers the study does."""
+"""The signals that end a process; the study ends its workers itself."""
 
 _ONE_THREAD = (
     "OMP_NUM_THREADS",
@@ -45,7 +45,10 @@ class Processes:
     """
 
     def __init__(self, jobs: int | None, device: str = "cpu") -> None:
-        """`jobs`: runs at once; None: one per core, or one where they would share a GPU."""
+        """Begin with no process.
+
+        `jobs`: runs at once; None: one per core, or one where they would share a GPU.
+        """
         usual = 1 if device == "cuda" else available_cores()
         self._jobs = min(usual if jobs is None else jobs, most_processes())
         self._idle: list[_Seat] = []
@@ -56,8 +59,10 @@ class Processes:
         return self._jobs
 
     def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
-        """Begin a call in a process that has nothing to do; there is one where fewer than
-        `slots` are under way."""
+        """Begin a call in a process that has nothing to do.
+
+        There is one where fewer than `slots` are under way.
+        """
         while self._idle:
             seat = self._idle.pop()
             try:
@@ -72,7 +77,10 @@ class Processes:
         return future
 
     def end(self, future: Future[_T]) -> _T:
-        """Return what an ended call gave. Raises: `BrokenExecutor` where its process died."""
+        """Return what an ended call gave.
+
+        Raises: `BrokenExecutor` where its process died.
+        """
         seat = self._busy.pop(future)
         if future.exception() is None:
             self._idle.append(seat)
@@ -93,7 +101,10 @@ class Processes:
 
 
 class _Seat:
-    """A worker process with a line to it: a message is Ctrl-C, its end the process's end."""
+    """A worker process with a line to it: a message is Ctrl-C.
+
+    The line's end is the process's end.
+    """
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -112,7 +123,7 @@ class _Seat:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """A block in which processes start that compute on one thread."""
+    """Return a block in which processes start that compute on one thread."""
     before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     try:
@@ -125,9 +136,12 @@ def _one_thread() -> Iterator[None]:
 
 @contextmanager
 def _holding_signals() -> Iterator[None]:
-    """A block in which a process starts that no signal ends before it has said which it
-    ignores."""
-    resource_tracker.ensure_running()  # else started inside, which lets the signals through
+    """Hold signals back in the block.
+
+    A process starts in it that no signal ends before it has said which it ignores.
+    """
+    # else started inside, which lets the signals through
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
@@ -137,7 +151,8 @@ def _holding_signals() -> Iterator[None]:
 
 def _take_seat(line: Connection) -> None:
     """Begin the life of a worker: signals, output, and the line to the study."""
-    # Ctrl-C and a cluster's SIGTERM go to the study, which asks its workers in its own time
+    # Ctrl-C and a cluster's SIGTERM go to the study, which asks its workers in its own
+    # time
     os.setpgid(0, 0)
     CtrlC().hear_on()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -155,14 +170,19 @@ def _take_seat(line: Connection) -> None:
 
 
 class Cluster:
-    """An existing Dask cluster. Its workers must see the study's folder under the same path."""
+    """An existing Dask cluster.
+
+    Its workers must see the study's folder under the same path.
+    """
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ModuleNotFoundError:
             problem = "the package distributed, for --dask, is missing"
-            raise InputError(problem=problem, hint="pip install 'simfed[dask]'") from None
+            raise InputError(
+                problem=problem, hint="pip install 'simfed[dask]'"
+            ) from None
         self._gone = (OSError, distributed.TimeoutError, distributed.CancelledError)
         self._address = address
         try:
@@ -170,16 +190,24 @@ class Cluster:
             # traceback to go
             distributed.comm.resolve_address(address)
             with _without_logs():
-                self._client = distributed.Client(address, timeout=timeout_s, set_as_default=False)
+                self._client = distributed.Client(
+                    address, timeout=timeout_s, set_as_default=False
+                )
         except (OSError, ValueError, TypeError) as error:
-            allowed = f"the address of a Dask scheduler that answers within {timeout_s:g} s"
+            allowed = (
+                f"the address of a Dask scheduler that answers within {timeout_s:g} s"
+            )
             hint = str(error).partition("\n")[0] or type(error).__name__
             raise InputError(allowed, where="--dask", got=address, hint=hint) from None
         self._executor = self._client.get_executor(pure=False)
 
     def slots(self) -> int:
-        """Return how many threads its workers have; with no worker yet, one run waits for the
-        first. Raises: `RunFailed` where the cluster is gone."""
+        """Return how many threads its workers have.
+
+        With no worker yet, one run waits for the first.
+
+        Raises: `RunFailed` where the cluster is gone.
+        """
         with self._there():
             threads: dict[str, int] = self._client.nthreads()
         return max(1, sum(threads.values()))
@@ -191,7 +219,10 @@ class Cluster:
         return future
 
     def end(self, future: Future[_T]) -> _T:
-        """Return what an ended call gave. Raises: `RunFailed` where the cluster is gone."""
+        """Return what an ended call gave.
+
+        Raises: `RunFailed` where the cluster is gone.
+        """
         with self._there():
             if future.cancelled():
                 raise ConnectionError("it dropped its runs")
@@ -220,7 +251,7 @@ class Cluster:
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """A block in which libraries log nothing: the error that comes of it says enough."""
+    """Let libraries log nothing in the block; the error that comes says enough."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

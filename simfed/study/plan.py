@@ -1,6 +1,7 @@
-"""From a study file to its runs: axes, their combinations, and one validated scenario for each.
+"""Plans of studies: axes, their combinations, a validated scenario for each.
 
-Pure: nothing is written and nothing is run. A run is a point (one label per axis) and a seed.
+Pure: nothing is written and nothing is run. A run is a point (one label per axis) and a
+seed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simfed.ground.errors import InputError, InputErrors, check_known, did_you_mean, listed, within
+from simfed.ground.errors import (
+    InputError,
+    InputErrors,
+    check_known,
+    did_you_mean,
+    listed,
+    within,
+)
 from simfed.ground.plain import Plain
 from simfed.scenario.load import (
     apply_overrides,
@@ -47,14 +55,14 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class StudySetting:
-    """One point of all axes together: what its runs have in common, under whatever seed."""
+    """A point of all axes: what runs have in common, under whatever seed."""
 
     point: Mapping[str, str]
     """Axis name → label."""
     values: Mapping[str, Plain]
     """Key path → value as written in the study file."""
     scenario: Studied
-    """With the base's seed."""
+    """The scenario with the base's seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +101,8 @@ class StudyPlan:
     seeds: tuple[int, ...]
     settings: tuple[StudySetting, ...]
     runs: tuple[PlannedRun, ...]
-    """Every setting with every seed, all settings of a seed first, so that a study that is
-    stopped early has whole comparisons."""
+    """The runs: every setting with every seed, all settings of a seed first, so that a
+    study that is stopped early has whole comparisons."""
     kind: AnyKind
 
     @property
@@ -112,14 +120,16 @@ def plan_study(
     """Expand the study file at `path`.
 
     Args:
-        allow_plugins: as in `simfed.load_scenario`, of the study and its base; an
-            app is code as plug-ins are.
-        overrides: key path → value, of the study's own keys (`seeds`, `compare.thresholds`), or of
-            every run's scenario, above what the file says under `set`.
+        path: the study file.
+        allow_plugins: as in `simfed.load_scenario`, of the study and its base; an app
+            is code as plug-ins are.
+        overrides: key path → value, of the study's own keys (`seeds`,
+            `compare.thresholds`), or of every run's scenario, above what the file says
+            under `set`.
 
     Raises:
-        InputError, InputErrors: what is wrong in the study file, in the base scenario, or in one
-            of the scenarios that an axis makes of it; one sentence each.
+        InputError, InputErrors: what is wrong in the study file, in the base scenario,
+            or in one of the scenarios that an axis makes of it; one sentence each.
     """
     of_study = [pair for pair in overrides if split_key_path(pair[0])[0] in _STUDY_KEYS]
     of_runs = [pair for pair in overrides if pair not in of_study]
@@ -180,22 +190,31 @@ def _check_overrides(pairs: Sequence[tuple[str, Plain]], axes: Sequence[Axis]) -
 
 
 def _make_list(value: Plain) -> list[Plain]:
-    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    return (
+        list(value)
+        if isinstance(value, (list, tuple))
+        else []
+        if value is None
+        else [value]
+    )
 
 
 def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
-    """The axis of this name, or the one that holds this key path."""
+    """Return the axis of this name, or the one that holds this key path."""
     return next((axis for axis in axes if name in (axis.name, *axis.keys)), None)
 
 
 def parse_place(plan: StudyPlan, only: str) -> dict[str, str]:
-    """Return the place on a plan's axes that a text says, axis name → label: `link=DSL,
-    strategy=dgc@1%, seed=3` has axes by their names or the ends of these.
+    """Return the place on a plan's axes that a text says, by axis.
+
+    `link=DSL, strategy=dgc@1%, seed=3` has axes by their names or the ends of these.
 
     Raises: `InputError` for what is no axis, or no label of one.
     """
     labels = {axis.name: [point.label for point in axis.points] for axis in plan.axes}
-    names = {short: name for name, short in shorten_names(labels).items()} | {"seed": "seed"}
+    names = {short: name for name, short in shorten_names(labels).items()} | {
+        "seed": "seed"
+    }
     names |= {name: name for name in labels}
     labels["seed"] = [str(seed) for seed in plan.seeds]
     # a label may have commas in it, and equal signs
@@ -210,7 +229,7 @@ def parse_place(plan: StudyPlan, only: str) -> dict[str, str]:
     return place
 
 
-# --- axes --------------------------------------------------------------------------------------
+# --- axes -----------------------------------------------------------------------------
 
 
 def _make_axes(study: Study) -> Iterable[Axis]:
@@ -221,7 +240,9 @@ def _make_axes(study: Study) -> Iterable[Axis]:
     if study.zip:
         keys = tuple(study.zip)
         columns = [_label_values(values)[1] for values in study.zip.values()]
-        rows = [tuple(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [
+            tuple(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)
+        ]
         yield _make_row_axis("zip", keys, rows, study.zip[keys[0]])
     if study.list:
         entries = study.list.values() if isinstance(study.list, dict) else study.list
@@ -231,24 +252,34 @@ def _make_axes(study: Study) -> Iterable[Axis]:
 
 
 def _make_row_axis(
-    name: str, keys: tuple[str, ...], rows: Sequence[tuple[tuple[str, Plain], ...]], named: object
+    name: str,
+    keys: tuple[str, ...],
+    rows: Sequence[tuple[tuple[str, Plain], ...]],
+    named: object,
 ) -> Axis:
-    """An axis that sets several keys at once; the labels are those of `named`, if it has any."""
+    """Return an axis that sets several keys at once.
+
+    The labels are those of `named`, if it has any.
+    """
     if isinstance(named, dict):
         labels = [*named]
     else:
-        labels = make_distinct([", ".join(label_of(value) for _, value in row) for row in rows])
+        labels = make_distinct(
+            [", ".join(label_of(value) for _, value in row) for row in rows]
+        )
     return Axis(name, keys, tuple(map(AxisPoint, labels, rows)))
 
 
-def _label_values(values: Sequence[Plain] | Mapping[str, Plain]) -> tuple[list[str], list[Plain]]:
+def _label_values(
+    values: Sequence[Plain] | Mapping[str, Plain],
+) -> tuple[list[str], list[Plain]]:
     if isinstance(values, Mapping):
         return [*values], [*values.values()]
     return make_distinct([label_of(value) for value in values]), [*values]
 
 
 def label_of(value: object) -> str:
-    """A short name for a value of an axis.
+    """Return a short name for a value of an axis.
 
     >>> [label_of(v) for v in ("5 Mbps", 0.5, 1000, None, {"kind": "uniform", "strategy": "top-k"})]
     ['5 Mbps', '0.5', '1000', 'none', 'top-k']
@@ -266,13 +297,17 @@ def label_of(value: object) -> str:
         words = [str(settings.pop("kind"))] if "kind" in settings else []
         if words == ["uniform"] and "strategy" in settings:
             words = [str(settings.pop("strategy"))]
-        return " ".join([*words, *(f"{key}={label_of(v)}" for key, v in settings.items())])
+        return " ".join(
+            [*words, *(f"{key}={label_of(v)}" for key, v in settings.items())]
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(label_of(inner) for inner in value) + "]"
     return str(value)
 
 
-def _flatten_mapping(value: Mapping[str, Plain], prefix: str = "") -> Iterable[tuple[str, Plain]]:
+def _flatten_mapping(
+    value: Mapping[str, Plain], prefix: str = ""
+) -> Iterable[tuple[str, Plain]]:
     for key, inner in value.items():
         if isinstance(inner, Mapping):
             yield from _flatten_mapping(inner, f"{prefix}{key}.")
@@ -281,7 +316,7 @@ def _flatten_mapping(value: Mapping[str, Plain], prefix: str = "") -> Iterable[t
 
 
 def make_distinct(labels: list[str]) -> list[str]:
-    """The labels, long ones cut, and numbered where two would read the same."""
+    """Return the labels, long ones cut, and numbered where two would read the same."""
     short = [label if len(label) <= 60 else label[:57] + "..." for label in labels]
     return [
         f"{label} #{short[:i].count(label) + 1}" if short.count(label) > 1 else label
@@ -290,7 +325,7 @@ def make_distinct(labels: list[str]) -> list[str]:
 
 
 def shorten_names(keys: Iterable[str]) -> dict[str, str]:
-    """Key path → the shortest end of it that no other key shares.
+    """Return for each key path its shortest end that no other key shares.
 
     >>> shorten_names(["clients[*].link.up", "network.server.up", "compression.k"])
     {'clients[*].link.up': 'link.up', 'network.server.up': 'server.up', 'compression.k': 'k'}
@@ -301,13 +336,20 @@ def shorten_names(keys: Iterable[str]) -> dict[str, str]:
         ends[key] = [".".join(words[-n:]) for n in range(1, len(words) + 1)]
     return {
         key: next(
-            (e for e in ways if not any(e in others for k, others in ends.items() if k != key)), key
+            (
+                e
+                for e in ways
+                if not any(e in others for k, others in ends.items() if k != key)
+            ),
+            key,
         )
         for key, ways in ends.items()
     }
 
 
-def describe_point(point: Mapping[str, str], axes: Iterable[str], seed: int | None = None) -> str:
+def describe_point(
+    point: Mapping[str, str], axes: Iterable[str], seed: int | None = None
+) -> str:
     """Labels by axis as a phrase; points of `zip` and `list` speak for themselves.
 
     >>> point = {"clients[*].link.up": "5 Mbps", "list": "old phones"}
@@ -322,7 +364,7 @@ def describe_point(point: Mapping[str, str], axes: Iterable[str], seed: int | No
     return ", ".join(words if seed is None else [*words, f"seed {seed}"])
 
 
-# --- checks ------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------
 
 
 def _name_place(axis: Axis, key: str) -> str:
@@ -330,18 +372,26 @@ def _name_place(axis: Axis, key: str) -> str:
 
 
 def _check_keys(axes: Sequence[Axis], source: str) -> None:
-    """No two axes on one key, none on the seed, no value twice."""
+    """Refuse two axes on one key, one on the seed, and a value twice."""
     errors = []
-    used = [(axis, key, _split_key(key, axis, source)) for axis in axes for key in axis.keys]
+    used = [
+        (axis, key, _split_key(key, axis, source)) for axis in axes for key in axis.keys
+    ]
     for i, (axis, key, steps) in enumerate(used):
         where = f"{source}: {_name_place(axis, key)}"
         if steps == ["seed"]:
             errors.append(
-                InputError(where=where, problem="seeds stand under the study's own key seeds")
+                InputError(
+                    where=where, problem="seeds stand under the study's own key seeds"
+                )
             )
         for other_axis, other, other_steps in used[:i]:
-            # points of a list are written out: what stands later in one of them counts there
-            if _can_be_same(steps, other_steps) and not axis.name == other_axis.name == "list":
+            # points of a list are written out: what stands later in one of them counts
+            # there
+            if (
+                _can_be_same(steps, other_steps)
+                and not axis.name == other_axis.name == "list"
+            ):
                 other_place = _name_place(other_axis, other)
                 beside = f"one axis for each key (this one stands in {other_place} too)"
                 errors.append(InputError(beside, where=where, got=key))
@@ -349,25 +399,36 @@ def _check_keys(axes: Sequence[Axis], source: str) -> None:
             inside = len(other_steps) < len(steps) and other_axis is not axis
             if not inside or not _can_be_same(steps[: len(other_steps)], other_steps):
                 continue
-            values = [v for p in other_axis.points for k, v in p.assignments if k == other]
+            values = [
+                v for p in other_axis.points for k, v in p.assignments if k == other
+            ]
             if any(_has_path(value, steps[len(other_steps) :]) for value in values):
                 other_place = _name_place(other_axis, other)
-                beside = f"one axis for each key (a value of {other_place} sets this one too)"
+                beside = (
+                    f"one axis for each key (a value of {other_place} sets this "
+                    f"one too)"
+                )
                 errors.append(InputError(beside, where=where, got=key))
     for axis in axes:
-        seen = [json.dumps(p.assignments, sort_keys=True, default=str) for p in axis.points]
-        twice = [p for p, text in zip(axis.points, seen, strict=True) if seen.count(text) > 1]
+        seen = [
+            json.dumps(p.assignments, sort_keys=True, default=str) for p in axis.points
+        ]
+        twice = [
+            p for p, text in zip(axis.points, seen, strict=True) if seen.count(text) > 1
+        ]
         if twice:
             place = axis.name if axis.name in ("zip", "list") else f"grid.{axis.name}"
             values = [value for _, value in twice[0].assignments]
             got = values[0] if len(values) == 1 else values
-            errors.append(InputError("each value once", where=f"{source}: {place}", got=got))
+            errors.append(
+                InputError("each value once", where=f"{source}: {place}", got=got)
+            )
     if errors:
         raise InputErrors(errors)
 
 
 MOST_RUNS = 100_000
-"""Of a study: each is a folder of files."""
+"""The most runs of a study: each is a folder of files."""
 
 
 def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
@@ -375,7 +436,9 @@ def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
     count = math.prod(len(axis.points) for axis in axes) * seeds
     if count > MOST_RUNS:
         sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
-        allowed = f"at most {MOST_RUNS:,} runs, every combination under every seed counted"
+        allowed = (
+            f"at most {MOST_RUNS:,} runs, every combination under every seed counted"
+        )
         got = f"{count:,}: {' × '.join([*sizes, f'{seeds:,} seeds'])}"
         raise InputError(allowed, where=source, got=got)
 
@@ -389,12 +452,14 @@ def _split_key(key: str, axis: Axis, source: str) -> list[str | int]:
 
 
 def _can_be_same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
-    """Whether two key paths can name one place; `*` is any step."""
-    return len(a) == len(b) and all("*" in (x, y) or x == y for x, y in zip(a, b, strict=True))
+    """Return whether two key paths can name one place; `*` is any step."""
+    return len(a) == len(b) and all(
+        "*" in (x, y) or x == y for x, y in zip(a, b, strict=True)
+    )
 
 
 def _has_path(value: Plain, steps: Sequence[str | int]) -> bool:
-    """Whether `value` says something at this path inside it."""
+    """Return whether `value` says something at this path inside it."""
     for step in steps:
         if isinstance(value, Mapping) and step in value:
             value = value[step]
@@ -412,13 +477,16 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
     if compare.arms is None:
         if compare.baseline is not None:
             raise InputError(
-                where=f"{source}: compare", problem="the key arms is missing beside baseline"
+                where=f"{source}: compare",
+                problem="the key arms is missing beside baseline",
             )
         return
     axis = find_axis(axes, compare.arms)
     if axis is None:
         raise InputError(
-            f"an axis of this study: {listed(names)}" if names else "no arms: there is no axis",
+            f"an axis of this study: {listed(names)}"
+            if names
+            else "no arms: there is no axis",
             where=f"{source}: compare.arms",
             got=compare.arms,
             hint=did_you_mean(compare.arms, names),
@@ -429,7 +497,7 @@ def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
         check_known(compare.baseline, labels, what, where=where)
 
 
-# --- scenarios ---------------------------------------------------------------------------------
+# --- scenarios ------------------------------------------------------------------------
 
 
 def _make_scenarios(
@@ -441,8 +509,15 @@ def _make_scenarios(
     source: str,
     overrides: Sequence[tuple[str, Plain]],
 ) -> list[Studied]:
-    """The scenario, or fleet, of each point. Raises: `InputErrors`, each of all points once."""
-    places = {f"override {key}": f"{source}: {_name_place(a, key)}" for a in axes for key in a.keys}
+    """Return the scenario, or fleet, of each point.
+
+    Raises: `InputErrors`, each of all points once.
+    """
+    places = {
+        f"override {key}": (f"{source}: {_name_place(a, key)}")
+        for a in axes
+        for key in a.keys
+    }
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
     scenarios: list[Studied] = []
@@ -453,7 +528,9 @@ def _make_scenarios(
         # a key inside another's value is set after it: policy.c after policy
         pairs.sort(key=lambda pair: len(split_key_path(pair[0])))
         try:
-            data = apply_overrides(base, [*study.set.items(), *overrides, *pairs], kind.keys)
+            data = apply_overrides(
+                base, [*study.set.items(), *overrides, *pairs], kind.keys
+            )
             scenarios.append(kind.validate(data, source=study.base, folder=folder))
             continue
         except InputErrors as several:
@@ -472,8 +549,11 @@ def _make_scenarios(
 def merge_errors(
     errors: Iterable[tuple[Mapping[str, str], InputError]], points: int, source: str
 ) -> list[InputError]:
-    """The errors of a study's points, equal ones once, with the first point that has it (left out
-    where all points have it, or the error names the axis)."""
+    """Return the errors of a study's points, equal ones once.
+
+    The first point that has it stands with it (left out where all points have it, or
+    the error names the axis).
+    """
     errors = list(errors)
     counts = Counter(str(error) for _, error in errors)
     firsts = {str(error): (at, error) for at, error in reversed(errors)}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_study(path: str | Path) -> StudyResult:
-    """The results so far of the study in a folder.
+    """Return the results so far of the study in a folder.
 
     Raises: `InputError` in one sentence for a folder that is no study's.
     """
@@ -40,10 +40,13 @@ _ARM_COLUMNS = {
 
 
 class StudyResult(StudyRuns):
-    """The runs of a study with its arms compared; frames are made when they are first asked for."""
+    """The runs of a study with its arms compared.
+
+    Frames are made when they are first asked for.
+    """
 
     def _repr_html_(self) -> str:
-        """In a notebook: its arms in a table, and the verdicts."""
+        """Return a notebook's view: its arms in a table, and the verdicts."""
         items = "".join(f"<li>{escape(text)}</li>" for text in self.verdicts)
         arms = self.arms.to_html(index=False, float_format="{:.4g}".format, na_rep="")
         return f"<p>{escape(repr(self))}</p>{arms}<ul>{items}</ul>"
@@ -52,10 +55,10 @@ class StudyResult(StudyRuns):
     def arms(self) -> pd.DataFrame:
         """One row per setting, arm and threshold: how it did over its seeds.
 
-        `setting, arm, seeds, final_accuracy` and its interval `_low, _high` (`final_measure` of
-        another measure); per threshold
-        `reached` (of the seeds), `median_s` (NaN where censoring leaves it open),
-        `median_at_least_s, median_at_most_s`, `median_low_s, median_high_s, coverage`.
+        `setting, arm, seeds, final_accuracy` and its interval `_low, _high`
+        (`final_measure` of another measure); per threshold `reached` (of the seeds),
+        `median_s` (NaN where censoring leaves it open), `median_at_least_s,
+        median_at_most_s`, `median_low_s, median_high_s, coverage`.
         """
         means = []
         for _, _, entries in self.groups():
@@ -72,24 +75,31 @@ class StudyResult(StudyRuns):
         rows.insert(5, f"{final_column}_high", [mean.high for mean in means])
         return rows
 
-    def targets(self, quantity: str = "time", targets: Sequence[float] = ()) -> pd.DataFrame:
-        """What each arm spent until it reached each target: a row per setting, arm and target.
+    def targets(
+        self, quantity: str = "time", targets: Sequence[float] = ()
+    ) -> pd.DataFrame:
+        """Return what each arm spent until it reached each target.
 
-        quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or `energy` (J). targets:
-        of the measure; the study's thresholds if omitted, and whole runs (`target` is NaN) where
-        there are none. One column per axis but the arms', `setting, arm, target, seeds, reached`
-        (of the seeds), `median` (NaN where censoring leaves it open), `at_least, at_most`, and its
-        interval `low, high` with `coverage`.
+        There is a row per setting, arm and target.
 
-        Raises: `InputError` for another quantity, for energy that the devices' profiles do not
-        know, and for targets of a study that learned nothing.
+        quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or `energy`
+        (J). targets: of the measure; the study's thresholds if omitted, and whole runs
+        (`target` is NaN) where there are none. One column per axis but the arms',
+        `setting, arm, target, seeds, reached` (of the seeds), `median` (NaN where
+        censoring leaves it open), `at_least, at_most`, and its interval `low, high`
+        with `coverage`.
+
+        Raises: `InputError` for another quantity, for energy that the devices' profiles
+        do not know, and for targets of a study that learned nothing.
         """
         return compute_spent(self, quantity, targets)
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
-        """One row per setting, threshold and pair of arms, compared seed by seed: `setting` and
-        what `simfed.report.comparison.ComparedPair.row` says."""
+        """A row per setting, threshold and pair of arms, compared seed by seed.
+
+        It has `setting` and what `simfed.report.comparison.ComparedPair.row` says.
+        """
         import pandas as pd
 
         rows = [{"setting": text, **pair.row()} for text, pair in self._pairs]
@@ -100,7 +110,9 @@ class StudyResult(StudyRuns):
         """The comparisons in plain words, one sentence per pair of arms and threshold."""
         settings: dict[tuple[str, str, float], list[tuple[str, Paired]]] = {}
         for text, pair in self._pairs:
-            settings.setdefault((pair.a, pair.b, pair.threshold), []).append((text, pair.paired))
+            settings.setdefault((pair.a, pair.b, pair.threshold), []).append(
+                (text, pair.paired)
+            )
         return [
             describe_sides(*key, named, self.confidence, measure=self.measure)
             for key, named in settings.items()
@@ -108,13 +120,18 @@ class StudyResult(StudyRuns):
 
     @cached_property
     def _pairs(self) -> list[tuple[str, ComparedPair]]:
-        """(setting in words, two of its arms compared); none where nothing is compared."""
+        """(setting in words, two of its arms compared).
+
+        None where nothing is compared.
+        """
         pairs = []
         for setting, by_arm in self.settings():
             sides = []
             for arm, entries in by_arm.items():
                 done = self.select_finished(entries)
-                sides.append((arm, {e["seed"]: self.outcomes[e["address"]] for e in done}))
+                sides.append(
+                    (arm, {e["seed"]: self.outcomes[e["address"]] for e in done})
+                )
             compared = compare_sides(
                 sides,
                 self.thresholds or [WHOLE_RUN],
@@ -128,6 +145,9 @@ class StudyResult(StudyRuns):
 
     @cached_property
     def bands(self) -> pd.DataFrame:
-        """The measure over simulated time by setting and arm: `setting, arm, at_s, accuracy` (mean
-        over seeds; `measure` of another one), `low, high` (its interval), `seeds`."""
+        """The measure over simulated time by setting and arm.
+
+        Columns: `setting, arm, at_s, accuracy` (mean over seeds; `measure` of another
+        one), `low, high` (its interval), `seeds`.
+        """
         return compute_bands(self)

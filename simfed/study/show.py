@@ -1,4 +1,4 @@
-"""What a study shows while it runs: a bar on a terminal, a plain line per run elsewhere."""
+"""The progress of a study: a bar on a terminal, a plain line per run elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class StudyProgress:
             return
         if how != "finished":
             self.say(f"{run}: {how}")
-        self._bar.update(self._task, completed=self._done, description=f"{self._name}{left}")
+        self._bar.update(
+            self._task, completed=self._done, description=f"{self._name}{left}"
+        )
 
     def say(self, text: str) -> None:
         """Show a line of text."""

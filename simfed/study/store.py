@@ -5,7 +5,8 @@
     runs/<address>/  the runs, which say themselves how far they are
 
 Any number of processes may work here at once: a run belongs to whoever holds its lock.
-Whatever is killed when, the next one finds the finished runs, and goes on with the others.
+Whatever is killed when, the next one finds the finished runs, and goes on with the
+others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from simfed.record.directory import RunStatus, delete_run, find_status
 from simfed.study.plan import StudyPlan
 
 FORMAT = 3
-"""Of `study.json`."""
+"""The format of `study.json`."""
 
 
 class StoredAxis(TypedDict):
@@ -34,7 +35,7 @@ class StoredAxis(TypedDict):
 
 
 class StoredCompare(TypedDict):
-    """What a study asks to compare."""
+    """The comparison that a study asks for."""
 
     arms: str | None
     """The name of the axis."""
@@ -75,7 +76,9 @@ class StudyFolder:
         self.runs = self.path / "runs"
 
     def make(self, plan: StudyPlan, addresses: Sequence[str], study_yaml: str) -> None:
-        """Make the folder for a study, or go on with its; a new plan replaces the last one.
+        """Make the folder for a study, or go on with its.
+
+        A new plan replaces the last one.
 
         Raises: `InputError` for a folder of something else, or that cannot be written.
         """
@@ -86,9 +89,13 @@ class StudyFolder:
                 raise InputError(allowed, where=str(self.path), got=name)
         elif self.path.exists():
             if not self.path.is_dir():
-                raise InputError("a folder", where=str(self.path), problem="this is a file")
+                raise InputError(
+                    "a folder", where=str(self.path), problem="this is a file"
+                )
             ours = ("runs", "study.yaml")  # of a beginning that was killed
-            if not all(p.name in ours or files.is_partial(p) for p in self.path.iterdir()):
+            if not all(
+                p.name in ours or files.is_partial(p) for p in self.path.iterdir()
+            ):
                 allowed = "a new or empty folder, or a study's"
                 problem = "a folder with other files in it"
                 raise InputError(allowed, where=str(self.path), problem=problem)
@@ -98,7 +105,10 @@ class StudyFolder:
             files.put_json(self.path / "study.json", _make_plain(plan, addresses))
 
     def plan(self) -> StoredPlan:
-        """Return `study.json`. Raises: `InputError` for a folder that is no study's."""
+        """Return `study.json`.
+
+        Raises: `InputError` for a folder that is no study's.
+        """
         path = self.path / "study.json"
         if not self.path.is_dir() or not path.exists():
             got = "a file" if self.path.exists() else "no such folder"
@@ -106,7 +116,9 @@ class StudyFolder:
                 got = "a folder without study.json"
             run = (self.path / "manifest.json").is_file()
             hint = "this is a run: simfed report" if run else None
-            raise InputError("a study's folder", where=str(self.path), problem=got, hint=hint)
+            raise InputError(
+                "a study's folder", where=str(self.path), problem=got, hint=hint
+            )
         plan: Any = read_json(path)
         if not isinstance(plan, dict) or plan.get("format") != FORMAT:
             problem = "of another version, or no study's plan"
@@ -127,8 +139,10 @@ class StudyFolder:
         return find_status(self.find(address))
 
     def prune(self) -> Iterator[tuple[str, bool]]:
-        """Delete the runs that the plan does not name; yield the name of each, and whether it
-        is gone: one that a process is at stays."""
+        """Delete the runs that the plan does not name.
+
+        Yield the name of each, and whether it is gone: one that a process is at stays.
+        """
         named = {entry["address"] for entry in self.plan()["runs"]}
         for path in sorted(self.runs.iterdir()):
             if path.name not in named:

@@ -1,4 +1,4 @@
-"""The tables of a study, which the terminal and the page share, and what must be said beside."""
+"""The tables of a study, for terminal and page, and the sentences beside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from simfed.report.comparison import (
     format_ratio,
     format_threshold,
 )
-from simfed.report.panels import Columns, PanelTable, Row, build_table, drop_empty_columns
+from simfed.report.panels import (
+    Columns,
+    PanelTable,
+    Row,
+    build_table,
+    drop_empty_columns,
+)
 from simfed.report.statistics import Estimate
 from simfed.study.plan import shorten_names
 from simfed.study.targets import QUANTITIES
@@ -23,9 +29,9 @@ if TYPE_CHECKING:
     from simfed.study.results import StudyResult
 
 _FORMATS = {"time": format_duration, "energy": format_energy}
-"""Of quantities that are not bytes."""
+"""Formats of quantities that are not bytes."""
 _MOST_FAILURES = 5
-"""That stand beside a table; `study status` has all."""
+"""The most failures that stand beside a table; `study status` has all."""
 
 
 def build_arms_table(study: StudyResult, quantity: str = "time") -> PanelTable:
@@ -57,7 +63,10 @@ def build_arms_table(study: StudyResult, quantity: str = "time") -> PanelTable:
 
 
 def list_arms_tables(study: StudyResult) -> dict[str, PanelTable]:
-    """Return the table of each quantity that the runs know; those without power know no energy."""
+    """Return the table of each quantity that the runs know.
+
+    Those without power know no energy.
+    """
     tables = {}
     for quantity in QUANTITIES:
         try:
@@ -85,7 +94,12 @@ def build_runs_table(study: StudyResult) -> PanelTable:
             ]
         place = [point[axis] for axis in study.axes]
         rows.append((*place, str(row["seed"]), row["status"] + reason, *results))
-    header = [*(names[axis] for axis in study.axes), "seed", "status", f"final {measure.name}"]
+    header = [
+        *(names[axis] for axis in study.axes),
+        "seed",
+        "status",
+        (f"final {measure.name}"),
+    ]
     header += ["simulated time", "sent by clients", "took", "fingerprint"]
     numeric = frozenset({len(names), *range(len(names) + 2, len(names) + 6)})
     return drop_empty_columns(PanelTable("Every run", tuple(header), rows, numeric))
@@ -97,7 +111,12 @@ def build_comparisons_table(study: StudyResult) -> PanelTable:
     measure = study.measure
 
     def ratio(row: Row) -> str:
-        bounds = (row["ratio_at_least"], row["ratio_at_most"], row["ratio_low"], row["ratio_high"])
+        bounds = (
+            row["ratio_at_least"],
+            row["ratio_at_most"],
+            row["ratio_low"],
+            row["ratio_high"],
+        )
         return format_ratio(Estimate(*bounds, row["coverage"]), study.confidence)
 
     def decided(row: Row) -> bool:
@@ -107,7 +126,9 @@ def build_comparisons_table(study: StudyResult) -> PanelTable:
         "setting": lambda row: str(row["setting"]),
         "first": lambda row: str(row["a"]),
         "second": lambda row: str(row["b"]),
-        measure.name: lambda row: format_threshold(row["threshold"], "whole run", measure),
+        measure.name: lambda row: format_threshold(
+            row["threshold"], ("whole run"), measure
+        ),
         "first sooner": lambda row: f"{row['wins']}",
         "second sooner": lambda row: f"{row['losses']}",
         "of seeds": lambda row: f"{row['seeds']}",
@@ -140,7 +161,7 @@ def list_notes(study: StudyResult) -> list[str]:
 
 
 def describe_status(study: StudyResult) -> list[str]:
-    """Return how far a study is, with what runs and what stopped and why, as lines of text."""
+    """Return lines on how far a study is, what runs, and what stopped and why."""
     lines = [f"{study.name}: {study.describe_progress()}"]
     for entry in study.plan["runs"]:
         status, reason = study.statuses[entry["address"]]

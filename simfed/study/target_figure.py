@@ -43,7 +43,7 @@ _ARROW: Any = {
 }
 _MOST_PANELS = 24
 _LOG_FROM = 8.0
-"""How many times the least value the greatest is from which on the axis is logarithmic."""
+"""The ratio of greatest to least value from which on the axis is logarithmic."""
 
 
 @picture_style()
@@ -56,14 +56,16 @@ def target_figure(
     width_in: float = 7.0,
     height_in: float | None = None,
 ) -> Figure:
-    """Draw the median of what each arm spent to reach each target, over the swept axis: a line per
-    arm, its interval over seeds, and what censoring leaves open.
+    """Return the medians of what each arm spent to reach each target.
 
-    A filled mark is a median. A hollow one with an arrow is a bound: at least half of the seeds
-    ended before they got there. `3/5` at a mark: three of five seeds got there; a hollow one
-    without: none did. A panel for each target and setting of the other axes; where nothing but the
-    arms varies, a row per arm. quantity, targets: see `StudyResult.targets`; over: see
-    `choose_swept_axis`.
+    They stand over the swept axis: a line per arm, its interval over seeds, and what
+    censoring leaves open.
+
+    A filled mark is a median. A hollow one with an arrow is a bound: at least half of
+    the seeds ended before they got there. `3/5` at a mark: three of five seeds got
+    there; a hollow one without: none did. A panel for each target and setting of the
+    other axes; where nothing but the arms varies, a row per arm. quantity, targets: see
+    `StudyResult.targets`; over: see `choose_swept_axis`.
 
     Raises: `InputError` for more than 24 panels, and where `StudyResult.targets` does.
     """
@@ -90,7 +92,9 @@ def target_figure(
             rows[of_goal],
             spent.column,
         )
-        words = "of whole runs" if math.isnan(goal) else f"to {study.measure.goal(goal)}"
+        words = (
+            "of whole runs" if math.isnan(goal) else (f"to {study.measure.goal(goal)}")
+        )
         panel.name_axes(spent.label, words)
         mine = settings[title]
         panel.draw(mine[of_goal.loc[mine.index] & (mine["seeds"] > 0)])
@@ -102,18 +106,30 @@ def target_figure(
             panel.ax.set_xlabel("")
     handles = _build_handles(rows, arms) if axis is not None else []
     tall_in = 1.9 if axis is not None else 0.55 + 0.17 * len(arms)
-    put_legend_above(figure, handles, width_in, tall_in * lines + 0.1, height_in, study.arms_name)
+    put_legend_above(
+        figure, handles, width_in, tall_in * lines + 0.1, height_in, study.arms_name
+    )
     return figure
 
 
 class _TargetPanel:
-    """One target in one setting: a line per arm upwards from the swept axis, or a row per arm where
-    nothing else is swept."""
+    """One target in one setting: a line per arm, or a row per arm.
+
+    Lines stand over the swept axis; rows where nothing else is swept.
+    """
 
     def __init__(
-        self, ax: Axes, places: Places, arms: Sequence[str], beside: pd.DataFrame, column: str
+        self,
+        ax: Axes,
+        places: Places,
+        arms: Sequence[str],
+        beside: pd.DataFrame,
+        column: str,
     ) -> None:
-        """beside: the rows of all panels of this target, which share an axis."""
+        """Begin on these axes.
+
+        `beside`: the rows of all panels of this target, which share an axis.
+        """
         self.ax, self._places, self._upright = ax, places, bool(places.axis)
         self._looks = dict(zip(arms, itertools.cycle(shape for shape, _ in ARM_SHAPES)))
         self._colours = choose_arm_colours(arms)
@@ -121,9 +137,15 @@ class _TargetPanel:
         step = 1 / len(arms)
         if self._upright:
             step = min(0.025, 0.5 * places.least_gap / len(arms))
-        self._aside = {arm: step * (i - (len(arms) - 1) / 2) for i, arm in enumerate(arms)}
+        self._aside = {
+            arm: step * (i - (len(arms) - 1) / 2) for i, arm in enumerate(arms)
+        }
         self._at = dict(zip(places.labels, places.at, strict=True))
-        values = beside[beside["seeds"] > 0][["at_least", "low", "high"]].to_numpy(float).ravel()
+        values = (
+            beside[beside["seeds"] > 0][["at_least", "low", "high"]]
+            .to_numpy(float)
+            .ravel()
+        )
         values = values[np.isfinite(values)]
         most = float(values.max(initial=0.0)) or 1.0
         least = float(values[values > 0].min(initial=most))
@@ -167,7 +189,9 @@ class _TargetPanel:
                 is_bound = math.isnan(row["median"])
                 if before is not None:
                     dash: Any = (0, (1, 1.5)) if is_bound or before[1] else "-"
-                    self._stroke(before[0], here, color=colour, lw=1.0, ls=dash, zorder=2)
+                    self._stroke(
+                        before[0], here, color=colour, lw=1.0, ls=dash, zorder=2
+                    )
                 before = here, is_bound
 
     def _draw_mark(self, row: Row, colour: str) -> tuple[float, float]:
@@ -180,7 +204,10 @@ class _TargetPanel:
         here = self._point(at, value)
         low, high = value, value
         if row["coverage"] > 0 and row["reached"]:
-            low, high = row["low"] / self._scale, min(row["high"] / self._scale, self._high)
+            low, high = (
+                row["low"] / self._scale,
+                min(row["high"] / self._scale, self._high),
+            )
         thin: Any = {"color": colour, "lw": 0.8, "zorder": 3}
         ends = self._point(at, low), self._point(at, high)
         self._stroke(*ends, alpha=0.75, solid_capstyle="butt", **thin)
@@ -192,11 +219,16 @@ class _TargetPanel:
             elif is_bound:
                 tip = value + 0.09 * (self._high - self._low)
             arrow = {**_ARROW, "color": colour}
-            self.ax.annotate("", self._point(at, tip), xytext=here, zorder=3, arrowprops=arrow)
+            self.ax.annotate(
+                "", self._point(at, tip), xytext=here, zorder=3, arrowprops=arrow
+            )
         look: Any = {**_MARK, "mec": colour, "mfc": "white" if is_bound else colour}
         self.ax.plot(*here, ls="none", zorder=4, marker=self._looks[row["arm"]], **look)
         if 0 < row["reached"] < row["seeds"]:
-            count, place = f"{row['reached']}/{row['seeds']}", _BELOW if self._upright else _LEFT
+            count, place = (
+                f"{row['reached']}/{row['seeds']}",
+                _BELOW if self._upright else _LEFT,
+            )
             halo = [withStroke(linewidth=1.5, foreground="white")]
             self.ax.annotate(count, here, color=colour, path_effects=halo, **place)
         return here
@@ -204,25 +236,39 @@ class _TargetPanel:
     def _point(self, at: float, value: float) -> tuple[float, float]:
         return (at, value) if self._upright else (value, at)
 
-    def _stroke(self, start: tuple[float, float], end: tuple[float, float], **look: Any) -> None:
+    def _stroke(
+        self, start: tuple[float, float], end: tuple[float, float], **look: Any
+    ) -> None:
         self.ax.plot(*zip(start, end, strict=True), **look)
 
 
 def _build_handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    looks = zip(choose_arm_colours(arms).items(), itertools.cycle(ARM_SHAPES), strict=False)
+    looks = zip(
+        choose_arm_colours(arms).items(), itertools.cycle(ARM_SHAPES), strict=False
+    )
     handles = [
-        Line2D([], [], color=colour, lw=1.0, marker=shape, label=make_label(arm), **_MARK)
+        Line2D(
+            [], [], color=colour, lw=1.0, marker=shape, label=make_label(arm), **_MARK
+        )
         for (arm, colour), (shape, _) in looks
     ]
     if (rows["median"].isna() & (rows["seeds"] > 0)).any():
-        hollow: Any = {"color": "black", "ls": "none", "marker": "o", "mfc": "white", **_MARK}
+        hollow: Any = {
+            "color": "black",
+            "ls": "none",
+            "marker": "o",
+            "mfc": "white",
+            **_MARK,
+        }
         handles.append(Line2D([], [], label="later than this, or never", **hollow))
     some = rows[(rows["reached"] > 0) & (rows["reached"] < rows["seeds"])]
     if len(some):
         first = f"{some['reached'].iloc[0]}/{some['seeds'].iloc[0]}"
-        handles.append(Line2D([], [], ls="none", label=f"{first}  seeds that got there"))
+        handles.append(
+            Line2D([], [], ls="none", label=f"{first}  seeds that got there")
+        )
     return handles
 
 
@@ -233,14 +279,19 @@ def describe_target_figure(
     rows = compute_spent(study, quantity, targets)
     seeds, wanted = int(rows["seeds"].max()), study.confidence
     covers = [c for c in rows["coverage"].unique() if c > 0]
-    interval = "" if not covers else f", with an interval that covers {100 * min(covers):.0f} %"
+    interval = (
+        ""
+        if not covers
+        else (f", with an interval that covers {100 * min(covers):.0f} %")
+    )
     if covers and min(covers) >= wanted:
         interval = f", with its {100 * wanted:g} % interval"
     text = f"the median over {seeds} seeds{interval}." if seeds > 1 else "one seed."
     done = rows[rows["seeds"] > 0]
     if done["median"].isna().any():
         text += (
-            " Hollow marks are bounds: so many seeds ended before they got there that the median "
+            " Hollow marks are bounds: so many seeds ended before they got there that "
+            "the median "
             "is only known to be later."
         )
     if ((done["reached"] > 0) & (done["reached"] < done["seeds"])).any():

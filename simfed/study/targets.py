@@ -1,4 +1,4 @@
-"""What each arm spent to reach a target: time, bytes or energy, over the axes of a study."""
+"""Arms' spending to reach targets: time, bytes or energy, over a study's axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from simfed.study.outcomes import StudyRuns
 
 _NEAR = 0.07
-"""Values of an axis closer than this share of its whole length are set at equal steps instead."""
+"""Values of an axis closer than this share of its whole length are set at equal steps
+instead."""
 
 _ENERGIES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"))
 
@@ -50,14 +51,19 @@ QUANTITIES = {
 
 
 def find_spent_quantity(name: str, *, where: str | None = None) -> SpentQuantity:
-    """A quantity by its name. Raises: `InputError` for another."""
+    """Return a quantity by its name.
+
+    Raises: `InputError` for another.
+    """
     check_known(name, QUANTITIES, where=where)
     return QUANTITIES[name]
 
 
 def choose_unit(column: str, most: float) -> tuple[float, str]:
-    """Return the unit in which amounts of a column up to `most` are drawn: what it is worth in
-    the column's own, and its name."""
+    """Return the unit in which amounts of a column up to `most` are drawn.
+
+    It comes as its worth in the column's own, and its name.
+    """
     from simfed.report.pictures import choose_bytes_unit, time_unit
 
     if column == "at_s":
@@ -67,7 +73,9 @@ def choose_unit(column: str, most: float) -> tuple[float, str]:
     return choose_bytes_unit(most)
 
 
-def parse_target(text: str, measure: Measure = ACCURACY, where: str = "--target") -> float:
+def parse_target(
+    text: str, measure: Measure = ACCURACY, where: str = "--target"
+) -> float:
     """Return a value of the measure: of an accuracy from `85%`, `85 %` or `0.85`.
 
     where: the option in which it stands.
@@ -86,24 +94,34 @@ def parse_target(text: str, measure: Measure = ACCURACY, where: str = "--target"
 
 
 def choose_targets(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
-    """The targets `wanted`, else the study's; NaN stands for whole runs, where nothing was
-    learned. Raises: `InputError` for a target of a study that learned nothing."""
+    """Return the targets `wanted`, else the study's.
+
+    NaN stands for whole runs, where nothing was learned.
+
+    Raises: `InputError` for a target of a study that learned nothing.
+    """
     if wanted and study.time_only:
-        raise InputError("a study that learned", where="--target", got="a time-only study")
+        raise InputError(
+            "a study that learned", where="--target", got="a time-only study"
+        )
     return list(dict.fromkeys(wanted)) or study.thresholds or [WHOLE_RUN]
 
 
 def compute_spent(
     study: StudyRuns, quantity: str = "time", targets: Sequence[float] = ()
 ) -> pd.DataFrame:
-    """What each arm spent until it reached each target; the columns are those of
-    `StudyResult.targets`."""
+    """Return what each arm spent until it reached each target.
+
+    The columns are those of `StudyResult.targets`.
+    """
     import pandas as pd
 
     spent = find_spent_quantity(quantity)
     chosen = choose_targets(study, targets)
     amounts = {
-        entry["address"]: _find_amounts(run, study.curve_of(entry["address"]), spent, chosen)
+        entry["address"]: _find_amounts(
+            run, study.curve_of(entry["address"]), spent, chosen
+        )
         for entry, run in study.finished
     }
     rows = []
@@ -136,12 +154,17 @@ def compute_spent(
 def _find_amounts(
     run: Run, curve: pd.DataFrame, quantity: SpentQuantity, targets: Sequence[float]
 ) -> dict[float, tuple[float, bool]]:
-    """Target → (what had been spent when it was first reached, whether it was), else by the end."""
+    """Return the amount at which each target was first reached, and True.
+
+    Where it was not: the amount by the end, and False.
+    """
     column = quantity.column
     ends: dict[str, Callable[[], float]] = {
         "at_s": lambda: run.summary["simulated_s"],
         "uplink_bytes": lambda: run.summary["uplink_bytes"],
-        "total_bytes": lambda: run.summary["uplink_bytes"] + run.summary["downlink_bytes"],
+        "total_bytes": lambda: (
+            run.summary["uplink_bytes"] + run.summary["downlink_bytes"]
+        ),
         "energy_j": lambda: _sum_energy(run)["energy_j"].max(),
     }
     end = float(ends[column]())
@@ -150,13 +173,15 @@ def _find_amounts(
     if column == "energy_j":
         curve = curve.merge(_sum_energy(run), on="round")
     return {
-        target: find_first_amount(curve, target, column, end, run.measure) for target in targets
+        target: find_first_amount(curve, target, column, end, run.measure)
+        for target in targets
     }
 
 
 def _sum_energy(run: Run) -> pd.DataFrame:
-    """`round, energy_j`: joules of all participations that were over, merged or lost, by the end of
-    each round.
+    """Return `round, energy_j`: joules of all participations over by each round's end.
+
+    They were merged or lost.
 
     Raises: `InputError` where a device's profile does not know its power.
     """
@@ -167,31 +192,38 @@ def _sum_energy(run: Run) -> pd.DataFrame:
         raise InputError(allowed, got="devices without power", hint=hint)
     of_merge = joules.group_by("merge").aggregate([("energy_j", "sum")]).to_pandas()
     rounds = run.table("rounds").column("round").to_pandas()
-    spent = of_merge.set_index("merge")["energy_j_sum"].reindex(rounds, fill_value=0.0).cumsum()
+    spent = (
+        of_merge.set_index("merge")["energy_j_sum"]
+        .reindex(rounds, fill_value=0.0)
+        .cumsum()
+    )
     return spent.rename("energy_j").rename_axis("round").reset_index()
 
 
-# --- the swept axis ----------------------------------------------------------------------------
+# --- the swept axis -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the values of an axis stand, from 0 to 1."""
+    """The positions of an axis's values, from 0 to 1."""
 
     axis: str
-    """Its name in the study file; empty where nothing is swept."""
+    """The axis's name in the study file; empty where nothing is swept."""
     label: str
     labels: tuple[str, ...]
     at: tuple[float, ...]
 
     @property
     def least_gap(self) -> float:
+        """The least distance of two values."""
         return min(np.diff(sorted(self.at)), default=1.0) if len(self.at) > 1 else 1.0
 
 
 def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
-    """The axis against which arms are drawn: the one asked for by its name or the end of it, else
-    the one with most values, numbers before names; None where nothing but the arms varies.
+    """Return the axis against which arms are drawn.
+
+    It is the one asked for by its name or the end of it, else the one with most values,
+    numbers before names; None where nothing but the arms varies.
 
     Raises: `InputError` for an axis that the study does not sweep.
     """
@@ -205,7 +237,11 @@ def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
         chosen = [axis for axis in swept if over in (axis, names[axis])]
         if not chosen:
             hint = did_you_mean(over, names.values())
-            allowed = listed(names[axis] for axis in swept) if swept else "a study that sweeps one"
+            allowed = (
+                listed(names[axis] for axis in swept)
+                if swept
+                else ("a study that sweeps one")
+            )
             raise InputError(allowed, where="--over", got=over, hint=hint)
         return chosen[0]
     several = [axis for axis, labels in swept.items() if len(labels) > 1]
@@ -216,14 +252,19 @@ def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
 
 
 def build_places(study: StudyRuns, axis: str | None) -> Places:
-    """Numbers at their distances (of logarithms, where they span five times or more), all else at
-    equal steps."""
+    """Return numbers at their distances, all else at equal steps.
+
+    Distances are of logarithms, where numbers span five times or more.
+    """
     if axis is None:
         return Places("", "", ("",), (0.5,))
     labels = next(tuple(a["labels"]) for a in study.plan["axes"] if a["name"] == axis)
     label = shorten_names(study.axes)[axis]
     return Places(
-        axis, label if axis not in ("zip", "list") else "", labels, _compute_positions(labels)
+        axis,
+        label if axis not in ("zip", "list") else "",
+        labels,
+        _compute_positions(labels),
     )
 
 
@@ -251,7 +292,10 @@ def _compute_positions(labels: Sequence[str]) -> tuple[float, ...]:
 
 
 def _parse_numbers(labels: Sequence[str]) -> list[float] | None:
-    """The labels as numbers of one quantity; None where one of them is no number."""
+    """Return the labels as numbers of one quantity.
+
+    None where one of them is no number.
+    """
     for read in (_parse_number, parse_rate, parse_duration, parse_size):
         try:
             return [read(label) for label in labels]
@@ -270,13 +314,20 @@ def _parse_number(label: str) -> float:
     return value
 
 
-def split_rows(study: StudyRuns, rows: pd.DataFrame, axis: str | None) -> dict[str, pd.DataFrame]:
-    """Rows of `compute_spent` by the setting, in words, of the axes that are neither the arms nor
-    drawn against (`axis`): a panel for each; their order stays."""
+def split_rows(
+    study: StudyRuns, rows: pd.DataFrame, axis: str | None
+) -> dict[str, pd.DataFrame]:
+    """Return rows of `compute_spent` by panel, in their order.
+
+    A panel is the setting, in words, of the axes that are neither the arms nor drawn
+    against (`axis`).
+    """
     others = [name for name in study.axes if name not in (study.arms_axis, axis)]
     if not others:
         return {"": rows}
     return {
-        describe_point(dict(zip(others, map(str, labels), strict=True)), study.axes): group
+        describe_point(
+            dict(zip(others, map(str, labels), strict=True)), study.axes
+        ): group
         for labels, group in rows.groupby(others, sort=False)
     }

@@ -22,14 +22,14 @@ class Result:
     """The end of a job: its status and, where it did not finish, why."""
 
     status: str
-    """`finished`, `failed` (this run alone), `held` (another process is at it), `stopped`,
-    `refused` (no other run would fare better)."""
+    """`finished`, `failed` (this run alone), `held` (another process is at it),
+    `stopped`, `refused` (no other run would fare better)."""
     reason: str = ""
     wall_s: float = 0.0
 
 
 class WrongPlace(InputError):
-    """This process cannot do any run of the study."""
+    """Raised where this process cannot do any run of the study."""
 
 
 def play(job: Job) -> Result:
@@ -57,7 +57,9 @@ def _play_at(out: Path, job: Job) -> None:
     from simfed.study.address import own_code
 
     if not out.parent.is_dir():
-        raise WrongPlace("a folder that every worker can see", where=job.study, got="none here")
+        raise WrongPlace(
+            "a folder that every worker can see", where=job.study, got="none here"
+        )
     if own_code() != job.code:
         raise WrongPlace("the same version of simfed on every worker", where="--dask")
     find_kind(job.plain).play(job, out)

@@ -1,1 +1,1 @@
-"""What a scenario's clients are asked, in work and bytes, and what its privacy costs."""
+"""Tasks of a scenario's clients in work and bytes, and the price of its privacy."""

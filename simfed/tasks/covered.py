@@ -1,8 +1,9 @@
-"""What goes with `privacy`: a closed list.
+"""The closed list of what goes with `privacy`.
 
-A part goes with it where its class declares so itself, and a key of the scenario where `KEYS` has
-it. Whatever neither names is refused, so that what is new, or a user's own, is no hole: no theorem
-is known to cover it. Declarations are not inherited, as a subclass may do something else.
+A part goes with it where its class declares so itself, and a key of the scenario where
+`KEYS` has it. Whatever neither names is refused, so that what is new, or a user's own,
+is no hole: no theorem is known to cover it. Declarations are not inherited, as a
+subclass may do something else.
 """
 
 from __future__ import annotations
@@ -17,41 +18,48 @@ from simfed.schema.options import OfKind
 from simfed.schema.section import Section
 
 Coverage = Literal["client", "sample", "untimed", "coins"]
-"""What a part says in `privacy`. `client`, `sample`: the levels at which a theorem covers it;
-`untimed`: it leaves to no clock who is merged; `coins`: every client is asked by a coin of its own,
-all of one rate."""
+"""A part's word in `privacy`. `client`, `sample`: the levels at which a theorem covers
+it; `untimed`: it leaves to no clock who is merged; `coins`: every client is asked by a
+coin of its own, all of one rate."""
 
 ASKED = ("method", "policy", "codec", "selection", "availability", "rule", "attack")
-"""The kinds of parts that are asked. Of the others, data sets and devices do not hang on what is
-learned, and models are judged by what they send (`simfed.experiment.checks.Checks.errors`)."""
+"""The kinds of parts that are asked. Of the others, data sets and devices do not hang
+on what is learned, and models are judged by what they send
+(`simfed.experiment.checks.Checks.errors`)."""
 
 _BOTH: tuple[Coverage, ...] = ("client", "sample")
 
 _UNTIMED_KEYS = (
-    "name seed rounds dataset.name dataset.file dataset.table dataset.folder dataset.leaf "
+    "name seed rounds dataset.name dataset.file dataset.table dataset.folder "
+    "dataset.leaf "
     "dataset.torchvision dataset.huggingface dataset.root dataset.target dataset.owner "
     "dataset.features dataset.test dataset.pixels dataset.task "
-    "dataset.partition prototypes client_order clients.count clients.prototype clients.device "
+    "dataset.partition prototypes client_order clients.count clients.prototype "
+    "clients.device "
     "clients.link clients.k clients.devices clients.failure clients.attack.from "
-    "clients.overlap.chunks training.batch_size training.learning_rate training.local_steps "
+    "clients.overlap.chunks training.batch_size training.learning_rate "
+    "training.local_steps "
     "training.local_epochs training.optimizer training.momentum training.weight_decay "
-    "training.clip_norm training.schedule compression network participation.clients_per_round "
-    "server charge downlink evaluation faults.stalls faults.freezes faults.messages privacy "
+    "training.clip_norm training.schedule compression network "
+    "participation.clients_per_round "
+    "server charge downlink evaluation faults.stalls faults.freezes faults.messages "
+    "privacy "
     "checkpoint plugins"
 )
 _TIMED_KEYS = (
     "aggregation.mode=deadline aggregation.mode=first aggregation.mode=buffered "
     "aggregation.mode=asynchronous aggregation.deadline aggregation.over_selection "
     "aggregation.late aggregation.buffer aggregation.concurrency aggregation.staleness "
-    "clients.availability.trace clients.availability.period clients.availability.devices "
+    "clients.availability.trace clients.availability.period "
+    "clients.availability.devices "
     "clients.availability.markov clients.availability.daily faults.restarts"
 )
 KEYS: dict[str, tuple[Coverage, ...]] = {
     **dict.fromkeys(_UNTIMED_KEYS.split(), (*_BOTH, "untimed")),
     **dict.fromkeys(_TIMED_KEYS.split(), _BOTH),
 }
-"""Key of a scenario (with `=`: that value of it) → what it goes with where it is not the default;
-what is below it goes with the same."""
+"""Key of a scenario (with `=`: that value of it) → what it goes with where it is not
+the default; what is below it goes with the same."""
 
 
 class Use(NamedTuple):
@@ -65,12 +73,12 @@ class Use(NamedTuple):
 
 
 def find_coverage(kind: str, name: str) -> tuple[Coverage, ...]:
-    """What the class of a registered part declares; nothing where it does not."""
+    """Return what the class of a registered part declares; nothing without one."""
     return _read_coverage(registry(kind).get(name))
 
 
 def list_uses(scenario: Scenario) -> Iterator[Use]:
-    """Every part that `privacy` asks, and every key that is not its default."""
+    """Return every part that `privacy` asks, and every key that is not its default."""
     yield from _list_uses_in(scenario, "", "")
     for i, group in enumerate(scenario.clients):
         for choice in scenario.arms_of_group(group):
@@ -81,7 +89,7 @@ def list_uses(scenario: Scenario) -> Iterator[Use]:
 
 
 def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
-    """An error for whatever is not covered at this level of privacy."""
+    """Return an error for whatever is not covered at this level of privacy."""
     every_group = all(group.policy is not None for group in scenario.clients)
     for where, kind, got, coverage in dict.fromkeys(list_uses(scenario)):
         if level in coverage or (where == "policy" and every_group):
@@ -94,7 +102,11 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
                 problem=f"no theorem is known to cover {where} at level {level}",
             )
             continue
-        names = [name for name in registry(kind).names() if level in find_coverage(kind, name)]
+        names = [
+            name
+            for name in registry(kind).names()
+            if level in find_coverage(kind, name)
+        ]
         yield InputError(
             f"a {kind} whose class declares `privacy`: {listed(names)}",
             where=where,
@@ -111,12 +123,17 @@ def _read_coverage(part: Part) -> tuple[Coverage, ...]:
 
 
 def _list_uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
-    """Of a section at `key`, which a file calls `where`."""
+    """Yield the uses in a section at `key`, which a file calls `where`."""
     if isinstance(section, OfKind) and getattr(section, "arms_from", None) is None:
         kind = section.registry_kind
-        yield Use(where.rstrip("."), kind, section.kind, find_coverage(kind, section.kind))
+        yield Use(
+            where.rstrip("."), kind, section.kind, find_coverage(kind, section.kind)
+        )
     for name, field in type(section).model_fields.items():
-        value, default = getattr(section, name), field.get_default(call_default_factory=True)
+        value, default = (
+            getattr(section, name),
+            field.get_default(call_default_factory=True),
+        )
         inner, place = f"{key}{name}", f"{where}{name}"
         coverage = KEYS.get(inner, KEYS.get(f"{inner}={value}"))
         parts_below = any(one.startswith(f"{inner}.") for one in KEYS)

@@ -1,18 +1,20 @@
-"""What a run's privacy costs: ε after every merge, and the noise that meets a target.
+"""The price of a run's privacy: ε after every merge, and noise for a target.
 
-Everything here follows from who took part in what, and how many samples clients own: no tensor, and
-so time-only runs know it too. The arithmetic of (ε, δ) is dp-accounting's, by Rényi differential
-privacy (Mironov 2017), imported when it is first asked.
+Everything here follows from who took part in what, and how many samples clients own: no
+tensor, and so time-only runs know it too. The arithmetic of (ε, δ) is dp-accounting's,
+by Rényi differential privacy (Mironov 2017), imported when it is first asked.
 
-Level `client`, *amplified*: cohorts drawn by independent coins of one rate, everybody there and
-waited for: every round is a sampled Gaussian mechanism (Mironov, Talwar and Zhang 2019) under
-adding or removing a client. Level `client`, else: who takes part is no secret, so the merges of
-the client that was merged most often compose (Gaussian mechanisms under replacing a client's data,
-which changes a sum by up to 2S: the noise counts half). Level `sample`: every local step of a
-client is a sampled Gaussian mechanism under adding or removing one of its samples; a client's own
-steps compose, and those of others touch other samples.
+Level `client`, *amplified*: cohorts drawn by independent coins of one rate, everybody
+there and waited for: every round is a sampled Gaussian mechanism (Mironov, Talwar and
+Zhang 2019) under adding or removing a client. Level `client`, else: who takes part is
+no secret, so the merges of the client that was merged most often compose (Gaussian
+mechanisms under replacing a client's data, which changes a sum by up to 2S: the noise
+counts half). Level `sample`: every local step of a client is a sampled Gaussian
+mechanism under adding or removing one of its samples; a client's own steps compose, and
+those of others touch other samples.
 
-Supposed: an honest server, and that who is there and how long it takes does not hang on the data.
+Supposed: an honest server, and that who is there and how long it takes does not hang on
+the data.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ class Noise(NamedTuple):
     total: float
     """z, of everything that a merge (or a local step) tells together."""
     of_sum: float
-    """Of the noise on the sum of updates: its standard deviation over the clip."""
+    """The deviation of the noise on the sum of updates, over the clip."""
     of_count: float
-    """Of an adaptive clip, the standard deviation on how many norms it left alone; else 0."""
+    """The deviation, of an adaptive clip, of how many norms it left alone; else 0."""
 
 
 def require_accountant() -> None:
@@ -57,7 +59,7 @@ def require_accountant() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A block in which the library does not warn of the orders that it passes over."""
+    """Keep the library from warning of orders that it passes over."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -69,8 +71,9 @@ def _quiet() -> Iterator[None]:
 
 @lru_cache(maxsize=4096)
 def compute_divergences(rate: float, noise: float) -> tuple[Floats, Floats]:
-    """The library's orders, and the Rényi divergence at each of one such mechanism; as many of them
-    add up.
+    """Return the library's orders, and the Rényi divergence of one mechanism.
+
+    Divergences of several add up.
     """
     require_accountant()
     import dp_accounting
@@ -87,8 +90,10 @@ def compute_divergences(rate: float, noise: float) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=65536)
 def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> float:
-    """ε at `delta` after so many Gaussian mechanisms of this noise multiplier, each on a sample in
-    which everybody is with probability `rate`.
+    """Return ε at `delta` after so many sampled Gaussian mechanisms.
+
+    Each has this noise multiplier, on a sample in which everybody is with probability
+    `rate`.
 
     Raises: `InputError` where dp-accounting is not installed.
     """
@@ -102,7 +107,7 @@ def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> floa
 
 
 def compute_expected_cohort(scenario: Scenario) -> float:
-    """By how many the server divides the sum of a merge, over all prototypes."""
+    """Return the divisor of the sum of a merge, over all prototypes."""
     server = scenario.aggregation
     if server.concurrency is not None:
         return float(server.buffer or 1)
@@ -110,18 +115,25 @@ def compute_expected_cohort(scenario: Scenario) -> float:
 
 
 def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
-    """An error for each key under which no theorem stands behind the numbers of `privacy`."""
+    """Yield an error for each key under which no theorem covers `privacy`."""
     privacy = scenario.privacy
     if privacy is None:
         return
     yield from find_uncovered(scenario, privacy.level)
-    if privacy.level == "sample" and privacy.target and scenario.aggregation.concurrency:
+    if (
+        privacy.level == "sample"
+        and privacy.target
+        and scenario.aggregation.concurrency
+    ):
         yield InputError(
             where="privacy.target",
-            problem=f"under aggregation.mode {scenario.aggregation.mode} a fast client may start "
-            "any number of times between two merges, and each of its steps counts: no noise is "
+            problem=f"under aggregation.mode {scenario.aggregation.mode} a fast client "
+            f"may start "
+            "any number of times between two merges, and each of its steps counts: no "
+            "noise is "
             "known to keep to a target",
-            hint="privacy.noise, and column epsilon tells what is spent; or mode synchronous, "
+            hint="privacy.noise, and column epsilon tells what is spent; or mode "
+            "synchronous, "
             "deadline or first, which start each client once a round at most",
         )
     clip = privacy.clip
@@ -129,24 +141,32 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
         with_noise = 2 * (clip.count_noise or compute_expected_cohort(scenario) / 20)
         if privacy.noise >= with_noise:
             yield InputError(
-                f"less than {with_noise:g}, twice the noise on the count of an adaptive clip",
+                f"less than {with_noise:g}, twice the noise on the count of an "
+                f"adaptive clip",
                 where="privacy.noise",
                 got=privacy.noise,
-                hint="more clients per round, a larger clip.count_noise, or a fixed clip",
+                hint="more clients per round, a larger clip.count_noise, or a fixed "
+                "clip",
             )
 
 
 def is_amplified(scenario: Scenario) -> bool:
-    """Whether sampling hides who takes part: clients toss independent coins of one rate, are always
-    there, and are waited for, so that nobody's coming decides who else is merged.
+    """Return whether sampling hides who takes part.
+
+    Clients toss independent coins of one rate, are always there, and are waited for, so
+    that nobody's coming decides who else is merged.
     """
     selection = scenario.participation.selection.kind
-    return "coins" in find_coverage("selection", selection) and not is_decided_by_time(scenario)
+    return "coins" in find_coverage("selection", selection) and not is_decided_by_time(
+        scenario
+    )
 
 
 def is_decided_by_time(scenario: Scenario) -> bool:
-    """Whether it hangs on the clock who is merged: by the server's mode or its restarts, by when
-    clients are there, or by a selection that looks at how long they took.
+    """Return whether the clock decides who is merged.
+
+    It does by the server's mode or its restarts, by when clients are there, or by a
+    selection that looks at how long they took.
     """
     return any(
         use.kind in ("", "selection", "availability") and "untimed" not in use.coverage
@@ -155,8 +175,9 @@ def is_decided_by_time(scenario: Scenario) -> bool:
 
 
 def count_epoch_steps(samples: int, batch_size: int) -> int:
-    """One over the rate at which Poisson batches draw each of a client's samples: the steps of an
-    epoch.
+    """Return the steps of an epoch: one over the rate of Poisson batches.
+
+    At that rate they draw each of a client's samples.
 
     >>> count_epoch_steps(600, 32), count_epoch_steps(20, 32)
     (19, 1)
@@ -164,9 +185,12 @@ def count_epoch_steps(samples: int, batch_size: int) -> int:
     return max(1, -(-samples // batch_size))
 
 
-def make_account(scenario: Scenario, samples_of: Callable[[int], int]) -> Account | None:
-    """The account of a run; None: it has no privacy. `samples_of`: client → samples that it owns,
-    asked only where these count.
+def make_account(
+    scenario: Scenario, samples_of: Callable[[int], int]
+) -> Account | None:
+    """Return the account of a run; None: it has no privacy.
+
+    `samples_of`: client → samples that it owns, asked only where these count.
     """
     if scenario.privacy is None:
         return None
@@ -175,9 +199,10 @@ def make_account(scenario: Scenario, samples_of: Callable[[int], int]) -> Accoun
 
 
 class Account:
-    """What has been spent so far.
+    """The account of what has been spent so far.
 
-    `settle` is told of each merge; `noise` is that of the scenario, or what meets its target.
+    `settle` is told of each merge; `noise` is that of the scenario, or what meets its
+    target.
     """
 
     def __init__(
@@ -187,25 +212,28 @@ class Account:
         self._privacy = privacy
         self._samples_of = samples_of
         self._times: dict[int, int] = {}
-        """Client → how often what it did counts; with amplification of nobody in particular, -1."""
+        """Client → how often what it did counts; with amplification of nobody in
+        particular, -1."""
 
     adjacency: str
-    """What two neighbouring worlds differ by, in words."""
+    """The difference of two neighbouring worlds, in words."""
     amplified: bool
 
     def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
-        """ε after a merge at whose end these participations were settled, of which those in
-        `merged` arrived.
+        """Return ε after a merge at whose end these participations were settled.
+
+        Those in `merged` arrived.
         """
         raise NotImplementedError
 
     def by_client(self) -> Mapping[int, float] | None:
-        """Client → ε of its samples so far; None where clients are what is private."""
+        """Return ε of each client's samples so far; None where clients are private."""
         return None
 
     def of_client(self, client: int, times: int) -> float:
-        """ε of a client's samples, or of a client, after so many of its participations, or
-        merges.
+        """Return ε of a client's samples, or of a client, after so many times.
+
+        They are of its participations, or merges.
         """
         raise NotImplementedError
 
@@ -225,7 +253,7 @@ class Account:
         return Noise(total, float((total**-2 - (2 * count) ** -2) ** -0.5), count)
 
     def plain(self) -> dict[str, Plain]:
-        """What a manifest says of it."""
+        """Return the account as a manifest has it."""
         return {
             "level": self._privacy.level,
             "noise": self.noise.total,
@@ -238,19 +266,22 @@ class Account:
         return compute_epsilon(rate, noise, times, self._privacy.spent_delta)
 
     def _worst(self) -> Iterable[tuple[float, float, int]]:
-        """(rate, what the noise is divided by, times) of all that may be spent in all rounds; the
-        largest ε of them counts.
+        """Yield (rate, divisor of the noise, times) of all that may be spent.
+
+        It is in all rounds; the largest ε of them counts.
         """
         raise NotImplementedError
 
     def _solve(self, most: float) -> float:
-        """The least noise, to four digits, that keeps to the target in all rounds."""
+        """Return the least noise, to four digits, that keeps to the target."""
         target = self._privacy.target
         assert target is not None
         least = min(1e-2, most)
         for rate, halved, times in self._worst():
 
-            def spent(noise: float, r: float = rate, h: float = halved, n: int = times) -> float:
+            def spent(
+                noise: float, r: float = rate, h: float = halved, n: int = times
+            ) -> float:
                 return self._epsilon(r, noise / h, n)
 
             if spent(least) <= target.epsilon:
@@ -264,26 +295,31 @@ class Account:
                     f"an epsilon of at least {_round_up(spent(high))}",
                     where="privacy.target.epsilon",
                     got=target.epsilon,
-                    problem=f"no noise up to {high:,.4g} reaches it in {self._scenario.rounds:,} "
+                    problem=f"no noise up to {high:,.4g} reaches it in "
+                    f"{self._scenario.rounds:,} "
                     "rounds",
                     hint=f"{cures}, or a larger delta",
                 )
             while high / low > 1 + 1e-4:
                 middle = math.sqrt(low * high)
-                low, high = (low, middle) if spent(middle) <= target.epsilon else (middle, high)
+                low, high = (
+                    (low, middle) if spent(middle) <= target.epsilon else (middle, high)
+                )
             least = high
         return least
 
 
 class _ClientAccount(Account):
-    """Of clients: amplified, or by the most merges of any."""
+    """The account of clients: amplified, or by the most merges of any."""
 
     def __init__(
         self, scenario: Scenario, privacy: Privacy, samples_of: Callable[[int], int]
     ) -> None:
         super().__init__(scenario, privacy, samples_of)
         self.amplified = is_amplified(scenario)
-        self.adjacency = "add or remove a client" if self.amplified else "replace a client"
+        self.adjacency = (
+            "add or remove a client" if self.amplified else ("replace a client")
+        )
         self._rate, self._halved = 1.0, 2.0
         if self.amplified:
             self._rate, self._halved = (
@@ -305,8 +341,10 @@ class _ClientAccount(Account):
 
 
 class _SampleAccount(Account):
-    """Of samples, by client: what it did counts whether or not its upload arrived, as what was lost
-    goes with its next one.
+    """The account of samples, by client.
+
+    What a client did counts whether or not its upload arrived, as what was lost goes
+    with its next one.
     """
 
     adjacency = "add or remove a sample of a client"
@@ -318,27 +356,34 @@ class _SampleAccount(Account):
         return max(self.by_client().values(), default=0.0)
 
     def by_client(self) -> dict[int, float]:
-        return {client: self.of_client(client, n) for client, n in sorted(self._times.items())}
+        return {
+            client: self.of_client(client, n)
+            for client, n in sorted(self._times.items())
+        }
 
     def of_client(self, client: int, times: int) -> float:
         parts = self._parts(client)
         return self._epsilon(1 / parts, self.noise.total, times * self._steps(parts))
 
     def _parts(self, client: int) -> int:
-        return count_epoch_steps(self._samples_of(client), self._scenario.training.batch_size)
+        return count_epoch_steps(
+            self._samples_of(client), self._scenario.training.batch_size
+        )
 
     def _steps(self, parts: int) -> int:
         training = self._scenario.training
         return training.local_steps or (training.local_epochs or 1) * parts
 
     def _worst(self) -> Iterable[tuple[float, float, int]]:
-        distinct = {self._parts(client) for client in range(self._scenario.client_count)}
+        distinct = {
+            self._parts(client) for client in range(self._scenario.client_count)
+        }
         for parts in sorted(distinct):
             yield 1 / parts, 1.0, self._scenario.rounds * self._steps(parts)
 
 
 def _round_up(value: float) -> float:
-    """To three digits, not less.
+    """Return a number of three digits, not less.
 
     >>> _round_up(0.012301)
     0.0124

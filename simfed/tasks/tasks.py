@@ -1,7 +1,8 @@
-"""What both sides must agree on: who is asked to do what, and what it weighs on the wire.
+"""Tasks, on which both sides must agree: who does what, and bytes on the wire.
 
-The clock plays these tasks, and learning carries them out; neither may import the other, and a fact
-that stood in both would sooner or later stand there twice. No tensor and no clock.
+The clock plays these tasks, and learning carries them out; neither may import the
+other, and a fact that stood in both would sooner or later stand there twice. No tensor
+and no clock.
 """
 
 from __future__ import annotations
@@ -39,35 +40,57 @@ from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 
 SERVER = "server"
-"""In place of a model's name: what the server handles at a merge is no client's messages."""
+"""The name in place of a model's: what the server handles at a merge is no client's
+messages."""
 
 
 _UNUSED = np.random.default_rng(0)
-"""For policies that say that they draw nothing: to key a generator takes longer than their pull."""
+"""The generator of policies that say that they draw nothing: to key one takes longer
+than their pull."""
 
 
 class ModelSizes(Protocol):
-    """What is known of a model without building it (`simfed.learn.catalogue.ModelFacts`)."""
+    """The facts of a model without building it, as `ModelFacts` has them.
+
+    See `simfed.learn.catalogue`.
+    """
 
     @property
-    def parameters(self) -> int: ...
+    def parameters(self) -> int:
+        """The number of parameters."""
+        ...
+
     @property
-    def buffers(self) -> int: ...
+    def buffers(self) -> int:
+        """The number of running statistics."""
+        ...
+
     @property
-    def features(self) -> int: ...
+    def features(self) -> int:
+        """The length of an embedding."""
+        ...
+
     @property
-    def classes(self) -> int: ...
+    def classes(self) -> int:
+        """The number of classes."""
+        ...
+
     @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]: ...
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of trainable parameters."""
+        ...
+
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """The names of trainable parameters."""
+        ...
 
 
 class Tasks:
     """The tasks of a scenario's clients, and their sizes.
 
-    facts: prototype → the facts of its model. samples_of: client → training samples it owns; asked
-    only by plans that depend on it. test_samples: of the test set.
+    facts: prototype → the facts of its model. samples_of: client → training samples it
+    owns; asked only by plans that depend on it. test_samples: of the test set.
     """
 
     def __init__(
@@ -92,7 +115,8 @@ class Tasks:
         self.setting = Setting(
             rounds=scenario.rounds,
             clients=scenario.client_count,
-            participants=scenario.participation.clients_per_round or scenario.client_count,
+            participants=scenario.participation.clients_per_round
+            or scenario.client_count,
             classes=next(iter(facts.values())).classes,
             public=scenario.public_samples,
             batch_size=training.batch_size,
@@ -121,26 +145,37 @@ class Tasks:
 
     @property
     def story(self) -> OwnStory | None:
-        """Return what the method tells in place of receive, work, send; None: nothing."""
+        """The method's story in place of receive, work, send; None: there is none."""
         if not self.method.tells_own_story:
             return None
         name = self.scenario.method.kind
         return OwnStory(name, partial(self.method.participate, self.setting))
 
     def place(self, edges: Iterable[Sequence[int]]) -> None:
-        """There are edge servers, with these clients each; they are clients after the others."""
+        """Note that there are edge servers, with these clients each.
+
+        They are clients after the others.
+        """
         of_group = dict(enumerate(self._prototypes))
         for clients in edges:
             groups = np.unique(self._group_of_client[np.asarray(clients)]).tolist()
-            self._edges.append(tuple(dict.fromkeys(of_group[group] for group in groups)))
+            self._edges.append(
+                tuple(dict.fromkeys(of_group[group] for group in groups))
+            )
 
     def who(self, client: int, turn: int = 0) -> Who:
-        """The plain facts of one client."""
+        """Return the plain facts of one client."""
         prototype = self._prototypes[self._group_of_client[client]]
-        return Who(client, prototype, self.setting.prototypes[prototype], self._samples_of, turn)
+        return Who(
+            client,
+            prototype,
+            self.setting.prototypes[prototype],
+            self._samples_of,
+            turn,
+        )
 
     def first_of(self, prototype: str) -> Who:
-        """The client of lowest id that has this prototype."""
+        """Return the client of lowest id that has this prototype."""
         if not self._first_of:
             names = [self._prototypes[group] for group in self._group_of_client]
             for client in range(len(names) - 1, -1, -1):
@@ -155,7 +190,10 @@ class Tasks:
         turn: int = 0,
         held: int | None = None,
     ) -> Task:
-        """What `client` is asked to do in `round`; `held`: the version that it has already."""
+        """Return the task of `client` in `round`.
+
+        `held`: the version that it has already.
+        """
         if client >= self.setting.clients:
             return self._task_of_edge(round, client, model_version, turn)
         who = self.who(client, turn)
@@ -165,15 +203,22 @@ class Tasks:
             return make(Task, (round, client, who, plan, model_version, size, None, ()))
         return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
 
-    def _task_of_edge(self, round: int, client: int, model_version: int, turn: int) -> Task:
-        """An edge server is sent what its clients are, and sends what they send, uncompressed."""
+    def _task_of_edge(
+        self, round: int, client: int, model_version: int, turn: int
+    ) -> Task:
+        """Return the task of an edge server.
+
+        It is sent what its clients are, and sends what they send, uncompressed.
+        """
         down: dict[str, Field] = {}
         up: dict[str, Field] = {}
         names = self._edges[client - self.setting.clients]
         for name in names:
             plan = self.method.plan(self.setting, self.first_of(name), round)
             down |= {f"{name}/{key}": field for key, field in plan.down.items()}
-            fields = {key: field._replace(compressed=False) for key, field in plan.up.items()}
+            fields = {
+                key: field._replace(compressed=False) for key, field in plan.up.items()
+            }
             up |= {f"{name}/{key}": field for key, field in fields.items()}
         plan = Plan(down, (), up)
         who = Who(client, names[0], self.setting.prototypes[names[0]], 1, turn)
@@ -185,11 +230,11 @@ class Tasks:
         sent: Mapping[str, int] | None = None,
         sizes: Mapping[str, Sequence[float]] | None = None,
     ) -> Task:
-        """`task` with the bytes and the unpacking of what travels down.
+        """Return `task` with the bytes and the unpacking of what travels down.
 
-        sent: entries of each field as it was sent; without it, bounded fields count as the most.
-        sizes: field of weights → bytes of each of its changes so far, where these depend on what is
-        learned; without it, the whole model counts.
+        sent: entries of each field as it was sent; without it, bounded fields count as
+        the most. sizes: field of weights → bytes of each of its changes so far, where
+        these depend on what is learned; without it, the whole model counts.
         """
         if self._changes is None or not self._charge.downlink:
             return task._replace(downlink_bytes=self.downlink_bytes(task.plan, sent))
@@ -230,7 +275,7 @@ class Tasks:
         ]
 
     def as_answered(self, task: Task, down_bytes: float, names: Sequence[str]) -> Task:
-        """Return `task` with the bytes that were sent, of which these fields were changes."""
+        """Return `task` with the bytes that were sent; these fields were changes."""
         missed = 0 if task.held is None else task.model_version - task.held
         fields = (task.plan.down[name] for name in names)
         unpacking = tuple(self._make_unpacking(task, field, missed) for field in fields)
@@ -242,31 +287,39 @@ class Tasks:
             "decompression", task.who, field, choice, k, times=times, name=choice.label
         )
 
-    def downlink_bytes(self, plan: Plan, sent: Mapping[str, int] | None = None) -> float:
-        """Bytes down where models travel whole; 0 where that is not charged. `sent`: see
-        `as_sent`.
+    def downlink_bytes(
+        self, plan: Plan, sent: Mapping[str, int] | None = None
+    ) -> float:
+        """Bytes down where models travel whole; 0 where that is not charged.
+
+        `sent`: see `as_sent`.
         """
         if not self._charge.downlink:
             return 0.0
         return sum(
-            [self._count_dense_bytes(name, field, sent) for name, field in plan.down.items()]
+            [
+                self._count_dense_bytes(name, field, sent)
+                for name, field in plan.down.items()
+            ]
         )
 
-    def _count_dense_bytes(self, name: str, field: Field, sent: Mapping[str, int] | None) -> float:
+    def _count_dense_bytes(
+        self, name: str, field: Field, sent: Mapping[str, int] | None
+    ) -> float:
         if field.kind == "buffers" and not self._charge.buffers:
             return 0.0
         size = self._weight_bytes if field.kind == "weights" else field.value_bytes
         return size * (sent[name] if sent and field.bounded else field.entries)
 
     def downlink_varies(self, task: Task) -> bool:
-        """Whether the bytes that travel down depend on what is learned."""
+        """Return whether the bytes that travel down depend on what is learned."""
         fields = task.plan.down.values()
         return self._charge.downlink and (
             any(field.bounded for field in fields) or self.changes_vary(task)
         )
 
     def changes_vary(self, task: Task) -> bool:
-        """Whether the size of a change of the model is charged and depends on what is learned."""
+        """Return whether a change's size is charged and depends on what is learned."""
         if self._changes is None or not self._charge.downlink:
             return False
         return any(
@@ -275,18 +328,21 @@ class Tasks:
         )
 
     def change_entries(self, field: Field) -> int:
-        """K of a change of the model, where models travel down compressed."""
+        """Return K of a change of the model, where models travel down compressed."""
         assert self._changes is not None
         return Level.of(self._changes.k).k(field.entries)
 
     @property
     def change_code(self) -> str:
-        """How the indices of changes are charged."""
+        """The format of the indices of changes."""
         assert self._changes is not None
         return self._changes.index_code or self.index_code
 
     def change_bytes(self, who: Who, field: Field) -> float | None:
-        """Bytes of one change of the model; None where that depends on what is learned."""
+        """Bytes of one change of the model.
+
+        None where that depends on what is learned.
+        """
         assert self._changes is not None
         key = self._changes.strategy, -1, who.model, _make_key(field)
         if key not in self._bytes:
@@ -315,25 +371,29 @@ class Tasks:
         return self.compressed_bytes(task.who, field, choice)
 
     def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
-        """Bytes of a compressed field at a number of entries; None where they depend on the
-        data.
+        """Bytes of a compressed field at a number of entries.
+
+        None where they depend on the data.
         """
         k = choice.entries(field.entries)
         key = choice.strategy, k, who.model, _make_key(field)
         if key not in self._bytes:
             layout = field.layout_of(who)
-            self._bytes[key] = _count_bytes(choice.codec, field.entries, k, self.index_code, layout)
+            self._bytes[key] = _count_bytes(
+                choice.codec, field.entries, k, self.index_code, layout
+            )
         return self._bytes[key]
 
     def server_work(
         self, arrived: Iterable[Who], round: int, *, measured: bool | None = None
     ) -> Sequence[Work]:
-        """The server's work at a merge, beside decompression of the arrivals.
+        """Return the server's work at a merge, beside decompression of the arrivals.
 
-        That of the merging rule and of the method; the compression of every prototype's change,
-        where changes travel down; and, for servers whose device knows how long they take, the rest
-        of a merge, the wait for losses that clients measure, and the evaluation that is due.
-        `measured`: whether one of them measures; None: as the scenario says.
+        That of the merging rule and of the method; the compression of every prototype's
+        change, where changes travel down; and, for servers whose device knows how long
+        they take, the rest of a merge, the wait for losses that clients measure, and
+        the evaluation that is due. `measured`: whether one of them measures; None: as
+        the scenario says.
         """
         arrived = list(arrived)
         work = [
@@ -347,7 +407,12 @@ class Tasks:
             work.append(Work("losses", SERVER, 1))
         if self.is_evaluated(round) and not self.method.personal:
             work += [
-                Work("evaluation", size.model, self._test_samples, name=f"evaluation of {name}")
+                Work(
+                    "evaluation",
+                    size.model,
+                    self._test_samples,
+                    name=f"evaluation of {name}",
+                )
                 for name, size in self.setting.prototypes.items()
             ]
         return work
@@ -375,14 +440,20 @@ class Tasks:
                 yield work
 
     def auxiliary(self) -> dict[str, float]:
-        """Name → FLOPs per sample of the auxiliary work of the method and the merging rule."""
-        rule, works = self.scenario.aggregation.rule, dict(self.method.auxiliary(self.setting))
+        """Return FLOPs per sample of auxiliary work, by its name.
+
+        It is of the method and the merging rule.
+        """
+        rule, works = (
+            self.scenario.aggregation.rule,
+            dict(self.method.auxiliary(self.setting)),
+        )
         for size in self.setting.prototypes.values():
             works |= rule.made.auxiliary(rule.kind, size)
         return works
 
     def _compress_changes(self, round: int) -> Iterable[Work]:
-        """The server's compression of each prototype's change of the model."""
+        """Return the server's compression of each prototype's change of the model."""
         if not self._charge.downlink:
             return
         for name in self.setting.prototypes:
@@ -391,14 +462,21 @@ class Tasks:
                 if field.kind == "weights":
                     k, choice = self.change_entries(field), self.change_choice
                     yield codec_work(
-                        "compression", who, field, choice, k, kind="packing", name=choice.label
+                        "compression",
+                        who,
+                        field,
+                        choice,
+                        k,
+                        kind="packing",
+                        name=choice.label,
                     )
 
 
 def count_told(task: Task, choice: Choice, k: int) -> int | None:
-    """Return the K of an upload as tables have it: of how many entries of its longest
-    compressed field it says anything; None where that depends on the data. `k`: those that
-    its codec was to keep.
+    """Return the K of an upload as tables have it.
+
+    That is of how many entries of its longest compressed field it says anything; None
+    where that depends on the data. `k`: those that its codec was to keep.
     """
     if not task.plan.longest:
         return k
@@ -418,13 +496,18 @@ def codec_work(
     kind: str = "",
     times: float = 1.0,
 ) -> Work:
-    """The compression or decompression of one field with K entries by a codec."""
+    """Return the compression or decompression of one field with K entries by a codec."""
     codec = choice.codec
-    parts = codec.parts(field.entries, k, field.layout_of(who)) if codec.by_layer else ()
-    # by place: by name takes half a microsecond longer, three times in each participation
+    parts = (
+        codec.parts(field.entries, k, field.layout_of(who)) if codec.by_layer else ()
+    )
+    # by place: by name takes half a microsecond longer, three times in each
+    # participation
     timed_as = codec.timed_as or choice.strategy
     entries = field.entries
-    return Work(quantity, who.model, k, times, kind, name, client, timed_as, parts, entries)
+    return Work(
+        quantity, who.model, k, times, kind, name, client, timed_as, parts, entries
+    )
 
 
 def _count_bytes(
@@ -441,7 +524,7 @@ def _make_key(field: Field) -> object:
 
 
 def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
-    """A maker of policies for a group's clients: each call gives a new one."""
+    """Return a maker of policies for a group's clients: each call gives a new one."""
     spec = scenario.policy_of_group(group)
     among = spec.learns and not spec.sets_k
     return policy_maker(
@@ -453,9 +536,13 @@ def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Po
     )
 
 
-def choose_pull(task: Task, policy: Policy, forced: Choice | None, streams: Streams) -> Pull:
-    """The pull for a task's upload: the server's forced arm, else the client's policy's choice;
-    where nothing is compressed, no policy is asked.
+def choose_pull(
+    task: Task, policy: Policy, forced: Choice | None, streams: Streams
+) -> Pull:
+    """Return the pull for a task's upload.
+
+    It is the server's forced arm, else the client's policy's choice; where nothing is
+    compressed, no policy is asked.
 
     Raises: `InputError` where a policy answers with text in place of an arm.
     """
@@ -463,7 +550,9 @@ def choose_pull(task: Task, policy: Policy, forced: Choice | None, streams: Stre
         return Pull(NO_COMPRESSION, "fixed")
     if forced is not None:
         return Pull(forced, "forced")
-    pull = policy.pull(streams("policy", task.client, task.key) if policy.draws else _UNUSED)
+    pull = policy.pull(
+        streams("policy", task.client, task.key) if policy.draws else _UNUSED
+    )
     if isinstance(pull.arm, str):
         allowed = "one of the policy's arms in a pull, or Choice.of its label"
         raise InputError(allowed, where=f"policy {type(policy).__name__}", got=pull.arm)

@@ -40,7 +40,9 @@ def templates(folder: Path = _HERE) -> list[Template]:
     ['quickstart', 'fleet']
     """
     files = [file for file in folder.glob("*/*.yaml") if file.stem == file.parent.name]
-    usable = [template for file in files if (template := _read_template(file)) is not None]
+    usable = [
+        template for file in files if (template := _read_template(file)) is not None
+    ]
     first = {"quickstart": 0, "fleet": 1, "study": 2}
     return sorted(usable, key=lambda t: (first.get(t.name, len(first)), t.name))
 
@@ -77,5 +79,9 @@ def _read_template(main: Path) -> Template | None:
     if re.search(r"^plugins:", text, re.MULTILINE):
         command += " --allow-plugins"
     about = text.partition("\n")[0].removeprefix("# ")
-    others = [file for file in sorted(main.parent.iterdir()) if file.is_file() and file != main]
+    others = [
+        file
+        for file in sorted(main.parent.iterdir())
+        if file.is_file() and file != main
+    ]
     return Template(main.stem, about, command, (main, *others))

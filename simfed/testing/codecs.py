@@ -59,7 +59,10 @@ def check_codec(cls: Callable[..., Any], **options: object) -> None:
     """
     name = cls(**options).name
     registered = name in registry("codec") and registry("codec").get(name) is cls
-    require(registered, (f"registered under its name: simfed.register('codec', {name!r}, …)"))
+    require(
+        registered,
+        (f"registered under its name: simfed.register('codec', {name!r}, …)"),
+    )
     if hasattr(cls, "select"):
         _check_selection(cls)
     with no_global_randomness():
@@ -96,14 +99,22 @@ def _check_plays(cls: Callable[[], Sparsifier], length: int, k: int) -> None:
         _check_indices(payload.indices, expected, length, where)
         untouched = np.array_equal(payload.values, total[payload.indices])
         sent = payload.dense()
-        untouched = untouched and np.array_equal(residual, np.where(sent != 0, 0, total))
+        untouched = untouched and np.array_equal(
+            residual, np.where(sent != 0, 0, total)
+        )
         require(untouched, f"no change of the update; {where}")
         again, _ = with_error_feedback(cls()).encode(
-            total, np.zeros_like(total), k, streams("play", round), state=put_through_json(state)
+            total,
+            np.zeros_like(total),
+            k,
+            streams("play", round),
+            state=put_through_json(state),
         )
         same = np.array_equal(again.indices, payload.indices)
         same = same and put_through_json(again.state) == put_through_json(payload.state)
-        require(same, (f"the same choice from the same update, k, state and rng; {where}"))
+        require(
+            same, (f"the same choice from the same update, k, state and rng; {where}")
+        )
         _check_mirror(codec, payload, k, where)
         _check_wire(payload, k, where)
         state = payload.state
@@ -118,13 +129,23 @@ def _draw_updates(length: int, streams: Streams) -> Iterator[Any]:
     """
     for round in range(_ROUNDS):
         scale = 0 if round == 2 else 3 + 1000 * (round % 2)
-        yield streams("update", round).integers(-scale, scale + 1, length).astype(np.float32)
+        yield (
+            streams("update", round)
+            .integers(-scale, scale + 1, length)
+            .astype(np.float32)
+        )
 
 
 def _check_indices(indices: Any, expected: int, length: int, where: str) -> None:
-    shaped = isinstance(indices, np.ndarray) and indices.dtype == np.int64 and indices.ndim == 1
+    shaped = (
+        isinstance(indices, np.ndarray)
+        and indices.dtype == np.int64
+        and indices.ndim == 1
+    )
     require(shaped, f"a flat int64 array of indices; {where}")
-    require(len(indices) == expected, (f"{expected} indices, got {len(indices)}; {where}"))
+    require(
+        len(indices) == expected, (f"{expected} indices, got {len(indices)}; {where}")
+    )
     inside = indices[0] >= 0 and indices[-1] < length
     ordered = bool((indices[1:] > indices[:-1]).all())
     require(inside and ordered, f"sorted, distinct indices below {length}; {where}")
@@ -136,7 +157,10 @@ def _check_mirror(codec: Sparsifier, payload: Payload, k: int, where: str) -> No
         return
     require(payload.seed is not None, f"a seed beside the selection; {where}")
     mirrored = mirror(payload.length, k, state=payload.state_before, seed=payload.seed)
-    same = np.array_equal(mirrored.indices, payload.indices) and mirrored.state == payload.state
+    same = (
+        np.array_equal(mirrored.indices, payload.indices)
+        and mirrored.state == payload.state
+    )
     require(same, f"the same choice from mirror as from select; {where}")
 
 
@@ -146,8 +170,13 @@ def _check_wire(payload: Payload, k: int, where: str) -> None:
             continue
         data = payload.encoded(code)
         where_code = f"index code {code}; {where}"
-        require(len(data) == payload.wire_bytes(code), (f"the charged size under {where_code}"))
-        read = payload.codec.from_bytes(data, payload.length, k, code, state=payload.state_before)
+        require(
+            len(data) == payload.wire_bytes(code),
+            (f"the charged size under {where_code}"),
+        )
+        read = payload.codec.from_bytes(
+            data, payload.length, k, code, state=payload.state_before
+        )
         same = np.array_equal(read.indices, payload.indices)
         same = same and np.array_equal(read.values, payload.values)
         require(same, f"the decoder to read the payload back under {where_code}")
@@ -162,14 +191,18 @@ def _check_two_clients_do_not_meet(codec: Sparsifier) -> None:
     pairs = list(zip(_play_selection(codec, 0), _play_selection(codec, 1), strict=True))
     for client in (0, 1):
         met = [pair[client] for pair in pairs]
-        require(met == alone(client), ("no memory of a client but the state that comes in"))
+        require(
+            met == alone(client), ("no memory of a client but the state that comes in")
+        )
 
 
 def _play_selection(codec: Sparsifier, client: int) -> Iterator[list[int]]:
     streams, state = Streams(client), None
     for round in range(_ROUNDS):
         update = streams("update", round).standard_normal(50).astype(np.float32)
-        indices, state, _ = codec.select(update, 8, state=state, rng=streams("play", round))
+        indices, state, _ = codec.select(
+            update, 8, state=state, rng=streams("play", round)
+        )
         yield indices.tolist()
 
 
@@ -195,54 +228,94 @@ def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
             update, state, streams("play", round), min(k, length), layout=layout
         )
         require(np.array_equal(update, argument), f"no change of the update; {where}")
-        require(_is_same(state, before), (f"no change of the state that it was given; {where}"))
+        require(
+            _is_same(state, before),
+            (f"no change of the state that it was given; {where}"),
+        )
         again, last = make().encode(
-            argument, _copy_state(before), streams("play", round), min(k, length), layout=layout
+            argument,
+            _copy_state(before),
+            streams("play", round),
+            min(k, length),
+            layout=layout,
         )
         same = np.array_equal(again.dense(), payload.dense()) and _is_same(last, after)
-        require(same, (f"the same payload from the same update, state, rng and k; {where}"))
+        require(
+            same, (f"the same payload from the same update, state, rng and k; {where}")
+        )
         decoded = codec.decode(payload)
         sound = decoded.dtype == np.float32 and decoded.shape == update.shape
-        require(sound and bool(np.isfinite(decoded).all()), (f"a finite float32 update; {where}"))
+        require(
+            sound and bool(np.isfinite(decoded).all()),
+            (f"a finite float32 update; {where}"),
+        )
         _check_bytes(codec, payload, min(k, length), before, where)
         if codec.feedback in ("wanted", "optional"):
-            _check_residual(codec, update, before, streams("play", round), min(k, length), layout)
+            _check_residual(
+                codec, update, before, streams("play", round), min(k, length), layout
+            )
         else:
             _check_feedback_refusal(codec)
         state = after
     for wrong in (math.nan, math.inf):
-        _check_refusal(codec, update, wrong, state, streams("play", 0), min(k, length), layout)
+        _check_refusal(
+            codec, update, wrong, state, streams("play", 0), min(k, length), layout
+        )
     return True
 
 
 def _check_name(codec: Codec) -> None:
     read_again = codec_from_spec(codec.label).label
-    require(read_again == codec.label, (f"the same codec from {codec.label!r}, got {read_again}"))
+    require(
+        read_again == codec.label,
+        (f"the same codec from {codec.label!r}, got {read_again}"),
+    )
 
 
-def _check_bytes(codec: Codec, payload: Payload, k: int, before: Any, where: str) -> None:
+def _check_bytes(
+    codec: Codec, payload: Payload, k: int, before: Any, where: str
+) -> None:
     decoded, length, layout = codec.decode(payload), payload.length, payload.layout
-    require(0 < codec.payload_bytes(payload, "ideal") < math.inf, (f"an ideal size; {where}"))
+    require(
+        0 < codec.payload_bytes(payload, "ideal") < math.inf,
+        (f"an ideal size; {where}"),
+    )
     for code in INDEX_CODES:
         stated = codec.size_bytes(length, k, code, layout)
         size = codec.payload_bytes(payload, code)
-        require(stated in (None, size), (f"{stated} bytes as known, got {size}; {code}, {where}"))
+        require(
+            stated in (None, size),
+            (f"{stated} bytes as known, got {size}; {code}, {where}"),
+        )
         if code == "ideal":
             continue
         data = codec.to_bytes(payload, code)
-        require(len(data) == size, (f"the charged size {size}, got {len(data)}; {code}, {where}"))
+        require(
+            len(data) == size,
+            (f"the charged size {size}, got {len(data)}; {code}, {where}"),
+        )
         read = codec.from_bytes(data, length, k, code, layout=layout, state=before)
         same = codec.decode(read).tobytes() == decoded.tobytes()
         require(same, f"the decoder to read the payload back under {code}; {where}")
 
 
 def _check_residual(
-    codec: Codec, update: Any, state: Any, rng: np.random.Generator, k: int, layout: Layout
+    codec: Codec,
+    update: Any,
+    state: Any,
+    rng: np.random.Generator,
+    k: int,
+    layout: Layout,
 ) -> None:
     feedback, residual = with_error_feedback(codec), update.copy()
-    payload = feedback.encode_in_place(None, residual, k, rng, state=state, layout=layout)
+    payload = feedback.encode_in_place(
+        None, residual, k, rng, state=state, layout=layout
+    )
     expected = update - payload.dense()
-    require(np.array_equal(residual, expected), (f"update = decoded + residual; {codec.label}"))
+    require(
+        np.array_equal(residual, expected),
+        (f"update = decoded + residual; {codec.label}"),
+    )
     undo(residual, payload)
     slack = 1e-5 * float(np.abs(update).max() + np.abs(expected).max())
     given_back = bool((np.abs(residual - update) <= slack).all())
@@ -258,7 +331,13 @@ def _check_feedback_refusal(codec: Codec) -> None:
 
 
 def _check_refusal(
-    codec: Codec, update: Any, wrong: float, state: Any, rng: Any, k: int, layout: Layout
+    codec: Codec,
+    update: Any,
+    wrong: float,
+    state: Any,
+    rng: Any,
+    k: int,
+    layout: Layout,
 ) -> None:
     if isinstance(codec, Chain) and codec.values is None:
         return  # need not look

@@ -47,7 +47,9 @@ def put_through_json(state: Any) -> Any:
     try:
         return json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise AssertionError(f"expected a state that strict JSON can hold: {error}") from None
+        raise AssertionError(
+            f"expected a state that strict JSON can hold: {error}"
+        ) from None
 
 
 def require(holds: bool, expected: str) -> None:

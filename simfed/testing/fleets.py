@@ -31,7 +31,9 @@ def check_selection(cls: Callable[..., ClientSelection], **options: object) -> N
             _check_choice(cls, options, Streams(world))
 
 
-def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: Streams) -> None:
+def _check_choice(
+    cls: Callable[..., ClientSelection], options: Any, streams: Streams
+) -> None:
     clients, round = 40, 1 + 9 * (streams.seed % 3)
     facts = _draw_facts(clients, streams)
     before = [column.copy() for column in vars(facts).values()]
@@ -50,18 +52,30 @@ def _check_choice(cls: Callable[..., ClientSelection], options: Any, streams: St
         def choose(
             part: ClientSelection, told: Facts, count: int = count
         ) -> np.ndarray[Any, np.dtype[np.int64]]:
-            return part.choose(offered, count, told, round=round, rng=streams("selection", round))
+            return part.choose(
+                offered, count, told, round=round, rng=streams("selection", round)
+            )
 
         chosen = choose(selection, facts)
-        shaped = isinstance(chosen, np.ndarray) and chosen.dtype == np.int64 and chosen.ndim == 1
+        shaped = (
+            isinstance(chosen, np.ndarray)
+            and chosen.dtype == np.int64
+            and chosen.ndim == 1
+        )
         require(shaped, f"a flat int64 array of ids; {where}")
         require(bool((np.diff(chosen) > 0).all()), f"sorted, distinct ids; {where}")
-        require(bool(np.isin(chosen, offered).all()), (f"ids of those it was offered; {where}"))
+        require(
+            bool(np.isin(chosen, offered).all()),
+            (f"ids of those it was offered; {where}"),
+        )
         varies = getattr(selection, "varies", False)
         enough = varies or len(chosen) in (min(count, len(offered)), len(offered))
         require(enough, f"as many as wanted, or all, got {len(chosen)}; {where}")
         again = choose(cls(**options), facts)
-        require(np.array_equal(again, chosen), (f"the same choice from the same facts; {where}"))
+        require(
+            np.array_equal(again, chosen),
+            (f"the same choice from the same facts; {where}"),
+        )
         same = np.array_equal(choose(selection, strange), chosen)
         require(same, f"no look at clients that were not offered; {where}")
     untouched = all(
@@ -115,11 +129,16 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
         _check_answers(one, len(clients), instants)
         for at_s in sorted(instants, reverse=True):
             same = np.array_equal(other.mask(at_s), make().mask(at_s))
-            require(same, (f"the same answer in whatever order it is asked for; at {at_s!r} s"))
+            require(
+                same,
+                (f"the same answer in whatever order it is asked for; at {at_s!r} s"),
+            )
         if not isinstance(one, Working):
             alone = make(clients[2:])
             same = all(np.array_equal(one.mask(t)[2:], alone.mask(t)) for t in instants)
-            require(same, ("answers for a client that hang on no other client of its group"))
+            require(
+                same, ("answers for a client that hang on no other client of its group")
+            )
             return
         assert isinstance(other, Working)
         for nth, at_s in enumerate(sorted(instants)):
@@ -135,21 +154,36 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
 def _check_answers(presence: Presence, count: int, instants: Sequence[float]) -> None:
     for at_s in instants:
         mask, where = presence.mask(at_s), f"at {at_s!r} s"
-        shaped = isinstance(mask, np.ndarray) and mask.shape == (count,) and mask.dtype == np.bool_
+        shaped = (
+            isinstance(mask, np.ndarray)
+            and mask.shape == (count,)
+            and mask.dtype == np.bool_
+        )
         require(shaped, f"a mask with a bool for each of {count} clients; {where}")
         arrivals = []
         for place in range(count):
             there = presence.there(place, at_s)
-            require(there == mask[place], (f"`there` as in the mask; place {place}, {where}"))
+            require(
+                there == mask[place],
+                (f"`there` as in the mask; place {place}, {where}"),
+            )
             change_s = presence.change_after(place, at_s)
-            require(change_s > at_s, (f"a change later than asked; place {place}, {where}"))
+            require(
+                change_s > at_s, (f"a change later than asked; place {place}, {where}")
+            )
             if change_s < math.inf:
                 just_before_s = math.nextafter(change_s, -math.inf)
                 changes = presence.there(place, change_s) != there
                 changes &= presence.there(place, just_before_s) == there
-                require(changes, (f"a change at the instant that is named; place {place}, {where}"))
+                require(
+                    changes,
+                    (f"a change at the instant that is named; place {place}, {where}"),
+                )
             if not there:
                 arrivals.append(change_s)
         arrival_s = presence.arrival_after(at_s)
         later = at_s < arrival_s <= min(arrivals, default=math.inf)
-        require(later, (f"the next arrival, after the instant and not after a known one; {where}"))
+        require(
+            later,
+            (f"the next arrival, after the instant and not after a known one; {where}"),
+        )

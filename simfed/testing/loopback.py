@@ -19,9 +19,10 @@ from simfed.scenario import Scenario
 
 
 class LoopbackWorkload:
-    """A `Learning` whose orders and results travel as bytes, as those of a deployment do.
+    """A `Learning` whose orders and results travel as bytes, as in a deployment.
 
-    Its state has what clients keep at their ends in the place where a simulation has it.
+    Its state has what clients keep at their ends in the place where a simulation has
+    it.
     """
 
     def __init__(self, scenario: Scenario, streams: Streams, workers: int = 1) -> None:
@@ -45,7 +46,9 @@ class LoopbackWorkload:
         try:
             ends.deliver(order, parcel)
         except InputError as error:
-            raise AssertionError(f"expected what a real client may send; {error}") from None
+            raise AssertionError(
+                f"expected what a real client may send; {error}"
+            ) from None
         return order
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -53,7 +56,9 @@ class LoopbackWorkload:
         facts, arrays = self._real.state()
         for name in ("mirrors", "known"):
             del facts[name]
-        own: dict[str, Any] = {n: one for n, one in arrays.items() if not n.startswith("mirrors/")}
+        own: dict[str, Any] = {
+            n: one for n, one in arrays.items() if not n.startswith("mirrors/")
+        }
         facts["clients"] = {}
         for client in range(len(self._clients)):
             kept, parts = unpack(self._send(client, "keep", Parcel({"parts": []})))
@@ -72,7 +77,9 @@ class LoopbackWorkload:
         return [self._send(client, what, parcel) for client, parcel in asked]
 
     def _tell(self, client: int, label: str, fate: str) -> None:
-        self._send(client, "settle", Parcel({"label": label, "fate": fate, "parts": []}))
+        self._send(
+            client, "settle", Parcel({"label": label, "fate": fate, "parts": []})
+        )
 
     def _send(self, client: int, what: str, parcel: Parcel) -> Parcel:
         self._line.send_bytes(_encode(parcel, client=client, what=what))

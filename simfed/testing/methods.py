@@ -19,7 +19,12 @@ from simfed.ground.seeding import Streams
 from simfed.ground.story import OwnStory
 from simfed.scenario import Scenario
 from simfed.tasks.tasks import Tasks
-from simfed.testing.common import no_global_randomness, put_through_json, read_bits, require
+from simfed.testing.common import (
+    no_global_randomness,
+    put_through_json,
+    read_bits,
+    require,
+)
 
 
 def check_method(cls: Callable[..., Method], **options: object) -> None:
@@ -53,7 +58,10 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
         require(isinstance(method, Method), f"a Method, got {method!r}")
         again = cls(**method.options)
         require(again == method, "a frozen dataclass that its options make again")
-        named = method.shared_loss is None or method.shared_loss in (*method.losses, "kd_loss")
+        named = method.shared_loss is None or method.shared_loss in (
+            *method.losses,
+            "kd_loss",
+        )
         require(named, f"`shared_loss` among `losses`, got {method.shared_loss!r}")
         option = method.weighs_staleness
         owns = not option or option in method.options
@@ -87,7 +95,10 @@ def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
                 "method": {"kind": names["method"], **options},
                 "dataset": {"name": names["dataset"], **public},
                 "prototypes": {model: {"model": names[model]} for model in models},
-                "clients": [{"count": 2, "prototype": model, "device": "any"} for model in models],
+                "clients": [
+                    {"count": 2, "prototype": model, "device": "any"}
+                    for model in models
+                ],
                 "training": {"batch_size": 8, "local_steps": 2},
                 "compression": {"k": 20},
                 "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 16}}},
@@ -104,9 +115,18 @@ def _noise_images() -> Any:
     from simfed.learn.data import Dataset
 
     rng = np.random.default_rng(8)
-    images, labels = rng.integers(0, 256, (108, 1, 6, 6), dtype=np.uint8), np.arange(108) % 3
+    images, labels = (
+        rng.integers(0, 256, (108, 1, 6, 6), dtype=np.uint8),
+        np.arange(108) % 3,
+    )
     return Dataset(
-        images[:96], labels[:96], images[96:], labels[96:], classes=3, mean=(0.5,), sd=(0.3,)
+        images[:96],
+        labels[:96],
+        images[96:],
+        labels[96:],
+        classes=3,
+        mean=(0.5,),
+        sd=(0.3,),
     )
 
 
@@ -134,22 +154,35 @@ def _normed_net(width: int) -> Callable[..., Any]:
 def _check_plans(scenario: Scenario, method: Method) -> None:
     from simfed.learn.catalogue import facts
 
-    models = {name: facts(p.model, scenario.dataset) for name, p in scenario.prototypes.items()}
+    models = {
+        name: facts(p.model, scenario.dataset)
+        for name, p in scenario.prototypes.items()
+    }
     tasks = Tasks(scenario, models, lambda client: 10 + client)
     asked = list(itertools.product(range(1, 4), range(scenario.client_count)))
 
-    def plans(planner: Method, order: list[tuple[int, int]]) -> dict[tuple[int, int], Any]:
+    def plans(
+        planner: Method, order: list[tuple[int, int]]
+    ) -> dict[tuple[int, int], Any]:
         plan_of = {}
         for round, client in order:
             everybody = [tasks.who(c) for c in range(client + 1)]
             plan = planner.plan(tasks.setting, everybody[-1], round)
             work = tuple(planner.server_work(tasks.setting, everybody, round))
-            plan_of[round, client] = dict(plan.down), tuple(plan.work), dict(plan.up), work
+            plan_of[round, client] = (
+                dict(plan.down),
+                tuple(plan.work),
+                dict(plan.up),
+                work,
+            )
         return plan_of
 
     first = plans(method, asked)
     second = plans(type(method)(**method.options), asked[::-1])
-    require(first == second == plans(method, asked), ("equal plans, whenever they are asked for"))
+    require(
+        first == second == plans(method, asked),
+        ("equal plans, whenever they are asked for"),
+    )
     require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
     if tasks.story is not None:
         for round, client in asked:
@@ -158,15 +191,33 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     for (round, client), (down, work, up, at_server) in first.items():
         where = f"; client {client}, round {round}"
         for name, of_plan in {**down, **up}.items():
-            sized = isinstance(of_plan, Field) and of_plan.entries >= 0 < of_plan.value_bytes
+            sized = (
+                isinstance(of_plan, Field)
+                and of_plan.entries >= 0 < of_plan.value_bytes
+            )
             require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
-        require(not any(f.compressed for f in down.values()), (f"no compression downwards{where}"))
+        require(
+            not any(f.compressed for f in down.values()),
+            (f"no compression downwards{where}"),
+        )
         for piece in (*work, *at_server):
-            names = auxiliary if piece.quantity == "auxiliary" else set(_list_models(scenario))
+            names = (
+                auxiliary
+                if piece.quantity == "auxiliary"
+                else set(_list_models(scenario))
+            )
             require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
-            require(piece.model in names, (f"work of {sorted(names)}, got {piece}{where}"))
-            require(piece.size > 0 and piece.times >= 0, (f"work of some size, got {piece}{where}"))
-    require(all(flops > 0 for flops in auxiliary.values()), ("FLOPs above 0 of auxiliary work"))
+            require(
+                piece.model in names, (f"work of {sorted(names)}, got {piece}{where}")
+            )
+            require(
+                piece.size > 0 and piece.times >= 0,
+                (f"work of some size, got {piece}{where}"),
+            )
+    require(
+        all(flops > 0 for flops in auxiliary.values()),
+        ("FLOPs above 0 of auxiliary work"),
+    )
 
 
 def _check_story(story: OwnStory, tasks: Tasks, client: int, round: int) -> None:
@@ -199,50 +250,78 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
         # what one object knew, the other does not
         other = type(method)(**method.options)
         server = _put_through_checkpoint(method.begin(kit), "the server's state")
-        require(read_bits(server) == read_bits(other.begin(kit)), ("the same beginning twice"))
+        require(
+            read_bits(server) == read_bits(other.begin(kit)),
+            ("the same beginning twice"),
+        )
         states = {who.client: method.begin_client(kit, who) for who in everybody}
-        for round, cohort, staleness in ((1, [0, 1, 2, 3], 0), (2, [3], 0), (3, [1, 2], 1)):
+        for round, cohort, staleness in (
+            (1, [0, 1, 2, 3], 0),
+            (2, [3], 0),
+            (3, [1, 2], 1),
+        ):
             turns: list[tuple[Who, Any, Any]] = []
             for who in (everybody[client] for client in cohort):
                 down = method.send(server, who, round)
                 plan = method.plan(tasks.setting, who, round)
                 _check_sizes(
-                    method, down, plan.down, (f"what travels down; {who!r}, round {round}")
+                    method,
+                    down,
+                    plan.down,
+                    (f"what travels down; {who!r}, round {round}"),
                 )
                 turns.append((who, down, states[who.client]))
-            before = read_bits([(down, state) for _, down, state in turns]), read_bits(server)
+            before = (
+                read_bits([(down, state) for _, down, state in turns]),
+                read_bits(server),
+            )
             came = {
                 who.client: _train_client(method, kit, who, round, down, state)
                 for who, down, state in turns
             }
             for who, down, state in reversed(turns):
-                same = read_bits(_train_client(other, kit, who, round, down, state)) == read_bits(
-                    came[who.client]
+                same = read_bits(
+                    _train_client(other, kit, who, round, down, state)
+                ) == read_bits(came[who.client])
+                require(
+                    same, (f"the same bits from training twice; {who!r}, round {round}")
                 )
-                require(same, (f"the same bits from training twice; {who!r}, round {round}"))
             arrivals = []
             for who, _, _ in turns:
                 values, state = came[who.client]
                 plan = method.plan(tasks.setting, who, round)
-                _check_sizes(method, values, plan.up, (f"what travels up; {who!r}, round {round}"))
+                _check_sizes(
+                    method,
+                    values,
+                    plan.up,
+                    (f"what travels up; {who!r}, round {round}"),
+                )
                 values = _put_through_checkpoint(values, f"what {who!r} sends")
                 before_sent = read_bits(state)
                 states[who.client] = _put_through_checkpoint(
                     method.sent(state, values), f"what {who!r} keeps"
                 )
-                require(read_bits(state) == before_sent, ("`sent` to change none of its arguments"))
+                require(
+                    read_bits(state) == before_sent,
+                    ("`sent` to change none of its arguments"),
+                )
                 arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
             sent = read_bits([arrival.values for arrival in arrivals])
             try:
                 after, losses = method.merge(kit, server, arrivals, round + staleness)
             except (KeyError, IndexError) as error:
                 complaint = (
-                    f"a merge that takes any part of the cohort; clients {cohort}: {error!r}"
+                    f"a merge that takes any part of the cohort; clients "
+                    f"{cohort}: {error!r}"
                 )
                 raise AssertionError(f"expected {complaint}") from error
-            told = read_bits([(down, state) for _, down, state in turns]), read_bits(server)
+            told = (
+                read_bits([(down, state) for _, down, state in turns]),
+                read_bits(server),
+            )
             require(
-                told == before, ("merge to leave alone what was sent, and the state it was given")
+                told == before,
+                ("merge to leave alone what was sent, and the state it was given"),
             )
             require(
                 read_bits([a.values for a in arrivals]) == sent,
@@ -263,7 +342,10 @@ def _train_client(
 
     before, generator = read_bits([down, state]), torch.get_rng_state()
     came: tuple[Any, Any] = method.train(kit, who, round, down, state)
-    require(read_bits([down, state]) == before, (f"train to change none of its arguments; {who!r}"))
+    require(
+        read_bits([down, state]) == before,
+        (f"train to change none of its arguments; {who!r}"),
+    )
     untouched = torch.equal(torch.get_rng_state(), generator)
     require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
     return came
@@ -271,22 +353,29 @@ def _train_client(
 
 def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
     require(
-        set(values) == set(planned), (f"fields {sorted(planned)}, got {sorted(values)}: {where}")
+        set(values) == set(planned),
+        (f"fields {sorted(planned)}, got {sorted(values)}: {where}"),
     )
     for name, of_plan in planned.items():
         entries = values[name].numel()
         require(
-            entries == of_plan.entries or (method.sizes_vary and entries < of_plan.entries),
+            entries == of_plan.entries
+            or (method.sizes_vary and entries < of_plan.entries),
             f"{of_plan.entries} entries of {name}, got {entries}: {where}",
         )
 
 
 def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
     for prototype, measured in losses.items():
-        require(prototype in scenario.prototypes, (f"losses by prototype, got {prototype!r}"))
+        require(
+            prototype in scenario.prototypes,
+            (f"losses by prototype, got {prototype!r}"),
+        )
         for name, value in measured.items():
             declared = name in (*method.losses, "kd_loss") and math.isfinite(value)
-            require(declared, (f"finite losses out of {method.losses}, got {name}: {value}"))
+            require(
+                declared, (f"finite losses out of {method.losses}, got {name}: {value}")
+            )
 
 
 def _check_model(model: Any, who: Who) -> None:
@@ -311,7 +400,9 @@ def _put_through_checkpoint(tree: Any, what: str) -> Any:
     try:
         plain = put_through_json(encode_tree(tree, "tree", arrays))
     except TypeError as error:
-        raise AssertionError(f"expected {what} to go into a checkpoint: {error}") from None
+        raise AssertionError(
+            f"expected {what} to go into a checkpoint: {error}"
+        ) from None
     read = decode_tree(plain, arrays, device)
     shelf = Shelf(Arena(shared=False), [1 << 22, 0])
     piped = shelf.end(1).unpack(shelf.pack(tree))
@@ -327,9 +418,13 @@ def _check_workload(scenario: Scenario) -> None:
     """
     once = _play_workload(scenario)
     require(
-        _play_workload(scenario, workers=2) == once, ("the same bits from one process and from two")
+        _play_workload(scenario, workers=2) == once,
+        ("the same bits from one process and from two"),
     )
-    require(_play_workload(scenario, resumed=True) == once, ("to go on alike from a checkpoint"))
+    require(
+        _play_workload(scenario, resumed=True) == once,
+        ("to go on alike from a checkpoint"),
+    )
     if scenario.method.made.workload == Method.workload:
         apart = _play_workload(
             scenario, make=import_part("simfed.testing.loopback:LoopbackWorkload")
@@ -368,17 +463,30 @@ def _play_workload(
         flying = begun(2, [0, 1, 2, 3])
         if resumed:
             facts, arrays = workload.state()
-            facts, arrays = put_through_json(facts), {k: v.copy() for k, v in arrays.items()}
+            facts, arrays = (
+                put_through_json(facts),
+                {k: v.copy() for k, v in arrays.items()},
+            )
             workload.close()
             workload = make(scenario, Streams(scenario.seed), workers=workers)
             workload.restore(facts, arrays)
-            flying = {client: workload.contribution(one.task) for client, one in flying.items()}
+            flying = {
+                client: workload.contribution(one.task)
+                for client, one in flying.items()
+            }
         for client in (0, 3):
             workload.discard(flying.pop(client))
         lost_own, lost_server = _split_state(workload.state())
-        traces = [client for client in ("0", "3") if lost_own.get(client) != states.get(client)]
+        traces = [
+            client
+            for client in ("0", "3")
+            if lost_own.get(client) != states.get(client)
+        ]
         clean = not traces and lost_server == server
-        require(clean, ("lost uploads to leave no trace in the states of server and clients"))
+        require(
+            clean,
+            ("lost uploads to leave no trace in the states of server and clients"),
+        )
         outcomes.append(workload.merge(2, [flying.pop(1)]))
         flying |= begun(3, [0, 1])
         outcomes.append(workload.merge(3, list(flying.values())))
@@ -387,12 +495,18 @@ def _play_workload(
         workload.close()
 
 
-def _split_state(state: tuple[dict[str, Any], dict[str, Any]]) -> tuple[dict[str, Any], Any]:
+def _split_state(
+    state: tuple[dict[str, Any], dict[str, Any]],
+) -> tuple[dict[str, Any], Any]:
     """Return the states of clients, by their numbers, and that of the server."""
     facts, arrays = state
 
     def named(prefix: str) -> dict[str, Any]:
-        return {key: read_bits(value) for key, value in arrays.items() if key.startswith(prefix)}
+        return {
+            key: read_bits(value)
+            for key, value in arrays.items()
+            if key.startswith(prefix)
+        }
 
     clients = {
         client: (own, named(f"clients/{client}/own/"))

@@ -14,7 +14,9 @@ from simfed.testing.common import no_global_randomness, require
 
 
 def check_model(
-    factory: Callable[..., Any], input_shape: tuple[int, ...] = (1, 28, 28), classes: int = 10
+    factory: Callable[..., Any],
+    input_shape: tuple[int, ...] = (1, 28, 28),
+    classes: int = 10,
 ) -> None:
     """Check a model factory, called as `factory(input_shape, classes)`.
 
@@ -51,7 +53,10 @@ def check_model(
     declared = getattr(factory, "facts", None)
     if callable(declared):
         counted = count_facts(factory, input_shape, classes)
-        require(declared(input_shape, classes) == counted, (f"the facts that it has: {counted}"))
+        require(
+            declared(input_shape, classes) == counted,
+            (f"the facts that it has: {counted}"),
+        )
     generator = torch.Generator().manual_seed(3)
     images = torch.randn(4, *input_shape, generator=generator)
     labels = torch.arange(4) % classes
@@ -76,7 +81,9 @@ def _copy_state(module: Any) -> dict[str, Any]:
 
 
 def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
+    return one.keys() == other.keys() and all(
+        one[name].equal(other[name]) for name in one
+    )
 
 
 def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
@@ -90,7 +97,9 @@ def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
     trainable = [p for p in module.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
     missing = [name for name, g in zip(names, gradients, strict=True) if g is None]
-    require(not missing, (f"a gradient for every trainable parameter, none for {missing}"))
+    require(
+        not missing, (f"a gradient for every trainable parameter, none for {missing}")
+    )
     return {**dict(module.named_buffers()), **dict(zip(names, gradients, strict=True))}
 
 
@@ -100,8 +109,15 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     module.eval()
     before = _copy_state(module)
     with torch.no_grad():
-        logits, alone = module(images), torch.cat([module(image[None]) for image in images])
-    shape = (*images.shape, classes) if getattr(module, "tokens", False) else (len(images), classes)
+        logits, alone = (
+            module(images),
+            torch.cat([module(image[None]) for image in images]),
+        )
+    shape = (
+        (*images.shape, classes)
+        if getattr(module, "tokens", False)
+        else (len(images), classes)
+    )
     shaped = tuple(logits.shape) == shape and logits.dtype == torch.float32
     sizes = ", ".join(map(str, shape))
     require(shaped, f"({sizes}) float32 logits of {len(images)} samples")
@@ -109,7 +125,10 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     scale = float(logits.abs().max())
     same = torch.allclose(logits, alone, rtol=1e-4, atol=1e-5 * scale)
     require(same, "logits of a sample that do not hang on the samples beside it")
-    require(_is_same(_copy_state(module), before), ("buffers that evaluation mode leaves alone"))
+    require(
+        _is_same(_copy_state(module), before),
+        ("buffers that evaluation mode leaves alone"),
+    )
 
 
 def check_dataset(load: Callable[[], Any]) -> None:
@@ -134,7 +153,9 @@ def check_dataset(load: Callable[[], Any]) -> None:
     declared = getattr(load, "facts", None)
     if isinstance(declared, DatasetFacts):
         require(declared == data.facts, f"the facts that it has: {data.facts}")
-    missing = sorted(set(range(data.classes)) - set(np.unique(data.train_labels).tolist()))
+    missing = sorted(
+        set(range(data.classes)) - set(np.unique(data.train_labels).tolist())
+    )
     # an alphabet may have rare characters
     missing = [] if data.task == "next-token" else missing
     require(not missing, f"training samples of every class, none of {missing}")
@@ -142,7 +163,10 @@ def check_dataset(load: Callable[[], Any]) -> None:
         values = data.normalise(images)
         kind = np.int64 if data.tokens else np.float32
         sound = values.dtype == kind and values.shape == images.shape
-        require(sound and bool(np.isfinite(values).all()), ("finite float32 normalised samples"))
+        require(
+            sound and bool(np.isfinite(values).all()),
+            ("finite float32 normalised samples"),
+        )
 
 
 def check_device(part: Any) -> None:
@@ -160,11 +184,18 @@ def check_device(part: Any) -> None:
 
     path = part() if callable(part) else part
     profile = load_profile(str(path))
-    description = profile.provenance.get("description") or profile.provenance.get("source")
+    description = profile.provenance.get("description") or profile.provenance.get(
+        "source"
+    )
     require(bool(description), "a description, or the source of its times")
-    names = [name for name in registry("device").names() if registry("device").get(name) is part]
+    names = [
+        name
+        for name in registry("device").names()
+        if registry("device").get(name) is part
+    ]
     require(
-        not names or profile.name in names, (f"the name {profile.name!r} to be registered under")
+        not names or profile.name in names,
+        (f"the name {profile.name!r} to be registered under"),
     )
     for (quantity, model, strategy), curve in profile.curves.items():
         if not isinstance(curve, Fitted):
@@ -176,4 +207,6 @@ def check_device(part: Any) -> None:
     for model, shape in profile.measured_on.items():
         if model in registry("model") and shape.input_shape:
             counted = ModelWork.of(model_facts(model, shape.input_shape, shape.classes))
-            require(shape == counted, (f"measured_on.{model} as it is counted: {counted!r}"))
+            require(
+                shape == counted, (f"measured_on.{model} as it is counted: {counted!r}")
+            )

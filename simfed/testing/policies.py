@@ -38,14 +38,20 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
         require(set(_CHOICES) <= set(policy.arms), "the arms it was given in `arms`")
         story = _play_story(make())
         require(
-            _play_story(make()) == story, ("the same pulls from the same generators and rewards")
+            _play_story(make()) == story,
+            ("the same pulls from the same generators and rewards"),
         )
         one, other = make(), make()
         _play_story(other, client=1)
-        require(_play_story(one) == story, ("nothing shared between two clients' objects"))
+        require(
+            _play_story(one) == story, ("nothing shared between two clients' objects")
+        )
         require(_play_story(make(), watched=True) == story, "values to change nothing")
         if not policy.learns:
-            require(_play_story(make(), paid=False) == story, ("rewards to make no difference"))
+            require(
+                _play_story(make(), paid=False) == story,
+                ("rewards to make no difference"),
+            )
         _check_forced_pulls(make())
 
 
@@ -66,7 +72,10 @@ def _play_story(
         pull = policy.pull(streams("policy", client, round))
         _check_pull(policy, pull)
         if watches(policy) and round % 7 != 3:
-            policy.watch(pull, Spent(*streams("spent", client, round).exponential(1.0, 5).tolist()))
+            policy.watch(
+                pull,
+                Spent(*streams("spent", client, round).exponential(1.0, 5).tolist()),
+            )
         if round % 7 == 3:
             policy.void(pull)
         elif round % 7 != 4:
@@ -81,7 +90,10 @@ def _play_story(
 def _check_values(policy: Policy) -> None:
     values = policy.values()
     sized = len(values) == len(policy.arms)
-    require(sized and not any(map(math.isinf, values)), ("a number, or NaN, per arm in `values`"))
+    require(
+        sized and not any(map(math.isinf, values)),
+        ("a number, or NaN, per arm in `values`"),
+    )
 
 
 def _check_pull(policy: Policy, pull: Pull) -> None:
@@ -90,7 +102,8 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
     free = set(CHOICES) - {"forced"}
     require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
     require(
-        0 < pull.probability <= 1, (f"a probability above 0, up to 1, got {pull.probability!r}")
+        0 < pull.probability <= 1,
+        (f"a probability above 0, up to 1, got {pull.probability!r}"),
     )
     if pull.k is not None:
         Level.read(pull.k)

@@ -33,30 +33,45 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
         for uploads in (rule.least, rule.least + 1, rule.least + 8):
             lengths = {"update": 50, "buffers": 0, "control": 50}
             fields = {
-                name: torch.from_numpy(rng.standard_normal((uploads, n)).astype(np.float32))
+                name: torch.from_numpy(
+                    rng.standard_normal((uploads, n)).astype(np.float32)
+                )
                 for name, n in lengths.items()
             }
             before = read_bits(fields)
             merged = rule.merge(fields)
             where = f"; {uploads} uploads"
-            require(read_bits(fields) == before, (f"arguments that are left alone{where}"))
+            require(
+                read_bits(fields) == before, (f"arguments that are left alone{where}")
+            )
             require(set(merged) == set(fields), f"an answer to every field{where}")
             for name, rows in merged.items():
                 shaped = rows.shape in ((lengths[name],), (uploads, lengths[name]))
                 right = shaped and rows.dtype == torch.float32
                 require(right, f"float32 vectors of {name}{where}")
-                require(bool(torch.isfinite(rows).all()), (f"finite numbers of {name}{where}"))
+                require(
+                    bool(torch.isfinite(rows).all()),
+                    (f"finite numbers of {name}{where}"),
+                )
             require(
-                read_bits(again.merge(fields)) == read_bits(merged), (f"the same bits twice{where}")
+                read_bits(again.merge(fields)) == read_bits(merged),
+                (f"the same bits twice{where}"),
             )
-            same = {name: field[:1].repeat(uploads, 1) for name, field in fields.items()}
+            same = {
+                name: field[:1].repeat(uploads, 1) for name, field in fields.items()
+            }
             for name, merged_field in rule.merge(same).items():
                 rows = torch.atleast_2d(merged_field)
                 close = torch.allclose(rows, same[name][:1], atol=1e-5)
                 shorter = bool((rows.norm(dim=1) < same[name][0].norm()).all())
-                require(close or shorter, (f"what all agree on, or less of it, as {name}{where}"))
+                require(
+                    close or shorter,
+                    (f"what all agree on, or less of it, as {name}{where}"),
+                )
         size = Size("any", 50, 0, 1, 9)
-        few, many = (rule.work("any", size, uploads) for uploads in (rule.least, rule.least + 9))
+        few, many = (
+            rule.work("any", size, uploads) for uploads in (rule.least, rule.least + 9)
+        )
         grows = few is None or (many is not None and few.size < many.size)
         require(grows, "work that grows with the uploads")
 
@@ -85,7 +100,9 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
 
         def act(attack: Attack) -> dict[str, Any]:
             draws = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
-            poisoned = attack.poison(samples, labels, draws[0], classes=3, brightest=255.0)
+            poisoned = attack.poison(
+                samples, labels, draws[0], classes=3, brightest=255.0
+            )
             return {
                 "samples": poisoned[0],
                 "labels": poisoned[1],
@@ -97,16 +114,30 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
         acts = act(attack)
         require(read_bits(arguments) == before, "arguments that are left alone")
         require(read_bits(act(again)) == read_bits(acts), "the same bits twice")
-        alike = acts["samples"].shape == samples.shape and acts["samples"].dtype == samples.dtype
-        require(alike and acts["labels"].shape == labels.shape, ("as many samples and labels"))
+        alike = (
+            acts["samples"].shape == samples.shape
+            and acts["samples"].dtype == samples.dtype
+        )
+        require(
+            alike and acts["labels"].shape == labels.shape,
+            ("as many samples and labels"),
+        )
         are_classes = bool(((acts["labels"] >= 0) & (acts["labels"] < 3)).all())
-        require(are_classes and acts["labels"].dtype == labels.dtype, ("labels that are classes"))
+        require(
+            are_classes and acts["labels"].dtype == labels.dtype,
+            ("labels that are classes"),
+        )
         for name, most in (("crafted", 0), ("agreed", 4), ("alone", 1)):
             shaped = acts[name].shape in ((30,), *([(most, 30)] if most else []))
             sound = shaped and bool(torch.isfinite(acts[name]).all())
             require(sound, f"an update, or one for each attacker, finite; {name}")
         honest = read_bits(
-            {"samples": samples, "labels": labels, "crafted": updates[0], "agreed": updates}
+            {
+                "samples": samples,
+                "labels": labels,
+                "crafted": updates[0],
+                "agreed": updates,
+            }
         )
         differs = read_bits({name: acts[name] for name in list(acts)[:4]}) != honest
         require(differs, "something other than an honest client's")

@@ -61,10 +61,14 @@ def replay(run: Run, parts: Parts) -> list[str]:
         if mode == "time-only":
             build_simulation(parts, make_time_only_workload(parts), recorder).run()
         else:
-            workload = Journaled(parts.tasks, open_finished(run), elsewhere=mode == "deployed")
+            workload = Journaled(
+                parts.tasks, open_finished(run), elsewhere=mode == "deployed"
+            )
             if mode == "deployed":
                 # of a room above this one, which no simulated run needs
-                import_part("simfed.deploy.playing:play_again")(parts, workload, recorder)
+                import_part("simfed.deploy.playing:play_again")(
+                    parts, workload, recorder
+                )
             else:
                 build_simulation(parts, workload, recorder).run()
             workload.note_open()
@@ -118,7 +122,9 @@ def recompute(
         problems.append(f"scenario.yaml: cannot be played again: {error}")
         return problems
     problems += compare_versions(run) if problems else []
-    stretch_texts = [(f"{begun + 1 if loaded else 1} to {last}") for loaded, last in stretches]
+    stretch_texts = [
+        (f"{begun + 1 if loaded else 1} to {last}") for loaded, last in stretches
+    ]
     problems.said = f"rounds {' and '.join(stretch_texts)}"
     return problems
 
@@ -126,14 +132,18 @@ def recompute(
 def draw_rounds(run: Run, count: int, total: int) -> list[int]:
     """Return the rounds to learn again, drawn from the run's fingerprint, ascending."""
     seed = int(str(run.manifest["fingerprint"])[:12], 16)
-    drawn = Streams(seed)("recompute").choice(total, size=min(count, total), replace=False)
+    drawn = Streams(seed)("recompute").choice(
+        total, size=min(count, total), replace=False
+    )
     return sorted(int(round) + 1 for round in drawn)
 
 
 def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
     """Return the last one, and the one before it."""
     assert run.path is not None
-    return CheckpointFolder(run.path / "checkpoint", str(run.manifest.get("id", ""))).kept()
+    return CheckpointFolder(
+        run.path / "checkpoint", str(run.manifest.get("id", ""))
+    ).kept()
 
 
 def _learn_rounds(
@@ -147,9 +157,13 @@ def _learn_rounds(
     recorder = Recorder(own=parts.own_columns)
     end, first = (0, 0) if start is None else (start.journal.bytes, start.round)
     device = str(run.manifest["device"])
-    learning = make_method_workload(parts, choose_workers(parts.scenario, workers), device)
+    learning = make_method_workload(
+        parts, choose_workers(parts.scenario, workers), device
+    )
     journal = open_finished(run, end)
-    with contextlib.closing(Journaled(parts.tasks, journal, learning, live=not end)) as workload:
+    with contextlib.closing(
+        Journaled(parts.tasks, journal, learning, live=not end)
+    ) as workload:
         simulation = build_simulation(parts, workload, recorder)
 
         def take_up(round: int) -> int:
@@ -158,14 +172,20 @@ def _learn_rounds(
             return 0
 
         with contextlib.suppress(Interrupted):
-            simulation.run(stop_requested=lambda: simulation.round > last, plays_again=take_up)
+            simulation.run(
+                stop_requested=lambda: simulation.round > last, plays_again=take_up
+            )
         return recorder, simulation.round - 1, workload.state()[1]
 
 
-def _compare_weights(kept_one: Checkpoint, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+def _compare_weights(
+    kept_one: Checkpoint, arrays: Mapping[str, np.ndarray]
+) -> Iterator[str]:
     """Yield the differences of a kept checkpoint from what was learned again."""
     for name in sorted(kept_one.arrays.keys() | arrays.keys()):
-        mine, theirs = (held.get(name, np.empty(0)) for held in (arrays, kept_one.arrays))
+        mine, theirs = (
+            held.get(name, np.empty(0)) for held in (arrays, kept_one.arrays)
+        )
         if mine.shape != theirs.shape or not np.allclose(
             theirs, mine, rtol=TOLERANCE, atol=0.0, equal_nan=mine.dtype.kind == "f"
         ):
@@ -186,11 +206,15 @@ def _compare_tables(run: Run, recorder: Recorder) -> Iterator[str]:
         mine, theirs = recorder.table(name), run.table(name)
         if len(theirs) < len(mine) or (whole and len(theirs) != len(mine)):
             yield (
-                f"{name}.parquet: {len(theirs):,} rows where playing again comes to {len(mine):,}"
+                f"{name}.parquet: {len(theirs):,} rows where playing again comes to "
+                f"{len(mine):,}"
             )
             continue
         if len(theirs) and theirs.column_names != mine.column_names:
-            yield (f"{name}.parquet: columns are {theirs.column_names}, not {mine.column_names}")
+            yield (
+                f"{name}.parquet: columns are {theirs.column_names}, not "
+                f"{mine.column_names}"
+            )
             continue
         theirs = theirs.slice(0, len(mine))
         for column in mine.column_names if len(mine) else ():
@@ -203,18 +227,26 @@ def _compare_column(
     if theirs.column(column).equals(mine.column(column)):
         return  # all but what is no number, which equals nothing
     if mine.schema.field(column).type in ("double", "float64"):
-        recorded, expected = (t.column(column).to_pandas().to_numpy() for t in (theirs, mine))
+        recorded, expected = (
+            t.column(column).to_pandas().to_numpy() for t in (theirs, mine)
+        )
         least = ROUNDING * (end_s if column.endswith("_s") else 0.0)
-        wrong = ~np.isclose(recorded, expected, rtol=TOLERANCE, atol=least, equal_nan=True)
+        wrong = ~np.isclose(
+            recorded, expected, rtol=TOLERANCE, atol=least, equal_nan=True
+        )
     else:
         recorded, expected = (t.column(column).to_pylist() for t in (theirs, mine))
-        wrong = np.array([a != b for a, b in zip(recorded, expected, strict=True)], bool)
+        wrong = np.array(
+            [a != b for a, b in zip(recorded, expected, strict=True)], bool
+        )
     at = np.flatnonzero(wrong)
     if not len(at):
         return
     row = theirs.slice(int(at[0]), 1).to_pylist()[0]
     where = [
-        (f"{key} {row[key]}") for key in ("round", "client", "link") if row.get(key) is not None
+        (f"{key} {row[key]}")
+        for key in ("round", "client", "link")
+        if row.get(key) is not None
     ]
     yield (
         f"{name}.parquet: {column} of {len(at)} rows is not what playing again comes "

@@ -105,7 +105,13 @@ def run_check(
                 broken.append(_describe_rows(one, columns_of))
     except InputError as error:
         broken.append(str(error))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         what = check.__name__.strip("_").replace("_", " ")
         broken.append(
             f"scenario.yaml or manifest.json: a value that no run writes; whether "
@@ -124,7 +130,9 @@ def _describe_rows(rows: Rows, facts: Columns) -> str:
     elif rows.table == "links":
         first = f"{row['link']} from {float(row['from_s'])!r} s"
     else:
-        first = ", ".join(f"{k} {row[k]}" for k in ("round", "client", "prototype") if k in row)
+        first = ", ".join(
+            f"{k} {row[k]}" for k in ("round", "client", "prototype") if k in row
+        )
     return f"{rows.table}.parquet: {len(at)} rows {rows.what}, first: {first}"
 
 
@@ -139,7 +147,9 @@ class Columns:
         """Return a table's columns; missing numbers are NaN, missing text is None."""
         if name not in self._tables:
             table = self.run.table(name)
-            self._tables[name] = {c: table.column(c).to_numpy() for c in table.column_names}
+            self._tables[name] = {
+                c: table.column(c).to_numpy() for c in table.column_names
+            }
         return self._tables[name]
 
     @cached_property
@@ -161,7 +171,9 @@ class Columns:
     def elapsed_s(self) -> Array:
         """The seconds of each participation until its upload arrived."""
         parts = self["participations"]
-        total: Array = sum(parts[name] for name in [*list_phases(parts)][:-2]) + self.barrier_s
+        total: Array = (
+            sum(parts[name] for name in [*list_phases(parts)][:-2]) + self.barrier_s
+        )
         return total
 
     @cached_property
@@ -171,11 +183,17 @@ class Columns:
         mine = spans["kind"] == BARRIER
         if not mine.any():
             return np.zeros(len(parts["round"]))
-        ids, inverse = np.unique(_make_keys(parts["round"], parts["client"]), return_inverse=True)
-        at = np.searchsorted(ids, _make_keys(spans["round"][mine], spans["client"][mine]))
+        ids, inverse = np.unique(
+            _make_keys(parts["round"], parts["client"]), return_inverse=True
+        )
+        at = np.searchsorted(
+            ids, _make_keys(spans["round"][mine], spans["client"][mine])
+        )
         spent_s = (spans["finished_at_s"] - spans["started_at_s"])[mine]
         in_merge = at < len(ids)
-        return np.bincount(at[in_merge], weights=spent_s[in_merge], minlength=len(ids))[inverse]
+        return np.bincount(at[in_merge], weights=spent_s[in_merge], minlength=len(ids))[
+            inverse
+        ]
 
     @cached_property
     def lost(self) -> Array:
@@ -197,7 +215,9 @@ class Columns:
     @property
     def tiered(self) -> bool:
         """True if edge servers merge before the server does."""
-        return (self.run.scenario.get("aggregation") or {}).get("edge_servers") is not None
+        return (self.run.scenario.get("aggregation") or {}).get(
+            "edge_servers"
+        ) is not None
 
     @property
     def synchronous(self) -> bool:
@@ -220,7 +240,10 @@ def _values_are_in_range(facts: Columns) -> Broken:
             arrow = facts.run.table(table).column(column.name)
             where = f"{table}.parquet: {column.name}"
             if arrow.null_count and not column.nullable:
-                yield (f"{where}: {arrow.null_count} empty values in a column that has none")
+                yield (
+                    f"{where}: {arrow.null_count} empty values in a column that has "
+                    f"none"
+                )
                 continue
             if column.dtype != "float64":
                 continue
@@ -237,7 +260,10 @@ def _values_are_in_range(facts: Columns) -> Broken:
     for name, words in (("outcome", OUTCOMES), ("choice", CHOICES)):
         strange = sorted(set(parts[name].tolist()) - set(words))
         if strange:
-            yield (f"participations.parquet: {name}: {strange[0]!r} is none of {', '.join(words)}")
+            yield (
+                f"participations.parquet: {name}: {strange[0]!r} is none of "
+                f"{', '.join(words)}"
+            )
     numbers = facts["rounds"]["round"]
     if not np.array_equal(numbers, np.arange(1, facts.rounds + 1)):
         yield f"rounds.parquet: the rounds are not 1 to {facts.rounds}"
@@ -249,7 +275,8 @@ def _values_are_in_range(facts: Columns) -> Broken:
             yield f"{table}.parquet: rows of a round that rounds.parquet does not have"
     if ((parts["merge"] < parts["round"]) | (parts["merge"] > facts.rounds)).any():
         yield (
-            "participations.parquet: rows of a merge that rounds.parquet does not have after them"
+            "participations.parquet: rows of a merge that rounds.parquet does not have "
+            "after them"
         )
 
 
@@ -268,7 +295,10 @@ def _list_unbounded(facts: Columns) -> tuple[set[str], set[str]]:
     signed = {"saved_without_critical_s"} | _GAINS
     endless = {"kd_loss", "local_loss"} | _GAINS
     if facts.run.manifest.get("mode") == "flower":
-        return signed | _ACCURACIES | _CROSS_ENTROPIES, endless | _ACCURACIES | _CROSS_ENTROPIES
+        return (
+            signed | _ACCURACIES | _CROSS_ENTROPIES,
+            endless | _ACCURACIES | _CROSS_ENTROPIES,
+        )
     if facts.run.measure == MEASURES["regression"]:
         return signed | _ACCURACIES, endless | _ACCURACIES | _CROSS_ENTROPIES
     return signed, endless
@@ -300,7 +330,9 @@ def _files_are_what_was_written(facts: Columns) -> Broken:
     if "journal" in manifest:
         for _ in read_finished(path, manifest["journal"]):
             pass
-    for damage in CheckpointFolder(path / "checkpoint", str(manifest.get("id", ""))).damages():
+    for damage in CheckpointFolder(
+        path / "checkpoint", str(manifest.get("id", ""))
+    ).damages():
         yield str(damage).removeprefix(f"{path}/")
 
 
@@ -315,14 +347,24 @@ def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
         ("network", network.get("model") if isinstance(network, dict) else None),
     ):
         if key in manifest and value is not None and manifest[key] != value:
-            yield (f"manifest.json: {key} is {manifest[key]!r}, that of scenario.yaml is {value!r}")
+            yield (
+                f"manifest.json: {key} is {manifest[key]!r}, that of scenario.yaml is "
+                f"{value!r}"
+            )
     if scenario.get("rounds") not in (None, facts.rounds):
-        yield (f"rounds.parquet: {facts.rounds} rounds, scenario.yaml says {scenario['rounds']!r}")
+        yield (
+            f"rounds.parquet: {facts.rounds} rounds, scenario.yaml says "
+            f"{scenario['rounds']!r}"
+        )
     if manifest.get("mode") == "time-only" and len(facts["prototypes"]["round"]):
-        yield ("manifest.json: mode is 'time-only', but prototypes.parquet tells of learning")
+        yield (
+            "manifest.json: mode is 'time-only', but prototypes.parquet tells of "
+            "learning"
+        )
     if manifest.get("mode") == "flower" and "dataset" in scenario:
         yield (
-            "manifest.json: mode is 'flower', but scenario.yaml has a data set, which no app has"
+            "manifest.json: mode is 'flower', but scenario.yaml has a data set, which "
+            "no app has"
         )
 
 
@@ -346,14 +388,22 @@ def _rows_are_in_order(facts: Columns) -> Broken:
         # each edge server starts its own when it can
         if name == "policies" and facts.tiered:
             order = ()
-        elif name == "policies" and not facts.filled:  # there a client may be started twice
+        elif (
+            name == "policies" and not facts.filled
+        ):  # there a client may be started twice
             order = ("round", "client")
         if order:
-            key = rows[order[0]] if len(order) == 1 else _make_keys(rows[order[0]], rows[order[1]])
+            key = (
+                rows[order[0]]
+                if len(order) == 1
+                else _make_keys(rows[order[0]], rows[order[1]])
+            )
             what = f"are not in the order of {' and '.join(order)}"
             yield Rows(name, np.diff(key, prepend=key[:1]) < 0, what)
         if table.once:
-            keys = list(zip(*(rows[column].tolist() for column in table.once), strict=True))
+            keys = list(
+                zip(*(rows[column].tolist() for column in table.once), strict=True)
+            )
             if len(set(keys)) < len(keys):
                 yield f"{name}.parquet: rows of one {' and '.join(table.once)} twice"
 
@@ -362,7 +412,9 @@ def _pulls_follow_rollbacks(facts: Columns) -> Broken:
     parts, rolled_back = facts["participations"], facts["rounds"]["rolled_back"]
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_round]
-    yield Rows("participations", forced & ~after, ("are forced without a rollback before"))
+    yield Rows(
+        "participations", forced & ~after, ("are forced without a rollback before")
+    )
     if (facts.run.scenario.get("safeguard") or {}).get("forces") != "none":
         what = "are free although the round before was rolled back"
         yield Rows("participations", after & ~forced, what)
@@ -371,14 +423,21 @@ def _pulls_follow_rollbacks(facts: Columns) -> Broken:
         merged[:] = True  # noise at least
     versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
     wrong = parts["model_version"] != versions[facts.row_of_round]
-    yield Rows("participations", wrong, ("do not start from the number of accepted merges"))
+    yield Rows(
+        "participations", wrong, ("do not start from the number of accepted merges")
+    )
 
 
 def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
     clients: dict[str, int] = {}
     for group in facts.run.scenario.get("clients", []):
-        clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get("count", 1)
-    again, summary = summarise(facts.run.table, clients, facts.run.measure), facts.run.summary
+        clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get(
+            "count", 1
+        )
+    again, summary = (
+        summarise(facts.run.table, clients, facts.run.measure),
+        facts.run.summary,
+    )
     for key in sorted(again.keys() | summary.keys()):
         # as texts, in which what is no number equals itself
         if key not in again or json.dumps(summary.get(key)) != json.dumps(again[key]):
@@ -401,7 +460,9 @@ FILES: tuple[Callable[[Columns], Broken], ...] = (
 
 def _rounds_follow_each_other(facts: Columns) -> Broken:
     rounds = facts["rounds"]
-    begun, ended, length_s = (rounds[f"{k}_s"] for k in ("started_at", "finished_at", "duration"))
+    begun, ended, length_s = (
+        rounds[f"{k}_s"] for k in ("started_at", "finished_at", "duration")
+    )
     wrong = np.r_[np.zeros(len(begun[:1]), bool), _differ(begun[1:], ended[:-1])]
     yield Rows("rounds", wrong, "do not start when the one before ends")
     wrong = _differ_in_span(begun, ended, length_s)
@@ -421,13 +482,19 @@ def _rounds_count_their_participations(facts: Columns) -> Broken:
         yield Rows("rounds", counts != rounds[name], f"miscount their {name}")
     for name in ("uplink_bytes", "downlink_bytes"):
         sums = np.bincount(merge, weights=parts[name], minlength=facts.rounds)
-        yield Rows("rounds", _differ(sums, rounds[name], rounds[name]), (f"do not add up: {name}"))
+        yield Rows(
+            "rounds",
+            _differ(sums, rounds[name], rounds[name]),
+            (f"do not add up: {name}"),
+        )
 
 
 def _phases_sum_to_their_participation(facts: Columns) -> Broken:
     parts, rounds = facts["participations"], facts["rounds"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
-    total_s = facts.elapsed_s - facts.barrier_s + parts["waiting_s"] + parts["offline_s"]
+    total_s = (
+        facts.elapsed_s - facts.barrier_s + parts["waiting_s"] + parts["offline_s"]
+    )
     wrong = _differ_in_span(begun, ended, total_s)
     yield Rows("participations", wrong, "have phases that do not sum to their span")
     keys = _make_keys(parts["round"], parts["client"])
@@ -457,12 +524,16 @@ def _merges_follow_starts(facts: Columns) -> Broken:
     parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
     age = parts["merge"] - parts["round"]
     wrong = parts["staleness"] != age
-    yield Rows("participations", wrong, ("have a staleness that is not the merges between"))
+    yield Rows(
+        "participations", wrong, ("have a staleness that is not the merges between")
+    )
     if facts.filled:
         yield Rows("participations", late, "are late where nobody can be")
     else:
         wrong = ~facts.lost & (late != (age > 0))
-        yield Rows("participations", wrong, ("are late without being merged after their round"))
+        yield Rows(
+            "participations", wrong, ("are late without being merged after their round")
+        )
     if facts.synchronous:
         what = "are settled after their round, in a server that waits for all"
         yield Rows("participations", age > 0, what)
@@ -480,11 +551,19 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
         what = "wait for something else than their slack and the server"
         yield Rows("participations", wrong, what)
         wrong = has_slack & _differ(facts.elapsed_s + due_s, length_s, length_s)
-        yield Rows("participations", wrong, ("have a slack that does not reach their round's end"))
+        yield Rows(
+            "participations",
+            wrong,
+            ("have a slack that does not reach their round's end"),
+        )
     else:
         ended = parts["finished_at_s"] - waiting_s
-        wrong = has_slack & _differ_in_span(ended, rounds["finished_at_s"][merge], due_s)
-        yield Rows("participations", wrong, ("have a slack that does not reach their merge"))
+        wrong = has_slack & _differ_in_span(
+            ended, rounds["finished_at_s"][merge], due_s
+        )
+        yield Rows(
+            "participations", wrong, ("have a slack that does not reach their merge")
+        )
         if facts.filled:
             wrong = waiting_s > 0
             yield Rows("participations", wrong, "wait where nobody is waited for")
@@ -493,7 +572,9 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
     critical = rounds["critical_client"][merge] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
     np.minimum.at(least_s, merge[critical & has_slack], slack_s[critical & has_slack])
-    wrong = critical & (slack_s == least_s[merge]) & _differ(slack_s, 0 * slack_s, length_s)
+    wrong = (
+        critical & (slack_s == least_s[merge]) & _differ(slack_s, 0 * slack_s, length_s)
+    )
     yield Rows("participations", wrong, "are critical and yet have slack")
     named = ~np.isnan(rounds["critical_client"])
     took_part = np.bincount(merge[critical], minlength=facts.rounds) > 0
@@ -504,7 +585,11 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     """Check the critical client's phases and the server's work."""
     if not facts.synchronous or facts.barrier_s.any():
         return
-    rounds, parts, of_round = facts["rounds"], facts["participations"], facts.row_of_round
+    rounds, parts, of_round = (
+        facts["rounds"],
+        facts["participations"],
+        facts.row_of_round,
+    )
     mine = np.flatnonzero(rounds["critical_client"][of_round] == parts["client"])
     named = rounds["critical_phase"][of_round[mine]]
     server_s = rounds["server_s"][of_round[mine]]
@@ -515,17 +600,24 @@ def _critical_phases_are_the_longest(facts: Columns) -> Broken:
     # units of other kinds have no column
     told = np.isin(named, (*CLIENT_KINDS[:4], "server"))
     wrong = np.zeros(facts.rounds, bool)
-    wrong[of_round[mine]] = told & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
+    wrong[of_round[mine]] = (
+        told & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
+    )
     yield Rows("rounds", wrong, "have a critical phase that is not the longest")
     links = {None, *facts["links"]["link"].tolist()}
     strange = np.array([name not in links for name in rounds["critical_link"]], bool)
     yield Rows("rounds", strange, "have a critical link that carried nothing")
     carries = np.isin(rounds["critical_phase"], ("download", "upload"))
-    wrong = np.array([name is not None for name in rounds["critical_link"]], bool) & ~carries
+    wrong = (
+        np.array([name is not None for name in rounds["critical_link"]], bool)
+        & ~carries
+    )
     yield Rows("rounds", wrong, "have a critical link, but no transfer was critical")
     saved_s = rounds["saved_without_critical_s"].astype(float)
     wrong = saved_s > rounds["duration_s"] * (1 + RELATIVE)
-    yield Rows("rounds", wrong, ("would be shorter than nothing without their critical client"))
+    yield Rows(
+        "rounds", wrong, ("would be shorter than nothing without their critical client")
+    )
 
 
 def _nodes_merge_one_after_another(facts: Columns) -> Broken:
@@ -533,10 +625,14 @@ def _nodes_merge_one_after_another(facts: Columns) -> Broken:
     if not facts.tiered:
         return
     merges, rounds = facts["merges"], facts["rounds"]
-    node, begun, ended = (merges[name] for name in ("node", "started_at_s", "finished_at_s"))
+    node, begun, ended = (
+        merges[name] for name in ("node", "started_at_s", "finished_at_s")
+    )
     yield Rows("merges", ended < begun, "end before they start")
     yield Rows(
-        "merges", _find_overlaps(node, begun, ended), ("begin before the one before has ended")
+        "merges",
+        _find_overlaps(node, begun, ended),
+        ("begin before the one before has ended"),
     )
     wrong = np.zeros(len(node), bool)
     for name in set(node.tolist()):
@@ -554,8 +650,14 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     spans, parts = facts["spans"], facts["participations"]
     begun, ended = spans["started_at_s"], spans["finished_at_s"]
     yield Rows("spans", ended < begun, "end before they start")
-    yield Rows("spans", _find_overlaps(spans["track"], begun, ended), ("are overlaps on one track"))
-    ids, inverse = np.unique(_make_keys(parts["round"], parts["client"]), return_inverse=True)
+    yield Rows(
+        "spans",
+        _find_overlaps(spans["track"], begun, ended),
+        ("are overlaps on one track"),
+    )
+    ids, inverse = np.unique(
+        _make_keys(parts["round"], parts["client"]), return_inverse=True
+    )
     # lanes beside a client's own show what it covers
     tracks = spans["track"].astype(str)
     on_client = np.char.startswith(tracks, "client ") & (np.char.find(tracks, LANE) < 0)
@@ -565,21 +667,29 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
     phases = list_phases(parts)
     is_phase = np.isin(kinds, [*phases.values()])
-    counted = np.where(is_phase, kinds, "training")  # units of a method's own are local work
+    counted = np.where(
+        is_phase, kinds, "training"
+    )  # units of a method's own are local work
     spent = [(kind, parts[phase], phase) for phase, kind in phases.items()]
     for kind, seconds, phase in spent:
         mine = on_client & (counted == kind)
         keys = _make_keys(spans["round"][mine], spans["client"][mine])
         at = np.searchsorted(ids, keys)
         if not np.isin(keys, ids).all():
-            yield (f"spans.parquet: {kind} of clients in rounds in which they took no part")
+            yield (
+                f"spans.parquet: {kind} of clients in rounds in which they took no part"
+            )
             continue
-        shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[inverse]
+        shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[
+            inverse
+        ]
         spent_s = np.bincount(inverse, weights=seconds, minlength=len(ids))[inverse]
         wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _compute_rounding(
             parts["finished_at_s"]
         )
-        yield Rows("participations", wrong, (f"have {kind} spans that do not sum to {phase}"))
+        yield Rows(
+            "participations", wrong, (f"have {kind} spans that do not sum to {phase}")
+        )
 
 
 def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
@@ -588,15 +698,32 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     if not len(tracks):  # nobody took any time, and NumPy parts no empty column
         return
     on_client = np.char.startswith(tracks, "client ")
-    own_tracks = np.char.add("client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str))
+    own_tracks = np.char.add(
+        "client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str)
+    )
     whose = np.array([track.split(LANE)[0] for track in tracks.tolist()], str)
-    yield Rows("spans", on_client & (whose != own_tracks), ("are on the track of another client"))
+    yield Rows(
+        "spans",
+        on_client & (whose != own_tracks),
+        ("are on the track of another client"),
+    )
     on_link = np.char.startswith(tracks, "link ")
-    yield Rows("spans", on_link != (spans["kind"] == "busy"), ("are busy, but on no link's track"))
-    is_track = on_client | on_link | (tracks == "server") | np.char.endswith(tracks, f"{LANE}steps")
+    yield Rows(
+        "spans",
+        on_link != (spans["kind"] == "busy"),
+        ("are busy, but on no link's track"),
+    )
+    is_track = (
+        on_client
+        | on_link
+        | (tracks == "server")
+        | np.char.endswith(tracks, f"{LANE}steps")
+    )
     if facts.tiered:
         tier = re.escape(facts.run.scenario["aggregation"]["edge_servers"]["at"])
-        is_track |= [re.fullmatch(rf"{tier}(-\d+)?", track) is not None for track in tracks]
+        is_track |= [
+            re.fullmatch(rf"{tier}(-\d+)?", track) is not None for track in tracks
+        ]
     yield Rows("spans", ~is_track, "are on no known track")
     rounds = spans["round"].astype(float)
     none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
@@ -606,9 +733,9 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
     of_round = rounds.astype(int) - 1
     for name, sign in (("started_at_s", 1), ("finished_at_s", -1)):
         border = facts["rounds"][name][of_round]
-        outside = sign * (border - spans[name]) > _compute_rounding(border) + RELATIVE * np.abs(
+        outside = sign * (border - spans[name]) > _compute_rounding(
             border
-        )
+        ) + RELATIVE * np.abs(border)
         yield Rows("spans", outside, "lie outside their round")
 
 
@@ -617,12 +744,20 @@ def _labels_are_those_of_the_work(facts: Columns) -> Broken:
     spans, parts = facts["spans"], facts["participations"]
     if not facts.synchronous:
         return
-    arms = dict(zip(_make_keys(parts["round"], parts["client"]), parts["arm"], strict=True))
+    arms = dict(
+        zip(_make_keys(parts["round"], parts["client"]), parts["arm"], strict=True)
+    )
     keys = _make_keys(spans["round"], spans["client"])
-    arm = np.array([arms.get(key, name) for key, name in zip(keys, spans["name"], strict=True)])
+    arm = np.array(
+        [arms.get(key, name) for key, name in zip(keys, spans["name"], strict=True)]
+    )
     compresses = (spans["kind"] == "compression") & (spans["track"] != "server")
-    yield Rows("spans", compresses & (arm != spans["name"]), ("are named after another arm"))
-    transfers = np.isin(spans["kind"], ("download", "upload", "waiting", "offline", "busy"))
+    yield Rows(
+        "spans", compresses & (arm != spans["name"]), ("are named after another arm")
+    )
+    transfers = np.isin(
+        spans["kind"], ("download", "upload", "waiting", "offline", "busy")
+    )
     wrong = transfers & (spans["name"] != spans["kind"])
     if facts.faults.get("messages"):
         messages = np.isin(spans["kind"], ("download", "upload"))
@@ -636,7 +771,9 @@ def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
     if not on_link.any():  # recorded elsewhere, without intervals of links
         return
     names = np.array([track[len("link ") :] for track in spans["track"][on_link]], str)
-    shown = _join_intervals(names, spans["started_at_s"][on_link], spans["finished_at_s"][on_link])
+    shown = _join_intervals(
+        names, spans["started_at_s"][on_link], spans["finished_at_s"][on_link]
+    )
     used = _join_intervals(links["link"].astype(str), links["from_s"], links["to_s"])
     for name in sorted(shown.keys() | used.keys()):
         if not np.array_equal(shown.get(name, ()), used.get(name, ())):
@@ -657,7 +794,9 @@ def _join_intervals(names: Array, begun: Array, ended: Array) -> dict[str, Array
         mine = names == name
         first, last = begun[mine], ended[mine]
         apart = first[1:] != last[:-1]
-        borders[str(name)] = np.stack([first[np.r_[True, apart]], last[np.r_[apart, True]]])
+        borders[str(name)] = np.stack(
+            [first[np.r_[True, apart]], last[np.r_[apart, True]]]
+        )
     return borders
 
 
@@ -675,13 +814,21 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     most += np.where(capacity > 0, _compute_rounding(largest), 0.0)
     yield Rows("links", ended < begun, "end before they start")
     yield Rows(
-        "links", carried > most * (1 + RELATIVE), ("carry more bytes than the capacity allows")
+        "links",
+        carried > most * (1 + RELATIVE),
+        ("carry more bytes than the capacity allows"),
     )
     airtime_s = links["airtime_s"].astype(float)  # nan: no cell's
     longest_s = (ended - begun) * (1 + RELATIVE) + _compute_rounding(ended)
     yield Rows("links", airtime_s > longest_s, "have more airtime than time")
-    yield Rows("links", links["flows"] < 1, ("are intervals in which nobody used the link"))
-    yield Rows("links", _find_overlaps(links["link"], begun, ended), ("are overlaps on one track"))
+    yield Rows(
+        "links", links["flows"] < 1, ("are intervals in which nobody used the link")
+    )
+    yield Rows(
+        "links",
+        _find_overlaps(links["link"], begun, ended),
+        ("are overlaps on one track"),
+    )
     if facts.run.scenario.get("network", {}).get("model", "fluid") != "fluid":
         return  # other models send headers too
     if facts.tiered:
@@ -691,7 +838,9 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     for name, total in zip(names.tolist(), totals.tolist(), strict=True):
         access = re.fullmatch(r"client-(\d+)/(up|down)", name)
         if access:
-            sent = (up if access[2] == "up" else down)[parts["client"] == int(access[1])].sum()
+            sent = (up if access[2] == "up" else down)[
+                parts["client"] == int(access[1])
+            ].sum()
         elif name in ("server/receive", "server/send"):
             sent = (up if name == "server/receive" else down).sum()
         else:
@@ -726,14 +875,16 @@ def _compute_rounding(instants: Array) -> Array:
 
 
 def _differ(values: Array, expected: Array, scale: Array | float = 0.0) -> Array:
-    near: Array = np.abs(values - expected) <= RELATIVE * np.abs(scale) + _compute_rounding(
-        expected
-    )
+    near: Array = np.abs(values - expected) <= RELATIVE * np.abs(
+        scale
+    ) + _compute_rounding(expected)
     return ~near  # so that what is no number differs
 
 
 def _differ_in_span(begun: Array, ended: Array, length_s: Array) -> Array:
-    near: Array = np.abs(ended - begun - length_s) <= RELATIVE * length_s + _compute_rounding(ended)
+    near: Array = np.abs(
+        ended - begun - length_s
+    ) <= RELATIVE * length_s + _compute_rounding(ended)
     return ~near
 
 
@@ -755,4 +906,6 @@ def _make_keys(rounds: Array, clients: Array) -> Array:
     """
     complete = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
     high = np.where(complete, rounds, 0).astype(np.int64) << 32
-    return np.where(complete, high | np.where(complete, clients, 0).astype(np.int64), -1)
+    return np.where(
+        complete, high | np.where(complete, clients, 0).astype(np.int64), -1
+    )

@@ -40,7 +40,9 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
     return broken + (compare_versions(run) if broken else [])
 
 
-def _follow(run: Run, path: str | os.PathLike[str], *, allow_plugins: bool) -> list[str]:
+def _follow(
+    run: Run, path: str | os.PathLike[str], *, allow_plugins: bool
+) -> list[str]:
     """Return the differences of a run from what its scenario comes to."""
     import_plugins(
         run.scenario,
@@ -85,7 +87,10 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
         yield "scenario.yaml: is not as simfed writes this scenario"
     strange = sorted(files.keys() ^ manifest["files"].keys())
     if strange:
-        yield (f"manifest.json: {strange[0]} is either no file of the scenario or not named here")
+        yield (
+            f"manifest.json: {strange[0]} is either no file of the scenario or not "
+            f"named here"
+        )
 
 
 def _plays_again(facts: Columns, parts: Parts) -> Broken:

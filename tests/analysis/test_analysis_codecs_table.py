@@ -1,4 +1,6 @@
-"""The study of codecs at equal bytes: its sizes, and what a bound looks like in its table."""
+"""The study of codecs at equal bytes: its sizes, and what a bound looks like in its
+table.
+"""
 
 import codecs_table
 import pandas as pd

@@ -21,7 +21,13 @@ FEDSCALE = {
         "finish_time": 100,
         "model": "M1",
     },
-    3: {"duration": 5, "active": [95], "inactive": [], "finish_time": 100, "model": "M2"},
+    3: {
+        "duration": 5,
+        "active": [95],
+        "inactive": [],
+        "finish_time": 100,
+        "model": "M2",
+    },
     40: {"duration": 0, "active": [], "inactive": [], "finish_time": 50, "model": "M3"},
 }
 
@@ -40,7 +46,18 @@ def test_fedscale_clients_come_and_go_again_and_again(tmp_path):
         [],
     ]
     (tmp_path / "t").write_bytes(pickle.dumps(FEDSCALE))
-    assert main(["fedscale", str(tmp_path / "t"), str(tmp_path / "o.csv"), "--until", "200 s"]) == 0
+    assert (
+        main(
+            [
+                "fedscale",
+                str(tmp_path / "t"),
+                str(tmp_path / "o.csv"),
+                "--until",
+                "200 s",
+            ]
+        )
+        == 0
+    )
     there = PresenceTrace(read_trace(str(tmp_path / "o.csv")), np.array([0, 1]))
     assert [there.mask(t).tolist() for t in (15, 97, 115, 200)] == [
         [False, True],
@@ -59,7 +76,9 @@ class Bomb:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_that_names_a_function_is_refused_and_not_run(tmp_path, protocol, capsys):
+def test_a_pickle_that_names_a_function_is_refused_and_not_run(
+    tmp_path, protocol, capsys
+):
     (tmp_path / "t").write_bytes(pickle.dumps({1: Bomb(tmp_path / "ran")}, protocol))
     assert main(["fedscale", str(tmp_path / "t"), str(tmp_path / "o.csv")]) == 2
     assert "a pickle of builtin containers and numbers alone" in capsys.readouterr().err
@@ -103,7 +122,11 @@ def test_flash_devices_are_there_on_charger_and_wifi_and_unused():
             pickle.dumps({1: {"active": [1]}}),
             "client 1: got {'active': [1]}, expected active, inactive",
         ),
-        ("fedscale", pickle.dumps({1: {**FEDSCALE[3], "finish_time": 0}}), "a finish_time above 0"),
+        (
+            "fedscale",
+            pickle.dumps({1: {**FEDSCALE[3], "finish_time": 0}}),
+            ("a finish_time above 0"),
+        ),
     ],
 )
 def test_what_is_no_record_is_one_sentence(tmp_path, source, content, sentence, capsys):

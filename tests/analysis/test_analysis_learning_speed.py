@@ -1,4 +1,6 @@
-"""Local training of small models stays faster than a plain loop, in one process and in turn."""
+"""Local training of small models stays faster than a plain loop, in one process and in
+turn.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ import pytest
 from simfed.native import layers
 
 
-# The only tests that compare times, and CI's only check that nobody made training slow: processor
-# time, not wall time, of rounds in turn in one process, medians, and bounds at less than half of
-# what was measured, so that neighbours do not fail them. Hence marked long: they stay out of the
-# default tests.
+# The only tests that compare times, and CI's only check that nobody made training slow:
+# processor time, not wall time, of rounds in turn in one process, medians, and bounds
+# at less than half of what was measured, so that neighbours do not fail them. Hence
+# marked long: they stay out of the default tests.
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("model", "method", "rounds", "times"),
@@ -21,7 +23,9 @@ from simfed.native import layers
         ("lenet5", "fedavg", 7, 1.6 if layers() else 0.5),  # 3.2 to 4; 0.8 by PyTorch
     ],
 )
-def test_training_takes_less_processor_time_than_a_plain_loop(model, method, rounds, times, capsys):
+def test_training_takes_less_processor_time_than_a_plain_loop(
+    model, method, rounds, times, capsys
+):
     medians = learning.fedavg(model, method, rounds)
     assert medians["plain loop"] > times * medians[method]
     assert "processor time per round" in capsys.readouterr().out

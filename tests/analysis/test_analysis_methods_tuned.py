@@ -16,7 +16,11 @@ def test_every_method_tries_eight_settings_that_can_be_played(tmp_path):
     assert sorted(methods_tuned.OWN) == sorted(registry("method").names())
     for method in methods_tuned.OWN:
         settings = methods_tuned.settings_of(method)
-        assert len({one["training.learning_rate"] for one in settings}) == len(settings) == 8
+        assert (
+            len({one["training.learning_rate"] for one in settings})
+            == len(settings)
+            == 8
+        )
         changes = methods_tuned.overrides_of("synthetic(1, 1)", method, 3, 0, tmp_path)
         scenario = simfed.load_scenario(methods_tuned.BASE, changes)
         assert scenario.method.kind == method
@@ -24,7 +28,9 @@ def test_every_method_tries_eight_settings_that_can_be_played(tmp_path):
 
 
 def made_up(seeds, lead):
-    """Curves in which fedavg is `lead` above the others, and everybody moves 1 MB a second."""
+    """Curves in which fedavg is `lead` above the others, and everybody moves 1 MB a
+    second.
+    """
     noise = np.random.default_rng(0)
     rows = []
     for data in methods_tuned.DATA:
@@ -33,11 +39,14 @@ def made_up(seeds, lead):
                 end = 0.5 + lead * (method == "fedavg") + 0.001 * noise.random()
                 rows.append((data, method, 0, seed, 40.0, 40e6, end, end))
     return pd.DataFrame(
-        rows, columns=[*methods_tuned._KEY, "at_s", "moved_bytes", *methods_tuned.MEASURES]
+        rows,
+        columns=[*methods_tuned._KEY, "at_s", "moved_bytes", *methods_tuned.MEASURES],
     )
 
 
-@pytest.mark.parametrize(("seeds", "lead", "ahead"), [(5, 0.2, 15), (4, 0.2, 0), (5, 0.0, 0)])
+@pytest.mark.parametrize(
+    ("seeds", "lead", "ahead"), [(5, 0.2, 15), (4, 0.2, 0), (5, 0.0, 0)]
+)
 def test_who_is_clearly_ahead_is_told_apart_with_enough_seeds(seeds, lead, ahead):
     families = methods_tuned.judge(made_up(seeds, lead))
     assert len(families) == 8
@@ -56,12 +65,17 @@ def test_tables_name_whom_a_method_is_ahead_of():
     line = methods_page.seeds_line(rows, families)
     assert "Over 5 of 10 seeds 120 of 960 comparisons are told apart" in line
     assert line.endswith("guesses: none.")
-    lost = (rows["method"] == "scaffold") & (rows["seed"] == 2) & (rows["data"] == "mnist-mini")
+    lost = (
+        (rows["method"] == "scaffold")
+        & (rows["seed"] == 2)
+        & (rows["data"] == "mnist-mini")
+    )
     for column, value in methods_tuned.DIVERGED.items():
         rows.loc[lost, column] = value
     assert methods_page.diverged(rows) == "1 of scaffold (mnist-mini)"
     row = methods_page.accuracy_table(rows, "synthetic(1, 1)").splitlines()[2]
-    assert row.startswith("| fedavg | 55.1 [")  # three quarters of the way from a guess to 70 %
+    # three quarters of the way from a guess to 70 %
+    assert row.startswith("| fedavg | 55.1 [")
     assert not doctest.testmod(methods_page).failed
 
 
@@ -79,7 +93,9 @@ def test_what_the_same_clip_changes_is_bold_where_it_is_clear():
     assert "fedmd" not in table
     assert "not played" not in table
     lost = (clipped["method"] == "fedmd") & (clipped["data"] == "mnist-mini")
-    assert "| fedmd | not played | not played | " in methods_page.clip_table(rows, clipped[~lost])
+    assert "| fedmd | not played | not played | " in methods_page.clip_table(
+        rows, clipped[~lost]
+    )
 
 
 def test_equal_bytes_are_earlier_where_much_is_sent():
@@ -112,7 +128,11 @@ def test_rows_of_two_processes_are_put_together_in_the_order_of_one():
     first, last = whole[whole["seed"] != 1], whole[whole["seed"] != 0]
     assert methods_tuned.join([last, first]).equals(whole)
     other = last.assign(accuracy=last["accuracy"].where(last["seed"] == 1, 0.6))
-    with pytest.raises(ValueError, match=r"different rows of \('mnist-mini', 'fedavg', 0, 100\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"different rows of \('mnist-mini', 'fedavg', "
+        r"0, 100\)",
+    ):
         methods_tuned.join([first, other])
 
 
@@ -150,49 +170,79 @@ def test_the_pages_sentences_follow_from_the_rows():
         if data == "mnist-mini"
     }
     coarse = sum(points >= 5 for points in behind.values())
-    said = f"behind the best for {coarse} of {len(behind)} methods (feddf: {behind['feddf']:.0f})"
+    said = (
+        f"behind the best for {coarse} of {len(behind)} methods (feddf: "
+        f"{behind['feddf']:.0f})"
+    )
     assert said in page
     by_losses = sorted(tally, key=lambda method: tally[method][1])
     assert by_losses[:2] == ["feddf", "fedkd"]
     assert (
-        "feddf is clearly ahead in {} of its 120 comparisons and behind in {}, fedkd in".format(
-            *tally["feddf"][:2]
-        )
+        "feddf is clearly ahead in {} of its 120 comparisons and behind in {}, fedkd "
+        "in".format(*tally["feddf"][:2])
         in page
     )
-    assert "fedkd in {} and {}; of feddf's 10, 9 are on".format(*tally["fedkd"][:2]) in page
-    lost = [f.measure for f in families for method in tally if "feddf" in f.behind(method)]
+    assert (
+        "fedkd in {} and {}; of feddf's 10, 9 are on".format(*tally["fedkd"][:2])
+        in page
+    )
+    lost = [
+        f.measure for f in families for method in tally if "feddf" in f.behind(method)
+    ]
     assert (len(lost), lost.count("own_accuracy")) == (10, 9)
     ahead, behind, _ = tally["scaffold"]
-    assert f"clearly behind in {behind}, ahead in {ahead}, and three of its ten runs" in page
+    assert (
+        f"clearly behind in {behind}, ahead in {ahead}, and three of its ten runs"
+        in page
+    )
     assert methods_page.diverged(rows) == "3 of scaffold (mnist-mini)"
     for family in families:
         if family.measure == "own_accuracy":
-            assert not any("local-only" in family.behind(method) for method in methods_tuned.OWN)
+            assert not any(
+                "local-only" in family.behind(method) for method in methods_tuned.OWN
+            )
         assert "fedprox" not in family.behind("fedavg")
         assert "fedavg" not in family.behind("fedprox")
     by_key = {(f.data, f.measure, f.budget): f for f in families}
     images = by_key["mnist-mini", "accuracy", "seconds"].means
     assert (
-        f"fedbuff ({100 * images['fedbuff']:.1f} %) and fedasync ({100 * images['fedasync']:.1f}"
-        in page
+        f"fedbuff ({100 * images['fedbuff']:.1f} %) and fedasync "
+        f"({100 * images['fedasync']:.1f}" in page
     )
     few = by_key["mnist-mini", "accuracy", "bytes"].means
-    averaging = ["fedavg", "fedprox", "fedopt", "scaffold", "fedbuff", "fedasync", "fedgen"]
+    averaging = [
+        "fedavg",
+        "fedprox",
+        "fedopt",
+        "scaffold",
+        "fedbuff",
+        "fedasync",
+        "fedgen",
+    ]
     assert few[["local-only", "fedproto"]].min() > few[averaging].max()
     by_seconds, by_bytes = (
         by_key["mnist-mini", "accuracy", budget] for budget in methods_tuned.BUDGETS
     )
     personal = set(methods_tuned.PERSONAL)
-    assert sum(len(personal & {*by_seconds.behind(method)}) for method in averaging) == 42
+    assert (
+        sum(len(personal & {*by_seconds.behind(method)}) for method in averaging) == 42
+    )
     assert not any({*averaging} & {*by_seconds.behind(method)} for method in personal)
     for method in ("local-only", "fedproto"):
         assert {"scaffold", "fedasync"} <= {*by_bytes.behind(method)}
-    assert any(p.told for p in by_bytes.pairs if {p.one, p.other} == {"fedavg", "feddf"})
-    assert f"({100 * few[averaging].min():.1f} to {100 * few[averaging].max():.1f} %)" in page
+    assert any(
+        p.told for p in by_bytes.pairs if {p.one, p.other} == {"fedavg", "feddf"}
+    )
+    assert (
+        f"({100 * few[averaging].min():.1f} to {100 * few[averaging].max():.1f} %)"
+        in page
+    )
     for budget, ahead in (("seconds", 11), ("bytes", 49)):
         own = by_key["synthetic(1, 1)", "own_accuracy", budget]
-        assert sum(len({*averaging} & {*own.behind(method)}) for method in personal) == ahead
+        assert (
+            sum(len({*averaging} & {*own.behind(method)}) for method in personal)
+            == ahead
+        )
         assert not any(personal & {*own.behind(method)} for method in averaging)
     clip = methods_page.clip_table(rows, pd.read_parquet(methods_tuned.CLIPPED))
     assert clip.count("**") == 2 * 4

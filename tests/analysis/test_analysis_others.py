@@ -1,4 +1,6 @@
-"""Other people's numbers: the page is its rows, and what is played follows closed forms."""
+"""Other people's numbers: the page is its rows, and what is played follows closed
+forms.
+"""
 
 from dataclasses import replace
 
@@ -64,7 +66,11 @@ def test_what_the_sources_are_held_to():
 def test_a_number_is_repeated_where_another_run_of_its_configuration_was_fitted():
     rows = read_rows("grid5000")
     told = [row.use_told(rows) for row in rows if row.quantity.startswith("makespan")]
-    assert [told.count(use) for use in (FITTED, HELD_OUT, HELD_OUT + REPEATED)] == [8, 21, 34]
+    assert [told.count(use) for use in (FITTED, HELD_OUT, HELD_OUT + REPEATED)] == [
+        8,
+        21,
+        34,
+    ]
     assert not any(row.use_told(rows).endswith(REPEATED) for row in read_rows("openfl"))
 
 
@@ -74,11 +80,18 @@ def test_what_grid5000_is_held_to():
         [row for row in held_out if row.quantity.startswith(what)]
         for what in ("makespan", "joules", "median round", "mean round")
     )
-    assert [len(rows) for rows in (makespans, joules, medians, means)] == [55, 48, 66, 66]
+    assert [len(rows) for rows in (makespans, joules, medians, means)] == [
+        55,
+        48,
+        66,
+        66,
+    ]
     assert median_error(makespans) <= 0.01
     assert median_error(joules) <= 0.05
     assert median_error(medians) <= 0.02
-    low, high = stats.binomtest(sum(row.covered for row in means), len(means)).proportion_ci()
+    low, high = stats.binomtest(
+        sum(row.covered for row in means), len(means)
+    ).proportion_ci()
     assert low <= 0.9 <= high
 
 
@@ -113,14 +126,25 @@ def test_flowers_logs_become_a_log_for_twins(tmp_path):
 [2024-01-20 22:00:10,250][flwr][INFO] - CLIENT 4 END FIT ROUND 1
 """
     whole, training = read_log(write_flower_log(server, [client], tmp_path / "log.csv"))
-    assert (whole.round, whole.client, whole.phase, whole.duration_s) == (1, "", "round", 13.0)
-    assert (training.client, training.phase, training.duration_s) == ("4", "training", 8.25)
+    assert (whole.round, whole.client, whole.phase, whole.duration_s) == (
+        1,
+        "",
+        "round",
+        13.0,
+    )
+    assert (training.client, training.phase, training.duration_s) == (
+        "4",
+        "training",
+        8.25,
+    )
     assert training.started_at_s - whole.started_at_s == 0.5
 
 
 def test_a_folder_without_the_sources_history_is_refused(tmp_path):
     for folder in (None, tmp_path):
-        with pytest.raises(InputError, match="clone of tuananhngh/FL-G5K-EnergyConsumption"):
+        with pytest.raises(
+            InputError, match="clone of tuananhngh/FL-G5K-EnergyConsumption"
+        ):
             show(folder, "HEAD", "analysis/experiments.json")
 
 

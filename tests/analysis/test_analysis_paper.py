@@ -24,7 +24,9 @@ NUMBERS = paper.numbers()
 
 def items():
     """The page's paragraphs and items of lists, each in one line."""
-    text = re.sub(r"^(?:\d+\.|-) ", "\n", paper.PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    text = re.sub(
+        r"^(?:\d+\.|-) ", "\n", paper.PAGE.read_text("utf-8"), flags=re.MULTILINE
+    )
     return [" ".join(item.split()) for item in re.split(r"\n\s*\n", text)]
 
 
@@ -53,7 +55,10 @@ def test_rows_are_runs_of_the_studies():
     assert len(kept) == len(set(kept))
     assert set(kept) <= planned
     on_gpu = sum(run[KEYS.index("k")] >= 100_000 for run in planned)
-    assert f"{len(kept)} of {len(planned)} distinct runs ({on_gpu} need a GPU)" in "".join(items())
+    assert (
+        f"{len(kept)} of {len(planned)} distinct runs ({on_gpu} need a GPU)"
+        in "".join(items())
+    )
 
 
 @pytest.mark.parametrize("k", SLOW_ROUND_MS)
@@ -63,7 +68,10 @@ def test_rounds_last_as_said_where_compression_takes_milliseconds(k):
             "rounds": 2,
             "compression.k": k,
             "policy": {"kind": "uniform", "strategy": arm},
-            "clients[*].device": {"profile": "rtx3090-ryzen4800h", "scale": {"compression": 1000}},
+            "clients[*].device": {
+                "profile": "rtx3090-ryzen4800h",
+                "scale": {"compression": 1000},
+            },
         }
         scenario = simfed.load_scenario(STUDIES / "mnist.yaml", overrides=changes)
         run = simfed.run(scenario, time_only=True, progress=False)
@@ -97,9 +105,13 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
     assert len(pd.read_parquet(rows)) == before + 2
     at = {"dataset": "mnist-mini", "rounds": 4, "variant": "clip none"}
     (one,) = Rows().of("ascend", **at).values()
-    (run,) = (r for _, r in played.finished if r.scenario["policy"]["reward"]["clip"] is None)
+    (run,) = (
+        r for _, r in played.finished if r.scenario["policy"]["reward"]["clip"] is None
+    )
     assert one.uplink_bytes == run.summary["uplink_bytes"]
-    tested = run.prototypes.dropna(subset=["test_accuracy"]).groupby("round")["test_accuracy"]
+    tested = run.prototypes.dropna(subset=["test_accuracy"]).groupby("round")[
+        "test_accuracy"
+    ]
     assert one.accuracy.tolist() == pytest.approx(tested.mean().tolist())
     assert one.at_s.tolist() == run.rounds["finished_at_s"].iloc[[1, 3]].tolist()
     free = run.participations["choice"].isin(["explore", "exploit"]).sum()
@@ -109,32 +121,41 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "seeds", "state"),
-    [(1, 2, 5, "holds"), (-2, -1, 5, "fails"), (-1, 1, 5, "cannot be told"), (-2, 0, 5, "fails"),
+    [(1, 2, 5, "holds"), (-2, -1, 5, "fails"), (-1, 1, 5, ("cannot be "
+                                                          "told")), (-2, 0, 5, "fails"),
      (0, 2, 5, "cannot be told"), (1, 2, 4, "short of seeds")],
 )  # fmt: skip
 def test_a_comparison_holds_where_its_whole_interval_does(low, high, seeds, state):
     middle = (low + high) / 2
     assert Check("", Estimate(middle, middle, low, high, 0.95), seeds).state == state
     if seeds == 5:
-        assert Check("", Estimate(middle, middle, low, high, 0.75), seeds).state == "cannot be told"
+        assert (
+            Check("", Estimate(middle, middle, low, high, 0.75), seeds).state
+            == "cannot be told"
+        )
 
 
 @pytest.mark.parametrize(
     ("states", "verdict"),
-    [("hh", "holds"), ("hu", "cannot be told"), ("huf", "fails"), ("gg", "follows from the set-up"),
+    [("hh", "holds"), ("hu", "cannot be told"), ("huf", "fails"), ("gg", ("follows "
+                                                                          "from "
+                                                                         "the set-up")),
      ("gh", "holds"), ("hfm", "cannot be told"), ("mm", "cannot be told")],
 )  # fmt: skip
 def test_verdicts_come_of_the_worst_comparison(states, verdict):
     ends = {"h": (1, 2), "u": (-1, 1), "f": (-2, -1), "g": (0, 0), "m": (1, 2)}
     checks = [
-        Check("", Estimate(0, 0, *ends[s], 0.95), 5 - (s == "m"), given=s == "g") for s in states
+        Check("", Estimate(0, 0, *ends[s], 0.95), 5 - (s == "m"), given=s == "g")
+        for s in states
     ]
     assert Claim("a claim", checks).verdict == verdict
 
 
 def test_times_between_evaluations_lie_on_a_line():
     run = SimpleNamespace(
-        accuracy=np.array([0.5, 0.7, 0.9]), at_s=np.array([1.0, 2.0, 4.0]), simulated_s=5.0
+        accuracy=np.array([0.5, 0.7, 0.9]),
+        at_s=np.array([1.0, 2.0, 4.0]),
+        simulated_s=5.0,
     )
     assert [first_s(run, level) for level in (0.4, 0.6, 0.8, 0.95)] == [
         (1.0, True), (pytest.approx(1.5), True), (pytest.approx(3.0), True), (5.0, False),
@@ -144,9 +165,13 @@ def test_times_between_evaluations_lie_on_a_line():
 def test_second_attempts_are_those_after_an_accepted_round():
     losses = np.array([1, 1, 5, 8, 1, 1, 9, 1, 1, 4], np.float32)
     run = SimpleNamespace(
-        undone=np.array([3, 4, 7, 10]), rounds=10, smaller_kd=losses, larger_kd=losses / losses
+        undone=np.array([3, 4, 7, 10]),
+        rounds=10,
+        smaller_kd=losses,
+        larger_kd=losses / losses,
     )
-    first, second = attempts(run)  # the fourth round's was undone; nothing follows the tenth
+    # the fourth round's was undone; nothing follows the tenth
+    first, second = attempts(run)
     assert (first.again, first.times) == (True, pytest.approx(1.6))
     assert (second.again, second.times) == (False, pytest.approx(1 / 9))
 
@@ -156,5 +181,7 @@ def test_open_points_are_a_balanced_design():
         for _, cells, effects in open_points(Rows(), k):
             assert len(cells) == settings
             for effect in effects:
-                assert sum(effect.factor in cell.others for cell in cells) == settings / 2
+                assert (
+                    sum(effect.factor in cell.others for cell in cells) == settings / 2
+                )
                 assert not math.isnan(effect.estimate.low)

@@ -21,7 +21,10 @@ from simfed.scenario import Scenario
 
 
 def rows(pace_s, seeds=2, top=0.6):
-    """Runs of three evaluations, 10 rounds apart; `pace_s`: codec → seconds of ten rounds."""
+    """Runs of three evaluations, 10 rounds apart.
+
+    `pace_s`: codec → seconds of ten rounds.
+    """
     made = []
     for codec, s in pace_s.items():
         for budget in (3.0, None):
@@ -48,7 +51,9 @@ def test_a_budget_costs_points_and_seconds():
     assert len(table) == 2 + len(CODECS)
     assert sum("(−5.0 ± 0.0)" in line for line in table) == len(CODECS)
     seconds = time_table(points, "lenet5").splitlines()[2:]
-    assert [line.split("|")[3:7] for line in seconds] == [[" 30.0 ", " – ", " – ", " – "]] * 5
+    assert [line.split("|")[3:7] for line in seconds] == [
+        [" 30.0 ", " – ", " – ", " – "]
+    ] * 5
     figure = privacy_figure(points)
     assert len(figure.axes) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(CODECS)

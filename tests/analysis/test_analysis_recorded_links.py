@@ -11,7 +11,8 @@ PAGE = " ".join(recorded_links.PAGE.read_text(encoding="utf-8").split())
 
 def test_a_link_is_measured_in_whole_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(recorded_links, "NETWORKS", {"made up": "made-up"})
-    # packets of 12 kbit: 2 in the first second, none in the second, 4 in the third, and half of one
+    # packets of 12 kbit: 2 in the first second, none in the second, 4 in the third, and
+    # half of one
     times_ms = [0, 500, 2001, 2100, 2200, 2900, 3400]
     for way in ("up", "down"):
         (tmp_path / f"made-up.{way}").write_text("\n".join(map(str, times_ms)) + "\n")
@@ -26,7 +27,10 @@ def test_the_first_lines_follow_from_the_rows():
     late = [cell for cell in recorded_links.cells() if cell.target == 0.93]
     assert len(late) == len(recorded_links.NETWORKS) * len(recorded_links.DEVICES)
     sooner = [cell.over_dense[answers.RIVAL].ratio.exact for cell in late]
-    assert f"{min(sooner):.1f} to {max(sooner):.1f} times sooner than dense at 93 %" in PAGE
+    assert (
+        f"{min(sooner):.1f} to {max(sooner):.1f} times sooner than dense at 93 %"
+        in PAGE
+    )
     assert all(cell.rival.verdict >= 0 for cell in late)
     slow = [cell.rival.verdict for cell in late if cell.link.startswith("AT&T")]
     assert (sum(slow), len(slow)) == (1, 6)
@@ -65,9 +69,16 @@ def test_who_is_left_out_follows_from_the_rows():
     assert set(sizes) == {50}
     assert len(sizes) == 12 * 5 * 4
     shares = recorded_links.shares_of(rows).round()
-    dropped, merged = shares.loc["25 % more, late dropped"], shares.loc["25 % more, late merged"]
-    assert f"Dropping the late throws {dropped['lost']:.0f} % of the participations away" in PAGE
-    assert f"those on the move less: {dropped['moving']:.0f} % of what is merged" in PAGE
+    dropped, merged = (
+        shares.loc["25 % more, late dropped"],
+        shares.loc[("25 % more, late merged")],
+    )
+    assert (
+        f"Dropping the late throws {dropped['lost']:.0f} % of the participations away"
+    ) in PAGE
+    assert (
+        f"those on the move less: {dropped['moving']:.0f} % of what is merged" in PAGE
+    )
     assert f"loses {merged['lost']:.0f} %, and hears those" in PAGE
     assert f"asked for: {merged['moving']:.0f} % of what is merged" in PAGE
 
@@ -76,5 +87,7 @@ def test_intervals_are_as_wide_as_seeds_differ():
     rng = np.random.default_rng(1)
     alike = rng.exponential(1.0, (5, 4, 50))
     apart = alike * np.arange(1, 6)[:, None, None]
-    wide, narrow = (np.ptp(recorded_links.redrawn(cells, 200)[:, 0]) for cells in (apart, alike))
+    wide, narrow = (
+        np.ptp(recorded_links.redrawn(cells, 200)[:, 0]) for cells in (apart, alike)
+    )
     assert wide > 3 * narrow

@@ -1,4 +1,6 @@
-"""What other arms would have brought, measured in forks of a run that goes on undisturbed."""
+"""What other arms would have brought, measured in forks of a run that goes on
+undisturbed.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_what_was_played_is_paid_what_the_run_paid():
 
 
 def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it():
-    """Two clients on fixed arms, of which the oracle replaces one: against a run with that arm."""
+    """Two clients on fixed arms, of which the oracle replaces one: against a run with
+    that arm.
+    """
 
     class Fixed:
         learns, draws = True, False
@@ -113,7 +117,9 @@ def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it()
             plans = ["aba", "bca"]
             plans[client] = plans[client][:2] + letter
             table = run(made(*plans), progress=False, workers=1).participations
-            [row] = table[(table["round"] == 3) & (table["client"] == client)].itertuples()
+            [row] = table[
+                (table["round"] == 3) & (table["client"] == client)
+            ].itertuples()
             assert row.arm == arm
             mine = samples[(samples["client"] == client) & (samples["arm"] == arm)]
             assert mine["reward_raw"].tolist() == [row.reward_raw]

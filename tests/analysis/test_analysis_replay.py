@@ -25,7 +25,8 @@ def found(page):
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=[] if p in CHEAP else pytest.mark.long) for p in CELLS]
+    "page",
+    [pytest.param(p, marks=[] if p in CHEAP else pytest.mark.long) for p in CELLS],
 )
 def test_a_printed_number_comes_again(page, tmp_path):
     cell, seed = found(page)
@@ -49,7 +50,9 @@ def test_a_cell_names_one_run_by_the_columns_of_its_rows(page):
 
 
 def test_a_run_of_the_source_is_found_by_its_setting():
-    study, run = replay.find("RESULTS", {"policy": "top-k", "k": "500", "alpha": "0.5"}, 4)
+    study, run = replay.find(
+        "RESULTS", {"policy": "top-k", "k": "500", "alpha": "0.5"}, 4
+    )
     assert study.file.name == "mnist-k.yaml"
     assert study.command(run, replay.Path("out"))[-1].endswith("seed=4")
 
@@ -57,7 +60,10 @@ def test_a_run_of_the_source_is_found_by_its_setting():
 @pytest.mark.parametrize(
     ("cell", "sentence"),
     [
-        ({"setting": "Wi-Fi cell"}, "got 15 runs with seed 2, expected columns that name one run"),
+        (
+            {"setting": "Wi-Fi cell"},
+            ("got 15 runs with seed 2, expected columns that name one run"),
+        ),
         ({"setting": "Moon"}, "got 0 runs with seed 2, expected a cell of the page"),
     ],
 )
@@ -74,7 +80,9 @@ def test_a_column_that_no_row_has_is_refused():
 def test_what_differs_is_said_by_column():
     kept = pd.DataFrame({"at_s": [1.0], "arm": ["a"], "address": ["old"]})
     assert replay.differences(kept, kept.assign(address="new")) == []
-    assert replay.differences(kept, kept.assign(at_s=1.5)) == ["at_s: kept 1.0, played 1.5"]
+    assert replay.differences(kept, kept.assign(at_s=1.5)) == [
+        ("at_s: kept 1.0, played 1.5")
+    ]
     assert replay.differences(kept, kept[:0]) == ["1 rows are kept and 0 were made"]
 
 
@@ -89,7 +97,8 @@ def test_rows_say_where_they_come_from(tmp_path):
     )
     file = tmp_path / "small.yaml"
     file.write_text(
-        f"name: small\nbase: {base}\nseeds: [0, 1]\ngrid:\n  clients[0].link.up: [1 Mbps, 2 Mbps]\n"
+        f"name: small\nbase: {base}\nseeds: [0, 1]\ngrid:\n  clients[0].link.up: [1 "
+        f"Mbps, 2 Mbps]\n"
     )
     study = KeptStudy(
         file,

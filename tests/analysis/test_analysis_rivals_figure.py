@@ -1,4 +1,6 @@
-"""What the page says of `balance` and its rivals is what the registered rules make of the rows."""
+"""What the page says of `balance` and its rivals is what the registered rules make of
+the rows.
+"""
 
 import pandas as pd
 import pytest
@@ -9,7 +11,9 @@ ARMS = [arm for arms in rivals_figure.RIVALS.values() for arm in arms]
 
 
 def made_up(balance_s, rival_s, seeds=8):
-    """Rows in which every rival takes `rival_s`, its first arm a bit less, and bytes are alike."""
+    """Rows in which every rival takes `rival_s`, its first arm a bit less, and bytes
+    are alike.
+    """
     times = dict.fromkeys(ARMS, rival_s * 1.2) | {"balance": balance_s}
     times |= {arms[0]: rival_s for arms in rivals_figure.RIVALS.values()}
     return pd.DataFrame(
@@ -43,12 +47,22 @@ def test_sentences_say_of_one_arm_what_it_takes():
     page = " ".join(rivals_figure.PAGE.read_text(encoding="utf-8").split())
     rows = read(rivals_figure.ROWS)
     share = beside(rows, "drawn fleet", "bcrs 1%", "bytes").paired.ratio.exact
-    assert f"BCRS at 1 % (1.01 [0.91, 1.12]), which sends {share:.1f} times as much" in page
-    at = [beside(rows, "LTE-like traces", f"bcrs {k}", "bytes").paired for k in ("1%", "0.3%")]
+    assert (
+        f"BCRS at 1 % (1.01 [0.91, 1.12]), which sends {share:.1f} times as much"
+        in page
+    )
+    at = [
+        beside(rows, ("LTE-like traces"), f"bcrs {k}", "bytes").paired
+        for k in ("1%", "0.3%")
+    ]
     one, sparing = (f"{paired.ratio.exact:.1f} times" for paired in at)
-    assert f"at 1 % for {one} the bytes, at 0.3 %, where it is most sparing, for {sparing}" in page
+    assert (
+        f"at 1 % for {one} the bytes, at 0.3 %, where it is most sparing, for {sparing}"
+    ) in page
     share = beside(rows, "Wi-Fi cell", "bcrs 3%", "bytes").paired.ratio.exact
-    assert f"BCRS at 3 % is 1.2 times sooner for {100 * share:.0f} % of the bytes" in page
+    assert (
+        f"BCRS at 3 % is 1.2 times sooner for {100 * share:.0f} % of the bytes" in page
+    )
     for arm in ("bcrs 0.3%", "top-k@1%", "deadline 0.4 s"):
         assert beside(rows, "Wi-Fi cell", arm, "bytes").paired.ratio.exact < 1 / 8
         # of nine comparisons by time
@@ -58,7 +72,9 @@ def test_sentences_say_of_one_arm_what_it_takes():
 def test_a_deadline_that_nobody_misses_is_its_codec_and_one_that_all_miss_learns_nothing():
     rows = read(rivals_figure.ROWS).set_index("list")
     cell = rows[rows["setting"] == "Wi-Fi cell"]
-    waiting, cut = (cell.loc[arm].sort_values("seed") for arm in ("top-k@3%", "deadline 0.4 s"))
+    waiting, cut = (
+        cell.loc[arm].sort_values("seed") for arm in ("top-k@3%", "deadline 0.4 s")
+    )
     assert waiting["at_s"].tolist() == cut["at_s"].tolist()
     short = rows.loc["deadline 0.25 s"].groupby("setting")["reached"].sum()
     assert short.to_dict() == {"drawn fleet": 8, "LTE-like traces": 0, "Wi-Fi cell": 0}

@@ -40,7 +40,9 @@ def test_every_mapping_has_a_section_and_every_link_a_target():
     page = format_page()
     titles = re.findall(r"^## `(.+)`$", page, re.MULTILINE)
     assert len(titles) == len(set(titles)) == len(build_scenario_schema()["$defs"])
-    anchors = {re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-")) for title in titles}
+    anchors = {
+        re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-")) for title in titles
+    }
     assert set(re.findall(r"\]\(#([^)]+)\)", page)) <= anchors
 
 
@@ -65,7 +67,9 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
     class Mine:
         """Mine alone."""
 
-        def __init__(self, arms, reward_range=(-1.0, 1.0), *, depth: int = 3, mood="good"):
+        def __init__(
+            self, arms, reward_range=(-1.0, 1.0), *, depth: int = 3, mood="good"
+        ):
             pass
 
     add_part("policy", "mine", Mine)
@@ -100,7 +104,11 @@ def test_an_editor_knows_which_keys_go_with_which_kind(policy, valid):
 
 
 def test_the_worked_example_of_layers_is_two_arms():
-    example = re.search(r"`strategies: (\[.*?\])` are two arms", PAGE.read_text()).group(1)
+    example = re.search(
+        r"`strategies: (\[.*?\])` are two "
+        r"arms",
+        PAGE.read_text(),
+    ).group(1)
     made = simfed.load_scenario(
         PAGE.parents[1] / "scenarios" / "quickstart.yaml",
         {

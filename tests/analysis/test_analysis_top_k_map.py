@@ -2,7 +2,17 @@
 
 import pandas as pd
 import pytest
-from top_k_map import ARM, AXES, FILE, SPEED, UP, cell_of, map_figure, map_table, rounds_table
+from top_k_map import (
+    ARM,
+    AXES,
+    FILE,
+    SPEED,
+    UP,
+    cell_of,
+    map_figure,
+    map_table,
+    rounds_table,
+)
 
 from simfed.study import plan_study
 
@@ -28,7 +38,13 @@ def times(of_arm, speed=1.0, up="1 Mbps", reached=True):
 
 def test_the_first_arm_is_clear_where_it_leads_in_every_seed():
     cell = cell_of(
-        times({"top-k": [10, 11, 12], "random-k": [20, 22, 24.1], "periodic-k": [30, 33, 36.1]})
+        times(
+            {
+                "top-k": [10, 11, 12],
+                "random-k": [20, 22, 24.1],
+                "periodic-k": [30, 33, 36.1],
+            }
+        )
     )
     assert (cell.first, cell.is_clear, cell.rival) == ("top-k", True, "random-k")
     assert cell.against.ratio.least == pytest.approx(2.0, rel=0.01)
@@ -36,7 +52,13 @@ def test_the_first_arm_is_clear_where_it_leads_in_every_seed():
 
 def test_another_strategy_is_measured_against_top_k():
     cell = cell_of(
-        times({"top-k": [30, 33, 36], "random-k": [20, 22, 24.1], "periodic-k": [10, 11, 12]})
+        times(
+            {
+                "top-k": [30, 33, 36],
+                "random-k": [20, 22, 24.1],
+                "periodic-k": [10, 11, 12],
+            }
+        )
     )
     assert (cell.first, cell.rival) == ("periodic-k", "top-k")
     assert cell.against.ratio.least == pytest.approx(3.0, rel=0.01)
@@ -45,14 +67,26 @@ def test_another_strategy_is_measured_against_top_k():
 def test_first_is_clear_against_every_other_arm():
     """Random-K and Periodic-K are a draw, though both are clearly before Top-K."""
     cell = cell_of(
-        times({"top-k": [30, 33, 36], "random-k": [10, 12, 12], "periodic-k": [11, 11, 13]})
+        times(
+            {
+                "top-k": [30, 33, 36],
+                "random-k": [10, 12, 12],
+                "periodic-k": [11, 11, 13],
+            }
+        )
     )
     assert (cell.is_clear, cell.beats_top_k, cell.rival) == (False, True, "top-k")
 
 
 def test_a_mixed_picture_is_not_clear():
     cell = cell_of(
-        times({"top-k": [10, 22, 12], "random-k": [11, 20, 13], "periodic-k": [30, 33, 36]})
+        times(
+            {
+                "top-k": [10, 22, 12],
+                "random-k": [11, 20, 13],
+                "periodic-k": [30, 33, 36],
+            }
+        )
     )
     assert not cell.is_clear
     assert not cell.beats_top_k
@@ -60,17 +94,28 @@ def test_a_mixed_picture_is_not_clear():
 
 def test_a_map_has_a_square_and_the_table_a_place_per_cell():
     cells = [
-        times({"top-k": [1, 2, 3], "random-k": [4, 5, 6], "periodic-k": [7, 8, 9]}, speed, up)
+        times(
+            {"top-k": [1, 2, 3], "random-k": [4, 5, 6], "periodic-k": [7, 8, 9]},
+            speed,
+            up,
+        )
         for speed in (0.1, 1.0)
         for up in ("1 Mbps", "10 Mbps")
     ]
     together = pd.concat(cells, ignore_index=True)
     assert len(map_figure(together).axes[0].patches) == 4
     lines = map_table(together).splitlines()
-    assert [line.split("|")[1].strip() for line in lines] == ["processors", "---", "0.1×", "1×"]
+    assert [line.split("|")[1].strip() for line in lines] == [
+        "processors",
+        "---",
+        "0.1×",
+        "1×",
+    ]
     assert all(line.count("**Top-K** 2.") == 2 for line in lines[2:])
     assert rounds_table(together).splitlines()[2:] == [
-        "| Top-K | 0 | 1 | 2 |", "| Random-K | 0 | 1 | 2 |", "| Periodic-K | 0 | 1 | 2 |"
+        "| Top-K | 0 | 1 | 2 |", "| Random-K | 0 | 1 | 2 |", ("| Periodic-K | 0 | 1 | "
+                                                              "2 "
+                                                             "|")
     ]  # fmt: skip
 
 

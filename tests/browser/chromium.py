@@ -1,7 +1,8 @@
 """A headless Chromium for pages: no screen, no network but the loopback.
 
-A plugin and no conftest.py, of which doctest collection bears only one. PYTEST_DONT_REWRITE: it has
-no assertions, and may have been imported before it is a plugin.
+A plugin and no conftest.py, of which doctest collection bears only one.
+PYTEST_DONT_REWRITE: it has no assertions, and may have been imported before it is a
+plugin.
 """
 
 from __future__ import annotations
@@ -34,16 +35,23 @@ def browser():
     """Debian's chromium (or the one that $SIMFED_CHROMIUM names), driven by Playwright."""
     from playwright.sync_api import sync_playwright
 
-    path = os.environ.get("SIMFED_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+    path = (
+        os.environ.get("SIMFED_CHROMIUM")
+        or shutil.which("chromium")
+        or "/usr/bin/chromium"
+    )
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        chromium = playwright.chromium.launch(
+            executable_path=path, args=list(ARGUMENTS)
+        )
         yield chromium
         chromium.close()
 
 
 def watch(page, seen: list[str], *allowed: str) -> None:
-    """Have `seen` collect what a page complains of, and whom it asks but the addresses that
-    begin as allowed."""
+    """Have `seen` collect what a page complains of, and whom it asks but the addresses
+    that begin as allowed.
+    """
     page.on("console", lambda m: m.type in ("error", "warning") and seen.append(m.text))
     page.on("pageerror", lambda error: seen.append(str(error)))
     page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
@@ -52,8 +60,9 @@ def watch(page, seen: list[str], *allowed: str) -> None:
 
 @pytest.fixture
 def serve():
-    """A function that serves a folder (and further files by URL path) on the loopback, and gives
-    its address."""
+    """A function that serves a folder (and further files by URL path) on the loopback,
+    and gives its address.
+    """
     servers = []
 
     def start(folder: Path, more: dict[str, Path] | None = None) -> str:

@@ -1,4 +1,5 @@
-"""The page of `simfed explore` in a real browser: sliders, tabs, names, keyboard, both widths.
+"""The page of `simfed explore` in a real browser: sliders, tabs, names, keyboard, both
+widths.
 
 Its Content-Security-Policy forbids `wait_for_function`, so tests ask again and again.
 """
@@ -29,11 +30,15 @@ WORLD = {**TINY, "rounds": 4, "evaluation": {"every": 1}, "clients": [LINKED]}
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """A function that opens the page of a scenario, or of its run; at the end it checks that
-    the browser complained of nothing and asked nobody else."""
+    """A function that opens the page of a scenario, or of its run.
+
+    At the end it checks that the browser complained of nothing and asked nobody else.
+    """
     seen, pages, servers = [], [], []
 
-    def start(scenario=None, *, runs=True, at=None, fragment="", scheme="light", width=1280):
+    def start(
+        scenario=None, *, runs=True, at=None, fragment="", scheme="light", width=1280
+    ):
         if not servers:
             path = at or tmp_path / "scenario.yaml"
             if at is None:
@@ -41,11 +46,20 @@ def opened(browser, tmp_path):
             if runs and at is None:
                 simfed.run(path, tmp_path / "run", progress=False, workers=1)
                 path = tmp_path / "run"
-            command = [sys.executable, "-m", "simfed", "explore", str(path), "--no-browser"]
+            command = [
+                sys.executable,
+                "-m",
+                "simfed",
+                "explore",
+                str(path),
+                "--no-browser",
+            ]
             server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             servers.append((server, server.stdout.readline().strip()))
         address = servers[0][1]
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
         watch(page, seen, address, "data:", "blob:")
         page.goto(address + fragment)
         until(page, "document.documentElement.dataset.ready !== undefined")
@@ -110,7 +124,9 @@ def test_a_dragged_slider_shows_answers_and_ends_at_its_last_setting(opened):
     numbers = page.evaluate("window.answers.map((one) => one.seq)")
     assert numbers == sorted(numbers)
     assert f"clients[0].link.up={value} Mbps" in page.locator("#command").inner_text()
-    names = page.evaluate("document.querySelector('[data-panel=curve]').data.map((t) => t.name)")
+    names = page.evaluate(
+        "document.querySelector('[data-panel=curve]').data.map((t) => t.name)"
+    )
     assert names == ["a, recorded", "a"]
     assert page.locator(".chart.timeline").count() == 2
 
@@ -119,7 +135,10 @@ def test_what_nobody_knows_is_greyed_and_a_real_run_makes_it_known(opened):
     page = opened()
     told = fill(page, "server: clients per round", "1")
     assert told["unknown"] == 1
-    assert "From round 1 on something else would be learned" in page.locator("#why").inner_text()
+    assert (
+        "From round 1 on something else would be learned"
+        in page.locator("#why").inner_text()
+    )
     colours = """() => document.querySelector("[data-panel=curve]").data
       .filter((t) => t.name.endsWith("not known")).map((t) => t.line.color)"""
     assert page.evaluate(colours) == ["#999999"]
@@ -225,7 +244,10 @@ def test_a_page_goes_on_as_the_run_does(opened, tmp_path):
     assert "The run has learned up to round" in page.locator("#why").inner_text()
     page.get_by_role("button", name="As recorded").click()
     assert run.wait(200) == 0
-    until(page, "window.answers.at(-1).done && document.querySelector('#following').hidden")
+    until(
+        page,
+        ("window.answers.at(-1).done && document.querySelector('#following').hidden"),
+    )
     told = page.evaluate("window.answers.at(-1)")
     rounds = simfed.load_run(tmp_path / "run").rounds
     assert told["end_s"] == rounds["finished_at_s"].iloc[-1]
@@ -256,7 +278,11 @@ def test_the_keyboard_reaches_every_knob(opened):
     reached = set()
     for _ in range(60):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
-    knobs = page.evaluate("[...document.querySelectorAll('#knobs [id]')].map((one) => one.id)")
+        reached.add(
+            page.evaluate("document.activeElement.id || document.activeElement.tagName")
+        )
+    knobs = page.evaluate(
+        "[...document.querySelectorAll('#knobs [id]')].map((one) => one.id)"
+    )
     assert set(knobs) <= reached
     assert {"timeline-from", "timeline-clients", "copy", "save"} <= reached

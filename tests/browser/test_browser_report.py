@@ -20,7 +20,8 @@ MARKS = """() => {
   return [...document.querySelectorAll(".js-plotly-plot:not(.timeline)")]
     .flatMap(chart => chart.data).reduce((sum, trace) => sum + shown(trace), 0) }"""
 ROWS = """() => document.querySelector("#timeline-chart").layout.yaxis.ticktext"""
-# the raster's codes by row of the picture: [first column, last column, code] of each stretch
+# the raster's codes by row of the picture: [first column, last column, code] of each
+# stretch
 STRETCHES = """() => document.querySelector("#timeline-chart").data[0].z.map((line) => {
   const found = [];
   line.forEach((code, c) => {
@@ -32,14 +33,18 @@ STRETCHES = """() => document.querySelector("#timeline-chart").data[0].z.map((li
 
 @pytest.fixture
 def opened(browser, report_folder, tmp_path):
-    """A function that opens the page of some made-up runs; at the end it checks that the browser
-    complained of nothing and asked for nothing."""
+    """A function that opens the page of some made-up runs.
+
+    At the end it checks that the browser complained of nothing and asked for nothing.
+    """
     seen, pages = [], []
 
     def start(*worlds: dict, scheme: str = "light", width: int = 1280):
         runs = [open_run(report_folder(**world)) for world in worlds or [{}]]
         path = write_page(runs, tmp_path / "page.html")
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
         page.set_default_timeout(30_000)
         watch(page, seen, path.as_uri(), "data:", "blob:")
         page.goto(path.as_uri())
@@ -68,15 +73,17 @@ def show(page, selector: str):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("worlds", [[{}], [{"seed": 0}, {"seed": 1}], [{"learns": False}]])
+@pytest.mark.parametrize(
+    "worlds", [[{}], [{"seed": 0}, {"seed": 1}], [{"learns": False}]]
+)
 def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, worlds, scheme):
     page = opened(*worlds, scheme=scheme)
     scroll_through(page)
     assert page.locator("#failure").is_hidden()
     for chart in page.locator(".chart").all():
-        chart.locator(".cartesianlayer .trace path, .cartesianlayer image").first.wait_for(
-            state="attached"
-        )
+        chart.locator(
+            ".cartesianlayer .trace path, .cartesianlayer image"
+        ).first.wait_for(state="attached")
 
 
 def point(page, x: float, y: float, about: str) -> list[str]:
@@ -103,7 +110,9 @@ def test_pointing_at_a_bar_shows_its_facts(opened, report_folder):
     run = open_run(report_folder())
     first = run.participations.query("round == 1").set_index("client")
     for row, client in enumerate((0, 2, 4)):  # the rows from above
-        span = run.spans.query("round == 1 and client == @client and kind == 'upload'").iloc[0]
+        span = run.spans.query(
+            "round == 1 and client == @client and kind == 'upload'"
+        ).iloc[0]
         middle_s = 0.4 * span["started_at_s"] + 0.6 * span["finished_at_s"]
         said = point(page, middle_s, 5 * row + 1, f"client {client} ")
         part = first.loc[client]
@@ -138,7 +147,9 @@ def test_zooming_rasters_anew_and_a_double_click_goes_back(opened):
     before = page.evaluate(cells)
     page.evaluate("Plotly.relayout('timeline-chart', {'xaxis.range': [0.2, 0.4]})")
     assert page.evaluate(cells) == pytest.approx([200, 0.2])  # ms now
-    page.evaluate("document.querySelector('#timeline-chart').emit('plotly_doubleclick')")
+    page.evaluate(
+        "document.querySelector('#timeline-chart').emit('plotly_doubleclick')"
+    )
     assert page.evaluate(cells) == pytest.approx(before)
 
 
@@ -171,7 +182,9 @@ def test_a_transfers_latency_is_paler_than_the_rest_of_it(opened, report_folder)
     show(page, "#timeline-chart")
     waits = build_timeline(open_run(report_folder()), (1, 3)).latency_s()
     assert (waits > 0).any()
-    scale = page.evaluate("document.querySelector('#timeline-chart').data[0].colorscale")
+    scale = page.evaluate(
+        "document.querySelector('#timeline-chart').data[0].colorscale"
+    )
     first = page.evaluate(STRETCHES)[0][:2]
     colours = [scale[2 * code][1].lower() for _, _, code in first]
     assert colours == ["#bfe3f7", PHASES["download"].web.lower()]
@@ -198,7 +211,8 @@ def test_the_axes_of_the_learning_curves_can_be_chosen(opened):
     show(page, "[data-panel=learning]")
     show_what, against = page.locator("[data-controls=learning] select").all()
     titles = (
-        "() => { const l = document.querySelector('[data-panel=learning]').layout; return "
+        "() => { const l = document.querySelector('[data-panel=learning]').layout; "
+        "return "
         "[l.xaxis.title.text, l.yaxis.title.text] }"
     )
     assert page.evaluate(titles) == ["simulated time (s)", "test accuracy"]
@@ -210,7 +224,12 @@ def test_the_axes_of_the_learning_curves_can_be_chosen(opened):
 def test_a_scenario_named_like_a_script_stays_text(opened):
     evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
     page = opened(
-        {"clients": 4, "rounds": 3, "name": evil, "prototypes": (f"{evil}p", "<b>b</b>")},
+        {
+            "clients": 4,
+            "rounds": 3,
+            "name": evil,
+            "prototypes": (f"{evil}p", "<b>b</b>"),
+        },
         {"clients": 4, "rounds": 3, "name": "$x$"},
     )
     scroll_through(page)
@@ -235,13 +254,19 @@ def test_timelines_of_two_runs_stand_below_one_another_on_one_scale(opened):
     page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4, "seed": 1})
     scroll_through(page)
     ranges = page.evaluate(
-        "[...document.querySelectorAll('.chart.timeline')].map(c => c.layout.xaxis.range)"
+        "[...document.querySelectorAll('.chart.timeline')].map(c => "
+        "c.layout.xaxis.range)"
     )
     assert len(ranges) == 2
     assert ranges[0] == ranges[1]
     names = "() => document.querySelector('#timeline-chart').data.map(t => t.name)"
     assert "top-k" in page.evaluate(names)
-    assert page.locator("#timeline-status").inner_text().count("Waited for: round 1: client") == 2
+    assert (
+        page.locator("#timeline-status")
+        .inner_text()
+        .count("Waited for: round 1: client")
+        == 2
+    )
 
 
 def test_tables_keep_their_columns_on_a_phone(opened):
@@ -252,7 +277,9 @@ def test_tables_keep_their_columns_on_a_phone(opened):
     assert max(page.evaluate(wide)[-2:]) <= 0  # nothing of settings and results is cut
     left = "document.querySelector('#time tbody th').getBoundingClientRect().left"
     before = page.evaluate(left)
-    page.evaluate("document.querySelectorAll('#time .scroll').forEach(b => { b.scrollLeft = 80 })")
+    page.evaluate(
+        "document.querySelectorAll('#time .scroll').forEach(b => { b.scrollLeft = 80 })"
+    )
     assert page.evaluate(left) == before  # the first column stays
 
 
@@ -278,7 +305,10 @@ def test_ten_thousand_bars_are_redrawn_within_half_a_second(opened):
           document.querySelector("#timeline-to").dispatchEvent(new Event("change"));
           return performance.now() - began }) """
     )
-    assert "Rounds 1 to 20 of 20, 100 clients" in page.locator("#timeline-status").inner_text()
+    assert (
+        "Rounds 1 to 20 of 20, 100 clients"
+        in page.locator("#timeline-status").inner_text()
+    )
     assert min(took_ms) < 500  # of five: others may use the machine
 
 
@@ -292,10 +322,14 @@ def test_never_more_than_20_000_marks_are_drawn_beside_the_gantt(opened):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_barrier(opened, scheme):
     page = opened(
-        {"clients": 6, "rounds": 5}, {"clients": 6, "rounds": 5, "seed": 1}, scheme=scheme
+        {"clients": 6, "rounds": 5},
+        {"clients": 6, "rounds": 5, "seed": 1},
+        scheme=scheme,
     )
     scroll_through(page)
-    page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    page.evaluate(
+        "document.querySelectorAll('details').forEach(d => { d.open = true })"
+    )
     options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
     from axe_playwright_python.sync_playwright import Axe
 
@@ -313,7 +347,9 @@ def test_the_keyboard_reaches_everything_that_can_be_used(opened):
     reached = set()
     for _ in range(80):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+        reached.add(
+            page.evaluate("document.activeElement.id || document.activeElement.tagName")
+        )
     assert {
         "timeline-from",
         "timeline-to",
@@ -328,7 +364,10 @@ def test_the_theme_follows_the_system_and_can_be_switched(opened):
     page = opened({}, scheme="dark")
     show(page, "[data-panel=learning]")
     paper = "getComputedStyle(document.body).backgroundColor"
-    ink = "getComputedStyle(document.querySelector('[data-panel=learning] .xtick text')).fill"
+    ink = (
+        "getComputedStyle(document.querySelector('[data-panel=learning] .xtick "
+        "text')).fill"
+    )
     dark = page.evaluate(f"[{paper}, {ink}]")
     page.get_by_role("button", name="Switch to light colours").click()
     light = page.evaluate(f"[{paper}, {ink}]")
@@ -347,12 +386,20 @@ def test_it_fits_a_phone(opened):
 def test_printing_draws_every_chart_in_light_colours_at_the_papers_width(opened):
     page = opened({}, scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    widths = page.evaluate("[...document.querySelectorAll('.chart')].map(c => c.layout.width)")
+    widths = page.evaluate(
+        "[...document.querySelectorAll('.chart')].map(c => c.layout.width)"
+    )
     assert len(widths) == 9
     assert set(widths) == {680}
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert (
+        page.evaluate("getComputedStyle(document.body).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
+    assert (
+        page.evaluate("getComputedStyle(document.body).backgroundColor")
+        != "rgb(255, 255, 255)"
+    )
     assert len(page.pdf(format="A4")) > 20_000
 
 

@@ -1,5 +1,6 @@
-"""The documentation as a site: built without a warning, whole, searchable, and asking nothing of
-anybody while it is read."""
+"""The documentation as a site: built without a warning, whole, searchable, and asking
+nothing of anybody while it is read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,16 @@ NEVER_SHOWN = {"__version__", "compress", "flower", "net"}
 def site(tmp_path_factory):
     """The folder of the built pages."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "-f", "docs/site/mkdocs.yml", "-d", folder]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "-f",
+        "docs/site/mkdocs.yml",
+        "-d",
+        folder,
+    ]
     # the theme's own notice of its end of life is no warning about these pages
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=quiet)
@@ -39,8 +49,11 @@ def site(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, site):
-    """A function that opens pages of the site, from the folder itself; at the end it checks that
-    nothing was asked for outside it and that the browser complained of nothing."""
+    """A function that opens pages of the site, from the folder itself.
+
+    At the end it checks that nothing was asked for outside it and that the browser
+    complained of nothing.
+    """
     seen = []
     pages = []
 
@@ -72,7 +85,9 @@ class Targets(HTMLParser):
         self.anchors: set[str] = set()
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(
+        self, tag: str, attributes: list[tuple[str, str | None]]
+    ) -> None:
         given = {name: value or "" for name, value in attributes}
         self.anchors.update(filter(None, (given.get("id"), given.get("name"))))
         if "src" in given:
@@ -96,10 +111,14 @@ def test_what_a_page_loads_lies_beside_it(site, pages):
     for path, page in pages.items():
         loaded = [link for link in page.loaded if not link.startswith("data:")]
         assert [link for link in loaded if is_outside(link)] == [], path
-        missing = [at for at in loaded if not (path.parent / urlsplit(at).path).exists()]
+        missing = [
+            at for at in loaded if not (path.parent / urlsplit(at).path).exists()
+        ]
         assert missing == [], path
     for sheet in site.rglob("*.css"):
-        assert re.findall(r"""url\((?!["']?data:)[^)]*//""", sheet.read_text()) == [], sheet
+        assert re.findall(r"""url\((?!["']?data:)[^)]*//""", sheet.read_text()) == [], (
+            sheet
+        )
 
 
 def test_every_link_leads_to_a_page_and_a_place_on_it(pages):
@@ -115,7 +134,9 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(pages):
 
 
 def test_lists_are_lists(site):
-    """Markdown that a repository's viewer takes for a list, and the site for a paragraph."""
+    """Markdown that a repository's viewer takes for a list, and the site for a
+    paragraph.
+    """
     listed = re.compile(r"<p>(?:(?!</p>).)*?\n((?:- |\* |\d+\. )[^\n]*)", re.DOTALL)
     for path in site.rglob("*.html"):
         text = re.sub(r"<pre.*?</pre>", "", path.read_text(), flags=re.DOTALL)
@@ -124,12 +145,18 @@ def test_lists_are_lists(site):
 
 def test_every_public_name_is_in_the_reference(site):
     body = (site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]
-    listed = {line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()}
+    listed = {
+        line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()
+    }
     from simfed import compress, device, net, policy, record, testing
     from simfed.ground import method
 
     for module in (simfed, method, compress, policy, device, net, record, testing):
-        wanted = {f"{module.__name__}.{name}" for name in module.__all__ if name not in NEVER_SHOWN}
+        wanted = {
+            f"{module.__name__}.{name}"
+            for name in module.__all__
+            if name not in NEVER_SHOWN
+        }
         homes = getattr(module, "_HOMES", {}) if module is record else {}
         documented = {name for name in wanted if name in listed} | {
             f"simfed.record.{name}"
@@ -137,7 +164,9 @@ def test_every_public_name_is_in_the_reference(site):
             if f"simfed.record.{home}.{name}" in listed
         }
         undocumented = {
-            name for name in wanted - documented if not getattr(_at(name), "__doc__", None)
+            name
+            for name in wanted - documented
+            if not getattr(_at(name), "__doc__", None)
         }  # a constant
         assert wanted - documented - undocumented == set()
 

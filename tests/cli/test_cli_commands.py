@@ -42,22 +42,35 @@ def test_run_and_verify(tiny, capsys):
     assert "all invariants hold" in capsys.readouterr().out
 
 
-def test_more_processes_than_have_something_to_do_are_not_started(tiny, capsys, monkeypatch):
+def test_more_processes_than_have_something_to_do_are_not_started(
+    tiny, capsys, monkeypatch
+):
     monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 1)
     assert main(["run", tiny, "--workers", "30", "--out", "r", "--no-figures"]) == 0
     said = capsys.readouterr().err
     assert said.startswith(
-        "--workers: 30 processes are too many, 2 do the work (at most one for each client that "
+        "--workers: 30 processes are too many, 2 do the work (at most one for each "
+        "client that "
         "takes part at a time and a few for each core)\n"
     )
     assert json.loads(Path("r/manifest.json").read_text())["workers"] == 2
     assert main(["verify", "r", "--recompute", "1", "--workers", "30"]) == 0
     said = capsys.readouterr().err
     assert said == (
-        "--workers: 30 processes are too many, 4 do the work (at most a few for each core)\n"
+        "--workers: 30 processes are too many, 4 do the work (at most a few for each "
+        "core)\n"
     )
     for quiet in (["--quiet"], ["--time-only", "--quiet"]):
-        words = ["run", tiny, "--workers", "30", "--out", "r", "--overwrite", "--no-figures"]
+        words = [
+            "run",
+            tiny,
+            "--workers",
+            "30",
+            "--out",
+            "r",
+            "--overwrite",
+            "--no-figures",
+        ]
         assert main([*words, *quiet]) == 0
         assert capsys.readouterr().err == ""
 
@@ -80,19 +93,35 @@ def test_overwrite_alone_replaces_the_run_of_that_name(tiny, tmp_path):
 def test_a_long_name_is_cut_to_what_a_folder_may_be_called(tiny, tmp_path, letter):
     command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--rounds", "1"]
     assert main([*command, "--set", f"name={100 * letter}"]) == 0
-    assert {p.name for p in (tmp_path / "runs").iterdir()} == {80 // len(letter.encode()) * letter}
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {
+        80 // len(letter.encode()) * letter
+    }
 
 
 def test_a_run_that_takes_no_time_has_a_picture_and_a_report(tiny, tmp_path, recwarn):
     free = ["--set", "clients[0].device.assume={training: 0 s, compression: 0 s}"]
     assert (
-        main(["run", tiny, "--time-only", "--out", "r", "--set", "clients[0].link={}", *free]) == 0
+        main(
+            [
+                "run",
+                tiny,
+                "--time-only",
+                "--out",
+                "r",
+                "--set",
+                "clients[0].link={}",
+                *free,
+            ]
+        )
+        == 0
     )
     assert json.loads(Path("r/summary.json").read_text())["simulated_s"] == 0
     for kind in ("svg", "perfetto", "html"):
         assert main(["timeline", "r", "--format", kind]) == 0
     assert main(["report", "r"]) == 0
-    assert {"timeline.png", "timeline.svg", "report.html"} <= {p.name for p in Path("r").iterdir()}
+    assert {"timeline.png", "timeline.svg", "report.html"} <= {
+        p.name for p in Path("r").iterdir()
+    }
     assert [str(warning.message) for warning in recwarn] == []
 
 
@@ -104,7 +133,18 @@ def test_quiet_says_nothing(tiny, capsys):
 def test_set_seed_and_rounds(tiny):
     command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]
     assert (
-        main([*command, "--seed", "7", "--rounds", "5", "--set", "clients[*].link.up=5 Mbps"]) == 0
+        main(
+            [
+                *command,
+                "--seed",
+                "7",
+                "--rounds",
+                "5",
+                "--set",
+                ("clients[*].link.up=5 Mbps"),
+            ]
+        )
+        == 0
     )
     manifest = json.loads(Path("r/manifest.json").read_text())
     summary = json.loads(Path("r/summary.json").read_text())
@@ -112,7 +152,9 @@ def test_set_seed_and_rounds(tiny):
 
 
 def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
-    assert main(["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]) == 0
+    assert (
+        main(["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]) == 0
+    )
     summary = json.loads(Path("r/summary.json").read_text())
     summary["uplink_bytes"] += 1
     Path("r/summary.json").write_text(json.dumps(summary))
@@ -124,7 +166,10 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
     ("arguments", "sentence"),
     [
         (["run", "none.yaml"], "none.yaml: no such file"),
-        (["run", "tiny.yaml", "--set", "rounds"], "--set: got 'rounds', expected key.path=value"),
+        (
+            ["run", "tiny.yaml", "--set", "rounds"],
+            ("--set: got 'rounds', expected key.path=value"),
+        ),
         (["run", "tiny.yaml", "--set", "clients[*].link.upp=1"], "did you mean 'up'?"),
         (
             ["run", "tiny.yaml", "--rounds", "0"],
@@ -134,7 +179,10 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
             ["run", "tiny.yaml", "--workers", "0"],
             "--workers: got 0, expected a whole number of at least 1",
         ),
-        (["run", "tiny.yaml", "--device", "tpu"], "--device: got 'tpu', expected cpu or cuda"),
+        (
+            ["run", "tiny.yaml", "--device", "tpu"],
+            ("--device: got 'tpu', expected cpu or cuda"),
+        ),
         (
             ["run", "tiny.yaml", "--resume"],
             "--resume: no run is named, expected --out DIR of the run to go on with",
@@ -146,7 +194,8 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
             ["list", "modles"],
             (
                 "list: got 'modles', expected codecs, policies, models, "
-                "datasets, selections, availabilities, methods, rules, attacks, devices, profiles "
+                "datasets, selections, availabilities, methods, rules, attacks, "
+                "devices, profiles "
                 "or scenarios (did you mean 'models'?)"
             ),
         ),
@@ -165,7 +214,9 @@ def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["run"], ["validate", "--foo"], []])
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["run"], ["validate", "--foo"], []]
+)
 def test_wrong_usage_is_exit_code_2(arguments, capsys):
     assert main(arguments) == 2
     assert "Usage" in "".join(capsys.readouterr())
@@ -210,12 +261,16 @@ def test_debug_shows_the_traceback(tiny):
         main(["--debug", "run", "none.yaml"])
 
 
-@pytest.mark.parametrize("kind", ["codecs", "policies", "models", "datasets", "profiles"])
+@pytest.mark.parametrize(
+    "kind", ["codecs", "policies", "models", "datasets", "profiles"]
+)
 def test_list_explains_each(kind, capsys):
     assert main(["list", kind]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines
-    assert all(len(line.split("  ", 1)) == 2 for line in lines), "a name and an explanation"
+    assert all(len(line.split("  ", 1)) == 2 for line in lines), (
+        "a name and an explanation"
+    )
 
 
 def test_schema_is_json(capsys):
@@ -255,13 +310,17 @@ HEAVY = {
 )
 def test_light_commands_import_nothing_heavy(tiny, heavy, commands):
     script = LIGHT.format(heavy=heavy, commands=commands)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_a_closed_pipe_is_no_error(tiny):
     command = f"{sys.executable} -m simfed schema | head -c 10"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -283,10 +342,14 @@ def in_a_process(*arguments, **options):
     )
 
 
-def test_runs_begun_at_once_have_folders_of_their_own_and_the_clock_alone_no_torch(tiny, tmp_path):
+def test_runs_begun_at_once_have_folders_of_their_own_and_the_clock_alone_no_torch(
+    tiny, tmp_path
+):
     script = LIGHT.format(heavy={"torch"}, commands=[["run", tiny, *CLOCK]])
     command = [sys.executable, "-c", script]
-    runs = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    runs = [
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     said = [run.communicate(timeout=120) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], said
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
@@ -297,23 +360,32 @@ def test_a_refused_run_leaves_no_folder(tiny, tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_the_folder_one_is_in_and_a_folder_without_a_name(tiny, tmp_path, monkeypatch, capsys):
+def test_the_folder_one_is_in_and_a_folder_without_a_name(
+    tiny, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert main(["run", "../tiny.yaml", *CLOCK, "--out", ""]) == 2
-    assert "simfed: --out: got '', expected a folder's name\n" in capsys.readouterr().err
+    assert (
+        "simfed: --out: got '', expected a folder's name\n" in capsys.readouterr().err
+    )
     assert main(["run", "../tiny.yaml", *CLOCK, "--out", "."]) == 0
     assert main(["verify", "."]) == 0
 
 
 @pytest.mark.parametrize(
-    "how", [["--workers", "1"], pytest.param(["--workers", "2"], marks=pytest.mark.long)]
+    "how",
+    [["--workers", "1"], pytest.param(["--workers", "2"], marks=pytest.mark.long)],
 )
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, code, how):
+def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(
+    tiny, number, code, how
+):
     """To the whole process group, as a terminal and a cluster's scheduler do."""
     endless = ["--rounds", "100000", "--set", "checkpoint.every=1", *how]
-    run = in_a_process("run", tiny, *endless, "--quiet", "--out", "r", start_new_session=True)
+    run = in_a_process(
+        "run", tiny, *endless, "--quiet", "--out", "r", start_new_session=True
+    )
     while run.poll() is None and not Path("r/checkpoint/state.json").exists():
         time.sleep(0.02)
     os.killpg(run.pid, number)
@@ -328,7 +400,12 @@ def test_a_signal_ends_a_run_after_its_round_with_its_state_saved(tiny, number, 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
-    study = {"name": "s", "base": str(tiny), "seeds": [0, 1], "grid": {"rounds": [100_000]}}
+    study = {
+        "name": "s",
+        "base": str(tiny),
+        "seeds": [0, 1],
+        "grid": {"rounds": [100_000]},
+    }
     Path("s.yaml").write_text(yaml.safe_dump(study))
     words = "study run s.yaml --time-only --quiet --jobs 1 --out s"
     process = in_a_process(*words.split(), start_new_session=True)
@@ -338,7 +415,9 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code, err
-    assert err.splitlines()[-1].startswith("simfed: interrupted with 0 of 2 runs finished")
+    assert err.splitlines()[-1].startswith(
+        "simfed: interrupted with 0 of 2 runs finished"
+    )
     (said,) = [json.loads(path.read_text()) for path in begun()]
     assert said["status"] == "interrupted"
     assert said["reason"].startswith("stopped after round ")
@@ -378,18 +457,35 @@ def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tiny, monkeypatc
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        ("serve tiny.yaml --tls-cert cert.pem", "--tls-cert: one of --tls-cert and --tls-key"),
-        ("serve tiny.yaml --join-within 0", "--join-within: got 0.0, expected seconds above 0"),
-        ("serve tiny.yaml --silence -1", "--silence: got -1.0, expected seconds above 0"),
+        (
+            "serve tiny.yaml --tls-cert cert.pem",
+            ("--tls-cert: one of --tls-cert and --tls-key"),
+        ),
+        (
+            "serve tiny.yaml --join-within 0",
+            ("--join-within: got 0.0, expected seconds above 0"),
+        ),
+        (
+            "serve tiny.yaml --silence -1",
+            ("--silence: got -1.0, expected seconds above 0"),
+        ),
         ("serve tiny.yaml --at-least 0", "--at-least: got 0, expected a whole number"),
         ("serve none.yaml", "none.yaml: no such file"),
         ("serve none.yaml --at-least 1", "none.yaml: no such file"),
         ("join 127.0.0.1:9 --client -1", "--client: got -1, expected a whole number"),
-        ("join 127.0.0.1:9 --client 0 --patience 0", "--patience: got 0.0, expected seconds"),
-        ("deploy tiny.yaml --queue 50ms", "--queue: without --shaped this says nothing"),
+        (
+            "join 127.0.0.1:9 --client 0 --patience 0",
+            ("--patience: got 0.0, expected seconds"),
+        ),
+        (
+            "deploy tiny.yaml --queue 50ms",
+            ("--queue: without --shaped this says nothing"),
+        ),
     ],
 )
-def test_a_deployment_s_options_are_checked_before_anything_begins(tiny, capsys, words, refused):
+def test_a_deployment_s_options_are_checked_before_anything_begins(
+    tiny, capsys, words, refused
+):
     assert main(words.split()) == 2
     assert capsys.readouterr().err.startswith(f"simfed: {refused}")
     assert not Path("runs").exists()

@@ -23,7 +23,8 @@ def test_help_has_no_escaped_brackets(capsys):
     said = capsys.readouterr().out
     assert "[default: 7pt]" in said
     assert "\\[" not in said
-    assert not typer.core.HAS_RICH  # what makes the typer that Flower asks for write them
+    # what makes the typer that Flower asks for write them
+    assert not typer.core.HAS_RICH
 
 
 def test_data_sets_are_told_apart(capsys):
@@ -37,7 +38,15 @@ def test_data_sets_are_told_apart(capsys):
 
 def test_summaries_of_commands_fit_a_terminal_of_80_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    for group in ([], ["show"], ["study"], ["cache"], ["data"], ["calibrate"], ["flower"]):
+    for group in (
+        [],
+        ["show"],
+        ["study"],
+        ["cache"],
+        ["data"],
+        ["calibrate"],
+        ["flower"],
+    ):
         assert main([*group, "--help"]) == 0
         commands = capsys.readouterr().out.partition("Commands:")[2]
         assert [line for line in commands.splitlines() if line.endswith("...")] == []

@@ -20,7 +20,16 @@ compression: {k: 10}
 """
 STUDY = "name: s\nbase: s.yaml\nseeds: [0]\ngrid: {compression.k: [10, 20]}\n"
 TRAP = "open('trapped', 'a').write(__name__ + ' '); raise SystemExit('trapped')"
-NAMES = ("multiprocessing", "simfed", "json", "torch", "numpy", "yaml", "datasets", "mlflow")
+NAMES = (
+    "multiprocessing",
+    "simfed",
+    "json",
+    "torch",
+    "numpy",
+    "yaml",
+    "datasets",
+    "mlflow",
+)
 
 SIMFED = """import sys
 from simfed.cli import main
@@ -39,7 +48,9 @@ def trap(tmp_path):
 
 
 def play(folder, *arguments):
-    """The command as it is installed: a script elsewhere, so that no folder is looked at first."""
+    """The command as it is installed: a script elsewhere, so that no folder is looked
+    at first.
+    """
     script = Path(folder) / "bin" / "simfed"
     script.parent.mkdir(exist_ok=True)
     script.write_text(SIMFED)
@@ -57,7 +68,18 @@ def play(folder, *arguments):
 
 
 def test_workers_of_a_study_import_nothing_from_here(trap):
-    play(trap, "study", "run", "study.yaml", "--out", "so", "--jobs", "1", "--time-only", "--quiet")
+    play(
+        trap,
+        "study",
+        "run",
+        "study.yaml",
+        "--out",
+        "so",
+        "--jobs",
+        "1",
+        "--time-only",
+        "--quiet",
+    )
 
 
 def test_clients_of_a_deployment_import_nothing_from_here(trap):
@@ -65,7 +87,9 @@ def test_clients_of_a_deployment_import_nothing_from_here(trap):
 
 
 def test_a_tracker_of_resources_imports_nothing_from_here(trap):
-    """It is started by the first semaphore, as measuring beside other processes has one."""
+    """It is started by the first semaphore, as measuring beside other processes has
+    one.
+    """
     code = (
         "import sys; sys.path.pop(0); import multiprocessing\n"
         "from simfed.ground.children import starting_elsewhere\n"

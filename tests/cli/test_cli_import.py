@@ -1,5 +1,6 @@
-"""`--import FILE.py` and `plugins`: parts of one's own from a file, in this process and in those it
-starts; files that say so run no code unless somebody consents."""
+"""`--import FILE.py` and `plugins`: parts of one's own from a file, in this process and
+in those it starts; files that say so run no code unless somebody consents.
+"""
 
 import json
 import os
@@ -31,7 +32,9 @@ SCENARIO = {
     "rounds": 2,
     "dataset": {"name": "mnist-mini"},
     "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients": [{"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h", "link": {}}],
+    "clients": [
+        {"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h", "link": {}}
+    ],
     "policy": {"kind": "always-second"},
 }
 
@@ -60,7 +63,10 @@ def test_a_name_of_ones_own_is_known_with_its_file_alone(parts, capsys):
     ("text", "said"),
     [
         (None, "--import {path}: no file '{path}', expected a Python file"),
-        ("x = 1\nraise KeyError('k')", ": it fails with KeyError: 'k' (bad.py, line 2)\n"),
+        (
+            "x = 1\nraise KeyError('k')",
+            (": it fails with KeyError: 'k' (bad.py, line 2)\n"),
+        ),
         ("def f(:", ": it fails with SyntaxError: invalid syntax (bad.py, line 1)\n"),
     ],
 )
@@ -78,11 +84,21 @@ def test_a_part_that_raises_is_one_sentence_with_its_name(parts, capsys):
     raises = "    def pull(self, rng):\n        return 1 / 0\n\n\nsimfed.register"
     parts.write_text(PARTS.replace("\nsimfed.register", raises))
     scenario, out = str(parts.with_name("own.yaml")), str(parts.with_name("out"))
-    words = ["run", scenario, "--out", out, "--time-only", "--quiet", "--import", str(parts)]
+    words = [
+        "run",
+        scenario,
+        "--out",
+        out,
+        "--time-only",
+        "--quiet",
+        "--import",
+        str(parts),
+    ]
     assert main(words) == 1
     said = capsys.readouterr().err
     assert said == (
-        "simfed: your policy 'always-second', called as pull(rng), raised ZeroDivisionError: "
+        "simfed: your policy 'always-second', called as pull(rng), raised "
+        "ZeroDivisionError: "
         "division by zero (parts.py, line 13, in pull; --debug shows more)\n"
     )
     with pytest.raises(ZeroDivisionError):
@@ -100,7 +116,9 @@ def forget():
 
 @pytest.fixture
 def scenario(parts):
-    """A scenario whose file names its parts, and parts that leave a mark where they are run."""
+    """A scenario whose file names its parts, and parts that leave a mark where they are
+    run.
+    """
     mark = parts.with_name("was-run")
     parts.write_text(f"open({str(mark)!r}, 'w').close()\n{PARTS}")
     path = parts.with_name("own.yaml")
@@ -132,13 +150,24 @@ def test_a_file_alone_runs_no_code(scenario, tmp_path, capsys):
     with pytest.raises(simfed.InputError, match="nobody has asked to run it"):
         simfed.load_scenario(scenario)
     assert not (tmp_path / "was-run").exists()
-    assert simfed.load_scenario(scenario, allow_plugins=True).policy.kind == "always-second"
+    assert (
+        simfed.load_scenario(scenario, allow_plugins=True).policy.kind
+        == "always-second"
+    )
     assert (tmp_path / "was-run").exists()
 
 
 def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsys):
     out = str(tmp_path / "out")
-    words = ["run", str(scenario), "--out", out, "--time-only", "--quiet", "--no-figures"]
+    words = [
+        "run",
+        str(scenario),
+        "--out",
+        out,
+        "--time-only",
+        "--quiet",
+        "--no-figures",
+    ]
     assert main([*words, "--allow-plugins"]) == 0
     assert main([*words, "--resume"]) == 0  # this process has consent
     written = yaml.safe_load((tmp_path / "out" / "scenario.yaml").read_text())
@@ -150,14 +179,28 @@ def test_a_run_keeps_its_plug_ins_and_finds_them_again(scenario, tmp_path, capsy
     forget()
     assert main([*words, "--resume"]) == 2
     assert main(["verify", out]) == 2  # a stranger's run is data as well
-    assert "plugins/parts.py is code, and nobody has asked to run it" in capsys.readouterr().err
+    assert (
+        "plugins/parts.py is code, and nobody has asked to run it"
+        in capsys.readouterr().err
+    )
     assert main(["verify", out, "--allow-plugins"]) == 0
     forget()
-    assert main(["verify", out, "--import", str(tmp_path / "parts.py")]) == 0  # the same content
+    # the same content
+    assert main(["verify", out, "--import", str(tmp_path / "parts.py")]) == 0
     forget()
-    again = ["run", f"{out}/scenario.yaml", "--out", f"{out}2", "--time-only", "--quiet"]
+    again = [
+        "run",
+        f"{out}/scenario.yaml",
+        "--out",
+        f"{out}2",
+        "--time-only",
+        "--quiet",
+    ]
     assert main([*again, "--no-figures", "--allow-plugins"]) == 0
-    one, two = (json.loads((tmp_path / f / "manifest.json").read_text()) for f in ("out", "out2"))
+    one, two = (
+        json.loads((tmp_path / f / "manifest.json").read_text())
+        for f in ("out", "out2")
+    )
     assert one["fingerprint"] == two["fingerprint"]
 
 
@@ -165,15 +208,25 @@ def test_the_processes_of_a_study_find_its_plug_ins(scenario, tmp_path, capsys):
     scenario.write_text(yaml.safe_dump(SCENARIO))  # the study alone names them
     study = {"name": "s", "base": "own.yaml", "plugins": ["parts.py"]}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    words = ["study", "run", str(tmp_path / "study.yaml"), "--out", str(tmp_path / "out")]
-    assert main([*words, "--time-only", "--quiet", "--jobs", "1", "--allow-plugins"]) == 0, (
-        capsys.readouterr().err
-    )
+    words = [
+        "study",
+        "run",
+        str(tmp_path / "study.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert (
+        main([*words, "--time-only", "--quiet", "--jobs", "1", "--allow-plugins"]) == 0
+    ), capsys.readouterr().err
 
 
-@pytest.mark.parametrize("named", [["none.py"], ["own.yaml"], [3], "parts.py", None, {"a": 1}])
+@pytest.mark.parametrize(
+    "named", [["none.py"], ["own.yaml"], [3], "parts.py", None, {"a": 1}]
+)
 def test_what_is_no_list_of_files_is_one_sentence(scenario, named, capsys):
-    scenario.write_text(yaml.safe_dump({**SCENARIO, "plugins": named, "policy": "x" * 3}))
+    scenario.write_text(
+        yaml.safe_dump({**SCENARIO, "plugins": named, "policy": "x" * 3})
+    )
     assert main(["validate", str(scenario), "--allow-plugins"]) == 2
     said = capsys.readouterr().err
     assert "Traceback" not in said
@@ -183,4 +236,7 @@ def test_what_is_no_list_of_files_is_one_sentence(scenario, named, capsys):
 def test_an_unknown_name_mentions_both_ways(scenario, capsys):
     scenario.write_text(yaml.safe_dump(SCENARIO))
     assert main(["validate", str(scenario)]) == 2
-    assert "--import FILE.py, or plugins: [FILE.py] in the scenario" in capsys.readouterr().err
+    assert (
+        "--import FILE.py, or plugins: [FILE.py] in the scenario"
+        in capsys.readouterr().err
+    )

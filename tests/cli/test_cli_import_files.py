@@ -37,14 +37,23 @@ SCENARIO = {
     "method": "fedavg",
     "dataset": {"name": "mine"},
     "prototypes": {"small": {"model": "logistic-regression"}},
-    "clients": [{"count": 2, "prototype": "small", "device": {"training": "1 ms"}, "link": {}}],
+    "clients": [
+        {"count": 2, "prototype": "small", "device": {"training": "1 ms"}, "link": {}}
+    ],
     "policy": {"kind": "uniform", "strategy": "dense"},
 }
 RUN = ["run", "own.yaml", "--out", "out", "--allow-plugins", "--no-figures", "--quiet"]
 COMMANDS = {
     "verify": ["verify", "out", "--allow-plugins"],
     "recompute": ["verify", "out", "--recompute", "1", "--allow-plugins"],
-    "again": ["run", "out/scenario.yaml", "--out", "again", "--allow-plugins", "--no-figures"],
+    "again": [
+        "run",
+        "out/scenario.yaml",
+        "--out",
+        "again",
+        "--allow-plugins",
+        "--no-figures",
+    ],
 }
 
 
@@ -66,7 +75,9 @@ def forget():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a scenario and its plug-in: a file and what it reads, and both as a package."""
+    """A folder with a scenario and its plug-in: a file and what it reads, and both as a
+    package.
+    """
     monkeypatch.setenv(IMPORTS, "")
     monkeypatch.chdir(tmp_path)
     write_data("mine.npz")
@@ -75,7 +86,9 @@ def folder(tmp_path, monkeypatch):
     package.mkdir()
     write_data(package / "mine.npz")
     (package / "reads.py").write_text(READS)
-    (package / "__init__.py").write_text(f"import simfed\nfrom .reads import mine\n{REGISTERS}")
+    (package / "__init__.py").write_text(
+        f"import simfed\nfrom .reads import mine\n{REGISTERS}"
+    )
     write("parts.py")
     yield tmp_path
     forget()
@@ -94,7 +107,11 @@ def play(command):
 
 
 def list_modules():
-    return {module.__file__ for name, module in sys.modules.items() if "simfed_import_" in name}
+    return {
+        module.__file__
+        for name, module in sys.modules.items()
+        if "simfed_import_" in name
+    }
 
 
 def test_a_copy_is_run_where_it_lay_as_long_as_nobody_has_changed_it(folder, capsys):
@@ -104,7 +121,9 @@ def test_a_copy_is_run_where_it_lay_as_long_as_nobody_has_changed_it(folder, cap
     for command in COMMANDS:
         assert play(command) == 0  # it finds the file beside itself
         assert list_modules() == {str(folder / "parts.py")}
-    prints = [json.loads((folder / f / "manifest.json").read_text()) for f in ("out", "again")]
+    prints = [
+        json.loads((folder / f / "manifest.json").read_text()) for f in ("out", "again")
+    ]
     assert prints[0]["fingerprint"] == prints[1]["fingerprint"]
     with open("parts.py", "a") as file:
         file.write("# changed\n")
@@ -154,7 +173,8 @@ def test_a_package_counts_for_recorded_learning_with_its_data(folder):
     [
         (
             {"file": "part.py"},
-            "plugins: part.py: no file .*part.py', expected a Python file, or a folder with",
+            "plugins: part.py: no file .*part.py', expected a Python file, or a folder "
+            "with",
         ),
         ("bare", "plugins: bare: no file .*bare/__init__.py'"),
         ("broken", r"broken: it fails with ValueError: no \(deep.py, line 2\)"),
@@ -181,7 +201,9 @@ def test_a_wrong_entry_is_one_sentence(folder, capsys, plugin, sentence):
 
 
 def test_nothing_of_a_package_that_fails_stays(folder):
-    (folder / "mynet" / "__init__.py").write_text("from . import reads\nraise ValueError")
+    (folder / "mynet" / "__init__.py").write_text(
+        "from . import reads\nraise ValueError"
+    )
     write("mynet")
     assert main(["validate", "own.yaml", "--allow-plugins"]) == 2
     assert not list_modules()

@@ -1,5 +1,6 @@
-"""`simfed new`, `list scenarios`, `help` and completion: the first minutes of somebody without a
-clone."""
+"""`simfed new`, `list scenarios`, `help` and completion: the first minutes of somebody
+without a clone.
+"""
 
 from __future__ import annotations
 
@@ -31,25 +32,40 @@ def empty(tmp_path, monkeypatch):
 def in_a_process(*words):
     """A command in a process of its own, as parts that are registered stay in one."""
     command = [sys.executable, "-m", "simfed", *map(str, words)]
-    inherited = {name: value for name, value in os.environ.items() if name != "SIMFED_IMPORT"}
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "SIMFED_IMPORT"
+    }
     environment = {**inherited, "PYTHONPATH": str(HERE)}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False
+    )
 
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in NAMES],
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.long)
+        for name in NAMES
+    ],
 )
 def test_a_template_is_written_and_runs_with_nothing_beside_it(empty, name, capsys):
     assert main(["new", name]) == 0
     *files, command = capsys.readouterr().out.splitlines()
     assert sorted(files) == sorted(path.name for path in empty.iterdir())
     assert command.startswith("run it: simfed ")
-    words = [*command.removeprefix("run it: simfed ").split(), "--out", "out", "--quiet"]
+    words = [
+        *command.removeprefix("run it: simfed ").split(),
+        "--out",
+        "out",
+        "--quiet",
+    ]
     few = "seeds=[0]" if words[0] == "study" else "evaluation.every=1"
     words += ["--set", few, "--set", "rounds=2"]
-    words += ["--time-only"] if name in ("fleet", "lte") else []  # learning is tried by the others
-    words += ["--jobs", "1"] if words[0] == "study" else ["--no-figures", "--workers", "1"]
+    # learning is tried by the others
+    words += ["--time-only"] if name in ("fleet", "lte") else []
+    words += (
+        ["--jobs", "1"] if words[0] == "study" else ["--no-figures", "--workers", "1"]
+    )
     if name in QUICK:  # registers no part
         assert main(words) == 0, capsys.readouterr().err
     else:
@@ -68,7 +84,9 @@ def test_the_listed_are_those_that_can_be_written(capsys):
     assert main(["list", "scenarios"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == NAMES
-    assert {"quickstart", "fleet", "study", "own-model", "own-method", "lte"} <= set(NAMES)
+    assert {"quickstart", "fleet", "study", "own-model", "own-method", "lte"} <= set(
+        NAMES
+    )
     assert all(len(line.split()) > 5 for line in listed)
     assert main(["list", "scenarioz"]) == 2
     assert "did you mean 'scenarios'?" in capsys.readouterr().err
@@ -77,7 +95,10 @@ def test_the_listed_are_those_that_can_be_written(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["new", "quickstat"], "new: got 'quickstat', expected a template: quickstart, fleet"),
+        (
+            ["new", "quickstat"],
+            ("new: got 'quickstat', expected a template: quickstart, fleet"),
+        ),
         (["new", "quickstat"], "did you mean 'quickstart'?"),
         (
             ["new", "own-model"],
@@ -97,7 +118,8 @@ def test_what_cannot_be_written_or_shown_is_one_sentence(empty, capsys, words, s
     assert said in err
     assert len(err.splitlines()) == 1
     assert (empty / "model.py").read_text() == "mine\n"
-    assert [path.name for path in empty.iterdir()] == ["model.py"]  # nothing, or all of it
+    # nothing, or all of it
+    assert [path.name for path in empty.iterdir()] == ["model.py"]
 
 
 def test_a_template_that_needs_a_package_is_left_out_without_it(tmp_path):
@@ -169,7 +191,9 @@ def test_list_and_new_alone_say_what_there_is(command, capsys):
     assert ("codecs" if command == "list" else "quickstart") in said.split()
 
 
-def test_a_study_goes_to_the_folder_of_its_name_with_values_of_the_command_line(empty, capsys):
+def test_a_study_goes_to_the_folder_of_its_name_with_values_of_the_command_line(
+    empty, capsys
+):
     assert main(["new", "study"]) == 0
     text = Path("study.yaml").read_text()
     [named] = [line for line in text.splitlines() if line.startswith("name:")]
@@ -177,12 +201,17 @@ def test_a_study_goes_to_the_folder_of_its_name_with_values_of_the_command_line(
     words = ["study", "run", "study.yaml", "--time-only", "--quiet", "--jobs", "1"]
     words += ["--set", "grid.policy=[{kind: uniform, strategy: top-k}]"]
     assert main([*words, "--set", "rounds=0"]) == 2
-    assert "rounds: got 0, expected a whole number of at least 1" in capsys.readouterr().err
+    assert (
+        "rounds: got 0, expected a whole number of at least 1"
+        in capsys.readouterr().err
+    )
     assert main([*words, "--set", "clients[0].link.up=5 Mbps"]) == 2
     said = capsys.readouterr().err
     assert "a key that is on no axis; values of this one: clients[*].link.up" in said
     assert main([*words, "--set", "seed=3"]) == 2
-    assert main([*words, "--set", "seeds=[7]", "--set", "rounds=1"]) == 0, capsys.readouterr().err
+    assert main([*words, "--set", "seeds=[7]", "--set", "rounds=1"]) == 0, (
+        capsys.readouterr().err
+    )
     study = simfed.load_study("studies/my-other")
     assert set(study.summary["seed"]) == {7}
     assert len(study.summary) == 3

@@ -21,7 +21,12 @@ def fleet(noise=None, **more):
         {
             "count": 1,
             "prototype": "one",
-            "device": {"training": "2 s", "handling": "0.1 s", "speed": speed, "noise": noise},
+            "device": {
+                "training": "2 s",
+                "handling": "0.1 s",
+                "speed": speed,
+                "noise": noise,
+            },
             "link": {"up": f"{up} Mbps", "down": "20 Mbps"},
         }
         for speed, up in zip(SPEEDS, UPLINKS_MBPS, strict=True)
@@ -45,11 +50,15 @@ def log_of(scenario, path, watts=None):
     """Plays a scenario; its spans as a log, shifted to other instants."""
     result = simfed.run(scenario, time_only=True, progress=False)
     kinds = ["download", "training", "upload", "waiting"]
-    rows = result.spans[result.spans["client"].notna() & result.spans["kind"].isin(kinds)]
+    rows = result.spans[
+        result.spans["client"].notna() & result.spans["kind"].isin(kinds)
+    ]
     rows = rows.assign(phase=rows["kind"], bytes=246_824)
     rows[["started_at_s", "finished_at_s"]] += 1e6
     if watts:
-        rows["joules"] = rows["phase"].map(watts) * (rows["finished_at_s"] - rows["started_at_s"])
+        rows["joules"] = rows["phase"].map(watts) * (
+            rows["finished_at_s"] - rows["started_at_s"]
+        )
     columns = ["round", "client", "phase", "started_at_s", "finished_at_s", "bytes"]
     rows[columns + ["joules"] * bool(watts)].to_csv(path, index=False)
     return result
@@ -67,13 +76,18 @@ HEADER = ("round", "client", "phase", "started_at_s", "finished_at_s")
 def test_a_runs_own_log_gives_its_fleet_back(tmp_path, capsys):
     result = log_of(fleet(), tmp_path / "log.csv")
     out = tmp_path / "twin.yaml"
-    assert main(["twin", str(tmp_path / "log.csv"), "--out", str(out), "--predict", "5"]) == 0
+    assert (
+        main(["twin", str(tmp_path / "log.csv"), "--out", str(out), "--predict", "5"])
+        == 0
+    )
     table = pd.read_csv(tmp_path / "twin-clients.csv", comment="#")
     assert np.allclose(table["work_s"], [2.1 / speed for speed in SPEEDS])
     assert np.allclose(table["up_bytes_per_s"], np.array(UPLINKS_MBPS) * 1e6 / 8)
     assert np.allclose(table["down_bytes_per_s"], 20e6 / 8)
     twin = simfed.run(out, time_only=True, progress=False)
-    assert np.allclose(twin.rounds["duration_s"], result.rounds["duration_s"], rtol=1e-6)
+    assert np.allclose(
+        twin.rounds["duration_s"], result.rounds["duration_s"], rtol=1e-6
+    )
     told = capsys.readouterr().out
     assert "played: 7.496 s a round, +0.00 %" in told
     assert "next 5 rounds: 7.496 s each" in told
@@ -87,7 +101,8 @@ def test_scatter_and_errors_are_found(tmp_path):
     log_of(fleet(noise, rounds=80), tmp_path / "log.csv")
     twin = fit_twin(read_log(tmp_path / "log.csv"))
     assert len(twin.rounds_s) == 79 - 10  # the last one's end is not logged
-    assert twin.work_cv == pytest.approx(0.19, abs=0.03)  # training scatters, handling beside it
+    # training scatters, handling beside it
+    assert twin.work_cv == pytest.approx(0.19, abs=0.03)
     for client, speed in zip(twin.clients, SPEEDS, strict=True):
         assert abs(client.work.value - 2.1 / speed) < 4 * client.work.error
     assert twin.server.value == pytest.approx(3.0)
@@ -96,19 +111,29 @@ def test_scatter_and_errors_are_found(tmp_path):
 
 def test_a_predicted_interval_is_students(tmp_path):
     ends = [10, 21, 30, 41, 50]
-    rows = [(n + 1, "", "round", 0 if n == 0 else ends[n - 1], end) for n, end in enumerate(ends)]
+    rows = [
+        (n + 1, "", "round", 0 if n == 0 else ends[n - 1], end)
+        for n, end in enumerate(ends)
+    ]
     twin = fit_twin(read_log(write(tmp_path / "log.csv", HEADER, *rows)))
     assert twin.rounds_s.tolist() == [9.0, 11.0, 9.0]  # the first half is settling
     low_s, high_s = twin.predict(12)[1:]
     scatter_s = np.std([11, 9, 11, 9], ddof=1)
     half_s = 2.3534 * scatter_s * np.sqrt(1 / 3 + 1 / 12)
-    assert (low_s, high_s) == pytest.approx((29 / 3 - half_s, 29 / 3 + half_s), rel=1e-4)
+    assert (low_s, high_s) == pytest.approx(
+        (29 / 3 - half_s, 29 / 3 + half_s), rel=1e-4
+    )
 
 
 def test_no_round_to_come_is_shorter_than_nothing(tmp_path):
     ends = [10, 11, 41]
-    rows = [(n + 1, "", "round", 0 if n == 0 else ends[n - 1], end) for n, end in enumerate(ends)]
-    mean_s, low_s, high_s = fit_twin(read_log(write(tmp_path / "l.csv", HEADER, *rows))).predict(1)
+    rows = [
+        (n + 1, "", "round", 0 if n == 0 else ends[n - 1], end)
+        for n, end in enumerate(ends)
+    ]
+    mean_s, low_s, high_s = fit_twin(
+        read_log(write(tmp_path / "l.csv", HEADER, *rows))
+    ).predict(1)
     assert low_s == 0
     assert high_s > 2 * mean_s
 
@@ -121,7 +146,9 @@ def test_intervals_hold_nine_tenths_of_what_comes():
         ends_s = np.cumsum(lengths_s)
         rows = [
             LogRow(n + 1, "", "round", end - length, end, None, None, n + 2)
-            for n, (length, end) in enumerate(zip(lengths_s[:8], ends_s[:8], strict=True))
+            for n, (length, end) in enumerate(
+                zip(lengths_s[:8], ends_s[:8], strict=True)
+            )
         ]
         _, low_s, high_s = fit_twin(rows).predict(52)
         held += low_s <= lengths_s[8:].mean() <= high_s
@@ -170,7 +197,9 @@ def test_sizes_that_differ_tell_latency_from_rate(tmp_path, rounds):
     assert twin.clients[0].latency_s == pytest.approx(0.5)
     paths = twin.write(tmp_path / "twin.yaml")
     played = simfed.run(paths[0], time_only=True, progress=False)
-    assert played.participations["uplink_s"].tolist() == pytest.approx([0.5 + 2000 / 500] * rounds)
+    assert played.participations["uplink_s"].tolist() == pytest.approx(
+        [0.5 + 2000 / 500] * rounds
+    )
 
 
 def test_some_of_the_clients_take_part_in_a_round(tmp_path):
@@ -192,7 +221,11 @@ def test_some_of_the_clients_take_part_in_a_round(tmp_path):
         ((1, "", "training", 0, 1), "phase", "where there is no client"),
         ((0, 0, "training", 0, 1), "round", "a round: 1, 2, …"),
         ((1, 0, "training", "noon", 1), "started_at_s", "seconds"),
-        ((1, 0, "training", 5, 1), "finished_at_s", "an instant not before started_at_s, 5"),
+        (
+            (1, 0, "training", 5, 1),
+            "finished_at_s",
+            ("an instant not before started_at_s, 5"),
+        ),
     ],
 )
 def test_a_bad_line_is_named_by_its_number(row, where, allowed, tmp_path):
@@ -205,7 +238,9 @@ def test_a_bad_line_is_named_by_its_number(row, where, allowed, tmp_path):
 
 
 def test_a_file_that_is_no_log_is_refused(tmp_path, capsys):
-    path = write(tmp_path / "log.csv", ("round", "client", "phase", "start", "finished_at_s"))
+    path = write(
+        tmp_path / "log.csv", ("round", "client", "phase", "start", "finished_at_s")
+    )
     assert main(["twin", str(path), "--out", str(tmp_path / "twin.yaml")]) == 2
     assert f"{path}: no column started_at_s" in capsys.readouterr().err
     with pytest.raises(InputError, match="empty"):
@@ -238,7 +273,10 @@ def test_a_log_of_one_round_is_fitted_and_predicts_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--out", "twin.csv"], "--out: got 'twin.csv', expected a file that ends with .yaml"),
+        (
+            ["--out", "twin.csv"],
+            ("--out: got 'twin.csv', expected a file that ends with .yaml"),
+        ),
         (["--out", "twin.yaml", "--predict", "0"], "--predict: got 0"),
         (["--out", "twin.yaml", "--model", "lenet"], "did you mean"),
     ],
@@ -263,7 +301,10 @@ def test_a_server_that_always_takes_as_long_has_a_margin_of_0(tmp_path, capsys):
     rows = [("round", "client", "phase", "started_at_s", "finished_at_s")]
     rows += [(n, 0, "training", 2.1 * n, 2.1 * n + 2) for n in range(1, 8)]
     write(tmp_path / "log.csv", *rows)
-    assert main(["twin", str(tmp_path / "log.csv"), "--out", str(tmp_path / "t.yaml")]) == 0
+    assert (
+        main(["twin", str(tmp_path / "log.csv"), "--out", str(tmp_path / "t.yaml")])
+        == 0
+    )
     said = capsys.readouterr().out
     assert "(mean of 1 client; scatter" in said
     assert "\nserver 0.1 ± 0 s a round" in said

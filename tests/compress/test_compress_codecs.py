@@ -1,4 +1,7 @@
-"""Codecs as scenarios write them; chains; what they weigh; what becomes of their error."""
+"""Codecs as scenarios write them.
+
+Chains; what they weigh; what becomes of their error.
+"""
 
 import math
 import subprocess
@@ -50,7 +53,9 @@ EVERY_KIND = [
     "svd(2)",
     "svd(energy=0.5)",
 ]
-RESIDUAL = [c for c in EVERY_KIND if codec_from_spec(c).feedback in ("wanted", "optional")]
+RESIDUAL = [
+    c for c in EVERY_KIND if codec_from_spec(c).feedback in ("wanted", "optional")
+]
 OWN = [c for c in EVERY_KIND if codec_from_spec(c).feedback == "own"]
 
 
@@ -62,7 +67,7 @@ def rng_of(round):
     return np.random.default_rng([99, round])
 
 
-# ---- names ---------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -87,7 +92,7 @@ def test_a_spec_has_a_short_label(spec, label):
     assert codec_from_spec(spec).label == label
 
 
-# ---- sizes ---------------------------------------------------------------------------------------
+# ---- sizes ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,11 @@ def test_a_spec_has_a_short_label(spec, label):
         ("qsgd(16)", "ideal", (32 * 121 + 61_706 * math.log2(33)) / 8),
         ("qsgd(16,bucket=64)", "fixed", 4 * 965 + math.ceil(61_706 * 6 / 8)),
         ("top-k+qsgd(4)", "fixed", 4 * 2 + 1000 * 4 / 8 + 1000 * 16 / 8),
-        ("top-k+qsgd(4)", "ideal", (64 + 1000 * math.log2(9) + 1000 * math.log2(61_706)) / 8),
+        (
+            "top-k+qsgd(4)",
+            "ideal",
+            (64 + 1000 * math.log2(9) + 1000 * math.log2(61_706)) / 8,
+        ),
         ("random-k+fp16", "seeded", 2000 + 8),
         ("terngrad(2.5)", "fixed", 4 * 4 + math.ceil(61_706 * 2 / 8)),
         ("terngrad(2.5)", "ideal", (32 * 4 + 61_706 * math.log2(3)) / 8),
@@ -135,18 +144,28 @@ def test_a_wrong_layout_is_one_sentence():
         match=r"layout: got \[\(2, 2\)\], expected shapes "
         "of 5 entries in all",
     ):
-        codec_from_spec("terngrad").encode(gradient(0, d=5), None, rng_of(0), layout=[(2, 2)])
-    with pytest.raises(InputError, match=r"the shapes of the layers \(layout\) for powersgd"):
+        codec_from_spec("terngrad").encode(
+            gradient(0, d=5), None, rng_of(0), layout=[(2, 2)]
+        )
+    with pytest.raises(
+        InputError,
+        match=r"the shapes of the layers \(layout\) for "
+        r"powersgd",
+    ):
         codec_from_spec("powersgd").size_bytes(100, 1, "fixed")
 
 
-# ---- the error -----------------------------------------------------------------------------------
+# ---- the error -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", EVERY_KIND)
 def test_ideal_has_no_encoder(label):
-    payload, _ = codec_from_spec(label).encode(gradient(0), None, rng_of(0), 20, layout=LAYOUT)
-    with pytest.raises(InputError, match="got 'ideal', expected an index code with an encoder"):
+    payload, _ = codec_from_spec(label).encode(
+        gradient(0), None, rng_of(0), 20, layout=LAYOUT
+    )
+    with pytest.raises(
+        InputError, match="got 'ideal', expected an index code with an encoder"
+    ):
         payload.encoded("ideal")
     with pytest.raises(InputError, match="an index code: ideal, "):
         payload.wire_bytes("bitmpa")
@@ -187,7 +206,9 @@ def test_levels_too_few_to_contract_are_shrunk_under_feedback_and_would_run_away
 @pytest.mark.parametrize("label", ["terngrad", "dgc", "adacomp", "ef21", "detached-ef"])
 def test_a_codec_without_feedback_or_with_its_own_is_not_asked_for_residuals(label):
     why = "it goes without" if label == "terngrad" else "it keeps its own error"
-    with pytest.raises(InputError, match=f"a codec that error feedback can be put around.*{why}"):
+    with pytest.raises(
+        InputError, match=f"a codec that error feedback can be put around.*{why}"
+    ):
         with_error_feedback(codec_from_spec(label))
     with pytest.raises(InputError, match=why):
         feedback_for(codec_from_spec(label), True)
@@ -214,26 +235,38 @@ def test_own_memory_taken_back_has_sent_nothing(label):
     assert back.facts == state.facts
     again, _ = codec.encode(np.zeros(D, np.float32), back, rng_of(1), 40, layout=LAYOUT)
     if label.startswith(("detached", "adacomp")):
-        assert back.arrays["error"].tobytes() == (state.arrays["error"] + gradient(1)).tobytes()
+        assert (
+            back.arrays["error"].tobytes()
+            == (state.arrays["error"] + gradient(1)).tobytes()
+        )
     elif label.startswith("ef21"):
         assert back.arrays["estimate"].tobytes() == state.arrays["estimate"].tobytes()
     else:
         momentum = np.float32(codec.momentum) * state.arrays["momentum"] + gradient(1)
         assert back.arrays["momentum"].tobytes() == momentum.tobytes()
-        assert back.arrays["total"].tobytes() == (state.arrays["total"] + momentum).tobytes()
+        assert (
+            back.arrays["total"].tobytes()
+            == (state.arrays["total"] + momentum).tobytes()
+        )
     assert np.isfinite(again.dense()).all()
 
 
 @pytest.mark.parametrize(
-    "label", ["dgc(0,warmup=1)", "adacomp(500)", "ef21(top-k)", "detached-ef(periodic-k)"]
+    "label",
+    ["dgc(0,warmup=1)", "adacomp(500)", "ef21(top-k)", "detached-ef(periodic-k)"],
 )
 def test_own_memory_of_later_plays_loses_what_an_earlier_one_sent(label):
-    """What is kept is what the lost play was to keep, and what the later one did to that."""
+    """What is kept is what the lost play was to keep, and what the later one did to
+    that.
+    """
     codec = codec_from_spec(label)
     _, state = codec.encode(gradient(0), None, rng_of(0), 40, layout=LAYOUT)
     lost, state = codec.encode(gradient(1), state, rng_of(1), 40, layout=LAYOUT)
     later, state = codec.encode(gradient(2), state, rng_of(2), 40, layout=LAYOUT)
-    undone, left = codec.undo(lost), {name: a.copy() for name, a in state.arrays.items()}
+    undone, left = (
+        codec.undo(lost),
+        {name: a.copy() for name, a in state.arrays.items()},
+    )
     without = codec.undo_earlier(state, undone, lost.dense())
     moved = gradient(2) - later.dense()
     if label.startswith("ef21"):
@@ -245,7 +278,7 @@ def test_own_memory_of_later_plays_loses_what_an_earlier_one_sent(label):
     assert all(np.array_equal(state.arrays[name], kept) for name, kept in left.items())
 
 
-# ---- tensors, bad numbers ------------------------------------------------------------------------
+# ---- tensors, bad numbers ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("label", EVERY_KIND)
@@ -255,7 +288,9 @@ def test_tensors_and_arrays_agree(label):
     codec = codec_from_spec(label)
     one, other = None, None
     for round in range(2):
-        as_array, one = codec.encode(gradient(round), one, rng_of(round), 40, layout=LAYOUT)
+        as_array, one = codec.encode(
+            gradient(round), one, rng_of(round), 40, layout=LAYOUT
+        )
         as_tensor, other = codec.encode(
             torch.from_numpy(gradient(round)), other, rng_of(round), 40, layout=LAYOUT
         )
@@ -284,7 +319,9 @@ def test_feedback_on_tensors_agrees(label):
 @pytest.mark.parametrize("label", EVERY_KIND)
 def test_tiny_and_huge_numbers_are_no_trouble(label, scale):
     update = gradient(0) * np.float32(scale)
-    payload, _ = codec_from_spec(label).encode(update, None, rng_of(0), 40, layout=LAYOUT)
+    payload, _ = codec_from_spec(label).encode(
+        update, None, rng_of(0), 40, layout=LAYOUT
+    )
     assert np.isfinite(payload.dense()).all()
 
 
@@ -293,7 +330,10 @@ def test_neither_torch_nor_scipy_is_imported_for_sizes_of_any_codec():
         "import sys, simfed.policy; from simfed.compress import codec_from_spec;"
         "[codec_from_spec(c).size_bytes(100, 10, 'fixed', [(10, 10)]) for c in"
         " ('top-k+qsgd(4)', 'fp16', 'powersgd(2)', 'ef21', 'dgc', 'terngrad')];"
-        "print(sorted({'torch', 'scipy', 'pandas', 'simpy', 'pydantic'} & set(sys.modules)))"
+        "print(sorted({'torch', 'scipy', 'pandas', 'simpy', 'pydantic'} & "
+        "set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -25,7 +25,9 @@ def test_zeros_at_the_sent_indices_and_the_rest_untouched(strategy, d, k, seed):
     e, g = gradient(d, 0, seed), gradient(d, 1, seed)
     e[::3], g[::3] = -0.0, -0.0
     u = e + g
-    payload, residual = with_error_feedback(strategy()).encode(g, e, k, np.random.default_rng(seed))
+    payload, residual = with_error_feedback(strategy()).encode(
+        g, e, k, np.random.default_rng(seed)
+    )
     assert bits(payload.values) == bits(u[payload.indices])
     expected = u.copy()
     expected[payload.indices] = 0.0
@@ -40,7 +42,9 @@ def test_a_strategy_that_chooses_fewer_than_k_is_refused():
             return super().select(update, k // 2)
 
     update = gradient(40, 0)
-    with pytest.raises(InputError, match="got 5, expected 10 indices chosen by strategy few"):
+    with pytest.raises(
+        InputError, match="got 5, expected 10 indices chosen by strategy few"
+    ):
         with_error_feedback(Few()).encode(update, np.zeros_like(update), 10)
 
 
@@ -63,7 +67,9 @@ def test_undo_right_after_the_play_restores_every_bit(strategy, d, k, seed):
     feedback, residual = with_error_feedback(strategy()), gradient(d, 0, seed)
     state = feedback.encode_in_place(gradient(d, 1, seed), residual, k, rng).state
     residual[::2] = -0.0
-    before = residual + np.where(np.arange(d) % 3, np.float32(-0.0), gradient(d, 2, seed))
+    before = residual + np.where(
+        np.arange(d) % 3, np.float32(-0.0), gradient(d, 2, seed)
+    )
     buffer = before.copy()
     payload = feedback.encode_in_place(None, buffer, k, rng, state=state)
     assert undo(buffer, payload) == state
@@ -92,7 +98,9 @@ def test_gradients_may_come_parameter_by_parameter():
 def test_tensors_in_any_memory_layout(residual_is_tensor):
     import torch
 
-    weight = torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    weight = (
+        torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last)
+    )
     bias = torch.tensor([30.0], requires_grad=True)
     residual = torch.zeros(25) if residual_is_tensor else np.zeros(25, np.float32)
     payload = with_error_feedback(TopK()).encode_in_place([weight, bias], residual, 3)
@@ -105,7 +113,9 @@ def test_tensors_in_any_memory_layout(residual_is_tensor):
     assert residual.tolist() == [*map(float, range(24)), 30.0]
 
 
-@pytest.mark.parametrize("update", [np.zeros(4), [np.zeros(2), np.zeros(4)], np.zeros(6)])
+@pytest.mark.parametrize(
+    "update", [np.zeros(4), [np.zeros(2), np.zeros(4)], np.zeros(6)]
+)
 def test_an_update_of_another_length_is_refused_before_anything_changes(update):
     residual = np.ones(5)
     with pytest.raises(InputError, match="an update of 5 entries"):

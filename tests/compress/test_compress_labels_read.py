@@ -1,4 +1,7 @@
-"""A choice is text where YAML, tables and commands begin; one module reads that text."""
+"""A choice is text where YAML, tables and commands begin.
+
+One module reads that text.
+"""
 
 import re
 from pathlib import Path
@@ -32,7 +35,9 @@ def texts():
 
 
 def test_only_choices_and_codecs_know_how_labels_are_written(texts):
-    assert not [name for name, text in texts.items() if "compress.labels import" in text]
+    assert not [
+        name for name, text in texts.items() if "compress.labels import" in text
+    ]
 
 
 def test_nobody_else_takes_a_label_apart(texts):

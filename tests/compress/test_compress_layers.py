@@ -1,4 +1,6 @@
-"""A codec for each layer: sizes are sums, what is left out stays, and patterns must match."""
+"""A codec for each layer: sizes are sums, what is left out stays, and patterns must
+match.
+"""
 
 import numpy as np
 import pytest
@@ -73,9 +75,13 @@ def test_what_travels_is_what_is_charged_and_read_back(plain, code):
 def test_places_in_periods_are_kept_layer_by_layer_and_taken_back():
     codec = PerLayer.read({"fc1.weight": "periodic-k@7", "conv*": "periodic-k@3"})
     _, state = codec.encode(update(0), None, np.random.default_rng(0), 1, layout=SHAPES)
-    second, _ = codec.encode(update(1), state, np.random.default_rng(1), 1, layout=SHAPES)
+    second, _ = codec.encode(
+        update(1), state, np.random.default_rng(1), 1, layout=SHAPES
+    )
     undone = codec.undo(second)
-    third, _ = codec.encode(update(1), undone, np.random.default_rng(1), 1, layout=SHAPES)
+    third, _ = codec.encode(
+        update(1), undone, np.random.default_rng(1), 1, layout=SHAPES
+    )
     np.testing.assert_array_equal(codec.decode(second), codec.decode(third))
 
 

@@ -28,10 +28,22 @@ def test_an_arms_name_reads_back(level):
 def test_levels_sort_by_how_much_they_keep():
     levels = map(Level.of, ["10%", 1000, "2%", 50])
     ordered = [50, 1000, "2%", "10%"]
-    assert [level.plain for level in sorted(levels, key=lambda level: level.order)] == ordered
+    assert [
+        level.plain for level in sorted(levels, key=lambda level: level.order)
+    ] == ordered
 
 
-TAKES_NO_K = {"dense", "qsgd", "terngrad", "ef-sign", "fp16", "bf16", "adacomp", "powersgd", "svd"}
+TAKES_NO_K = {
+    "dense",
+    "qsgd",
+    "terngrad",
+    "ef-sign",
+    "fp16",
+    "bf16",
+    "adacomp",
+    "powersgd",
+    "svd",
+}
 
 
 @pytest.mark.parametrize("name", registry("codec").names())

@@ -1,4 +1,7 @@
-"""Periodic-K: every coordinate exactly once per period before the fill-in; and its hidden order."""
+"""Periodic-K: every coordinate exactly once per period before the fill-in.
+
+And its hidden order.
+"""
 
 from itertools import permutations
 
@@ -29,7 +32,8 @@ def test_new_coordinates_first_then_all_that_are_left_and_visited_ones(d, ks):
         chosen = set(indices.tolist())
         assert len(indices) == len(chosen) == min(k, d)
         new = chosen - visited
-        assert len(new) == min(k, d, d - len(visited))  # a visited one only when no other is left
+        # a visited one only when no other is left
+        assert len(new) == min(k, d, d - len(visited))
         visited |= chosen
         assert (state is None) == (len(visited) == d)
         if state is None:
@@ -54,7 +58,9 @@ def test_the_fill_in_is_uniform_over_the_visited():
 
 def test_undoing_a_play_visits_the_same_coordinates_again():
     first, second = play(50, [20, 20])
-    again = PeriodicK().select(np.zeros(50), 20, state=second[1], rng=np.random.default_rng(99))
+    again = PeriodicK().select(
+        np.zeros(50), 20, state=second[1], rng=np.random.default_rng(99)
+    )
     assert np.array_equal(again.indices, second[0])  # the order belongs to the period
     assert again.state == second[2]
     assert first[2] == second[1]
@@ -86,14 +92,17 @@ def test_all_orders_of_few_are_equally_likely(d):
     counts = dict.fromkeys(permutations(range(d)), 0)
     for key in range(300 * len(counts)):
         counts[tuple(KeyedPermutation(d, key)(np.arange(d)).tolist())] += 1
-    # tiny Feistel networks are uniform only nearly: every order within a third of its share
+    # tiny Feistel networks are uniform only nearly: every order within a third of its
+    # share
     assert min(counts.values()) > 200
     assert max(counts.values()) < 400
 
 
 def test_neighbouring_positions_go_to_independent_places():
     d, keys = 10_000, 3000
-    places = np.array([KeyedPermutation(d, key)(np.array([4321, 4322])) for key in range(keys)])
+    places = np.array(
+        [KeyedPermutation(d, key)(np.array([4321, 4322])) for key in range(keys)]
+    )
     table, _, _ = np.histogram2d(*places.T, bins=8, range=[[0, d], [0, d]])
     assert chisquare(table.sum(axis=0)).pvalue > 1e-4
     assert chisquare(table.sum(axis=1)).pvalue > 1e-4
@@ -102,4 +111,15 @@ def test_neighbouring_positions_go_to_independent_places():
 
 def test_a_key_gives_the_order_that_it_gave_in_earlier_versions():
     """Runs that go on, and the two ends of a deployment, have to agree on it."""
-    assert KeyedPermutation(10, 7)(np.arange(10)).tolist() == [6, 2, 0, 8, 3, 1, 5, 4, 9, 7]
+    assert KeyedPermutation(10, 7)(np.arange(10)).tolist() == [
+        6,
+        2,
+        0,
+        8,
+        3,
+        1,
+        5,
+        4,
+        9,
+        7,
+    ]

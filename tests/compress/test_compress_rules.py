@@ -43,7 +43,7 @@ def rng_of(seed):
     return np.random.default_rng([7, seed])
 
 
-# ---- bits ----------------------------------------------------------------------------------------
+# ---- bits ----------------------------------------------------------------------------
 
 
 @given(st.integers(0, 20), st.lists(st.integers(0, 2**20 - 1), min_size=1, max_size=50))
@@ -63,7 +63,7 @@ def test_packing_goes_on_over_blocks():
     assert np.array_equal(bits.unpack(data, len(numbers), 11), numbers)
 
 
-# ---- value codecs --------------------------------------------------------------------------------
+# ---- value codecs --------------------------------------------------------------------
 
 
 @given(
@@ -145,7 +145,11 @@ def test_half_floats_are_those_of_numpy_and_of_torch(torch_or_not):
 
 
 def test_beyond_the_largest_half_float_is_the_largest(torch_or_not):
-    assert decoded(FP16(), np.array([1e6, -1e30, 65504], F)).tolist() == [65504, -65504, 65504]
+    assert decoded(FP16(), np.array([1e6, -1e30, 65504], F)).tolist() == [
+        65504,
+        -65504,
+        65504,
+    ]
     largest = float(decoded(BF16(), np.array([3.4e38], F))[0])
     assert math.isfinite(largest)
     assert largest == float(torch_or_not.finfo(torch_or_not.bfloat16).max)
@@ -163,7 +167,7 @@ def test_a_value_codec_behind_a_selection_sees_the_chosen_values_alone():
     assert np.allclose(shrunk.values * (1 + beta), payload.values, rtol=1e-5)
 
 
-# ---- codecs with a memory of their own -----------------------------------------------------------
+# ---- codecs with a memory of their own -----------------------------------------------
 
 
 @given(
@@ -193,13 +197,17 @@ def test_dgc_is_momentum_accumulated_and_masked(n, k, seed, clip):
 
 
 @given(n=st.integers(1, 60), size=st.integers(1, 20), seed=st.integers(0, 99))
-def test_adacomp_sends_what_reaches_its_bins_maximum_with_the_last_gradient(n, size, seed):
+def test_adacomp_sends_what_reaches_its_bins_maximum_with_the_last_gradient(
+    n, size, seed
+):
     error, state = np.zeros(n, F), None
     layers = [(0, n // 2, size), (n // 2, n, 3)] if n > 1 else [(0, 1, size)]
     layout = [(n // 2,), (n - n // 2, 1, 1)] if n > 1 else [(1,)]
     for play in range(4):
         g = np.rint(normal(n, [seed, play], 9))  # some ties and zeros
-        payload, state = AdaComp(bin=size, conv_bin=3).encode(g, state, None, 1, layout=layout)
+        payload, state = AdaComp(bin=size, conv_bin=3).encode(
+            g, state, None, 1, layout=layout
+        )
         total = error + g
         sent = {}
         for begin, end, width in layers:
@@ -262,12 +270,14 @@ def test_detached_feedback_sends_random_entries_and_says_where_to_take_the_gradi
     assert DetachedEF(weight=0).point(state) is None
 
 
-# ---- low rank ------------------------------------------------------------------------------------
+# ---- low rank ------------------------------------------------------------------------
 
 
 def matrix_of(rows, columns, rank, seed=0):
     rng = np.random.default_rng(seed)
-    return (rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))).astype(F)
+    return (
+        rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
+    ).astype(F)
 
 
 def test_powersgd_is_one_step_of_power_iteration():
@@ -291,7 +301,9 @@ def test_powersgd_started_warm_comes_to_the_best_approximation():
     best = math.sqrt((s[2:] ** 2).sum())
     errors, state = [], None
     for play in range(40):
-        payload, state = PowerSGD(2).encode(m.ravel(), state, rng_of(play), layout=[m.shape])
+        payload, state = PowerSGD(2).encode(
+            m.ravel(), state, rng_of(play), layout=[m.shape]
+        )
         errors.append(float(np.linalg.norm(payload.dense() - m.ravel())))
     assert errors[0] > 1.02 * best
     assert errors[-1] < 1.001 * best
@@ -331,5 +343,8 @@ def test_a_matrix_whose_factors_are_no_smaller_travels_whole():
 def test_a_rank_above_the_largest_matrix_is_one_sentence():
     with pytest.raises(InputError) as caught:
         PowerSGD(6).encode(normal(37), None, rng_of(0), layout=[(6, 5), (7,)])
-    expected = "powersgd: rank: got 6, expected a rank of at most 5, that of the largest matrix"
+    expected = (
+        "powersgd: rank: got 6, expected a rank of at most 5, that of the "
+        "largest matrix"
+    )
     assert str(caught.value) == expected

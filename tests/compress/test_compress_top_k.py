@@ -1,5 +1,6 @@
-"""Exact Top-K: the first k of a stable sort by falling magnitude, by every path through the
-code."""
+"""Exact Top-K: the first k of a stable sort by falling magnitude, by every path through
+the code.
+"""
 
 from contextlib import contextmanager
 
@@ -29,7 +30,9 @@ def sampled_path(sample=16, block=8):
 
 
 def vectors():
-    """Flat vectors with many ties, both zeros, the smallest and the largest finite numbers."""
+    """Flat vectors with many ties, both zeros, the smallest and the largest finite
+    numbers.
+    """
     tied = st.sampled_from(
         [0.0, -0.0, 1.0, -1.0, 2.0, 2.0**-149, -(2.0**-149), (2 - 2.0**-23) * 2.0**127]
     )
@@ -38,7 +41,9 @@ def vectors():
     return st.one_of(
         hnp.arrays(np.float32, sizes, elements=tied),
         hnp.arrays(np.float32, sizes, elements=any_finite),
-        hnp.arrays(np.float64, sizes, elements=st.floats(allow_nan=False, allow_infinity=False)),
+        hnp.arrays(
+            np.float64, sizes, elements=st.floats(allow_nan=False, allow_infinity=False)
+        ),
         hnp.arrays(
             np.float16,
             sizes,
@@ -58,13 +63,16 @@ def test_equals_a_stable_sort(values, k):
 def test_no_threshold_however_wrong_changes_the_result(data, values):
     k = data.draw(st.integers(1, len(values)))
     of_some_entry = np.abs(values).view(np.uint32)[data.draw(st.integers(0, k - 1))]
-    # of a sample's entries; the largest float's successor is infinity's pattern, which none has
+    # of a sample's entries; the largest float's successor is infinity's pattern, which
+    # none has
     largest = np.float32(np.finfo(np.float32).max).view(np.uint32)
     above = min(of_some_entry + np.uint32(1), largest)
     threshold = data.draw(st.sampled_from([of_some_entry, above]))
     with sampled_path(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "_threshold_below_kth", lambda raw, k: threshold)
-        assert top_k_indices(values, k).tolist() == stable_sort_top_k(values, k).tolist()
+        assert (
+            top_k_indices(values, k).tolist() == stable_sort_top_k(values, k).tolist()
+        )
 
 
 def large_vectors():
@@ -125,12 +133,23 @@ def test_what_is_not_finite_is_refused(bad, k, at):
 
 @pytest.mark.parametrize("k", [0, -5, 2.5, True, None])
 def test_k_is_a_whole_number_of_at_least_1(k):
-    with pytest.raises(InputError, match=r"got .*, expected a whole number of at least 1 for k"):
+    with pytest.raises(
+        InputError,
+        match=r"got .*, expected a whole number of at least "
+        r"1 for k",
+    ):
         top_k_indices(np.ones(3), k)
 
 
 @pytest.mark.parametrize(
-    "values", [np.ones(0), np.ones((2, 3)), np.ones(3, int), np.ones(3, ">f4"), np.ones(3, complex)]
+    "values",
+    [
+        np.ones(0),
+        np.ones((2, 3)),
+        np.ones(3, int),
+        np.ones(3, ">f4"),
+        np.ones(3, complex),
+    ],
 )
 def test_only_flat_vectors_of_floats(values):
     with pytest.raises(InputError, match="a flat, non-empty vector"):
@@ -141,11 +160,16 @@ def test_only_flat_vectors_of_floats(values):
 def test_tensors_give_tensors(dtype):
     import torch
 
-    values = torch.randn(500, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    values = torch.randn(500, generator=torch.Generator().manual_seed(0)).to(
+        getattr(torch, dtype)
+    )
     values[::7] = values[3]
     indices = top_k_indices(values.requires_grad_(), 50)
     assert isinstance(indices, torch.Tensor)
-    assert indices.tolist() == stable_sort_top_k(values.detach().double().numpy(), 50).tolist()
+    assert (
+        indices.tolist()
+        == stable_sort_top_k(values.detach().double().numpy(), 50).tolist()
+    )
 
 
 @given(values=vectors().filter(lambda v: v.dtype == np.float32), k=st.integers(1, 80))

@@ -1,5 +1,7 @@
-"""Charged bytes are arithmetic; the encoders produce exactly as many; the decoders read them
-back."""
+"""Charged bytes are arithmetic.
+
+The encoders produce exactly as many; the decoders read them back.
+"""
 
 import math
 
@@ -58,7 +60,9 @@ def test_ideal_is_not_rounded():
     assert size_bytes("top-k", 3, 1, "ideal") == (32 + math.log2(3)) / 8
 
 
-@pytest.mark.parametrize(("d", "width"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (2**20 + 1, 21)])
+@pytest.mark.parametrize(
+    ("d", "width"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (2**20 + 1, 21)]
+)
 def test_fixed_rounds_the_width_up_and_the_payload_to_bytes(d, width):
     k = min(d, 3)
     assert size_bytes("top-k", d, 3, "fixed") == 4 * k + math.ceil(k * width / 8)
@@ -78,7 +82,9 @@ def payload_of(strategy, d, k, seed=0, plays=1):
     residual = np.zeros(d, np.float32)
     for _ in range(plays):
         g = rng.standard_normal(d, dtype=np.float32)
-        payload = with_error_feedback(strategy()).encode_in_place(g, residual, k, rng, state=state)
+        payload = with_error_feedback(strategy()).encode_in_place(
+            g, residual, k, rng, state=state
+        )
         state = payload.state
     return payload
 
@@ -86,11 +92,15 @@ def payload_of(strategy, d, k, seed=0, plays=1):
 @given(data=st.data())
 def test_any_index_set_survives_in_a_long_vector(data):
     d = data.draw(st.sampled_from([2**16, 2**32 - 5, 2**32, 2**40]))
-    indices = np.array(sorted(data.draw(st.sets(st.integers(0, d - 1), min_size=1, max_size=20))))
+    indices = np.array(
+        sorted(data.draw(st.sets(st.integers(0, d - 1), min_size=1, max_size=20)))
+    )
     for code in ("fixed", "rice"):
         encoded = encode("top-k", indices, d, code)
         assert len(encoded) == Payload("top-k", d, indices, None).wire_bytes(code)
-        assert np.array_equal(decode("top-k", encoded, d, len(indices), code).indices, indices)
+        assert np.array_equal(
+            decode("top-k", encoded, d, len(indices), code).indices, indices
+        )
 
 
 def slow_rice_bits(indices, parameter):
@@ -145,15 +155,23 @@ def test_indices_that_are_none_are_not_encoded(indices):
 
 
 def test_errors_say_what_is_allowed():
-    with pytest.raises(InputError, match=r"an index code: ideal, fixed, .*did you mean 'fixed'"):
+    with pytest.raises(
+        InputError,
+        match=r"an index code: ideal, fixed, .*did you mean "
+        r"'fixed'",
+    ):
         size_bytes("top-k", 10, 1, "fixd")
     with pytest.raises(
         InputError, match=r"no codec 'topk', expected top-k, .*did you mean 'top-k'"
     ):
         size_bytes("topk", 10, 1, "ideal")
-    with pytest.raises(InputError, match="got 'ideal', expected an index code with an encoder"):
+    with pytest.raises(
+        InputError, match="got 'ideal', expected an index code with an encoder"
+    ):
         payload_of(TopK, 10, 2).encoded("ideal")
-    with pytest.raises(InputError, match="got 'ideal', expected an index code with an encoder"):
+    with pytest.raises(
+        InputError, match="got 'ideal', expected an index code with an encoder"
+    ):
         decode("top-k", bytes(12), 2**16, 2, "ideal")
     with pytest.raises(InputError, match="seed"):
         encode("random-k", [1], 10, "seeded")

@@ -1,4 +1,6 @@
-"""Every registered codec in a run: with a method of the batched engine, and with a hosted one."""
+"""Every registered codec in a run: with a method of the batched engine, and with a
+hosted one.
+"""
 
 import engine_worlds as tiny
 import numpy as np
@@ -50,7 +52,8 @@ def workload():
             dataset={"name": "mnist-mini", "public": 8 if method == "fedkd" else None},
             policy={"kind": "uniform", "strategy": arm},
             compression={"k": K, "index_code": "fixed", **compression},
-            training={"batch_size": 8} | ({} if method == "fedkd" else {"local_steps": 1}),
+            training={"batch_size": 8}
+            | ({} if method == "fedkd" else {"local_steps": 1}),
             safeguard={"rollback": None},
         )
         data = tiny.federation(scenario, train=48, test=8)
@@ -69,7 +72,8 @@ def test_what_is_charged_is_what_an_encoder_writes(workload, method, arm, monkey
     upload = work.execute(work.task(1, 0), Choice(arm, K))
     size = upload.uplink_bytes()
     work.state()
-    if arm == "dense":  # sent as it is; what an encoder would make of it has the same size
+    # sent as it is; what an encoder would make of it has the same size
+    if arm == "dense":
         update = torch.zeros(upload.task.parameters)
         seen["update"] = codec_from_spec(arm).encode(update, k=K)[0]
     payload = seen["update"]
@@ -77,7 +81,9 @@ def test_what_is_charged_is_what_an_encoder_writes(workload, method, arm, monkey
     declared = work.tasks.uplink_bytes(upload.task, Choice(arm, K))
     assert declared in (None, size)
     if declared is not None:
-        assert TimeOnlyWorkload(work.tasks).size_bytes(upload.task, Choice(arm, K)) == size
+        assert (
+            TimeOnlyWorkload(work.tasks).size_bytes(upload.task, Choice(arm, K)) == size
+        )
 
 
 def first_update(workload, method):
@@ -89,7 +95,9 @@ def first_update(workload, method):
 
 
 @pytest.mark.parametrize(("method", "arm"), PLAYED)
-def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(workload, method, arm):
+def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(
+    workload, method, arm
+):
     update = first_update(workload, method)
     work = workload(method, arm)
     work.discard(work.execute(work.task(1, 0), Choice(arm, K)))
@@ -102,17 +110,27 @@ def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(workload, meth
     assert not residual.any()
     for name, array in memory.arrays.items() if memory else ():
         # an estimate is of what has arrived; everything else holds what has not
-        np.testing.assert_allclose(array, 0 * update if name == "estimate" else update, **close)
-    assert memory or arm.startswith("terngrad"), "only what has no memory may lose an update"
+        np.testing.assert_allclose(
+            array, 0 * update if name == "estimate" else update, **close
+        )
+    assert memory or arm.startswith("terngrad"), (
+        "only what has no memory may lose an update"
+    )
 
 
 @pytest.mark.parametrize("arm", ["ef21(top-k)", "dgc(0.9)"])
 def test_arms_take_turns_and_nothing_is_left_behind(workload, arm):
-    """What top-k left in the residual goes with the update of a codec that keeps its own error."""
+    """What top-k left in the residual goes with the update of a codec that keeps its
+    own error.
+    """
     work = workload("fedkd", arm)
     for round, played in enumerate(["top-k", arm], 1):
         work.merge(
-            round, [work.execute(work.task(round, c), Choice(played, K)) for c in range(CLIENTS)]
+            round,
+            [
+                work.execute(work.task(round, c), Choice(played, K))
+                for c in range(CLIENTS)
+            ],
         )
         for client in range(CLIENTS):
             assert bool(tiny.residual(work, client).any()) == (played == "top-k")

@@ -1,7 +1,8 @@
 """Every command that reads a run × every kind of run: done, or one clear sentence.
 
-The commands are those of the command line's own registry whose arguments say that they are run
-directories, so that a new one is covered by itself. Runs are made once per session.
+The commands are those of the command line's own registry whose arguments say that they
+are run directories, so that a new one is covered by itself. Runs are made once per
+session.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from simfed.cli import main
 from simfed.cli.app import app
 from simfed.replay import TrajectoryStore
 
-TIMES = {"training": "5 ms", "private": "9 ms", "compression": "1 ms", "decompression": "1 ms"}
+TIMES = {
+    "training": "5 ms",
+    "private": "9 ms",
+    "compression": "1 ms",
+    "decompression": "1 ms",
+}
 CLIENTS = [
     {
         "prototype": "only",
@@ -89,12 +95,19 @@ LEARNED = {
         "method": "fedbuff",
         "aggregation": {"mode": "buffered", "buffer": 2, "concurrency": 3},
     },
-    "deadline": {"aggregation": {"mode": "deadline", "deadline": "30 ms", "late": "merge"}},
+    "deadline": {
+        "aggregation": {"mode": "deadline", "deadline": "30 ms", "late": "merge"}
+    },
     "edges": EDGES,
-    "attacked": {"clients": ATTACKED, "aggregation": {"rule": {"kind": "krum", "f": 1}}},
+    "attacked": {
+        "clients": ATTACKED,
+        "aggregation": {"rule": {"kind": "krum", "f": 1}},
+    },
     "personal": {"method": "local-only"},
     "nobody arrives": every_client(failure={"upload": 1.0}),
-    "diverged": {"training": {"batch_size": 8, "local_steps": 3, "learning_rate": 1e30}},
+    "diverged": {
+        "training": {"batch_size": 8, "local_steps": 3, "learning_rate": 1e30}
+    },
 }
 """The rest of its scenario."""
 
@@ -104,7 +117,9 @@ MORE = {
     "nobody begins": every_client(failure={"download": 1.0}),
     "nobody in time": {"aggregation": {"mode": "deadline", "deadline": "1 ms"}},
     "diverged distillation": fedkd(learning_rate=1e30),
-    "empty cohorts": {"participation": {"clients_per_round": 1, "selection": "poisson"}},
+    "empty cohorts": {
+        "participation": {"clients_per_round": 1, "selection": "poisson"}
+    },
     "batteries": every_client(availability={**BATTERY, "charges_from": "00:00"}),
     "faults": {"rounds": 4, "faults": RESTARTS},
     "overlap": every_client(overlap={"chunks": 2}),
@@ -148,13 +163,25 @@ def replayed(folder):
 def deployed(folder):
     one = {"only": {"model": "logistic-regression"}}
     clients = [{"count": 3, "prototype": "only", "device": "x86-2core-vm"}]
-    made = deploy_worlds.scenario(method="fedavg", rounds=2, prototypes=one, clients=clients)
+    made = deploy_worlds.scenario(
+        method="fedavg", rounds=2, prototypes=one, clients=clients
+    )
     deploy_worlds.deployed(made, out=folder)
 
 
-def play(folder, *, progress=False, time_only=False, resume=False, trajectories=None, **changes):
+def play(
+    folder,
+    *,
+    progress=False,
+    time_only=False,
+    resume=False,
+    trajectories=None,
+    **changes,
+):
     options = {"time_only": time_only, "resume": resume, "progress": progress}
-    simfed.run(scenario(**changes), folder, workers=1, trajectories=trajectories, **options)
+    simfed.run(
+        scenario(**changes), folder, workers=1, trajectories=trajectories, **options
+    )
 
 
 KINDS = {
@@ -165,7 +192,9 @@ KINDS = {
     "interrupted": lambda folder: stopped(folder, 2),
     "interrupted before a round": lambda folder: stopped(folder, 1),
     "killed": lambda folder: killed(folder, 2),
-    "free": lambda folder: play(folder, time_only=True, **every_client(device=FREE, link={})),
+    "free": lambda folder: play(
+        folder, time_only=True, **every_client(device=FREE, link={})
+    ),
     **{
         name: lambda folder, changes=changes: play(folder, **changes)
         for name, changes in {**LEARNED, **MORE, **NEEDS_ACCOUNTANT}.items()
@@ -195,7 +224,9 @@ def commands_of(command, name=()):
 
 
 def words_for_runs(command):
-    """The arguments and options of a command that are run directories: what stands before each."""
+    """The arguments and options of a command that are run directories: what stands
+    before each.
+    """
     for word in command.params:
         is_run = (word.metavar or "").startswith("RUN") or (word.help or "").startswith(
             ("Run directory,", "Run directory.")
@@ -243,7 +274,9 @@ def check(command, options, folder, capsys, into):
     texts = [told.out, told.err]
     for file in into.glob("a.*"):
         if file.suffix in (".html", ".csv", ".yaml"):
-            texts.append(re.sub(r"(?s)<(script|style).*?</\1>", "", file.read_text("utf-8")))
+            texts.append(
+                re.sub(r"(?s)<(script|style).*?</\1>", "", file.read_text("utf-8"))
+            )
     for text in texts:
         match = NO_NUMBER.search(text)
         assert match is None, text[max(0, match.start() - 80) : match.end() + 40]
@@ -257,7 +290,14 @@ def nobody_asks(monkeypatch):
 
 
 def test_the_readers_of_runs_are_known_by_their_arguments():
-    assert {"verify", "timeline", "report", "compare", "export", "calibrate fit"} <= set(READERS)
+    assert {
+        "verify",
+        "timeline",
+        "report",
+        "compare",
+        "export",
+        ("calibrate fit"),
+    } <= set(READERS)
     assert set(OPTIONS) | set(SLOW_OPTIONS) <= set(READERS)
 
 
@@ -266,7 +306,8 @@ def marked(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=marked(kind)) for kind in KINDS if kind not in LATER]
+    "kind",
+    [pytest.param(kind, marks=marked(kind)) for kind in KINDS if kind not in LATER],
 )
 @pytest.mark.parametrize("command", sorted(set(READERS) - {"report"}))
 def test_a_command_is_done_or_says_why_not(command, kind, run_of, capsys, tmp_path):
@@ -280,9 +321,13 @@ def test_a_report_is_done(kind, run_of, capsys, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NEEDS_ACCOUNTANT])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in NEEDS_ACCOUNTANT]
+)
 @pytest.mark.parametrize("command", sorted(READERS))
-def test_all_that_a_command_does_is_done_or_says_why_not(command, kind, run_of, capsys, tmp_path):
+def test_all_that_a_command_does_is_done_or_says_why_not(
+    command, kind, run_of, capsys, tmp_path
+):
     quick = OPTIONS.get(command, [[]]) if kind in LATER or command == "report" else []
     for options in [*quick, *SLOW_OPTIONS.get(command, [])]:
         check(command, options, run_of(kind), capsys, tmp_path)
@@ -291,7 +336,14 @@ def test_all_that_a_command_does_is_done_or_says_why_not(command, kind, run_of, 
 @pytest.mark.parametrize("kind", ["time-only", "killed"])
 def test_going_on_is_done_or_says_why_not(kind, run_of, capsys, tmp_path):
     folder = shutil.copytree(run_of(kind), tmp_path / "run")
-    words = ["run", str(folder / "scenario.yaml"), "--resume", "--out", str(folder), "--quiet"]
+    words = [
+        "run",
+        str(folder / "scenario.yaml"),
+        "--resume",
+        "--out",
+        str(folder),
+        "--quiet",
+    ]
     code = main([*words, "--no-figures"])
     told = capsys.readouterr().err
     assert (code == 0) == (kind == "killed")

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from simfed.compress import FP16, QSGD, AdaComp, DetachedEF, Memory, RandomK, Selection, TopK
+from simfed.compress import (
+    FP16,
+    QSGD,
+    AdaComp,
+    DetachedEF,
+    Memory,
+    RandomK,
+    Selection,
+    TopK,
+)
 from simfed.ground.registry import registry
 from simfed.testing import check_codec
 
@@ -51,7 +60,9 @@ class Forgetful(_Broken):
 
     def select(self, update, k, *, state=None, rng=None):
         self.at += 1
-        return Selection(np.sort((self.at + np.arange(min(k, len(update)))) % len(update)), state)
+        return Selection(
+            np.sort((self.at + np.arange(min(k, len(update)))) % len(update)), state
+        )
 
 
 class GlobalRandomness(_Broken):
@@ -136,7 +147,9 @@ class HidesAnOption(DetachedEF):
 
     def __init__(self, inner="top-k", weight=0.5):
         super().__init__("top-k", 0.5)
-        object.__setattr__(self, "inner", "top-k" if inner == "top-k+fp16" else "top-k+fp16")
+        object.__setattr__(
+            self, "inner", "top-k" if inner == "top-k+fp16" else "top-k+fp16"
+        )
 
 
 class StateOfTensors(DetachedEF):

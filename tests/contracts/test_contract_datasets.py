@@ -1,7 +1,8 @@
-"""Every registered data set keeps the contract, and the check notices those that do not.
+"""Every registered data set keeps the contract, and the check notices those that do
+not.
 
-The published sets are not on every machine: they are checked with made-up files of their exact
-sizes, laid out as their publishers do.
+The published sets are not on every machine: they are checked with made-up files of
+their exact sizes, laid out as their publishers do.
 """
 
 import dataclasses
@@ -18,7 +19,9 @@ from simfed.learn.data import Dataset
 from simfed.learn.data.store import Published, PublishedFile
 from simfed.testing import check_dataset
 
-PUBLISHED = {name: registry("dataset").get(name) for name in registry("dataset").names()}
+PUBLISHED = {
+    name: registry("dataset").get(name) for name in registry("dataset").names()
+}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -45,7 +48,9 @@ def made_up(published, root):
 def made_up_texts():
     """43 owners with as many texts as the presidents have together."""
     samples = [3129] * 21 + [3126] + [3130] * 20 + [3040]
-    return json.dumps({str(i): "a" * (80 * count + 1) for i, count in enumerate(samples)}).encode()
+    return json.dumps(
+        {str(i): "a" * (80 * count + 1) for i, count in enumerate(samples)}
+    ).encode()
 
 
 def made_up_file(name, size_bytes):

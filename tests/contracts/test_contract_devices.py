@@ -40,7 +40,9 @@ def test_a_registered_device_is_used_by_its_name(board, tmp_path):
     simfed.register("device", "my-board", lambda: board)
     assert "my-board" in profile_names()
     assert ("my-board", "table; made up") in list_profiles(tmp_path)
-    assert load_profile("my-board").seconds("training", model="lenet5", batch=32) == 0.004
+    assert (
+        load_profile("my-board").seconds("training", model="lenet5", batch=32) == 0.004
+    )
     with pytest.raises(InputError, match="did you mean 'my-board'"):
         load_profile("my-bored")
 
@@ -79,6 +81,8 @@ def test_the_check_finds(board, change, says):
 def test_a_device_that_is_no_path_is_one_sentence(board):
     simfed.register("device", "my-board", board.parent / "none.yaml")
     with pytest.raises(
-        InputError, match=r"device my-board: got .+, expected a path of a calibration profile"
+        InputError,
+        match=r"device my-board: got .+, expected a path of a calibration "
+        r"profile",
     ):
         load_profile("my-board")

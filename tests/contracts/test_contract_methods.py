@@ -51,7 +51,9 @@ class PlansByTheCall(FedProx):
     def plan(self, setting, who, round):
         calls.append(who.client)
         plan = super().plan(setting, who, round)
-        return replace(plan, work=[*plan.work, Work("inference", who.model, len(calls))])
+        return replace(
+            plan, work=[*plan.work, Work("inference", who.model, len(calls))]
+        )
 
 
 class PlansUnknownWork(FedProx):
@@ -63,7 +65,9 @@ class PlansUnknownWork(FedProx):
 class SendsMoreThanPlanned(FedProx):
     def plan(self, setting, who, round):
         plan = super().plan(setting, who, round)
-        return replace(plan, up={**plan.up, "update": Field("update", who.parameters - 1)})
+        return replace(
+            plan, up={**plan.up, "update": Field("update", who.parameters - 1)}
+        )
 
 
 class SendsWhatIsNotPlanned(LocalOnly):
@@ -192,7 +196,7 @@ def test_a_broken_method_is_noticed(cls, options, complaint):
         check_method(cls, **options)
 
 
-# ---- every key is read, or refused ---------------------------------------------------------------
+# ---- every key is read, or refused ---------------------------------------------------
 
 KEYS = {
     "credit": {"policy": {"local_loss": {"credit": "as-printed", "samples": 20}}},
@@ -217,14 +221,26 @@ def plain_world(method, changes=None):
                 "name": "keys",
                 "rounds": 3,
                 "method": {"kind": method, **OPTIONS_HERE.get(method, {})},
-                "dataset": {"name": "mnist-mini", **public, **changes.get("dataset", {})},
+                "dataset": {
+                    "name": "mnist-mini",
+                    **public,
+                    **changes.get("dataset", {}),
+                },
                 "prototypes": {"only": {"model": "logistic-regression"}},
                 "clients": [{"count": 2, "prototype": "only", "device": "any"}],
-                "training": {"batch_size": 8, "local_steps": 2, **changes.get("training", {})},
+                "training": {
+                    "batch_size": 8,
+                    "local_steps": 2,
+                    **changes.get("training", {}),
+                },
                 "policy": {"kind": "exp3", "mixing": 1.0, "reward": reward},
                 "compression": {"k": 40, **changes.get("compression", {})},
                 "evaluation": {"every": 3},
-                **{name: value for name, value in changes.items() if name == "distillation"},
+                **{
+                    name: value
+                    for name, value in changes.items()
+                    if name == "distillation"
+                },
             }
         )
     except ValueError:
@@ -246,15 +262,18 @@ def learned(scenario):
     data = tiny.federation(scenario, side=28, train=120, test=8)
     work = HostedWorkload(scenario, Streams(0), data=data)
     compresses = bool(work.task(1, 0).plan.longest)
-    outcomes = [repr(played.outcome) for played in plain_rounds(scenario, work, Streams(0))]
+    outcomes = [
+        repr(played.outcome) for played in plain_rounds(scenario, work, Streams(0))
+    ]
     work.close()
     return outcomes, compresses
 
 
 @pytest.mark.parametrize("method", sorted(registry("method").names()))
 def test_every_key_that_is_accepted_is_read(method):
-    """What a policy is paid for needs something to choose: where nothing is compressed, no policy
-    is asked."""
+    """What a policy is paid for needs something to choose: where nothing is compressed,
+    no policy is asked.
+    """
     plain, compresses = learned(plain_world(method))
     unread = []
     for key, changes in KEYS.items():

@@ -19,7 +19,9 @@ def test_registered_model_keeps_the_contract(name):
 
 
 def test_a_function_is_a_model_too():
-    check_model(lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, classes)))
+    check_model(
+        lambda shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, classes))
+    )
 
 
 class NumpyWeights(LogisticRegression):
@@ -109,7 +111,10 @@ class SloppyLeNet(LeNet5Half):
         (Constant, "other weights from another seed"),
         (Dropout, "the same bits from the same training pass"),
         (DrawsAndIgnores, "passes that draw no random numbers"),
-        (LooksAtTheBatch, "logits of a sample that do not hang on the samples beside it"),
+        (
+            LooksAtTheBatch,
+            ("logits of a sample that do not hang on the samples beside it"),
+        ),
         (KeepsCounting, "buffers that evaluation mode leaves alone"),
         (Unused, "a gradient for every trainable parameter, none for .*other"),
         (OneTooMany, r"\(4, 10\) float32 logits"),

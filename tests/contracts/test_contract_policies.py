@@ -19,7 +19,15 @@ def test_registered_policy_keeps_the_contract(name):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("ascend", {"initial": "ema-from-zero", "ema": "1/n", "warmup": 2, "count_forced": True}),
+        (
+            "ascend",
+            {
+                "initial": "ema-from-zero",
+                "ema": "1/n",
+                "warmup": 2,
+                "count_forced": True,
+            },
+        ),
         ("ucb", {"discount": 0.9, "exploration": 0.0}),
         ("ucb", {"window": 1}),
         ("thompson", {"discount": 1.0, "sd": 0.01}),
@@ -30,7 +38,9 @@ def test_so_it_does_with_other_options(name, options):
 
 
 def test_replay_keeps_the_contract():
-    check_policy(Replay, recorded=list(map(Choice, ["top-k", "random-k", "periodic-k"])) * 21)
+    check_policy(
+        Replay, recorded=list(map(Choice, ["top-k", "random-k", "periodic-k"])) * 21
+    )
 
 
 class StrangeArm(Ascend):
@@ -96,4 +106,7 @@ def test_a_broken_policy_is_noticed(cls, complaint):
 
 
 def test_uniform_may_play_an_arm_beside_the_others():
-    assert Uniform(("top-k",), strategy="dense").arms == (Choice("top-k"), Choice("dense"))
+    assert Uniform(("top-k",), strategy="dense").arms == (
+        Choice("top-k"),
+        Choice("dense"),
+    )

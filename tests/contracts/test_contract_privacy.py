@@ -1,5 +1,6 @@
-"""What goes with privacy is a closed list: every registered part is asked, every key is looked at,
-and what declares nothing is refused."""
+"""What goes with privacy is a closed list: every registered part is asked, every key is
+looked at, and what declares nothing is refused.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ import pytest
 
 from simfed.ground.registry import REGISTRIES, registry
 from simfed.scenario.load import validate_scenario
-from simfed.tasks.covered import ASKED, KEYS, Coverage, find_coverage, find_uncovered, list_uses
+from simfed.tasks.covered import (
+    ASKED,
+    KEYS,
+    Coverage,
+    find_coverage,
+    find_uncovered,
+    list_uses,
+)
 from simfed.tasks.privacy import is_decided_by_time
 
 PAGE = Path(__file__).parents[2] / "docs/privacy.md"
@@ -45,11 +53,15 @@ def naming(kind, name):
     battery = {"capacity_j": 1e4, "charge_w": 1.0, "work_w": 1.0}
     return {
         "method": {"method": option},
-        "policy": {"policy": option if name != "uniform" else {**option, "strategy": "top-k"}},
+        "policy": {
+            "policy": option if name != "uniform" else {**option, "strategy": "top-k"}
+        },
         "codec": {"policy": {"kind": "uniform", "strategy": name}},
         "selection": {"participation": {"clients_per_round": 30, "selection": option}},
         "availability": {
-            "clients": [{**GROUP, "availability": {**option, **battery, "charges_from": "1:00"}}]
+            "clients": [
+                {**GROUP, "availability": {**option, **battery, "charges_from": "1:00"}}
+            ]
         },
         "rule": {
             "aggregation": {"rule": option},
@@ -70,7 +82,8 @@ def test_every_part_declares_words_that_there_are(kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind in ASKED for name in REGISTRIES[kind].names()]
+    ("kind", "name"),
+    [(kind, name) for kind in ASKED for name in REGISTRIES[kind].names()],
 )
 def test_a_part_is_refused_where_it_does_not_declare_the_level(kind, name):
     made = scenario(**naming(kind, name))
@@ -103,7 +116,10 @@ MARKOV = {"markov": {"on": "1 h", "off": "1 h"}}
 @pytest.mark.parametrize(
     ("changes", "where"),
     [
-        ({"dataset": {"table": "mine.csv", "target": "y", "missing": "mean"}}, "dataset.missing"),
+        (
+            {"dataset": {"table": "mine.csv", "target": "y", "missing": "mean"}},
+            "dataset.missing",
+        ),
         ({"policy": {"arms_from": "runs/learned"}}, "policy.arms_from"),
     ],
 )
@@ -116,17 +132,30 @@ def test_keys_that_nothing_covers(changes, where, tmp_path, monkeypatch):
 def test_edge_servers_are_not_covered():
     made = scenario()
     edges = {"at": "edge", "mode": "synchronous", "merges": 2}
-    tiers = made.aggregation.model_validate({"mode": "synchronous", "edge_servers": edges})
-    places = [place for place, _ in refused(made.model_copy(update={"aggregation": tiers}))]
+    tiers = made.aggregation.model_validate(
+        {"mode": "synchronous", "edge_servers": edges}
+    )
+    places = [
+        place for place, _ in refused(made.model_copy(update={"aggregation": tiers}))
+    ]
     assert places == ["aggregation.edge_servers"]
 
 
 @pytest.mark.parametrize(
     ("changes", "keys"),
     [
-        ({"aggregation": {"mode": "deadline", "deadline": "1 s"}}, ["aggregation.mode=deadline"]),
-        ({"clients": [{**GROUP, "availability": MARKOV}]}, ["clients.availability.markov"]),
-        ({"faults": {"restarts": {"between": "1 h", "lasts": "1 s"}}}, ["faults.restarts"]),
+        (
+            {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
+            ["aggregation.mode=deadline"],
+        ),
+        (
+            {"clients": [{**GROUP, "availability": MARKOV}]},
+            ["clients.availability.markov"],
+        ),
+        (
+            {"faults": {"restarts": {"between": "1 h", "lasts": "1 s"}}},
+            ["faults.restarts"],
+        ),
         ({"faults": {"stalls": {"between": "1 h", "lasts": "1 s"}}}, ["faults.stalls"]),
         ({"training": {"momentum": 0.9}}, ["training.momentum"]),
     ],
@@ -154,6 +183,12 @@ def test_the_page_has_the_list():
     for kind in ASKED:
         row = re.findall(rf"^\| {kind} \|(.*)\|(.*)\|$", page, re.MULTILINE)[0]
         for level, cell in zip(LEVELS, row, strict=True):
-            names = [n for n in registry(kind).names() if level in find_coverage(kind, n)]
-            written = registry(kind).names() if cell == " all " else re.findall(r"`(.*?)`", cell)
+            names = [
+                n for n in registry(kind).names() if level in find_coverage(kind, n)
+            ]
+            written = (
+                registry(kind).names()
+                if cell == " all "
+                else re.findall(r"`(.*?)`", cell)
+            )
             assert sorted(written) == sorted(names), (kind, level)

@@ -18,7 +18,10 @@ MOST = 2**16
 
 
 class Server:
-    """A server's end without a run; `joined`, `left` and `refused` say what it was told."""
+    """A server's end without a run.
+
+    `joined`, `left` and `refused` say what it was told.
+    """
 
     def __init__(self, token=TOKEN, clients=3, patience=CALM, tls=None):
         self.joined, self.left, self.refused = [], [], []
@@ -66,14 +69,20 @@ async def connected(address, client=0, *, token=TOKEN, life=LIFE, path=None, **o
 
 
 async def welcomed(address, client=0, **options):
-    """A connection whose server has welcomed this end. Raises: `Gone` if it is refused."""
+    """A connection whose server has welcomed this end.
+
+    Raises: `Gone` if it is refused.
+    """
     wire = await connected(address, client, **options)
     assert (await wire.receive()).kind == "welcome"
     return wire
 
 
 async def take_part(wire, answer=lambda task: ()):
-    """Be a client, until the connection ends; what came, in order. `answer`: to a task."""
+    """Be a client, until the connection ends; what came, in order.
+
+    `answer`: to a task.
+    """
     came = []
     try:
         await wire.send(Message("built"))

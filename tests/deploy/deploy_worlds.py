@@ -47,7 +47,8 @@ def _public(kind):
 
 
 ONE_AT_A_TIME = threading.Lock()
-"""Models are drawn under PyTorch's one generator, which clients on threads would have to share."""
+"""Models are drawn under PyTorch's one generator, which clients on threads would have
+to share."""
 
 
 class Slow:
@@ -70,7 +71,10 @@ class Slow:
 
 @contextmanager
 def slowed(**seconds_of):
-    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set. Their ends."""
+    """Meanwhile clients are slow: `client_2=1.0`, or until an event is set.
+
+    Their ends.
+    """
     real, ends = apart.RealClient, []
 
     def made(scenario, streams, client, device="cpu"):
@@ -88,7 +92,9 @@ def slowed(**seconds_of):
 
 @contextmanager
 def watched():
-    """Meanwhile the connections of every server that begins to listen are put in this list."""
+    """Meanwhile the connections of every server that begins to listen are put in this
+    list.
+    """
     listen, servers = Peers.listen, []
 
     def noted(peers, *where):
@@ -123,7 +129,9 @@ class Crowd:
 
     def begin_again(self, client):
         """Another process of this client, as far as anybody can tell."""
-        thread = threading.Thread(target=self.join, args=(*self._where, client), daemon=True)
+        thread = threading.Thread(
+            target=self.join, args=(*self._where, client), daemon=True
+        )
         self.threads.append(thread)
         thread.start()
 
@@ -151,8 +159,10 @@ def deployed(
     progress=False,
     **options,
 ):
-    """The run of a scenario with three clients on threads; `slow`: see `slowed`. `before`, `told`:
-    called before and after they begin."""
+    """The run of a scenario with three clients on threads; `slow`: see `slowed`.
+
+    `before`, `told`: called before and after they begin.
+    """
     crowd = crowd or Crowd()
 
     def begin(host, port):
@@ -165,7 +175,9 @@ def deployed(
     listening = listening or Listening(patience=QUICK, join_s=300.0)
     try:
         with slowed(**(slow or {})):
-            return serve(plan, out, listening=listening, progress=progress, told=begin, **options)
+            return serve(
+                plan, out, listening=listening, progress=progress, told=begin, **options
+            )
     finally:
         crowd.end()
 
@@ -188,8 +200,11 @@ def command(*arguments):
 
 
 def wait_for_line(process, said):
-    """Whether it has said this on standard error before it ended; afterwards nobody reads that any
-    longer. Ended otherwise than well, it is told what it said last."""
+    """Whether it has said this on standard error before it ended.
+
+    Afterwards nobody reads that any longer. Ended otherwise than well, it is told what
+    it said last.
+    """
     lines = []
     for line in process.stderr:
         lines.append(line)

@@ -47,7 +47,9 @@ def test_many_small_changes_add_up_and_many_large_ones_are_a_model(tasks):
         down.add(version)
         model = {"weights": held, "buffers": torch.full((2,), float(version))}
         said, parts = down.parts(0, version, model, ("buffers",))
-        sent = sum(len(part) for name, part in parts.items() if name.startswith("weights/"))
+        sent = sum(
+            len(part) for name, part in parts.items() if name.startswith("weights/")
+        )
         assert ("weights" in parts) == (sent == 0)
         arrival = there.arrived(said, parts, to_keep=False)
         assert arrival["weights"].equal(held)
@@ -84,7 +86,9 @@ def test_changes_that_no_encoder_wrote_are_refused(tasks, data):
 
 
 @pytest.mark.parametrize("method", ["fedkd", "scaffold"])
-def test_who_lacks_what_changes_build_on_fails_once_and_is_sent_the_whole(method, monkeypatch):
+def test_who_lacks_what_changes_build_on_fails_once_and_is_sent_the_whole(
+    method, monkeypatch
+):
     """As where another process took a client's place between two messages."""
     arrived, tasks = ChangesHeld.arrived, []
 
@@ -97,7 +101,9 @@ def test_who_lacks_what_changes_build_on_fails_once_and_is_sent_the_whole(method
 
     monkeypatch.setattr(ChangesHeld, "arrived", forgets)
     plan = worlds.scenario(
-        rounds=4, method=method, downlink={"compression": {"k": 300, "strategy": "top-k"}}
+        rounds=4,
+        method=method,
+        downlink={"compression": {"k": 300, "strategy": "top-k"}},
     )
     rows = worlds.deployed(plan).participations
     (failed,) = rows.index[rows["outcome"] == "failed"]

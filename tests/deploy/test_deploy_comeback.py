@@ -22,9 +22,14 @@ class Vanishes(Exception):
 
 
 @pytest.mark.parametrize("downlink", [{}, CHANGES], ids=["models", "changes"])
-def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypatch, downlink):
-    """Its process dies at its second task; another one comes in its place, to which a whole model
-    is sent. Client 0 is at work until that one is there, however long its coming takes."""
+def test_a_client_that_vanishes_is_dropped_and_may_join_again(
+    tmp_path, monkeypatch, downlink
+):
+    """Its process dies at its second task.
+
+    Another one comes in its place, to which a whole model is sent. Client 0 is at work
+    until that one is there, however long its coming takes.
+    """
     plan = worlds.scenario(method="fedprox", rounds=5, downlink=downlink)
     real_client, tasks = apart.RealClient, []
     crowd, joined, there = worlds.Crowd(), Remote.joined, threading.Event()
@@ -82,9 +87,13 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(tmp_path, monkeypa
     ],
     ids=["models", "changes", "batched", "nothing saved"],
 )
-def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, changes, stops_after):
-    """Clients look for the server; who is there again goes on from the checkpoint. Without one they
-    forget what they left unsent in the run that no longer counts."""
+def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(
+    tmp_path, changes, stops_after
+):
+    """Clients look for the server; who is there again goes on from the checkpoint.
+
+    Without one they forget what they left unsent in the run that no longer counts.
+    """
     plan = worlds.scenario(rounds=5, checkpoint={"every": 2}, **changes)
     port = worlds.free_port()
     listening = Listening(port=port, patience=worlds.QUICK, join_s=300.0)
@@ -97,7 +106,9 @@ def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, ch
 
     with pytest.raises(Interrupted):
         worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
-    real = worlds.serve(plan, tmp_path / "real", listening=listening, progress=False, resume=True)
+    real = worlds.serve(
+        plan, tmp_path / "real", listening=listening, progress=False, resume=True
+    )
     crowd.end()
     assert crowd.errors == {}
     assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
@@ -108,8 +119,10 @@ def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(tmp_path, ch
 def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_it(
     tmp_path, monkeypatch, every
 ):
-    """`ef21` keeps nothing else: the run learns as if nothing had happened, whatever was saved.
-    The server goes on once the other one is there, however long its coming takes."""
+    """`ef21` keeps nothing else: the run learns as if nothing had happened, whatever
+    was saved. The server goes on once the other one is there, however long its coming
+    takes.
+    """
     plan = worlds.scenario(
         rounds=6,
         checkpoint={"every": every},
@@ -156,7 +169,9 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
     assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
 
 
-def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(tmp_path):
+def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
+    tmp_path,
+):
     plan = worlds.scenario(
         rounds=8,
         checkpoint={"every": 3},
@@ -185,7 +200,8 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(t
     first, *_ = real.participations.query("client == 2").itertuples()
     assert (first.outcome, first.merge) == ("dropped", 4)
     left = [under_way(end) for end in ends]
-    assert not any(first.round in rounds for rounds in left)  # it knows that that is lost
+    # it knows that that is lost
+    assert not any(first.round in rounds for rounds in left)
     assert len(real.rounds) == 8
     assert verify(tmp_path / "real") == []
 
@@ -202,7 +218,9 @@ def test_a_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tm
     file.write_text(simfed.scenario.dump_scenario(plan))
     port = worlds.free_port()
     clients = [
-        worlds.command("join", f"127.0.0.1:{port}", "--client", str(n), "--patience", "60")
+        worlds.command(
+            "join", f"127.0.0.1:{port}", "--client", str(n), "--patience", "60"
+        )
         for n in range(3)
     ]
     serve = [
@@ -295,13 +313,19 @@ def test_client_that_slept_comes_back_and_goes_on(tmp_path):
     try:
         with worlds.watched() as servers:
             real = worlds.deployed(
-                plan, tmp_path / "real", listening=listening, crowd=crowd, progress=sleep
+                plan,
+                tmp_path / "real",
+                listening=listening,
+                crowd=crowd,
+                progress=sleep,
             )
         assert sleeper.wait(timeout=60) == 0
     finally:
         sleeper.kill()
     assert crowd.errors == {}
-    rounds = real.participations.query("client == 1").groupby("round")["outcome"].first()
+    rounds = (
+        real.participations.query("client == 1").groupby("round")["outcome"].first()
+    )
     assert rounds[1] == rounds[12] == "aggregated"
     assert {3, 4}.isdisjoint(rounds[rounds == "aggregated"].index)
     assert any("client 1 was gone" in line for line in real.manifest["warnings"])

@@ -26,7 +26,9 @@ sys.path.append(str(Path(__file__).parents[1] / "experiment"))
 
 
 def run(rows, server_s=0.0, mode="full"):
-    """A run of these participations: (round, client, down, training, compression, up, host)."""
+    """A run of these participations: (round, client, down, training, compression, up,
+    host).
+    """
     parts, rounds, start_s = [], [], 0.0
     for number in sorted({row[0] for row in rows}):
         mine = [row for row in rows if row[0] == number]
@@ -36,7 +38,9 @@ def run(rows, server_s=0.0, mode="full"):
         for round, client, *seconds in mine:
             phases = dict(
                 zip(
-                    ("downlink_s", "training_s", "compression_s", "uplink_s"), seconds, strict=False
+                    ("downlink_s", "training_s", "compression_s", "uplink_s"),
+                    seconds,
+                    strict=False,
                 )
             )
             parts.append(
@@ -59,7 +63,9 @@ def run(rows, server_s=0.0, mode="full"):
         rounds=pd.DataFrame(rounds, columns=columns),
         manifest={"mode": mode},
         scenario={"aggregation": {"mode": "synchronous"}},
-        spans=pd.DataFrame(columns=["kind", "round", "client", "started_at_s", "finished_at_s"]),
+        spans=pd.DataFrame(
+            columns=["kind", "round", "client", "started_at_s", "finished_at_s"]
+        ),
     )
 
 
@@ -70,7 +76,9 @@ def test_errors_stand_per_phase_client_and_round():
     phases = gaps.phases.set_index("phase")["error"]
     assert phases["training"] == pytest.approx(1 / 3 - 1)
     assert phases["download"] == phases["upload"] == 0
-    assert gaps.clients["error"].tolist() == pytest.approx([4.5 / 5.5 - 1, 3.5 / 6.5 - 1])
+    assert gaps.clients["error"].tolist() == pytest.approx(
+        [4.5 / 5.5 - 1, 3.5 / 6.5 - 1]
+    )
     assert gaps.makespan_s == (4.5, 6.5)
     assert gaps.named_right == 0.0
     assert gaps.explanations.iloc[0].tolist()[:1] == ["training"]
@@ -99,7 +107,9 @@ def test_host_time_and_server_work_are_assumptions_of_their_own():
     simulated = run([(r, 0, 1.0, 1.0, 0.0, 1.0) for r in (1, 2)])
     hosts = run([(r, 0, 1.0, 1.0, 0.0, 1.0, 0.7) for r in (1, 2)], mode="deployed")
     assert fidelity(simulated, hosts).explanations["phase"].iloc[0] == "host"
-    servers = run([(r, 0, 1.0, 1.0, 0.0, 1.0) for r in (1, 2)], server_s=0.5, mode="deployed")
+    servers = run(
+        [(r, 0, 1.0, 1.0, 0.0, 1.0) for r in (1, 2)], server_s=0.5, mode="deployed"
+    )
     gaps = fidelity(simulated, servers)
     assert gaps.explanations["phase"].iloc[0] == "server"
     assert "server's work" in list(gaps.sentences())[-1]
@@ -146,7 +156,12 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path):
     assert done.exit_code == 0
     assert "straggler named as in reality" in done.output
     text = page.read_text()
-    for words in ("<h3>simulated</h3>", "<h3>real</h3>", "one scale of time", "Per participation"):
+    for words in (
+        "<h3>simulated</h3>",
+        "<h3>real</h3>",
+        "one scale of time",
+        ("Per participation"),
+    ):
         assert words in text
     assert main(["compare", real, real, "--bound", "1%"]) == 0
     assert main(["compare", simulated, real, "--bound", "1%"]) == 3
@@ -209,11 +224,25 @@ def test_real_clients_measure_their_training_and_their_compression(pair):
     assert (participations[["training_s", "compression_s"]] > 0).all(axis=None)
 
 
-def test_a_deployed_run_becomes_a_profile_with_which_its_simulation_is_better(pair, tmp_path):
+def test_a_deployed_run_becomes_a_profile_with_which_its_simulation_is_better(
+    pair, tmp_path
+):
     simulated, real = pair
     out = tmp_path / "calibration" / "here.yaml"
     assert (
-        main(["calibrate", "fit", "--from", str(real), "--kind", "table", "--out", str(out)]) == 0
+        main(
+            [
+                "calibrate",
+                "fit",
+                "--from",
+                str(real),
+                "--kind",
+                "table",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
     )
     plan = tmp_path / "here.scenario.yaml"
     shutil.move(out.with_suffix(".scenario.yaml"), plan)
@@ -224,7 +253,10 @@ def test_a_deployed_run_becomes_a_profile_with_which_its_simulation_is_better(pa
     there = simfed.load_run(real)
     before = fidelity(simfed.load_run(simulated), there)
     after = fidelity(again, there)
-    errors = [gaps.phases.set_index("phase").loc["upload", "error"] for gaps in (before, after)]
+    errors = [
+        gaps.phases.set_index("phase").loc["upload", "error"]
+        for gaps in (before, after)
+    ]
     assert abs(errors[1]) < abs(errors[0])
     assert abs(after.makespan_error) < abs(before.makespan_error)
 
@@ -239,13 +271,19 @@ def test_only_real_seconds_become_a_profile(pair, tmp_path, capsys):
 
 def test_simulated_handling_of_messages_stands_against_the_time_of_hosts():
     simulated = run([(1, 0, 1.0, 1.5, 0.0, 1.0), (2, 0, 1.0, 1.5, 0.0, 1.0)])
-    spans = [("handling", r, 0, 3.5 * (r - 1) + 1.0, 3.5 * (r - 1) + 1.5) for r in (1, 2)]
+    spans = [
+        ("handling", r, 0, 3.5 * (r - 1) + 1.0, 3.5 * (r - 1) + 1.5) for r in (1, 2)
+    ]
     columns = ["kind", "round", "client", "started_at_s", "finished_at_s"]
     simulated.spans = pd.DataFrame(spans, columns=columns)
     real = run([(r, 0, 1.0, 1.0, 0.0, 1.0, 0.5) for r in (1, 2)], mode="deployed")
     phases = fidelity(simulated, real).phases.set_index("phase")
-    assert phases.loc["training", ["simulated_s", "real_s"]].tolist() == pytest.approx([1.0, 1.0])
-    assert phases.loc["host", ["simulated_s", "real_s"]].tolist() == pytest.approx([0.5, 0.5])
+    assert phases.loc["training", ["simulated_s", "real_s"]].tolist() == pytest.approx(
+        [1.0, 1.0]
+    )
+    assert phases.loc["host", ["simulated_s", "real_s"]].tolist() == pytest.approx(
+        [0.5, 0.5]
+    )
 
 
 def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_becomes(
@@ -255,7 +293,19 @@ def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_b
     _, real = pair
     out = tmp_path / "here.yaml"
     assert (
-        main(["calibrate", "fit", "--from", str(real), "--kind", "table", "--out", str(out)]) == 0
+        main(
+            [
+                "calibrate",
+                "fit",
+                "--from",
+                str(real),
+                "--kind",
+                "table",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
     )
     said = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
     server = said["server"]["device"]["assume"]
@@ -272,14 +322,28 @@ def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_b
     assert evaluation_s == pytest.approx(spans[tests]["seconds"].median(), rel=1e-3)
     assert set(again.spans["kind"]) >= {"handling", "evaluation"}
     main(
-        ["calibrate", "fit", "--from", str(real), "--no-host", "--kind", "table", "--out", str(out)]
+        [
+            "calibrate",
+            "fit",
+            "--from",
+            str(real),
+            "--no-host",
+            "--kind",
+            "table",
+            "--out",
+            str(out),
+        ]
     )
     assert "handling" not in yaml.safe_load(out.read_text())
 
 
-def test_a_fixed_policy_is_not_charged_for_the_losses_that_a_learning_one_waits_for(tmp_path):
+def test_a_fixed_policy_is_not_charged_for_the_losses_that_a_learning_one_waits_for(
+    tmp_path,
+):
     """Simulated from a deployment of the other."""
-    plan = worlds.scenario(method="fedavg", rounds=3, policy={"kind": "exp3", "mixing": 0.1})
+    plan = worlds.scenario(
+        method="fedavg", rounds=3, policy={"kind": "exp3", "mixing": 0.1}
+    )
     worlds.deployed(plan, tmp_path / "real")
     spans = simfed.load_run(tmp_path / "real").spans
     waits = spans[(spans["track"] == "server") & (spans["name"] == "losses")]
@@ -305,13 +369,26 @@ def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_
         {
             "count": 3,
             "prototype": "small",
-            "device": {"assume": {"training": "9 s", "compression": "9 s", "auxiliary": "1 ms"}},
+            "device": {
+                "assume": {"training": "9 s", "compression": "9 s", "auxiliary": "1 ms"}
+            },
         }
     ]
-    worlds.deployed(worlds.scenario(method="fedavg", clients=clients), tmp_path / "real")
+    worlds.deployed(
+        worlds.scenario(method="fedavg", clients=clients), tmp_path / "real"
+    )
     out = tmp_path / "here.yaml"
     main(
-        ["calibrate", "fit", "--from", str(tmp_path / "real"), "--kind", "table", "--out", str(out)]
+        [
+            "calibrate",
+            "fit",
+            "--from",
+            str(tmp_path / "real"),
+            "--kind",
+            "table",
+            "--out",
+            str(out),
+        ]
     )
     (group,) = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())["clients"]
     said = {name: s for name, s in group["device"]["assume"].items() if s is not None}
@@ -324,12 +401,20 @@ def limited(**changes):
     """Three clients under a quota, as far as the scenario knows."""
     device = {**worlds.TIMES, "quota": {"share": 0.2, "period": "10 ms"}}
     clients = [{"count": 3, "prototype": "small", "device": device}]
-    plan = {"method": "fedavg", "rounds": 8, "checkpoint": {"every": 0}, "clients": clients}
+    plan = {
+        "method": "fedavg",
+        "rounds": 8,
+        "checkpoint": {"every": 0},
+        "clients": clients,
+    }
     return worlds.scenario(**{**plan, **changes})
 
 
 def test_under_a_quota_the_seconds_of_processors_are_the_measurements(tmp_path):
-    """What clients told; what the server took is the server's, so that no quota stretches it."""
+    """What clients told.
+
+    What the server took is the server's, so that no quota stretches it.
+    """
     worlds.deployed(limited(), tmp_path / "real")
     there = simfed.load_run(tmp_path / "real")
     told = there.table("processor").to_pandas()
@@ -338,7 +423,10 @@ def test_under_a_quota_the_seconds_of_processors_are_the_measurements(tmp_path):
     ]
     assert (told[["training_s", "compression_s"]] > 0).all(axis=None)
     out = tmp_path / "here.yaml"
-    assert main(["calibrate", "fit", "--from", str(tmp_path / "real"), "--out", str(out)]) == 0
+    assert (
+        main(["calibrate", "fit", "--from", str(tmp_path / "real"), "--out", str(out)])
+        == 0
+    )
     rows = pd.read_csv(out.with_suffix(".csv"))
     for quantity in ("training", "compression"):
         seconds = rows[rows["quantity"] == quantity]["seconds"]
@@ -346,7 +434,9 @@ def test_under_a_quota_the_seconds_of_processors_are_the_measurements(tmp_path):
     handling_s = rows[rows["quantity"] == "handling"]["seconds"]
     assert handling_s.tolist() == pytest.approx(told["other_s"].tolist())
     said = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
-    spans = there.spans.assign(s=there.spans["finished_at_s"] - there.spans["started_at_s"])
+    spans = there.spans.assign(
+        s=there.spans["finished_at_s"] - there.spans["started_at_s"]
+    )
     sending = spans[spans["name"].isin(["serialising", "waking up"])]
     sending_s = sending.groupby(["round", "client"])["s"].sum().median()
     merging = spans[(spans["track"] == "server") & (spans["name"] != "evaluation")]
@@ -361,7 +451,9 @@ def test_runs_with_other_numbers_of_steps_tell_what_the_beginning_takes(tmp_path
     for steps in (1, 40):
         training = {"local_steps": steps}
         folder = tmp_path / f"{steps}"
-        worlds.deployed(limited(training=training, rounds=4, name=f"steps-{steps}"), folder)
+        worlds.deployed(
+            limited(training=training, rounds=4, name=f"steps-{steps}"), folder
+        )
         from_ += ["--from", str(folder)]
     out = tmp_path / "here.yaml"
     assert main(["calibrate", "fit", *from_, "--kind", "table", "--out", str(out)]) == 0
@@ -384,7 +476,9 @@ def test_runs_with_other_numbers_of_steps_tell_what_the_beginning_takes(tmp_path
 
 
 def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_path):
-    """One model's work is mostly short and sometimes long, the other's the other way round."""
+    """One model's work is mostly short and sometimes long, the other's the other way
+    round.
+    """
     rng = np.random.default_rng(5)
     lines = ["quantity,model,strategy,k,seconds"]
     for model, chance in (("lenet5-half", 0.4), ("lenet5", 0.6)):
@@ -398,6 +492,10 @@ def test_rows_with_the_profiles_scatter_have_the_means_that_were_measured(tmp_pa
     profile = load_profile(tmp_path / "x.yaml")
     noise = profile.noise["compression"]
     for model in ("lenet5-half", "lenet5"):
-        nominal_s = profile.seconds("compression", model=model, strategy="top-k", k=1000)
-        measured = [row.seconds for row in table.rows_of(("compression", model, "top-k"))]
+        nominal_s = profile.seconds(
+            "compression", model=model, strategy="top-k", k=1000
+        )
+        measured = [
+            row.seconds for row in table.rows_of(("compression", model, "top-k"))
+        ]
         assert nominal_s * noise.mean() == pytest.approx(np.mean(measured), rel=1e-4)

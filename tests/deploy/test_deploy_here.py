@@ -37,7 +37,10 @@ def shaped_plan(**changes):
 
 
 def needs_shaping():
-    """Why this machine cannot shape, in a sentence; it is then said and nothing is tested."""
+    """Why this machine cannot shape, in a sentence.
+
+    It is then said and nothing is tested.
+    """
     lacks = shaping.missing([0.5], 0.0)
     if lacks:
         pytest.skip(f"shaped links need {' and '.join(lacks)}")
@@ -46,37 +49,53 @@ def needs_shaping():
 def test_more_clients_than_processes_that_a_machine_can_have_are_refused():
     crowd = [{"count": 1001, "prototype": "small", "device": worlds.TIMES}]
     with pytest.raises(
-        InputError, match=r"clients: got 1001, expected at most 1,000 clients, as each is a process"
+        InputError,
+        match=r"clients: got 1001, expected at most 1,000 clients, as each "
+        r"is a process",
     ):
         deploy(worlds.scenario(clients=crowd))
 
 
 def test_links_become_token_buckets_and_delays_inside_namespaces():
     star = Star(
-        2, up_bytes_per_s=[1e6, 2e6], down_bytes_per_s=8e6, latency_s=0.01, receive_bytes_per_s=5e6
+        2,
+        up_bytes_per_s=[1e6, 2e6],
+        down_bytes_per_s=8e6,
+        latency_s=0.01,
+        receive_bytes_per_s=5e6,
     )
     lines = [" ".join(command) for command in shaping.list_commands(star, "00000a")]
     queues = [line for line in lines if "qdisc" in line]
     assert queues == [
-        "tc -n simfed-00000a qdisc add dev s root handle 1: tbf rate 40000000bit burst 2500 "
+        "tc -n simfed-00000a qdisc add dev s root handle 1: tbf rate 40000000bit burst "
+        "2500 "
         "limit 500000",
-        "tc -n simfed-00000a-0 qdisc add dev eth0 root handle 1: tbf rate 8000000bit burst 1600 "
+        "tc -n simfed-00000a-0 qdisc add dev eth0 root handle 1: tbf rate 8000000bit "
+        "burst 1600 "
         "limit 100000",
-        "tc -n simfed-00000a-0 qdisc add dev eth0 parent 1:1 handle 10: netem delay 10000us "
+        "tc -n simfed-00000a-0 qdisc add dev eth0 parent 1:1 handle 10: netem delay "
+        "10000us "
         "limit 73",
-        "tc -n simfed-00000a qdisc add dev c0 root handle 1: tbf rate 64000000bit burst 4000 "
+        "tc -n simfed-00000a qdisc add dev c0 root handle 1: tbf rate 64000000bit "
+        "burst 4000 "
         "limit 800000",
-        "tc -n simfed-00000a qdisc add dev c0 parent 1:1 handle 10: netem delay 10000us limit 582",
-        "tc -n simfed-00000a-1 qdisc add dev eth0 root handle 1: tbf rate 16000000bit burst 1600 "
+        "tc -n simfed-00000a qdisc add dev c0 parent 1:1 handle 10: netem delay "
+        "10000us limit 582",
+        "tc -n simfed-00000a-1 qdisc add dev eth0 root handle 1: tbf rate 16000000bit "
+        "burst 1600 "
         "limit 200000",
-        "tc -n simfed-00000a-1 qdisc add dev eth0 parent 1:1 handle 10: netem delay 10000us "
+        "tc -n simfed-00000a-1 qdisc add dev eth0 parent 1:1 handle 10: netem delay "
+        "10000us "
         "limit 146",
-        "tc -n simfed-00000a qdisc add dev c1 root handle 1: tbf rate 64000000bit burst 4000 "
+        "tc -n simfed-00000a qdisc add dev c1 root handle 1: tbf rate 64000000bit "
+        "burst 4000 "
         "limit 800000",
-        "tc -n simfed-00000a qdisc add dev c1 parent 1:1 handle 10: netem delay 10000us limit 582",
+        "tc -n simfed-00000a qdisc add dev c1 parent 1:1 handle 10: netem delay "
+        "10000us limit 582",
     ]
     outside = [line for line in lines if "simfed-" not in line]
-    assert all("sf00000a" in line for line in outside)  # nothing else of this machine is touched
+    # nothing else of this machine is touched
+    assert all("sf00000a" in line for line in outside)
 
 
 def test_both_ends_of_every_pair_have_addresses_that_no_other_pair_has():
@@ -104,13 +123,19 @@ def test_both_ends_send_with_the_congestion_control_of_the_network_model():
     routed = list(shaping.list_commands(star, "00000a", ["congctl", "cubic"]))
     changed = [a for a, b in zip(routed, plain, strict=True) if a != b]
     assert len(changed) == 3  # the server's way to all clients, and each client's to it
-    assert all("route" in line and line[-2:] == ["congctl", "cubic"] for line in changed)
+    assert all(
+        "route" in line and line[-2:] == ["congctl", "cubic"] for line in changed
+    )
 
 
 def test_what_shaping_lacks_is_named(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(InputError, match=r"no root, `ip` \(iproute2\) (and|or) `tc` \(iproute2\)"):
+    with pytest.raises(
+        InputError,
+        match=r"no root, `ip` \(iproute2\) (and|or) `tc` "
+        r"\(iproute2\)",
+    ):
         deploy(shaped_plan(), shaped=True, progress=False)
 
 
@@ -128,7 +153,11 @@ def test_links_that_vary_cannot_be_shaped(tmp_path):
     )
     with pytest.raises(InputError, match="links that lose packets"):
         deploy(plan, shaped=True, progress=False)
-    member = {"prototype": "small", "device": "x86-2core-vm", "link": {"cell": "home", "mcs": 7}}
+    member = {
+        "prototype": "small",
+        "device": "x86-2core-vm",
+        "link": {"cell": "home", "mcs": 7},
+    }
     cells = {"home": {"wifi": {"standard": "n"}}}
     plan = worlds.scenario(clients=[{"count": 3, **member}], network={"cells": cells})
     with pytest.raises(InputError, match="radio cells"):
@@ -157,7 +186,10 @@ time.sleep(100)
         child = int(process.stdout.readline())
         process.kill()
     until_s = time.monotonic() + 20
-    while not (tmp_path / "undone").exists() or (tmp_path / "undone").read_text() != "2\n1\n":
+    while (
+        not (tmp_path / "undone").exists()
+        or (tmp_path / "undone").read_text() != "2\n1\n"
+    ):
         assert time.monotonic() < until_s
         time.sleep(0.05)
     assert not (tmp_path / "group").exists()
@@ -185,7 +217,8 @@ def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
     real = deploy(shaped_plan(), tmp_path / "real", shaped=True, progress=False)
     simulated = simfed.run(shaped_plan(), progress=False)
     for phase in ("downlink_s", "uplink_s"):
-        # the quickest one: the others waited for a processor that other tests have as well
+        # the quickest one: the others waited for a processor that other tests have as
+        # well
         ours, theirs = (run.participations[phase].min() for run in (simulated, real))
         assert ours == pytest.approx(theirs, rel=0.1)
     assert_nothing_is_left()
@@ -200,14 +233,18 @@ def test_a_quota_is_the_scenarios_own(tmp_path, monkeypatch):
     def made(group, *how):
         make(group, *how)
         file = next(
-            group / name for name in ("cpu.max", "cpu.cfs_quota_us") if (group / name).exists()
+            group / name
+            for name in ("cpu.max", "cpu.cfs_quota_us")
+            if (group / name).exists()
         )
         groups.append(file.read_text().split()[0])
 
     monkeypatch.setattr(shaping, "make_group", made)
     device = {**worlds.TIMES, "quota": {"share": 0.6, "period": "50 ms"}}
     clients = [{"count": 2, "prototype": "small", "device": device, "link": NARROW}]
-    deploy(worlds.scenario(clients=clients), tmp_path / "real", shaped=True, progress=False)
+    deploy(
+        worlds.scenario(clients=clients), tmp_path / "real", shaped=True, progress=False
+    )
     assert groups == ["30000", "30000"]
     assert_nothing_is_left()
 
@@ -228,7 +265,9 @@ def test_nothing_is_left_of_a_shaped_deployment(tmp_path, ends_by):
     needs_shaping()
     file = tmp_path / "plan.yaml"
     plan = shaped_plan()
-    file.write_text(simfed.scenario.dump_scenario(plan.model_copy(update={"rounds": 10_000})))
+    file.write_text(
+        simfed.scenario.dump_scenario(plan.model_copy(update={"rounds": 10_000}))
+    )
     process = worlds.command(
         "deploy", str(file), "--shaped", "--out", str(tmp_path / "real"), "--no-figures"
     )
@@ -244,7 +283,9 @@ def test_nothing_is_left_of_a_shaped_deployment(tmp_path, ends_by):
 
 
 def namespaces():
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    )
     return [line for line in listed.stdout.splitlines() if line.startswith("simfed-")]
 
 

@@ -44,10 +44,13 @@ def assert_spans_fill_every_participation(real):
             spans["started_at_s"].to_numpy()[1:], spans["finished_at_s"].to_numpy()[:-1]
         )
         for _, of_round in spans.groupby("round"):
-            kinds = [kind for kind in of_round["kind"] if kind not in ("host", "waiting")]
+            kinds = [
+                kind for kind in of_round["kind"] if kind not in ("host", "waiting")
+            ]
             order = ["download", "training", "compression", "upload"]
             assert kinds == [kind for kind in order if kind in kinds]
-    training_s = real.participations["training_s"]  # on a busy machine, clocks hide what is short
+    # on a busy machine, clocks hide what is short
+    training_s = real.participations["training_s"]
     assert training_s.min() >= 0
     assert training_s.max() > 0
     server = real.spans[real.spans["track"] == "server"]
@@ -67,7 +70,9 @@ def assert_spans_fill_every_participation(real):
     ],
     ids=lambda changes: changes["method"],
 )
-def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(tmp_path, changes):
+def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(
+    tmp_path, changes
+):
     plan = worlds.scenario(**changes)
     real = worlds.deployed(plan, tmp_path / "real")
     assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
@@ -75,12 +80,19 @@ def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(tmp_path
     assert real.manifest["mode"] == "deployed"
     assert set(real.manifest["clocks"]) == {"0", "1", "2"}
     assert_spans_fill_every_participation(real)
-    assert all(abs(c["ahead_s"]) <= c["unsure_s"] + 1e-3 for c in real.manifest["clocks"].values())
+    assert all(
+        abs(c["ahead_s"]) <= c["unsure_s"] + 1e-3
+        for c in real.manifest["clocks"].values()
+    )
 
 
 @pytest.mark.parametrize("residuals", ["restored", "as-sent"])
-def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(tmp_path, residuals):
-    """Whatever becomes of what they had sent, they go on from the bits of the simulation."""
+def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
+    tmp_path, residuals
+):
+    """Whatever becomes of what they had sent, they go on from the bits of the
+    simulation.
+    """
     rollback = {"threshold": 1.0, "max_consecutive": 2}
     plan = worlds.scenario(
         rounds=6,
@@ -97,7 +109,9 @@ def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(tmp_p
 
 def test_a_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
     """fedmd compresses nothing."""
-    plan = worlds.scenario(method="fedmd", policy={"kind": "exp3"}, evaluation={"every": 2})
+    plan = worlds.scenario(
+        method="fedmd", policy={"kind": "exp3"}, evaluation={"every": 2}
+    )
     real = worlds.deployed(plan, tmp_path / "real")
     assert real.participations["reward"].isna().all()
     assert verify(tmp_path / "real") == []
@@ -117,7 +131,9 @@ def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_
         if round == 4:
             over.set()
 
-    real = worlds.deployed(plan, tmp_path / "real", slow={"client_2": over}, progress=progress)
+    real = worlds.deployed(
+        plan, tmp_path / "real", slow={"client_2": over}, progress=progress
+    )
     assert set(real.clients["client"]) == {0, 1}
     assert verify(tmp_path / "real") == []
 
@@ -126,8 +142,12 @@ CHANGES = {"compression": {"k": 300, "strategy": "top-k"}}
 
 
 def assert_changes_travelled(real, simulated):
-    """Whole models first, and then as few bytes as simulated but for the messages' heads."""
-    one, other = (run.participations["downlink_bytes"].to_numpy() for run in (real, simulated))
+    """Whole models first, and then as few bytes as simulated but for the messages'
+    heads.
+    """
+    one, other = (
+        run.participations["downlink_bytes"].to_numpy() for run in (real, simulated)
+    )
     assert other.min() < 0.1 * other.max()
     assert np.all((one - other > 0) & (one - other < 500))
 
@@ -175,9 +195,15 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(ChangesDown, "parts", parts)
     monkeypatch.setattr(ChangesHeld, "arrived", kept)
-    picked = {"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}
-    method = {"buffered": "fedbuff", "asynchronous": "fedasync"}.get(mode["mode"], "fedavg")
-    plan = worlds.scenario(rounds=8, method=method, aggregation=mode, downlink=CHANGES, **picked)
+    picked = (
+        {"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}
+    )
+    method = {"buffered": "fedbuff", "asynchronous": "fedasync"}.get(
+        mode["mode"], "fedavg"
+    )
+    plan = worlds.scenario(
+        rounds=8, method=method, aggregation=mode, downlink=CHANGES, **picked
+    )
     longest_s = 1.2 if mode["mode"] == "deadline" else 0.5
     slow = {"client_0": 0.1, "client_1": 0.15, "client_2": longest_s}
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)
@@ -191,7 +217,9 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedopt"])
 @pytest.mark.parametrize(
-    "strategy", ["top-k", "random-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}], ids=str
+    "strategy",
+    ["top-k", "random-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}],
+    ids=str,
 )
 def test_losses_are_measured_where_the_changes_lead(method, strategy):
     """Weights by which a policy's gain is measured travel as changes as well."""
@@ -201,7 +229,9 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
         participation={"clients_per_round": 2},
         compression={"k": 500, "strategies": ["top-k"]},
         policy={"kind": "ascend"},
-        downlink={"compression": {"k": 300, "strategy": strategy, "index_code": "seeded"}},
+        downlink={
+            "compression": {"k": 300, "strategy": strategy, "index_code": "seeded"}
+        },
     )
     real, simulated = worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
     assert_same_learning(real, simulated)
@@ -229,7 +259,9 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
 )
 def test_every_method_learns_the_bits_of_the_simulation(method):
     plan = worlds.scenario(method=method)
-    assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
+    assert_same_learning(
+        worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
+    )
 
 
 @pytest.mark.long
@@ -256,7 +288,9 @@ def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
         compression={"k": 500, "strategies": [strategy], "index_code": "rice"},
         policy={"kind": "uniform", "strategy": codec_from_spec(strategy).label},
     )
-    assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
+    assert_same_learning(
+        worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
+    )
 
 
 def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
@@ -269,7 +303,9 @@ def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
         compression={"k": 500, "strategies": [layers], "index_code": "seeded"},
         policy={"kind": "uniform", "strategy": codec_from_spec(layers).label},
     )
-    assert_same_learning(worlds.deployed(plan), simfed.run(plan, progress=False, workers=1))
+    assert_same_learning(
+        worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
+    )
 
 
 @pytest.mark.long
@@ -283,7 +319,9 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
     assert verify(tmp_path / "real") == []
 
 
-def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(tmp_path, monkeypatch):
+def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(
+    tmp_path, monkeypatch
+):
     has_loss, asked = OwnLosses.has, set()
 
     def noting(self, upload, version):
@@ -306,7 +344,9 @@ def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
         if round == 2:
             over.set()
 
-    real = worlds.deployed(plan, tmp_path / "real", slow={"client_2": over}, progress=progress)
+    real = worlds.deployed(
+        plan, tmp_path / "real", slow={"client_2": over}, progress=progress
+    )
     rows = real.participations
     assert set(rows[rows["client"] == 2]["outcome"]) == {"dropped"}
     assert set(rows[rows["client"] != 2]["outcome"]) == {"aggregated"}
@@ -334,7 +374,9 @@ def test_the_first_arrivals_are_merged_and_the_late_one_later(tmp_path):
 @pytest.mark.long
 def test_a_buffer_fills_while_a_slow_client_is_still_at_work(tmp_path):
     plan = worlds.scenario(
-        rounds=4, method="fedbuff", aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3}
+        rounds=4,
+        method="fedbuff",
+        aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
     )
     slow = {"client_0": 0.1, "client_1": 0.1, "client_2": 0.5}
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)

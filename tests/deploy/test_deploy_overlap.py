@@ -1,5 +1,6 @@
-"""Deployments and Flower fleets refuse uploads in slices in one sentence, deployments edge servers
-as well."""
+"""Deployments and Flower fleets refuse uploads in slices in one sentence, deployments
+edge servers as well.
+"""
 
 from pathlib import Path
 
@@ -28,17 +29,25 @@ def scenario(group, **changes):
 
 
 def test_a_deployment_refuses_them():
-    with pytest.raises(InputError, match=r"clients\[0\].overlap: real clients compress and send"):
+    with pytest.raises(
+        InputError,
+        match=r"clients\[0\].overlap: real clients compress "
+        r"and send",
+    ):
         serve(scenario(GROUP))
 
 
 def test_a_deployment_refuses_edge_servers():
     tree = {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]}
     edges = {"network": tree, "aggregation": {"edge_servers": {"at": "edge"}}}
-    with pytest.raises(InputError, match="edge_servers: expected null: real clients talk to one"):
+    with pytest.raises(
+        InputError, match="edge_servers: expected null: real clients talk to one"
+    ):
         serve(scenario({"count": 2, "device": "x86-2core-vm"}, **edges))
 
 
 def test_a_fleet_for_an_app_refuses_them():
     with pytest.raises(InputErrors, match="no overlap in a fleet for an app"):
-        validate_fleet({"name": "fleet", "clients": [GROUP]}, source="fleet", folder=Path())
+        validate_fleet(
+            {"name": "fleet", "clients": [GROUP]}, source="fleet", folder=Path()
+        )

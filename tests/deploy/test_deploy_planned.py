@@ -1,4 +1,6 @@
-"""What a scenario plans to go wrong, on top of what really does: presence, failures, restarts."""
+"""What a scenario plans to go wrong, on top of what really does: presence, failures,
+restarts.
+"""
 
 from dataclasses import dataclass
 
@@ -37,7 +39,10 @@ def test_who_is_not_to_be_there_is_not_asked_and_who_leaves_is_dropped(tmp_path)
 
 
 def test_a_server_restarts_and_loses_what_it_got(tmp_path):
-    strikes = {"between": {"uniform": {"low": "0.2 s", "high": "0.3 s"}}, "lasts": "0.1 s"}
+    strikes = {
+        "between": {"uniform": {"low": "0.2 s", "high": "0.3 s"}},
+        "lasts": "0.1 s",
+    }
     plan = worlds.scenario(rounds=2, faults={"restarts": strikes})
     slow = {f"client_{client}": 0.6 for client in range(3)}
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)
@@ -76,7 +81,10 @@ BATTERY = {"kind": "battery", "capacity_j": 1e4, "charge_w": 1.0, "work_w": 2.0}
         ({"privacy": PRIVATE, **DENSE}, "privacy"),
         (
             {
-                "network": {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]},
+                "network": {
+                    "topology": "tree",
+                    "tiers": [{"name": "edge", "count": 2}],
+                },
                 "aggregation": {"edge_servers": {"at": "edge"}},
                 **DENSE,
             },

@@ -1,5 +1,7 @@
-"""Deployments of whatever can be chosen together, with servers that stop and connections that are
-cut: the run is whole, and where nothing was lost it learned the bits of the simulation."""
+"""Deployments of whatever can be chosen together, with servers that stop and
+connections that are cut: the run is whole, and where nothing was lost it learned the
+bits of the simulation.
+"""
 
 import random
 import threading
@@ -33,7 +35,12 @@ POLICIES = (
     {"kind": "ascend", "warmup": 1},
     {"kind": "exp3"},
 )
-DEVICE = {**worlds.TIMES, "auxiliary": "1 ms", "inference": "1 ms", "distillation": "1 ms"}
+DEVICE = {
+    **worlds.TIMES,
+    "auxiliary": "1 ms",
+    "inference": "1 ms",
+    "distillation": "1 ms",
+}
 
 
 def draw_scenario(rng):
@@ -41,7 +48,10 @@ def draw_scenario(rng):
     methods = registry("method")
     names = [name for name in methods.names() if methods.origin(name) == "built in"]
     while True:
-        mode, group = rng.choice(MODES), {"count": 3, "prototype": "small", "device": DEVICE}
+        mode, group = (
+            rng.choice(MODES),
+            {"count": 3, "prototype": "small", "device": DEVICE},
+        )
         if rng.random() < 0.2:
             group["failure"] = {"training": 0.1, "upload": 0.1}
         try:
@@ -49,12 +59,19 @@ def draw_scenario(rng):
                 method=rng.choice(names),
                 aggregation=mode,
                 policy=rng.choice(POLICIES),
-                compression={"k": 500, "strategies": ["top-k", "random-k", {"ef21": {}}]},
+                compression={
+                    "k": 500,
+                    "strategies": ["top-k", "random-k", {"ef21": {}}],
+                },
                 clients=[group],
                 rounds=rng.choice([4, 8]),
                 checkpoint={"every": rng.choice([0, 1, 3])},
                 evaluation={"every": rng.choice([1, 2, 50])},
-                **({"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}),
+                **(
+                    {"participation": {"clients_per_round": 2}}
+                    if mode["mode"] == "first"
+                    else {}
+                ),
             )
             check_parts(plan, None, time_only=False)
         except (ValueError, InputErrors):
@@ -98,7 +115,9 @@ def test_a_random_deployment_is_whole(tmp_path, monkeypatch, seed):
         try:
             real = worlds.serve(plan, out, listening=listening, progress=stop)
         except Interrupted:
-            real = worlds.serve(plan, out, listening=listening, progress=False, resume=True)
+            real = worlds.serve(
+                plan, out, listening=listening, progress=False, resume=True
+            )
         crowd.end()
     assert verify(out) == []
     # who was cut off at the end finds no server any more

@@ -1,4 +1,7 @@
-"""A client's malformed or poisonous message: its failure alone, in a sentence; the run goes on."""
+"""A client's malformed or poisonous message: its failure alone, in a sentence.
+
+The run goes on.
+"""
 
 import math
 import re
@@ -145,7 +148,9 @@ class Evil(Altering):
 def test_a_malformed_upload_is_its_clients_failure(half, tmp_path):
     changes, due = zip(*[*EVIL.values()][half::2], strict=True)
     last = len(changes) + 1
-    plan = worlds.scenario(**{**TINY, "rounds": last + 1, "evaluation": {"every": last}})
+    plan = worlds.scenario(
+        **{**TINY, "rounds": last + 1, "evaluation": {"every": last}}
+    )
     with altered(changes, kind=Evil):
         run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
     outcomes = run.participations.set_index(["round", "client"])["outcome"]
@@ -161,7 +166,9 @@ def test_a_malformed_upload_is_its_clients_failure(half, tmp_path):
 
 
 def test_a_client_whose_training_diverges_has_failed_and_goes_on(tmp_path):
-    """Its samples are no numbers in one task: the server hears why, and goes on with it."""
+    """Its samples are no numbers in one task: the server hears why, and goes on with
+    it.
+    """
     plan, said = worlds.scenario(**TINY), "training loss is nan|not finite numbers"
 
     class Diverges(Altering):

@@ -1,4 +1,7 @@
-"""TLS with certificates made here: the right one, another host's, an expired one; stolen tokens."""
+"""TLS with certificates made here: the right one, another host's, an expired one.
+
+Stolen tokens.
+"""
 
 import asyncio
 import ssl
@@ -28,7 +31,9 @@ def made(tmp_path_factory):
     return {
         "ours": make_certificate(["127.0.0.1", "server.local"], folder / "ours"),
         "theirs": make_certificate(["127.0.0.1"], folder / "theirs"),
-        "elsewhere": make_certificate(["server.local", "127.0.0.2"], folder / "elsewhere"),
+        "elsewhere": make_certificate(
+            ["server.local", "127.0.0.2"], folder / "elsewhere"
+        ),
         "expired": make_certificate(
             ["127.0.0.1"], folder / "expired", yesterday - timedelta(hours=1)
         ),
@@ -57,26 +62,43 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}
     assert sorted(strangers.errors) == [0, 1]
-    assert all("TLS: self-signed certificate" in str(e) for e in strangers.errors.values())
+    assert all(
+        "TLS: self-signed certificate" in str(e) for e in strangers.errors.values()
+    )
     assert sorted(plain.errors) == [2]
-    assert real.prototypes.equals(simfed.run(plan, progress=False, workers=1).prototypes)
+    assert real.prototypes.equals(
+        simfed.run(plan, progress=False, workers=1).prototypes
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("elsewhere", r"TLS: IP address mismatch, certificate is not valid for '127.0.0.1'"),
+        (
+            "elsewhere",
+            (
+                r"TLS: IP address mismatch, certificate is not valid for "
+                r"'127.0.0.1'"
+            ),
+        ),
         ("expired", "TLS: certificate has expired"),
     ],
 )
-def test_certificate_that_is_another_hosts_or_old_is_refused_in_a_sentence(made, name, why):
+def test_certificate_that_is_another_hosts_or_old_is_refused_in_a_sentence(
+    made, name, why
+):
     tls, trusting = load_server_tls(*made[name]), load_client_tls(made[name][0])
     with talks.Server(tls=tls) as server, pytest.raises(Refused, match=why):
         join(*server.address, 0, token=talks.TOKEN, tls=trusting, patience_s=120.0)
 
 
-def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_changed(made):
-    trusting, server_tls = load_client_tls(made["ours"][0]), load_server_tls(*made["ours"])
+def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_changed(
+    made,
+):
+    trusting, server_tls = (
+        load_client_tls(made["ours"][0]),
+        load_server_tls(*made["ours"]),
+    )
 
     async def steal(server):
         talk = asyncio.ensure_future(
@@ -122,7 +144,9 @@ def test_client_speaks_tls_to_another_machine_without_being_told(monkeypatch):
     for host in ("127.0.0.1", "198.18.0.1", "pi0.local", "10.0.0.1"):
         join(host, 7000, 0)
     assert seen[:2] == [None, None]
-    assert all(tls.verify_mode == ssl.CERT_REQUIRED and tls.check_hostname for tls in seen[2:])
+    assert all(
+        tls.verify_mode == ssl.CERT_REQUIRED and tls.check_hostname for tls in seen[2:]
+    )
 
 
 def test_command_makes_a_certificate_whose_key_others_cannot_read(tmp_path, capsys):
@@ -130,7 +154,10 @@ def test_command_makes_a_certificate_whose_key_others_cannot_read(tmp_path, caps
     assert "key.pem: for the server alone" in capsys.readouterr().out
     assert stat.S_IMODE((tmp_path / "tls" / "key.pem").stat().st_mode) == 0o600
     assert main(["certificate", "server.local", "--out", str(tmp_path / "tls")]) == 2
-    assert "expected a folder to write a new cert.pem and key.pem into" in capsys.readouterr().err
+    assert (
+        "expected a folder to write a new cert.pem and key.pem into"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("host", ["server local", "", "https://server", "a..b", "*"])
@@ -139,9 +166,15 @@ def test_what_is_no_host_is_refused(tmp_path, host):
         make_certificate([host], tmp_path)
 
 
-def test_certificate_without_the_package_is_refused_in_a_sentence(tmp_path, monkeypatch):
+def test_certificate_without_the_package_is_refused_in_a_sentence(
+    tmp_path, monkeypatch
+):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(InputError, match=r"needs the package cryptography.*simfed\[tls\]"):
+    with pytest.raises(
+        InputError,
+        match=r"needs the package "
+        r"cryptography.*simfed\[tls\]",
+    ):
         make_certificate(["server.local"], tmp_path)
 
 

@@ -1,4 +1,7 @@
-"""Whoever should not be talked to is refused in a sentence; nothing hangs, no memory is taken."""
+"""Whoever should not be talked to is refused in a sentence.
+
+Nothing hangs, no memory is taken.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +12,16 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from deploy_talks import HASTE, LIFE, MOST, TOKEN, Server, connected, take_part, welcomed
+from deploy_talks import (
+    HASTE,
+    LIFE,
+    MOST,
+    TOKEN,
+    Server,
+    connected,
+    take_part,
+    welcomed,
+)
 from websockets.exceptions import InvalidStatus
 
 from simfed.deploy.access import is_here, read_token, require_guard
@@ -38,7 +50,11 @@ OTHER = f"this is a server of simfed {VERSION}, to which `simfed join` talks"
         ("", None, WRONG_TOKEN),
         (TOKEN + "x", None, WRONG_TOKEN),
         ("", f"/0.0.9/0/{LIFE}", WRONG_TOKEN),
-        (TOKEN, f"/0.0.9/0/{LIFE}", f"the client has simfed 0.0.9, the server {VERSION}: both"),
+        (
+            TOKEN,
+            f"/0.0.9/0/{LIFE}",
+            (f"the client has simfed 0.0.9, the server {VERSION}: both"),
+        ),
         (TOKEN, f"/{VERSION}/3/{LIFE}", "clients are 0 to 2 in this scenario, got 3"),
         (TOKEN, f"/{VERSION}/-1/{LIFE}", OTHER),
         (TOKEN, f"/{VERSION}/0/short", OTHER),
@@ -66,9 +82,14 @@ def test_client_says_why_it_was_refused(server):
 
 
 @pytest.mark.parametrize("said", [b"\r", b"GET / HTTP/1.1\r\nHost: m", b"\x16\x03"])
-def test_connection_that_does_not_say_who_it_is_ends_and_nothing_is_printed(said, caplog):
+def test_connection_that_does_not_say_who_it_is_ends_and_nothing_is_printed(
+    said, caplog
+):
     """Also one that says a byte now and then, each in time."""
-    with Server(patience=HASTE) as server, socket.create_connection(server.address) as connection:
+    with (
+        Server(patience=HASTE) as server,
+        socket.create_connection(server.address) as connection,
+    ):
         connection.settimeout(HASTE.handshake_s / 8)
         connection.sendall(said[:-1])
         begun_s, ended = time.monotonic(), False
@@ -88,7 +109,9 @@ def test_connection_that_does_not_say_who_it_is_ends_and_nothing_is_printed(said
 def test_silent_connections_keep_nobody_out(server, addresses, held):
     """The oldest of an address go first, or of all."""
     silent = [
-        socket.create_connection(server.address, source_address=(f"127.0.0.{2 + i % addresses}", 0))
+        socket.create_connection(
+            server.address, source_address=(f"127.0.0.{2 + i % addresses}", 0)
+        )
         for i in range(200)
     ]
 
@@ -136,7 +159,9 @@ async def _end(wire):
         ([[bytes(MOST // 2 + 1)] * 2], 1009, ""),
     ],
 )
-def test_client_that_talks_nonsense_is_hung_up_on_with_a_sentence(server, sent, code, why):
+def test_client_that_talks_nonsense_is_hung_up_on_with_a_sentence(
+    server, sent, code, why
+):
     said = asyncio.run(asyncio.wait_for(_say(server, *sent), 20))
     assert said[0] == code
     assert why in said[1]
@@ -151,7 +176,9 @@ def test_text_that_is_none_is_hung_up_on(server):
 def test_message_of_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
     async def announce():
         wire = await welcomed(server.address)
-        wire.connection.transport.write(b"\x82\xff" + (10**10).to_bytes(8, "big") + bytes(1000))
+        wire.connection.transport.write(
+            b"\x82\xff" + (10**10).to_bytes(8, "big") + bytes(1000)
+        )
         code, _ = await _end(wire)
         while not server.refused:  # once the connection is closed at that end, too
             await asyncio.sleep(0.01)
@@ -173,7 +200,8 @@ def test_one_client_cannot_be_there_twice(server):
         with pytest.raises(Gone, match="client 1 is here already") as raised:
             await second.receive()
         assert raised.value.code == 1013
-        again = await welcomed(server.address, 1)  # the same process, whose connection broke
+        # the same process, whose connection broke
+        again = await welcomed(server.address, 1)
         for wire in (first, again):
             await wire.close()
 
@@ -298,7 +326,9 @@ def test_token_that_cannot_be_one_is_refused(tmp_path, secret, allowed):
 def test_token_is_read_without_white_space_and_never_without_end(tmp_path):
     (tmp_path / "token").write_text("  " + "x" * 4000 + "\n")
     assert read_token(tmp_path / "token") == "x" * 4000
-    with pytest.raises(InputError, match="/dev/zero: got 'more', expected a token of at most"):
+    with pytest.raises(
+        InputError, match="/dev/zero: got 'more', expected a token of at most"
+    ):
         read_token("/dev/zero")
 
 
@@ -306,7 +336,9 @@ def test_server_that_others_reach_needs_token_and_certificate():
     for here in ("127.0.0.1", "::1", "localhost", "198.18.0.1"):
         require_guard(here, "", None)
     for host in ("0.0.0.0", "::", "10.0.0.1", "198.20.0.1", "localhost.example"):
-        with pytest.raises(InputError, match="without --token and --tls-cert, --tls-key"):
+        with pytest.raises(
+            InputError, match="without --token and --tls-cert, --tls-key"
+        ):
             require_guard(host, "", None)
         assert not is_here(host)
 

@@ -26,7 +26,9 @@ def test_the_other_clock_is_ahead_by_what_is_found_within_what_is_said(ahead_s, 
     for there_s, thinking_s, back_s in ways:
         heard_s = now_s + there_s
         came_s = heard_s + thinking_s + back_s
-        line.add(Exchange(now_s, heard_s + ahead_s, heard_s + thinking_s + ahead_s, came_s))
+        line.add(
+            Exchange(now_s, heard_s + ahead_s, heard_s + thinking_s + ahead_s, came_s)
+        )
         now_s = came_s + 1.0
     assert abs(line.ahead_s - ahead_s) <= line.unsure_s + 1e-9 * (1 + abs(ahead_s))
     assert line.unsure_s <= min((a + c) / 2 for a, _, c in ways[-8:]) + 1e-6
@@ -37,7 +39,9 @@ def test_the_other_clock_is_ahead_by_what_is_found_within_what_is_said(ahead_s, 
     later=st.lists(st.floats(-1, 5), min_size=6, max_size=6),
     within=st.tuples(seconds, seconds, seconds),
 )
-def test_phases_and_host_time_fill_the_time_from_start_to_landing(started_s, later, within):
+def test_phases_and_host_time_fill_the_time_from_start_to_landing(
+    started_s, later, within
+):
     """Also where clocks are so wrong that instants stand in another order."""
     at_s = started_s
     instants = []
@@ -46,15 +50,22 @@ def test_phases_and_host_time_fill_the_time_from_start_to_landing(started_s, lat
         instants.append(at_s)
     sent, received, begun, sending, arrived, landed = instants
     landed = max(landed, started_s)
-    instants = Instants(started_s, sent, received, begun, *within, sending, arrived, landed)
+    instants = Instants(
+        started_s, sent, received, begun, *within, sending, arrived, landed
+    )
     legs = lay_out_legs(instants, "top-k", 8.0, 2.0)
     assert all(leg.duration_s >= 0 for leg in legs)
-    assert sum(leg.duration_s for leg in legs) == pytest.approx(landed - started_s, abs=1e-9)
+    assert sum(leg.duration_s for leg in legs) == pytest.approx(
+        landed - started_s, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("wrong_s", [-9.0, -1.0, -0.1, 0.0, 0.1, 1.0, 9.0])
 def test_what_a_client_measured_keeps_its_length_however_wrong_the_clocks_are(wrong_s):
-    """Sent at 1 s, there at 2; 3 s of work, the upload left at 5.5 s and was there at 6 s."""
+    """Sent at 1 s, there at 2.
+
+    3 s of work, the upload left at 5.5 s and was there at 6 s.
+    """
     server, here = (0.0, 1.0), (2.0 + wrong_s, 2.2 + wrong_s)
     instants = Instants(*server, *here, 2.0, 0.5, 0.5, 5.5 + wrong_s, 6.0, 6.25)
     seconds_of = {"host": 0.0}
@@ -115,13 +126,18 @@ def test_an_event_comes_when_its_instant_has_come():
 
 
 def test_what_happened_before_a_deadline_counts_however_late_it_is_heard_of():
-    """The story was busy from 0 to 0.3 s; the message came at 0.1 s, the deadline at 0.2 s."""
+    """The story was busy from 0 to 0.3 s.
+
+    The message came at 0.1 s, the deadline at 0.2 s.
+    """
     env, heard = RealTime(), []
     env.begin()
 
     def story():
         zero_s = time.monotonic()
-        other = threading.Thread(target=env.post, args=(zero_s + 0.1, lambda: heard.append("it")))
+        other = threading.Thread(
+            target=env.post, args=(zero_s + 0.1, lambda: heard.append("it"))
+        )
         deadline = env.timeout(0.2)
         time.sleep(0.3)  # as a merge does
         other.start()

@@ -13,16 +13,26 @@ WORK = {
 }
 
 
-def measured_table(rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, session_sd=0.02):
+def measured_table(
+    rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, session_sd=0.02
+):
     """Rows of a made-up device: affine in batch, compression affine in d and k."""
     rows = []
     for session in range(sessions):
         for model, work in models.items():
             curves = [
-                (("training", model, ""), batch, 4e-4 + 1e-10 * work.train_flops * batch)
+                (
+                    ("training", model, ""),
+                    batch,
+                    4e-4 + 1e-10 * work.train_flops * batch,
+                )
                 for batch in (4, 16, 32, 64)
             ] + [
-                (("compression", model, "top-k"), k, 1e-5 + 2e-9 * work.parameters + 5e-9 * k)
+                (
+                    ("compression", model, "top-k"),
+                    k,
+                    1e-5 + 2e-9 * work.parameters + 5e-9 * k,
+                )
                 for k in (100, 1000, 5000, 20_000)
             ]
             for key, x, seconds in curves:
@@ -39,7 +49,9 @@ def measured_table(rng, *, sessions=2, repeats=8, models=WORK, scatter=0.04, ses
                     for _ in range(repeats)
                 ]
     return MeasuredRows(
-        tuple(rows), (("made-up.csv", "0" * 64),), {"threads": ["1"], "machine": ["x86_64"]}
+        tuple(rows),
+        (("made-up.csv", "0" * 64),),
+        {"threads": ["1"], "machine": ["x86_64"]},
     )
 
 
@@ -49,7 +61,16 @@ def write_csv(path, table, *, models=None):
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
-            ["session", "quantity", "model", "strategy", "k", "samples", "seconds", "threads"]
+            [
+                "session",
+                "quantity",
+                "model",
+                "strategy",
+                "k",
+                "samples",
+                "seconds",
+                "threads",
+            ]
         )
         for row in table.rows:
             quantity, model, strategy = row.key

@@ -22,9 +22,12 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("calibrate")
     table = measured_table(np.random.default_rng(0))
     write_csv(folder / "table.csv", table)
-    write_csv(folder / "other.csv", measured_table(np.random.default_rng(1), sessions=1))
+    write_csv(
+        folder / "other.csv", measured_table(np.random.default_rng(1), sessions=1)
+    )
     slow = MeasuredRows(
-        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in table.rows), ()
+        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in table.rows),
+        (),
     )
     write_csv(folder / "slow.csv", slow)
     result = call("fit", folder / "table.csv", "--out", folder / "made-up.yaml")
@@ -34,7 +37,12 @@ def folder(tmp_path_factory):
 
 def test_fit_writes_a_profile_and_reports_its_errors(folder):
     result = call(
-        "fit", folder / "table.csv", "--out", folder / "again.yaml", "--description", "made up"
+        "fit",
+        folder / "table.csv",
+        "--out",
+        folder / "again.yaml",
+        "--description",
+        "made up",
     )
     assert "law profile; recommended for these measurements" in result.output
     assert "affine-samples" in result.output
@@ -46,12 +54,23 @@ def test_fit_writes_a_profile_and_reports_its_errors(folder):
 
 
 def test_fitting_twice_gives_the_same_file(folder):
-    call("fit", folder / "table.csv", "--out", folder / "made-up-2.yaml", "--name", "made-up")
-    assert (folder / "made-up-2.yaml").read_text() == (folder / "made-up.yaml").read_text()
+    call(
+        "fit",
+        folder / "table.csv",
+        "--out",
+        folder / "made-up-2.yaml",
+        "--name",
+        "made-up",
+    )
+    assert (folder / "made-up-2.yaml").read_text() == (
+        folder / "made-up.yaml"
+    ).read_text()
 
 
 def test_a_table_profile_is_exact_at_the_medians(folder):
-    result = call("fit", folder / "table.csv", "--out", folder / "t.yaml", "--kind", "table")
+    result = call(
+        "fit", folder / "table.csv", "--out", folder / "t.yaml", "--kind", "table"
+    )
     assert "table profile" in result.output
     assert load_profile(folder / "t.yaml").kind == "table"
 
@@ -59,7 +78,13 @@ def test_a_table_profile_is_exact_at_the_medians(folder):
 def test_check_gives_a_verdict_and_exit_code_3_beyond_the_bound(folder):
     profile = folder / "made-up.yaml"
     held = call(
-        "check", profile, folder / "other.csv", "--bound", "10%", "--plot", folder / "c.png"
+        "check",
+        profile,
+        folder / "other.csv",
+        "--bound",
+        "10%",
+        "--plot",
+        folder / "c.png",
     )
     assert held.exit_code == 0
     assert "The profile holds" in held.output
@@ -80,7 +105,9 @@ def test_show_draws_the_profile_over_its_points(folder):
     assert "affine-k" in result.output
     result = call("show", "rtx3090-ryzen4800h", "--out", folder / "source.svg")
     assert result.exit_code == 0
-    assert "compression lenet5-half top-k 3 rows 500 5,000" in " ".join(result.output.split())
+    assert "compression lenet5-half top-k 3 rows 500 5,000" in " ".join(
+        result.output.split()
+    )
 
 
 @pytest.mark.parametrize("model", ["[/x]", "[bold]x[/]"])
@@ -110,39 +137,71 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
     )
     seen = []
     monkeypatch.setattr(
-        "simfed.report.calibration.profile_figure", lambda profile, points: seen.append(points)
+        "simfed.report.calibration.profile_figure",
+        lambda profile, points: seen.append(points),
     )
-    monkeypatch.setattr("simfed.report.pictures.save_picture", lambda figure, path: path)
+    monkeypatch.setattr(
+        "simfed.report.pictures.save_picture", lambda figure, path: path
+    )
     for tables in ([one], [one, two]):
         assert call("fit", *tables, "--out", profile).exit_code == 0
         assert call("show", profile).exit_code == 0
-    assert [points if points is None else len(points.rows) for points in seen] == [2, None]
+    assert [points if points is None else len(points.rows) for points in seen] == [
+        2,
+        None,
+    ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
         (["fit", "{}/none.csv", "--out", "{}/x.yaml"], "no such file"),
-        (["fit", "{}/table.csv", "--out", "{}/x.yaml", "--kind", "laws"], "law or table"),
+        (
+            ["fit", "{}/table.csv", "--out", "{}/x.yaml", "--kind", "laws"],
+            ("law or table"),
+        ),
         (["check", "{}/none.yaml", "{}/other.csv"], "no such file"),
-        (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "wide"], "a relative error"),
+        (
+            ["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "wide"],
+            ("a relative error"),
+        ),
         (["check", "{}/made-up.yaml", "{}/other.csv", "--bound", "10"], "up to 100%"),
         (["show", "{}/made-up.yaml", "--out", "{}/x.gif"], "a file named"),
         (["show", "made-upp"], "no calibration profile"),
-        (["measure", "--out", "{}/m.csv", "--models", "lenet6"], "did you mean 'lenet5'?"),
-        (["measure", "--out", "{}/m.csv", "--models", "lenet5@mnst"], "did you mean 'mnist'?"),
+        (
+            ["measure", "--out", "{}/m.csv", "--models", "lenet6"],
+            ("did you mean 'lenet5'?"),
+        ),
+        (
+            ["measure", "--out", "{}/m.csv", "--models", "lenet5@mnst"],
+            ("did you mean 'mnist'?"),
+        ),
         (["measure", "--out", "{}/m.csv", "--k", "1k"], "whole numbers"),
         (["measure", "--out", "{}/m.csv", "--k", "0"], "at least 1"),
-        (["measure", "--out", "{}/m.csv", "--strategies", "topk"], "did you mean 'top-k'?"),
+        (
+            ["measure", "--out", "{}/m.csv", "--strategies", "topk"],
+            ("did you mean 'top-k'?"),
+        ),
         (["measure", "--out", "{}/m.csv", "--only", "trainin"], "kinds of work"),
-        (["measure", "--out", "{}/m.csv", "--only", "losses"], "work that one machine can time"),
+        (
+            ["measure", "--out", "{}/m.csv", "--only", "losses"],
+            ("work that one machine can time"),
+        ),
         (["measure", "--out", "{}/m.csv", "--device", "gpu"], "cpu or cuda"),
         (["measure", "--out", "{}/table.csv", "--models", "lenet5"], "a new file"),
         (["measure", "--out", "{}", "--models", "lenet5"], "this is a folder"),
         (["measure", "--out", "{}/" + 300 * "x"], "File name too long"),
         (["measure", "--out", "{}/table.csv/m.csv"], "Not a directory"),
         (
-            ["measure", "--out", "{}/m.csv", "--k", "99999999", "--only", "compression"],
+            [
+                "measure",
+                "--out",
+                "{}/m.csv",
+                "--k",
+                "99999999",
+                "--only",
+                "compression",
+            ],
             "--k: got 99999999, expected a K that a model has",
         ),
         (["show", 300 * "x"], "no calibration profile"),
@@ -176,7 +235,8 @@ def test_a_k_that_a_model_lacks_is_left_out_and_said(tmp_path):
     assert result.exit_code == 0, result.output
     notes = [line for line in result.output.splitlines() if line.startswith("note: ")]
     assert notes == [
-        "note: K = 7,851 or 99,999,999 is left out: logistic-regression has 7,850 entries",
+        "note: K = 7,851 or 99,999,999 is left out: logistic-regression has 7,850 "
+        "entries",
         "note: K = 99,999,999 is left out: lenet5-half has 15,738 entries",
     ]
     assert "3 new measurements" in result.output
@@ -188,5 +248,6 @@ def test_what_k_takes_is_told_whole_at_once(tmp_path, k):
     refused = CliRunner().invoke(app, words).exception
     assert isinstance(refused, InputError)
     assert (
-        str(refused) == f"--k: got {k!r}, expected whole numbers of at least 1, separated by commas"
+        str(refused) == f"--k: got {k!r}, expected whole numbers of at least 1, "
+        f"separated by commas"
     )

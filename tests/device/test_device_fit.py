@@ -1,4 +1,6 @@
-"""Fitting: known laws are recovered, outliers tolerated, intervals calibrated, noise told apart."""
+"""Fitting: known laws are recovered, outliers tolerated, intervals calibrated, noise
+told apart.
+"""
 
 import itertools
 import math
@@ -29,7 +31,8 @@ SIZES = {
     "k": np.tile(K, 4),
     "d": np.repeat([2e4, 1e5, 6e5, 4e6], len(K)),
     "samples": np.tile([1.0, 4, 16, 32, 64, 128], 4),
-    "flops": np.tile([1.0, 4, 16, 32, 64, 128], 4) * np.repeat([1e6, 8e6, 1e8, 1e9], len(K)),
+    "flops": np.tile([1.0, 4, 16, 32, 64, 128], 4)
+    * np.repeat([1e6, 8e6, 1e8, 1e9], len(K)),
     "bytes": np.repeat([1e5, 4e6, 2e6, 5e7], len(K)),
 }
 TRUTH = {
@@ -63,7 +66,9 @@ def test_every_law_is_recovered_from_its_own_times(law):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_with_3_percent_noise_and_a_tenth_of_wild_points_the_times_stay_within_5_percent(law):
+def test_with_3_percent_noise_and_a_tenth_of_wild_points_the_times_stay_within_5_percent(
+    law,
+):
     rng = np.random.default_rng(7)
     data = sample(law, 0.03, rng, repeats=2)
     wild = rng.choice(len(data), len(data) // 10, replace=False)
@@ -77,11 +82,15 @@ def test_with_3_percent_noise_and_a_tenth_of_wild_points_the_times_stay_within_5
 @pytest.mark.parametrize("law", ["affine-k", "power-k", "d-log-k"])
 def test_leaving_sizes_out_finds_the_true_law_of_one_model(law):
     rng = np.random.default_rng(3)
-    chosen = choose_law(PER_MODEL["k"], sample(law, 0.01, rng, repeats=3, one_model=True))
+    chosen = choose_law(
+        PER_MODEL["k"], sample(law, 0.01, rng, repeats=3, one_model=True)
+    )
     assert chosen.law.name == law
 
 
-@pytest.mark.parametrize("law", ["affine-d-k", "k-log-d", "d-log-k", "affine-flops", "roofline"])
+@pytest.mark.parametrize(
+    "law", ["affine-d-k", "k-log-d", "d-log-k", "affine-flops", "roofline"]
+)
 def test_leaving_sizes_out_finds_the_true_law_across_models(law):
     rng = np.random.default_rng(4)
     names = ACROSS_MODELS["k" if "k" in LAWS[law].needs else "samples"]
@@ -105,7 +114,9 @@ def test_three_points_are_fitted_by_their_largest_relative_error():
         np.zeros(3, int),
     )
     errors = np.abs(
-        LAWS["affine-k"].seconds(fit_law(LAWS["affine-k"], data), data.size) / data.seconds - 1
+        LAWS["affine-k"].seconds(fit_law(LAWS["affine-k"], data), data.size)
+        / data.seconds
+        - 1
     )
     assert errors == pytest.approx(np.full(3, 0.1915), abs=1e-4)
 
@@ -124,7 +135,8 @@ def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
     truth = law.seconds(TRUTH["affine-k"], new_sizes)
     inside, factors = [], []
     for _ in range(40):
-        moved = session_sd * rng.standard_normal(sessions + 1)  # the last is a process of its own
+        # the last is a process of its own
+        moved = session_sd * rng.standard_normal(sessions + 1)
         curves = []
         for _ in range(3):
             data = sample("affine-k", 0.04, rng, repeats=sessions, one_model=True)
@@ -137,10 +149,12 @@ def test_intervals_hold_new_medians_as_often_as_they_say(sessions, session_sd):
         factor = compute_interval_factor(law, first.parameters, spread, new_sizes, 0.9)
         new = truth * np.exp(0.04 * rng.standard_normal(3) + moved[-1])
         inside += list(
-            np.abs(np.log(new / law.seconds(first.parameters, new_sizes))) <= np.log(factor)
+            np.abs(np.log(new / law.seconds(first.parameters, new_sizes)))
+            <= np.log(factor)
         )
         factors.append(coverage(first, data, typical, 0.9))
-    # 120 medians in threes that share a fit and a session: two to four times the binomial variance
+    # 120 medians in threes that share a fit and a session: two to four times the
+    # binomial variance
     assert np.mean(inside) == pytest.approx(0.9, abs=0.1)
     assert np.mean(factors) > 0.8
 
@@ -177,10 +191,14 @@ def test_stragglers_are_recovered():
 def test_measured_noise_has_the_mean_it_states():
     rng, noise = np.random.default_rng(3), Measured(0.3, probability=0.1, excess=1.0)
     draws = np.array([noise.factor(rng) for _ in range(20_000)])
-    assert draws.mean() == pytest.approx(noise.mean(), abs=4 * draws.std() / math.sqrt(20_000))
+    assert draws.mean() == pytest.approx(
+        noise.mean(), abs=4 * draws.std() / math.sqrt(20_000)
+    )
 
 
-def stretches(rng, steps, *, starting_s=2e-3, step_s=1e-3, shared=0.03, own=0.15, rows=200):
+def stretches(
+    rng, steps, *, starting_s=2e-3, step_s=1e-3, shared=0.03, own=0.15, rows=200
+):
     """Rows of so many steps in a row, with scatter that they share and scatter of each."""
     lines = []
     for _ in range(rows):
@@ -207,22 +225,31 @@ def test_stretches_of_several_lengths_tell_steps_from_their_beginning_and_whose_
     path = tmp_path / "stretches.yaml"
     path.write_text(format_profile(document))
     profile = load_profile(path)
-    assert profile.seconds("starting", model="lenet5", samples=1) == pytest.approx(2e-3, rel=0.1)
-    assert profile.seconds("training", model="lenet5", batch=32) == pytest.approx(1e-3, rel=0.03)
+    assert profile.seconds("starting", model="lenet5", samples=1) == pytest.approx(
+        2e-3, rel=0.1
+    )
+    assert profile.seconds("training", model="lenet5", batch=32) == pytest.approx(
+        1e-3, rel=0.03
+    )
     noise = profile.noise["training"]
-    # each step's own is diluted by the beginning, which has none, most where steps are few
+    # each step's own is diluted by the beginning, which has none, most where steps are
+    # few
     assert noise.log_sd == pytest.approx(0.03, abs=0.015)
     assert 0.06 < noise.per_step < 0.15
     third = np.array([float(row.rpartition(",")[2]) for row in stretches(rng, 10)]) * 10
     processor = build_processor(
-        DeviceSpec.model_validate({"profile": "p", "noise": {"kind": "measured"}}), profile
+        DeviceSpec.model_validate({"profile": "p", "noise": {"kind": "measured"}}),
+        profile,
     )
     whole_s = processor.stretch_s(Work("training", "lenet5", 32, times=10.0))
     assert whole_s == pytest.approx(np.median(third), rel=0.03)
     assert noise.sd_of(10) == pytest.approx(np.std(np.log(third)), rel=0.3)
     check = compare(profile, table)
     assert max(abs(point.error) for point in check.points) < 0.05
-    assert compare(profile, read_stretches(tmp_path, stretches(rng, 10))).median_error < 0.03
+    assert (
+        compare(profile, read_stretches(tmp_path, stretches(rng, 10))).median_error
+        < 0.03
+    )
 
 
 def test_one_length_cannot_tell_and_nothing_is_changed(tmp_path):
@@ -236,13 +263,18 @@ def test_one_length_cannot_tell_and_nothing_is_changed(tmp_path):
 def test_stretches_without_a_beginning_have_none(tmp_path):
     rng = np.random.default_rng(6)
     parts = [stretches(rng, n, starting_s=-2e-4, shared=0.0, own=0.0) for n in (3, 20)]
-    assert "starting" not in fit_profile(read_stretches(tmp_path, *parts), name="x").document
+    assert (
+        "starting"
+        not in fit_profile(read_stretches(tmp_path, *parts), name="x").document
+    )
 
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     path = tmp_path_factory.mktemp("profiles") / "made-up.yaml"
-    calibration = fit_profile(measured_table(np.random.default_rng(0)), name="made-up", models=WORK)
+    calibration = fit_profile(
+        measured_table(np.random.default_rng(0)), name="made-up", models=WORK
+    )
     path.write_text(format_profile(calibration.document, "made up"))
     return calibration, path
 
@@ -261,7 +293,9 @@ def test_a_fitted_profile_is_read_back_and_predicts_the_truth(fitted):
     assert profile.warnings == []
 
 
-def test_a_model_that_was_not_measured_is_estimated_with_its_error_and_a_warning(fitted):
+def test_a_model_that_was_not_measured_is_estimated_with_its_error_and_a_warning(
+    fitted,
+):
     profile = load_profile(fitted[1])
     profile.models["new"] = ModelWork(300_000, 3e7, 9e7)
     seconds = profile.seconds("training", model="new", batch=32)
@@ -283,7 +317,8 @@ def test_a_fitted_profile_holds_on_another_session_and_not_on_a_slower_device(fi
     assert check.coverage >= 0.8
     assert check.verdict.startswith("The profile holds")
     slow = MeasuredRows(
-        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in other.rows), other.files
+        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in other.rows),
+        other.files,
     )
     assert compare(profile, slow).median_error == pytest.approx(0.5, abs=0.05)
     assert "does not describe" in compare(profile, slow).verdict
@@ -295,9 +330,12 @@ def test_a_table_profile_keeps_the_medians_and_knows_how_sessions_differ():
     )
     assert calibration.document["kind"] == "table"
     assert set(calibration.document["training"]["small"]) == {4, 16, 32, 64}
-    # two sessions with sd 0.02 and medians of 8 with sd 0.04·1.25/√8, for a new one √(3/2) of it
+    # two sessions with sd 0.02 and medians of 8 with sd 0.04·1.25/√8, for a new one
+    # √(3/2) of it
     expected = math.sqrt(1.5 * (0.02**2 + (1.25 * 0.04) ** 2 / 8))
-    assert calibration.document["uncertainty"]["training"] == pytest.approx(expected, rel=0.6)
+    assert calibration.document["uncertainty"]["training"] == pytest.approx(
+        expected, rel=0.6
+    )
 
 
 def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended():
@@ -328,7 +366,11 @@ def test_one_size_alone_stays_a_row():
 def table_of(rows_by_size, *, quantity="training"):
     """One session of one model: size → seconds of its rows."""
     key = (quantity, "m", "")
-    rows = [Row(key, float(x), t, "", "", 0) for x, times in rows_by_size.items() for t in times]
+    rows = [
+        Row(key, float(x), t, "", "", 0)
+        for x, times in rows_by_size.items()
+        for t in times
+    ]
     return MeasuredRows(tuple(rows), ())
 
 
@@ -336,19 +378,27 @@ def test_an_error_that_cannot_be_known_is_said_and_the_table_recommended():
     times = {8: [0.08] * 20, 32: [0.32] * 20}
     two = fit_profile(table_of(times), name="x")
     assert two.recommended == "table"  # though the law goes through both
-    assert any("training m cannot be known: with 2 sizes none can be left" in n for n in two.notes)
+    assert any(
+        "training m cannot be known: with 2 sizes none can be left" in n
+        for n in two.notes
+    )
     four = times | {16: [0.16] * 20, 64: [0.64] * 20}
     assert fit_profile(table_of(four), name="x").recommended == "law"
     seldom = fit_profile(table_of(four | {64: [0.64]}), name="x")
     assert seldom.recommended == "table"
-    assert any("a size was measured once, and fewer than 3 tell nothing" in n for n in seldom.notes)
+    assert any(
+        "a size was measured once, and fewer than 3 tell nothing" in n
+        for n in seldom.notes
+    )
 
 
 def test_it_is_said_how_many_repeats_noise_takes():
     def noise(repeats, sizes):
         rows = {x: [0.01 * x] * repeats for x in sizes}
         calibration = fit_profile(table_of(rows), name="x")
-        return calibration.document.get("noise"), [n for n in calibration.notes if "noise" in n]
+        return calibration.document.get("noise"), [
+            n for n in calibration.notes if "noise" in n
+        ]
 
     fitted, notes = noise(5, (8, 16, 32, 64))
     assert set(fitted) == {"training"}
@@ -356,18 +406,25 @@ def test_it_is_said_how_many_repeats_noise_takes():
     for repeats, sizes, counted in ((5, (8, 16, 32), 15), (4, range(1, 30), 0)):
         fitted, notes = noise(repeats, sizes)
         assert fitted is None
-        assert "needs 20 rows of a kind of work, of sizes repeated at least 5 times" in notes[0]
+        assert (
+            "needs 20 rows of a kind of work, of sizes repeated at least 5 times"
+            in notes[0]
+        )
         assert f"training has {counted}; --repeat 20 is always enough" in notes[0]
     assert noise(20, (8,))[1] == []
 
 
 def test_it_is_said_why_rows_were_dropped_and_of_what(tmp_path):
     path = tmp_path / "rows.csv"
-    rows = [f"training,m,{x},{0.01 * x},{int(i < 2)}" for x in (8, 16, 32) for i in range(5)]
+    rows = [
+        f"training,m,{x},{0.01 * x},{int(i < 2)}" for x in (8, 16, 32) for i in range(5)
+    ]
     path.write_text("quantity,model,samples,seconds,preempted\n" + "\n".join(rows))
     notes = fit_profile(read_table([path]), name="x").notes
     note = next(note for note in notes if "left out (" in note)
-    assert note.startswith("6 of 15 rows left out (6 of training): the operating system gave the")
+    assert note.startswith(
+        "6 of 15 rows left out (6 of training): the operating system gave the"
+    )
     assert "column `preempted`" in note
 
 

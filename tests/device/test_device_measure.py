@@ -24,7 +24,13 @@ SMALL = {
     "batches": (2, 4),
     "samples": (8, 16),
     "strategies": ("top-k", "periodic-k"),
-    "quantities": ("training", "compression", "decompression", "inference", "distillation"),
+    "quantities": (
+        "training",
+        "compression",
+        "decompression",
+        "inference",
+        "distillation",
+    ),
 }
 CASES = 2 + 4 + 4 + 2 + 2  # K above d is left out
 
@@ -35,7 +41,9 @@ def rows_of(path):
 
 
 def counted(path):
-    """Measurements per case: calls that were long or not preempted, or three in a row that were."""
+    """Measurements per case: calls that were long or not preempted, or three in a row
+    that were.
+    """
     done, tries = {}, {}
     for row in rows_of(path):
         key = (row["quantity"], row["strategy"], row["k"] or row["samples"])
@@ -48,7 +56,9 @@ def counted(path):
 def test_every_case_is_measured_as_often_as_asked_and_can_be_fitted(tmp_path):
     out, told = tmp_path / "table.csv", []
     plan = MeasurementPlan(**SMALL, repeat=2)
-    new = measure(plan, out, progress=lambda done, total, what: told.append((done, total)))
+    new = measure(
+        plan, out, progress=lambda done, total, what: told.append((done, total))
+    )
     assert new == 2 * CASES
     assert told == [(i + 1, 2 * CASES) for i in range(2 * CASES)]
     assert len(counted(out)) == CASES
@@ -75,7 +85,8 @@ def test_a_timed_step_leaves_the_residual_that_a_clients_round_leaves():
     plan = MeasurementPlan(**SMALL)
     bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
     bench.time(MeasuredCase("training", "", 4))
-    images, labels = bench.samples, bench.labels  # four of four samples, in another order
+    # four of four samples, in another order
+    images, labels = bench.samples, bench.labels
     twin = plain(build_model("lenet5-half", (1, 28, 28), 10, seed=0))
     F.cross_entropy(twin(images), labels).backward()
     gradient = torch.cat([p.grad.flatten() for p in twin.parameters()])
@@ -129,7 +140,8 @@ def test_a_second_call_goes_on_and_a_complete_table_stays_as_it_is(tmp_path):
     assert measure(MeasurementPlan(**SMALL, repeat=1), out) == 0
     assert out.read_text() == first
     assert (
-        measure(MeasurementPlan(**{**SMALL, "ks": (10, 100, 1000)}, repeat=2), out) == CASES + 2 * 4
+        measure(MeasurementPlan(**{**SMALL, "ks": (10, 100, 1000)}, repeat=2), out)
+        == CASES + 2 * 4
     )
     assert out.read_text().startswith(first)
     assert set(counted(out).values()) == {2}
@@ -153,21 +165,27 @@ def test_rows_of_another_setting_are_not_mixed_in(tmp_path):
     measure(MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1), out)
     with pytest.raises(InputError, match="threads 2"):
         measure(
-            MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=2, threads=2), out
+            MeasurementPlan(
+                **{**SMALL, "quantities": ("inference",)}, repeat=2, threads=2
+            ),
+            out,
         )
 
 
 def test_threads_that_no_machine_has_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 2)
     with pytest.raises(
-        InputError, match="--threads: got 1000000, expected at most 8, a few for each core"
+        InputError,
+        match="--threads: got 1000000, expected at most 8, a few for each core",
     ):
         measure(MeasurementPlan(**SMALL, threads=1_000_000), tmp_path / "table.csv")
 
 
 def test_the_threads_of_the_process_are_put_back(tmp_path):
     before = torch.get_num_threads()
-    plan = MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1, threads=before + 1)
+    plan = MeasurementPlan(
+        **{**SMALL, "quantities": ("inference",)}, repeat=1, threads=before + 1
+    )
     measure(plan, tmp_path / "table.csv")
     assert torch.get_num_threads() == before
     assert {row["clock"] for row in rows_of(tmp_path / "table.csv")} == {"wall"}
@@ -177,13 +195,16 @@ def test_no_row_names_the_machine(tmp_path):
     import platform
 
     measure(
-        MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1), tmp_path / "table.csv"
+        MeasurementPlan(**{**SMALL, "quantities": ("inference",)}, repeat=1),
+        tmp_path / "table.csv",
     )
     assert platform.node() not in (tmp_path / "table.csv").read_text()
 
 
 def test_sizes_are_those_that_the_model_can_have():
-    cases = MeasurementPlan(models=(), ks=(1000, 20_000)).cases("lenet5-half", "mnist-mini")
+    cases = MeasurementPlan(models=(), ks=(1000, 20_000)).cases(
+        "lenet5-half", "mnist-mini"
+    )
     assert MeasuredCase("compression", "top-k", 1000) in cases
     assert not any(case.size == 20_000 for case in cases)
 
@@ -199,7 +220,9 @@ def test_a_cuda_device_is_measured_too(tmp_path):
 
 def test_methods_own_work_is_not_measured(tmp_path):
     plan = MeasurementPlan(**{**SMALL, "quantities": ("auxiliary",)})
-    with pytest.raises(InputError, match="--only: got 'auxiliary', expected kinds of work: train"):
+    with pytest.raises(
+        InputError, match="--only: got 'auxiliary', expected kinds of work: train"
+    ):
         measure(plan, tmp_path / "table.csv")
 
 
@@ -218,11 +241,17 @@ def test_a_profile_without_a_methods_own_work_names_method_and_entry():
 def test_codecs_are_measured_by_label_and_fitted(tmp_path):
     out = tmp_path / "codecs.csv"
     codecs = ("qsgd", "top-k+qsgd(4,bucket=64)", "powersgd(1)", "ef21")
-    sizes = {**SMALL, "quantities": ("compression", "decompression"), "strategies": codecs}
+    sizes = {
+        **SMALL,
+        "quantities": ("compression", "decompression"),
+        "strategies": codecs,
+    }
     measure(MeasurementPlan(**sizes, repeat=1), out)
     d = facts("lenet5-half", "mnist-mini").parameters
     measured = {(row["strategy"], int(row["k"])) for row in rows_of(out)}
-    assert measured == {("qsgd", d)} | {(name, k) for name in codecs[1:] for k in (10, 100)}
+    assert measured == {("qsgd", d)} | {
+        (name, k) for name in codecs[1:] for k in (10, 100)
+    }
     assert measure(MeasurementPlan(**sizes, repeat=1), out) == 0
     strategies = {key[2] for key in read_table([out]).keys}
     assert strategies == set(codecs)
@@ -230,7 +259,16 @@ def test_codecs_are_measured_by_label_and_fitted(tmp_path):
 
 def test_labels_on_the_command_line_may_have_commas(tmp_path):
     out = tmp_path / "codecs.csv"
-    words = ["--models", "lenet5-half", "--k", "10", "--repeat", "1", "--only", "compression"]
+    words = [
+        "--models",
+        "lenet5-half",
+        "--k",
+        "10",
+        "--repeat",
+        "1",
+        "--only",
+        "compression",
+    ]
     codecs = "top-k,qsgd(4,bucket=64)"
     main(["calibrate", "measure", "--out", str(out), *words, "--strategies", codecs])
     assert {row["strategy"] for row in rows_of(out)} == {"top-k", "qsgd(4,bucket=64)"}
@@ -253,12 +291,17 @@ def test_threads_of_linear_algebra_are_spoken_of(monkeypatch):
         models=(("lenet5-half", "mnist-mini"),), strategies=("top-k+qsgd(4)", "svd(3)")
     )
     (note,) = named.threads_beside()
-    assert note.startswith("svd(3) may be timed with the threads of NumPy's linear algebra")
+    assert note.startswith(
+        "svd(3) may be timed with the threads of NumPy's linear algebra"
+    )
     assert "set OPENBLAS_NUM_THREADS=1" in note
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     assert named.threads_beside() == []
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    assert MeasurementPlan(models=named.models, strategies=("top-k",)).threads_beside() == []
+    assert (
+        MeasurementPlan(models=named.models, strategies=("top-k",)).threads_beside()
+        == []
+    )
 
 
 FEW = {**SMALL, "quantities": ("training",), "batches": (2,), "repeat": 2}
@@ -274,17 +317,21 @@ def test_a_table_holds_measurements_of_one_manner(tmp_path):
     assert plan.manner == "rested 0.02 s and cold, 5 steps in a row"
 
 
-def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things(monkeypatch):
+def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things(
+    monkeypatch,
+):
     rests = []
     monkeypatch.setattr(measuring.time, "sleep", rests.append)
     model_facts = facts("lenet5-half", "mnist-mini")
-    bench = measuring.Bench("lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.5))
+    bench = measuring.Bench(
+        "lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.5)
+    )
     bench.time(MeasuredCase("training", "", 2))
     assert rests == [0.5]
     assert bench.other_things.max() == bench.other_things.min() == 1
-    measuring.Bench("lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.0)).time(
-        MeasuredCase("training", "", 2)
-    )
+    measuring.Bench(
+        "lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.0)
+    ).time(MeasuredCase("training", "", 2))
     assert rests == [0.5]
 
 
@@ -305,7 +352,10 @@ def test_training_is_the_mean_of_as_many_steps_as_are_asked_for(monkeypatch):
 def test_evaluation_goes_through_the_fewest_and_the_most_samples():
     plan = MeasurementPlan(**{**SMALL, "quantities": ("evaluation",)}, pace_s=0.0)
     cases = plan.cases("lenet5-half", "mnist-mini")
-    assert [(case.quantity, case.size) for case in cases] == [("evaluation", 8), ("evaluation", 16)]
+    assert [(case.quantity, case.size) for case in cases] == [
+        ("evaluation", 8),
+        ("evaluation", 16),
+    ]
     bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
     assert all(bench.time(case)[0] > 0 for case in cases)
 

@@ -65,9 +65,16 @@ def test_codecs_of_ones_own_are_measured(parts, tmp_path, capsys):
 
 @pytest.mark.parametrize("profile", ["x86-2core-vm", "rtx3090-ryzen4800h"])
 def test_pictures_name_what_their_axes_count(profile):
-    counted = {"batch": "samples of a batch", "samples": "samples", "k": "entries kept, K"}
+    counted = {
+        "batch": "samples of a batch",
+        "samples": "samples",
+        "k": ("entries kept, K"),
+    }
     figure = profile_figure(load_profile(profile))
-    panels = [(ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes]
+    panels = [
+        (ax.get_title(loc="left"), ax.get_xlabel(), ax.get_ylabel())
+        for ax in figure.axes
+    ]
     drawn = [panel for panel in panels if panel[0]]
     assert drawn
     for title, x, y in drawn:

@@ -1,4 +1,6 @@
-"""Profiles: exact rows, monotone interpolation, warned extrapolation, nothing silently free."""
+"""Profiles: exact rows, monotone interpolation, warned extrapolation, nothing silently
+free.
+"""
 
 import csv
 import itertools
@@ -39,7 +41,9 @@ def test_every_row_of_the_sources_tables_is_exact(source):
         assert source.seconds("compression", **size) == float(row["seconds"])
     with open(CALIBRATION / "rtx3090-ryzen4800h.training.csv") as file:
         for row in csv.DictReader(file):
-            seconds = source.seconds("training", model=row["model"], batch=int(row["batch_size"]))
+            seconds = source.seconds(
+                "training", model=row["model"], batch=int(row["batch_size"])
+            )
             assert seconds == float(row["seconds"])
     assert source.warnings == []
 
@@ -52,11 +56,15 @@ def test_between_rows_of_a_proportional_table_the_time_is_proportional(source):
 
 def test_beyond_the_rows_it_goes_on_and_warns_once_per_curve(source):
     for k in (10_000, 15_738, 10_000):
-        seconds = source.seconds("compression", model="lenet5-half", strategy="top-k", k=k)
+        seconds = source.seconds(
+            "compression", model="lenet5-half", strategy="top-k", k=k
+        )
         assert seconds == pytest.approx(k * 3.4e-10, rel=1e-12)
     assert source.warnings == [
-        "device profile rtx3090-ryzen4800h: compression of lenet5-half by top-k was measured for k"
-        " from 500 to 5000; k = 10000 is extrapolated by the power law of the nearest rows"
+        "device profile rtx3090-ryzen4800h: compression of lenet5-half by top-k was "
+        "measured for k"
+        " from 500 to 5000; k = 10000 is extrapolated by the power law of the nearest "
+        "rows"
     ]
     source.seconds("compression", model="lenet5-half", strategy="random-k", k=100)
     assert len(source.warnings) == 2
@@ -68,16 +76,27 @@ def test_one_row_alone_is_continued_in_proportion(source):
 
 
 def test_dense_has_nothing_to_compress(source):
-    assert source.seconds("compression", model="anything", strategy="dense", k=10**6) == 0.0
-    assert source.seconds("decompression", model="anything", strategy="dense", k=1) == 0.0
+    assert (
+        source.seconds("compression", model="anything", strategy="dense", k=10**6)
+        == 0.0
+    )
+    assert (
+        source.seconds("decompression", model="anything", strategy="dense", k=1) == 0.0
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "names"),
     [
         ({"quantity": "inference", "model": "lenet5", "samples": 256}, "inference"),
-        ({"quantity": "training", "model": "lenet", "batch": 32}, "did you mean 'lenet5'"),
-        ({"quantity": "compression", "model": "lenet5", "strategy": "topk", "k": 5}, "'top-k'"),
+        (
+            {"quantity": "training", "model": "lenet", "batch": 32},
+            ("did you mean 'lenet5'"),
+        ),
+        (
+            {"quantity": "compression", "model": "lenet5", "strategy": "topk", "k": 5},
+            "'top-k'",
+        ),
         ({"quantity": "trainin", "model": "lenet5", "batch": 32}, "'training'"),
         ({"quantity": "training", "model": "lenet5", "batch": 0}, "at least 1"),
     ],
@@ -90,7 +109,9 @@ def test_what_is_missing_is_an_error_that_names_it(source, call, names):
 
 
 def test_a_strategy_that_was_not_measured_for_any_model_is_named_as_such(tmp_path):
-    profile = load_profile(write(tmp_path, "{kind: table, compression: {any: {top-k: 0 s}}}"))
+    profile = load_profile(
+        write(tmp_path, ("{kind: table, compression: {any: {top-k: 0 s}}}"))
+    )
     assert profile.seconds("compression", model="lenet5", strategy="top-k", k=3) == 0.0
     with pytest.raises(
         InputError, match="got 'random-k', expected a strategy measured for any: top-k"
@@ -100,7 +121,8 @@ def test_a_strategy_that_was_not_measured_for_any_model_is_named_as_such(tmp_pat
 
 def test_a_zero_must_be_written(tmp_path):
     path = write(
-        tmp_path, "{kind: table, inference: 0 s, training: {m: 0 s}, compression: {m: 0 s}}"
+        tmp_path,
+        ("{kind: table, inference: 0 s, training: {m: 0 s}, compression: {m: 0 s}}"),
     )
     profile = load_profile(path)
     assert profile.seconds("inference", model="m", samples=10) == 0.0
@@ -165,12 +187,18 @@ def test_a_broken_profile_beside_a_good_one_does_no_harm(tmp_path):
     write(tmp_path, "kind: table\ntraining: {? [1] : 1 s}", "broken.yaml")
     write(tmp_path, "kind: table\ntraining: 1 s", "good.yaml")
     assert {"broken", "good"} <= set(profile_names([tmp_path]))
-    assert load_profile("good", [tmp_path]).seconds("training", model="m", batch=1) == 1.0
+    assert (
+        load_profile("good", [tmp_path]).seconds("training", model="m", batch=1) == 1.0
+    )
 
 
 def test_profiles_are_found_by_name_and_a_wrong_name_gets_a_hint(tmp_path):
     (tmp_path / "calibration").mkdir()
-    write(tmp_path / "calibration", "{kind: table, training: {m: {1: 1 s}}}", "mine.yaml")
+    write(
+        tmp_path / "calibration",
+        ("{kind: table, training: {m: {1: 1 s}}}"),
+        "mine.yaml",
+    )
     folders = profile_folders(tmp_path)
     assert load_profile("mine", folders).name == "mine"
     with pytest.raises(InputError, match="did you mean 'mine'"):
@@ -180,18 +208,27 @@ def test_profiles_are_found_by_name_and_a_wrong_name_gets_a_hint(tmp_path):
 
 
 def test_a_file_somewhere_above_is_no_profile(tmp_path):
-    """Beside the scenario, or in a folder `calibration` there or above; nowhere else."""
+    """Beside the scenario, or in a folder `calibration` there or above.
+
+    Nowhere else.
+    """
     here = tmp_path / "project" / "scenarios"
     for folder in (here, tmp_path / "calibration"):
         folder.mkdir(parents=True)
     write(here, "{kind: table, training: {m: {1: 1 s}}}", "beside.yaml")
     write(here, "name: a-scenario\npolicy: {kind: ascend}", "scenario.yaml")
-    write(tmp_path / "calibration", "kind: table\ntraining: {m: {1: 2 s}}", "above.yaml")
-    shadow = write(tmp_path, "kind: table\ntraining: {m: {1: 3 s}}", "rtx3090-ryzen4800h.yaml")
+    write(
+        tmp_path / "calibration", ("kind: table\ntraining: {m: {1: 2 s}}"), "above.yaml"
+    )
+    shadow = write(
+        tmp_path, ("kind: table\ntraining: {m: {1: 3 s}}"), "rtx3090-ryzen4800h.yaml"
+    )
     names = profile_names(profile_folders(here))
     assert names[:2] == ["beside", "above"]
     assert "scenario" not in names
-    assert load_profile("rtx3090-ryzen4800h", profile_folders(here)).source != str(shadow)
+    assert load_profile("rtx3090-ryzen4800h", profile_folders(here)).source != str(
+        shadow
+    )
     given = load_profile("../../rtx3090-ryzen4800h.yaml", profile_folders(here))
     assert given.seconds("training", model="m", batch=1) == 3
 
@@ -203,10 +240,14 @@ def test_a_law_profile_follows_its_law(tmp_path):
     compression: {m: {top-k: {law: k-log-d, parameters: {a: 0, b: 1e-9}}}}
     """
     profile = load_profile(write(tmp_path, text))
-    assert profile.seconds("training", model="m", batch=32) == pytest.approx(1e-3 + 32 * 2e-4)
+    assert profile.seconds("training", model="m", batch=32) == pytest.approx(
+        1e-3 + 32 * 2e-4
+    )
     assert profile.warnings == []
     profile.seconds("training", model="m", batch=128)
-    assert "samples = 128 follows the law a + b·samples beyond it" in profile.warnings[0]
+    assert (
+        "samples = 128 follows the law a + b·samples beyond it" in profile.warnings[0]
+    )
     with pytest.raises(InputError, match="the size of model m"):
         profile.seconds("compression", model="m", strategy="top-k", k=10)
     from simfed.device import ModelWork
@@ -218,10 +259,14 @@ def test_a_law_profile_follows_its_law(tmp_path):
 
 def test_loading_a_profile_imports_neither_torch_nor_scipy_nor_pandas():
     code = (
-        "import sys; from simfed.device import load_profile; load_profile('rtx3090-ryzen4800h');"
-        "print([m for m in ('torch', 'scipy', 'pandas', 'matplotlib') if m in sys.modules])"
+        "import sys; from simfed.device import load_profile; "
+        "load_profile('rtx3090-ryzen4800h');"
+        "print([m for m in ('torch', 'scipy', 'pandas', 'matplotlib') if m in "
+        "sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -254,7 +299,9 @@ def codecs(tmp_path):
         ("powersgd(4)", 3e-3),
     ],
 )
-def test_a_codec_takes_the_times_of_the_nearest_thing_measured(codecs, strategy, seconds):
+def test_a_codec_takes_the_times_of_the_nearest_thing_measured(
+    codecs, strategy, seconds
+):
     compression_s = codecs.seconds("compression", model="net", strategy=strategy, k=100)
     assert compression_s == pytest.approx(seconds, rel=1e-12)
 
@@ -269,13 +316,18 @@ def test_a_value_codec_alone_goes_by_all_entries_of_the_model(codecs):
 def test_what_holds_for_any_strategy_serves_a_chain_once(tmp_path):
     text = "kind: table\ncompression: {net: {any: {100: 1 ms}, top-k: {100: 5 ms}}}\n"
     profile = load_profile(str(write(tmp_path, text)))
-    assert profile.seconds("compression", model="net", strategy="top-k+fp16", k=100) == 1e-3
+    assert (
+        profile.seconds("compression", model="net", strategy="top-k+fp16", k=100)
+        == 1e-3
+    )
 
 
 @pytest.mark.parametrize(
     ("strategy", "measured"), [("dgc(0.9)", "dgc(0.9)"), ("top-k+bf16", "bf16")]
 )
-def test_a_codec_that_nobody_measured_is_named_with_what_to_measure(codecs, strategy, measured):
+def test_a_codec_that_nobody_measured_is_named_with_what_to_measure(
+    codecs, strategy, measured
+):
     with pytest.raises(InputError) as caught:
         codecs.seconds("compression", model="net", strategy=strategy, k=100)
     assert caught.value.got == strategy
@@ -285,5 +337,9 @@ def test_a_codec_that_nobody_measured_is_named_with_what_to_measure(codecs, stra
 
 def test_a_profile_names_codecs_that_exist(tmp_path):
     text = "kind: table\ncompression: {net: {topk: {100: 1 ms}}}\n"
-    with pytest.raises(InputError, match=r"compression.net: no codec .*did you mean 'top-k'"):
+    with pytest.raises(
+        InputError,
+        match=r"compression.net: no codec .*did you mean "
+        r"'top-k'",
+    ):
         load_profile(str(write(tmp_path, text)))

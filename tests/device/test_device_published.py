@@ -1,4 +1,6 @@
-"""Profiles made of what others published: where every number is from, and what a run says of it."""
+"""Profiles made of what others published: where every number is from, and what a run
+says of it.
+"""
 
 import math
 import sys
@@ -40,7 +42,9 @@ def rows_of(node):
 
 
 def test_profiles_and_tables_are_as_the_numbers_make_them(made):
-    assert [str(path) for path, text in made.files().items() if path.read_text() != text] == []
+    assert [
+        str(path) for path, text in made.files().items() if path.read_text() != text
+    ] == []
 
 
 def test_every_number_names_a_source_with_its_method_and_its_place():
@@ -79,7 +83,9 @@ def test_a_run_says_once_how_far_to_trust_it(name):
 
 
 def test_a_measured_profile_says_nothing_of_the_kind():
-    published = [name for name in profile_names() if load_profile(name).kind == "published"]
+    published = [
+        name for name in profile_names() if load_profile(name).kind == "published"
+    ]
     assert sorted(published) == sorted(NUMBERS["devices"])
     profile = load_profile("x86-2core-vm")
     profile.seconds("training", model="lenet5", batch=32)
@@ -105,7 +111,11 @@ def test_what_is_not_published_is_an_error_that_names_it():
 )
 def test_a_published_profile_without_a_source_is_refused(tmp_path, provenance, where):
     file = tmp_path / "mine.yaml"
-    told = {"kind": "published", "provenance": provenance, "training": {"lenet5": {32: "12 s"}}}
+    told = {
+        "kind": "published",
+        "provenance": provenance,
+        "training": {"lenet5": {32: "12 s"}},
+    }
     file.write_text(yaml.safe_dump(told))
     with pytest.raises(InputError, match=where):
         load_profile(file)

@@ -60,7 +60,8 @@ def test_what_follows_begins_with_what_was_left(profile):
     first_s, memory = regimes.run(0.031, 3.02, ProcessorState())
     second_s, _ = regimes.run(0.019, 3.02 + first_s, memory)
     assert first_s + second_s == pytest.approx(whole_s)
-    # compression of a millisecond waits for the filling that training has left nothing of
+    # compression of a millisecond waits for the filling that training has left nothing
+    # of
     trained_s, memory = regimes.run(0.015, 3.02, ProcessorState())
     assert trained_s == 0.015
     assert regimes.run(0.001, 3.035, memory)[0] == pytest.approx(0.065 + 0.001)
@@ -69,7 +70,8 @@ def test_what_follows_begins_with_what_was_left(profile):
 def test_a_filling_while_it_rests_gives_it_all_of_its_allowance_back():
     regimes = Regimes(quota=CONTAINER)
     _, memory = regimes.run(0.015, 3.02, ProcessorState())
-    assert regimes.run(0.015, 3.09, memory)[0] == pytest.approx(0.01 + 0.015)  # still empty
+    # still empty
+    assert regimes.run(0.015, 3.09, memory)[0] == pytest.approx(0.01 + 0.015)
     assert regimes.run(0.015, 3.11, memory)[0] == 0.015
 
 
@@ -85,7 +87,10 @@ def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone(profile):
 
     def seconds(client, seed=0):
         device = processor.client(Streams(seed), client)
-        return [device.duration_s(0.02, 10.0 + i, round=i, phase="training") for i in range(3)]
+        return [
+            device.duration_s(0.02, 10.0 + i, round=i, phase="training")
+            for i in range(3)
+        ]
 
     assert seconds(1) == seconds(1)
     assert len({tuple(seconds(client)) for client in range(8)}) > 5

@@ -1,4 +1,7 @@
-"""Rows keep what they were measured on; other samples and classes follow FLOPs, d and K."""
+"""Rows keep what they were measured on.
+
+Other samples and classes follow FLOPs, d and K.
+"""
 
 import json
 import math
@@ -39,7 +42,8 @@ auxiliary: {part/net: {1: 1 s}}
 compression: {net: {top-k: {10: 1 s, 100: 1 s}, qsgd: {1000: 1 s}}}
 """
 SIZES = {"training": "batch", "private": "batch"}
-COUNTS = {  # of work three times (forward), five times (backward), seven times (d) the measured
+# of work three times (forward), five times (backward), seven times (d) the measured
+COUNTS = {
     "training": 5,
     "private": 5,
     "inference": 3,
@@ -59,7 +63,9 @@ def made_up(tmp_path):
 
 
 def take(profile, quantity, size, model="net", **more):
-    return profile.seconds(quantity, model=model, **{SIZES.get(quantity, "samples"): size}, **more)
+    return profile.seconds(
+        quantity, model=model, **{SIZES.get(quantity, "samples"): size}, **more
+    )
 
 
 def compress(profile, k, strategy="top-k", model="net", **more):
@@ -69,13 +75,19 @@ def compress(profile, k, strategy="top-k", model="net", **more):
 @pytest.mark.parametrize("quantity", COUNTS)
 def test_each_kind_of_work_follows_its_own_count(made_up, quantity):
     size = (
-        1 if quantity in ("starting", "handling", "losses") else 64 if quantity != "training" else 8
+        1
+        if quantity in ("starting", "handling", "losses")
+        else 64
+        if quantity != "training"
+        else 8
     )
     measured, other = load_profile(made_up), load_profile(made_up)
     measured.models["net"] = ModelWork(1000, 100, 300, (3, 32, 32), 10)
     other.models["net"] = ModelWork(7000, 300, 1500, (3, 64, 64), 10)
     seconds = take(measured, quantity, size)
-    assert take(other, quantity, size) == pytest.approx(COUNTS[quantity] * seconds, rel=1e-12)
+    assert take(other, quantity, size) == pytest.approx(
+        COUNTS[quantity] * seconds, rel=1e-12
+    )
     named = [w for w in other.warnings if "3×32×32" in w and "3×64×64" in w]
     assert len(named) == (quantity != "losses")
     assert not [w for w in measured.warnings if "×" in w]
@@ -86,8 +98,10 @@ def test_one_warning_names_both_for_all_work_of_a_model(made_up):
     profile.models["net"] = ModelWork(7000, 300, 1500, (3, 64, 64), 62)
     take(profile, "training", 8), take(profile, "training", 16), compress(profile, 50)
     assert profile.warnings == [
-        "device profile made-up: net was measured on 3×32×32 samples, 10 classes, d = 1,000; on "
-        "3×64×64 samples, 62 classes, d = 7,000 its seconds follow FLOPs, those of codecs d and K"
+        "device profile made-up: net was measured on 3×32×32 samples, 10 classes, d = "
+        "1,000; on "
+        "3×64×64 samples, 62 classes, d = 7,000 its seconds follow FLOPs, those of "
+        "codecs d and K"
     ]
 
 
@@ -152,7 +166,10 @@ def test_laws_that_count_flops_or_d_are_not_scaled_twice(tmp_path):
     text = yaml.safe_load(MADE_UP)
     text["training"]["net"] = {"law": "affine-flops", "parameters": {"a": 0, "b": 1e-3}}
     text["inference"]["net"] = {"law": "affine-samples", "parameters": {"a": 1, "b": 1}}
-    text["compression"]["net"]["top-k"] = {"law": "d-log-k", "parameters": {"a": 0, "b": 1}}
+    text["compression"]["net"]["top-k"] = {
+        "law": "d-log-k",
+        "parameters": {"a": 0, "b": 1},
+    }
     path.write_text(yaml.safe_dump(text))
     profile = load_profile(path)
     profile.models["net"] = ModelWork(2000, 300, 600, (3, 64, 64), 10)
@@ -176,12 +193,14 @@ def test_rows_of_unknown_shape_are_taken_with_a_warning(tmp_path):
 
 def test_a_shape_of_what_has_no_times_is_refused(tmp_path):
     path = tmp_path / "p.yaml"
-    path.write_text("{kind: table, training: {net: {8: 1 s}}, measured_on: {nett: {flops: 1}}}")
+    path.write_text(
+        "{kind: table, training: {net: {8: 1 s}}, measured_on: {nett: {flops: 1}}}"
+    )
     with pytest.raises(InputError, match="did you mean 'net'"):
         load_profile(path)
 
 
-# ---- the profiles that come with simfed ----------------------------------------------------------
+# ---- the profiles that come with simfed ----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -224,7 +243,9 @@ def test_sixteen_times_the_pixels_take_sixteen_times_as_long(profile):
     measured_s = take(loaded, "training", 32, "resnet18")
     loaded = load_profile(profile)
     loaded.models["resnet18"] = ModelWork.of(model_facts("resnet18", (3, 128, 128), 10))
-    assert take(loaded, "training", 32, "resnet18") == pytest.approx(16 * measured_s, rel=1e-3)
+    assert take(loaded, "training", 32, "resnet18") == pytest.approx(
+        16 * measured_s, rel=1e-3
+    )
 
 
 def test_top_k_of_a_larger_vector_takes_longer():
@@ -239,7 +260,9 @@ def test_top_k_of_a_larger_vector_takes_longer():
 
 
 @pytest.mark.parametrize(
-    ("law", "least", "most"), [(True, 1.1, 1.45), (False, 2.5, 3.1)], ids=["law", "no law"]
+    ("law", "least", "most"),
+    [(True, 1.1, 1.45), (False, 2.5, 3.1)],
+    ids=["law", "no law"],
 )
 @pytest.mark.parametrize("name", ["x86-2core-vm", "xeon-2core-vm"])
 def test_codecs_of_one_measured_model_from_the_rows_of_another(name, law, least, most):
@@ -248,26 +271,40 @@ def test_codecs_of_one_measured_model_from_the_rows_of_another(name, law, least,
     for quantity, model, strategy in shipped.curves:
         for other, work in shipped.measured_on.items():
             key = quantity, other, strategy
-            if model == "any" or not strategy or other == model or key not in shipped.curves:
+            if (
+                model == "any"
+                or not strategy
+                or other == model
+                or key not in shipped.curves
+            ):
                 continue
             curves = {("compression", "m", strategy): shipped.curves[key]}
             if law:
-                curves["compression", "any", strategy] = shipped.curves[quantity, "any", strategy]
+                curves["compression", "any", strategy] = shipped.curves[
+                    quantity, "any", strategy
+                ]
             models = {"m": shipped.measured_on[model]}
-            profile = Profile("p", "table", curves, measured_on={"m": work}, models=models)
+            profile = Profile(
+                "p", "table", curves, measured_on={"m": work}, models=models
+            )
             row = shipped.curves[quantity, model, strategy]
             for k, measured_s in zip(row.sizes, row.seconds, strict=True):
-                if work.parameters / models["m"].parameters * k >= 1 and k <= work.parameters:
+                if (
+                    work.parameters / models["m"].parameters * k >= 1
+                    and k <= work.parameters
+                ):
                     predicted_s = compress(profile, k, strategy, "m")
                     errors.append(abs(math.log(predicted_s / measured_s)))
     assert least < math.exp(np.mean(errors)) < most
 
 
-# ---- measuring, fitting, checking ----------------------------------------------------------------
+# ---- measuring, fitting, checking ----------------------------------------------------
 
 
 def write_rows(path, *rows):
-    path.write_text("dataset,model,batch_size,seconds\n" + "".join(f"{row}\n" for row in rows))
+    path.write_text(
+        "dataset,model,batch_size,seconds\n" + "".join(f"{row}\n" for row in rows)
+    )
     return path
 
 
@@ -278,9 +315,14 @@ def call(app, *arguments):
 def test_fit_writes_what_was_measured_and_a_text_half_as_long_takes_half(tmp_path):
     rows = (f"text-mini,char-lstm,{batch},{batch * 1e-3}" for batch in (8, 16, 32))
     table, profile = write_rows(tmp_path / "t.csv", *rows), tmp_path / "p.yaml"
-    assert call(calibrate, "fit", table, "--out", profile, "--kind", "table").exit_code == 0
+    assert (
+        call(calibrate, "fit", table, "--out", profile, "--kind", "table").exit_code
+        == 0
+    )
     loaded = load_profile(profile)
-    assert loaded.measured_on == {"char-lstm": ModelWork.of(facts("char-lstm", "text-mini"))}
+    assert loaded.measured_on == {
+        "char-lstm": ModelWork.of(facts("char-lstm", "text-mini"))
+    }
     loaded.models["char-lstm"] = ModelWork.of(model_facts("char-lstm", (40,), 96))
     assert take(loaded, "training", 8, "char-lstm") == pytest.approx(4e-3)
     assert "80 samples, 96 classes" in loaded.warnings[0]
@@ -294,9 +336,13 @@ def test_fit_says_where_nothing_tells_the_shape(tmp_path):
 
 
 def test_rows_of_two_shapes_are_not_fitted_together(tmp_path):
-    same = write_rows(tmp_path / "same.csv", "mnist,lenet5,8,1", "mnist-mini,lenet5,16,2")
+    same = write_rows(
+        tmp_path / "same.csv", "mnist,lenet5,8,1", "mnist-mini,lenet5,16,2"
+    )
     assert call(calibrate, "fit", same, "--out", tmp_path / "p.yaml").exit_code == 0
-    other = write_rows(tmp_path / "other.csv", "mnist,lenet5,8,1", "cifar10,lenet5,16,2")
+    other = write_rows(
+        tmp_path / "other.csv", "mnist,lenet5,8,1", "cifar10,lenet5,16,2"
+    )
     error = call(calibrate, "fit", other, "--out", tmp_path / "p.yaml").exception
     assert isinstance(error, InputError)
     assert "1×28×28" in str(error)
@@ -305,9 +351,13 @@ def test_rows_of_two_shapes_are_not_fitted_together(tmp_path):
 
 def test_check_says_what_is_derived(tmp_path):
     table, profile = tmp_path / "t.csv", tmp_path / "p.yaml"
-    write_rows(table, *(f"mnist,lenet5,{batch},{batch * 1e-3}" for batch in (8, 16, 32)))
+    write_rows(
+        table, *(f"mnist,lenet5,{batch},{batch * 1e-3}" for batch in (8, 16, 32))
+    )
     call(calibrate, "fit", table, "--out", profile, "--kind", "table")
-    ratio = facts("lenet5", "cifar10").train_flops / facts("lenet5", "mnist").train_flops
+    ratio = (
+        facts("lenet5", "cifar10").train_flops / facts("lenet5", "mnist").train_flops
+    )
     other = write_rows(
         tmp_path / "o.csv",
         *(f"cifar10,lenet5,{batch},{ratio * batch * 1e-3}" for batch in (8, 16, 32)),
@@ -315,16 +365,29 @@ def test_check_says_what_is_derived(tmp_path):
     said = " ".join(call(calibrate, "check", profile, other).output.split())
     assert "derived from 1×28×28 samples, 10 classes" in said
     assert "the median error is 0.0%" in said
-    assert "lenet5 row" in " ".join(call(calibrate, "check", profile, table).output.split())
+    assert "lenet5 row" in " ".join(
+        call(calibrate, "check", profile, table).output.split()
+    )
 
 
-SMALL = {"ks": (10,), "batches": (8,), "repeat": 1, "pace_s": 0.0, "quantities": ("training",)}
+SMALL = {
+    "ks": (10,),
+    "batches": (8,),
+    "repeat": 1,
+    "pace_s": 0.0,
+    "quantities": ("training",),
+}
 
 
 def test_a_table_goes_on_with_the_same_samples_alone(tmp_path):
     out = tmp_path / "t.csv"
-    assert measure(MeasurementPlan((("logistic-regression", "mnist-mini"),), **SMALL), out) == 1
-    assert measure(MeasurementPlan((("logistic-regression", "mnist"),), **SMALL), out) == 0
+    assert (
+        measure(MeasurementPlan((("logistic-regression", "mnist-mini"),), **SMALL), out)
+        == 1
+    )
+    assert (
+        measure(MeasurementPlan((("logistic-regression", "mnist"),), **SMALL), out) == 0
+    )
     other = MeasurementPlan((("logistic-regression", "cifar10"),), **SMALL)
     with pytest.raises(InputError, match="measure into another file"):
         measure(other, out)
@@ -343,7 +406,7 @@ def test_the_check_of_a_device_counts_what_it_was_measured_on(tmp_path):
         check_device(path)
 
 
-# ---- runs ----------------------------------------------------------------------------------------
+# ---- runs ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -362,7 +425,12 @@ def scenario(tmp_path):
         "compression": {"k": 1000},
         "policy": {"kind": "uniform", "strategy": "top-k"},
         "clients": [
-            {"count": 2, "prototype": "small", "device": "x86-2core-vm", "link": {"up": "1 Mbps"}}
+            {
+                "count": 2,
+                "prototype": "small",
+                "device": "x86-2core-vm",
+                "link": {"up": "1 Mbps"},
+            }
         ],
         "server": {"device": "x86-2core-vm"},
     }
@@ -373,10 +441,16 @@ def scenario(tmp_path):
 
 def test_a_run_on_other_images_takes_derived_seconds_and_warns_once(scenario, tmp_path):
     run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
-    here, there = (model_facts("lenet5", shape, 10) for shape in ((1, 20, 20), (1, 28, 28)))
+    here, there = (
+        model_facts("lenet5", shape, 10) for shape in ((1, 20, 20), (1, 28, 28))
+    )
     expected = 1.69486e-3 * here.train_flops / there.train_flops
-    assert run.participations["training_s"].tolist() == pytest.approx([expected] * 2, rel=1e-12)
-    assert math.isclose(run.participations["compression_s"][0], 0.164659e-3, rel_tol=0.5)
+    assert run.participations["training_s"].tolist() == pytest.approx(
+        [expected] * 2, rel=1e-12
+    )
+    assert math.isclose(
+        run.participations["compression_s"][0], 0.164659e-3, rel_tol=0.5
+    )
     assert run.participations["compression_s"][0] < 0.164659e-3
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     shapes = [w for w in manifest["warnings"] if "was measured on" in w]
@@ -391,8 +465,12 @@ def test_show_fleet_says_which_rows_a_run_takes(scenario, tmp_path):
     sources = {line[0]: line[1] for line in lines if len(line) == 3}
     shape = "derived from 1×28×28 samples, 10 classes, d = 61,706"
     assert sources["training of lenet5, 32 samples"] == shape
-    assert sources["compression of lenet5 by top-k, K = 1,000"] == "derived from d = 61,706"
-    assert sources["decompression of lenet5 by top-k, K = 1,000"] == "derived from d = 61,706"
+    assert sources["compression of lenet5 by top-k, K = 1,000"] == (
+        "derived from d = 61,706"
+    )
+    assert sources["decompression of lenet5 by top-k, K = 1,000"] == (
+        "derived from d = 61,706"
+    )
     options = ("--set", "dataset={name: mnist-mini}", "--out", tmp_path / "f.png")
     out = call(show, "fleet", scenario, *options).output
     assert "derived" not in out

@@ -1,5 +1,6 @@
-"""Work across speed regimes: exact ends, closed forms, memory, one client's regimes under its
-seed."""
+"""Work across speed regimes: exact ends, closed forms, memory, one client's regimes
+under its seed.
+"""
 
 import itertools
 import math
@@ -29,9 +30,14 @@ def test_four_cores_of_four_fifths_each_do_the_work_of_three_and_two_fifths():
 
 def test_a_constant_load_of_a_quarter_takes_four_thirds_of_the_time(profile):
     device = build_device(
-        DeviceSpec.model_validate({"profile": "p", "background": 0.25}), profile, Streams(0), 0
+        DeviceSpec.model_validate({"profile": "p", "background": 0.25}),
+        profile,
+        Streams(0),
+        0,
     )
-    assert device.duration_s(3.0, 17.0, round=1, phase="training") == pytest.approx(4.0, rel=1e-15)
+    assert device.duration_s(3.0, 17.0, round=1, phase="training") == pytest.approx(
+        4.0, rel=1e-15
+    )
 
 
 def test_work_begun_in_one_load_ends_in_the_next():
@@ -45,8 +51,11 @@ def test_work_begun_in_one_load_ends_in_the_next():
 
 def test_a_repeating_load_is_crossed_in_closed_form():
     load = Load((0.0, 1.0), (0.0, 0.5), period_s=2.0)
-    # a million periods hold 1.5 million seconds of work; iterating them would take seconds
-    assert Regimes(load=load).run(1.5e12 + 0.25, 0.5, ProcessorState())[0] == 2e12 + 0.25
+    # a million periods hold 1.5 million seconds of work; iterating them would take
+    # seconds
+    assert (
+        Regimes(load=load).run(1.5e12 + 0.25, 0.5, ProcessorState())[0] == 2e12 + 0.25
+    )
 
 
 def test_a_late_start_costs_no_digits():
@@ -89,14 +98,18 @@ def regimes(draw):
     load = clock = thermal = None
     if draw(st.booleans()):
         share = draw(shares)
-        gaps = draw(st.lists(st.floats(0.1, 5), min_size=len(share), max_size=len(share)))
+        gaps = draw(
+            st.lists(st.floats(0.1, 5), min_size=len(share), max_size=len(share))
+        )
         at_s = [math.fsum(gaps[:i]) for i in range(len(gaps))]
         period_s = math.fsum(gaps) if draw(st.booleans()) else math.inf
         load = Load(tuple(at_s), tuple(share), period_s)
     if draw(st.booleans()):
         factors = draw(st.lists(st.floats(0.2, 3), min_size=1, max_size=3))
         lasts = draw(
-            st.lists(st.floats(0.1, 4), min_size=len(factors) - 1, max_size=len(factors) - 1)
+            st.lists(
+                st.floats(0.1, 4), min_size=len(factors) - 1, max_size=len(factors) - 1
+            )
         )
         clock = ClockSteps(tuple(factors), (*lasts, math.inf), draw(st.floats(0, 3)))
     if draw(st.booleans()):
@@ -119,11 +132,17 @@ def speed_after(regimes, start_at_s, memory, busy_s):
         t = t % regimes.load.period_s if math.isfinite(regimes.load.period_s) else t
         speed *= (
             1
-            - [s for a, s in zip(regimes.load.at_s, regimes.load.share, strict=True) if a <= t][-1]
+            - [
+                s
+                for a, s in zip(regimes.load.at_s, regimes.load.share, strict=True)
+                if a <= t
+            ][-1]
         )
     if regimes.clock:
         left = memory.busy_s + busy_s
-        for factor, lasts in zip(regimes.clock.factors, regimes.clock.lasts_s, strict=True):
+        for factor, lasts in zip(
+            regimes.clock.factors, regimes.clock.lasts_s, strict=True
+        ):
             if left < lasts:
                 speed *= factor
                 break
@@ -136,16 +155,22 @@ def speed_after(regimes, start_at_s, memory, busy_s):
 
 
 @given(regimes(), st.floats(0, 50), st.floats(0.01, 20))
-def test_the_integral_of_the_speed_over_the_duration_is_the_work(regimes, start_at_s, work_s):
+def test_the_integral_of_the_speed_over_the_duration_is_the_work(
+    regimes, start_at_s, work_s
+):
     duration_s, _ = regimes.run(work_s, start_at_s, ProcessorState())
     memory = regimes.rested(ProcessorState(), start_at_s)
     n = 4000
     step_s = duration_s / n
     assume(step_s < 0.05)  # no two switches of one factor within a step
-    speeds = [speed_after(regimes, start_at_s, memory, (i + 0.5) * step_s) for i in range(n)]
+    speeds = [
+        speed_after(regimes, start_at_s, memory, (i + 0.5) * step_s) for i in range(n)
+    ]
     # the midpoint rule is exact but for the steps in which the speed switches
     slack = step_s * math.fsum(abs(b - a) for a, b in itertools.pairwise(speeds))
-    assert math.fsum(speeds) * step_s == pytest.approx(work_s, abs=slack + 1e-9, rel=1e-9)
+    assert math.fsum(speeds) * step_s == pytest.approx(
+        work_s, abs=slack + 1e-9, rel=1e-9
+    )
 
 
 @given(regimes(), st.floats(0, 50), st.floats(0.01, 20), st.floats(0, 1))
@@ -170,9 +195,21 @@ FULL = {
     "profile": "p",
     "speed": 0.7,
     "cores": {"count": 4, "measured": 2, "efficiency": 0.5},
-    "background": {"trace": [["0 s", 0.1], ["60 s", 0.6]], "period": "100 s", "offset": "random"},
-    "dvfs": {"steps": [{"factor": 0.5, "lasts": "2 s"}, {"factor": 1.0}], "reset_after": "5 s"},
-    "thermal": {"heating": "30 s", "cooling": "60 s", "throttle_at": 0.6, "factor": 0.5},
+    "background": {
+        "trace": [["0 s", 0.1], ["60 s", 0.6]],
+        "period": "100 s",
+        "offset": "random",
+    },
+    "dvfs": {
+        "steps": [{"factor": 0.5, "lasts": "2 s"}, {"factor": 1.0}],
+        "reset_after": "5 s",
+    },
+    "thermal": {
+        "heating": "30 s",
+        "cooling": "60 s",
+        "throttle_at": 0.6,
+        "factor": 0.5,
+    },
     "noise": {"cv": 0.1},
 }
 
@@ -196,7 +233,11 @@ def test_every_client_has_its_own_timeline_and_the_same_one_again(profile):
 
 
 @pytest.mark.parametrize("threads", [0, -1, "four"])
-def test_a_profile_of_no_threads_does_not_say_how_many_cores_it_was_measured_with(profile, threads):
+def test_a_profile_of_no_threads_does_not_say_how_many_cores_it_was_measured_with(
+    profile, threads
+):
     odd = replace(profile, provenance={"threads": threads})
     with pytest.raises(InputError, match="does not say"):
-        build_processor(DeviceSpec.model_validate({"profile": "p", "cores": {"count": 4}}), odd)
+        build_processor(
+            DeviceSpec.model_validate({"profile": "p", "cores": {"count": 4}}), odd
+        )

@@ -13,7 +13,10 @@ from simfed.ground.errors import InputError
 from simfed.learn.catalogue import facts
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
-SOURCE = [CALIBRATION / f"rtx3090-ryzen4800h.{kind}.csv" for kind in ("compression", "training")]
+SOURCE = [
+    CALIBRATION / f"rtx3090-ryzen4800h.{kind}.csv"
+    for kind in ("compression", "training")
+]
 
 HEAD = "quantity,model,strategy,k,samples,seconds\n"
 
@@ -23,7 +26,10 @@ def test_the_sources_tables_are_read_without_a_quantity_column():
     assert len(table.rows) == 40
     assert table.datasets()["resnet18"] == "cifar10"
     assert [
-        x for x, _, _, _ in compute_medians(table.rows_of(("compression", "lenet5", "top-k")))
+        x
+        for x, _, _, _ in compute_medians(
+            table.rows_of(("compression", "lenet5", "top-k"))
+        )
     ] == [
         500,
         1000,
@@ -36,7 +42,10 @@ def test_a_law_fitted_to_the_sources_tables_is_as_near_as_two_parameters_get(tmp
     rows = [row for row in whole.rows if row.key[1] in ("lenet5", "resnet18")]
     table = dataclasses.replace(whole, rows=tuple(rows))
     work = {m: facts(m, data) for m, data in table.datasets().items()}
-    models = {m: ModelWork(f.parameters, f.forward_flops, f.train_flops) for m, f in work.items()}
+    models = {
+        m: ModelWork(f.parameters, f.forward_flops, f.train_flops)
+        for m, f in work.items()
+    }
     calibration = fit_profile(table, name="law", models=models)
     for curve in calibration.curves:
         if curve.candidate is not None and curve.key[1] != "any":
@@ -58,21 +67,32 @@ def test_the_shipped_law_of_the_source_is_the_fit_of_its_tables():
     models = {m: facts(m, data) for m, data in table.datasets().items()}
     profile = load_profile("rtx3090-ryzen4800h-law")
     for model, size in models.items():
-        profile.models[model] = ModelWork(size.parameters, size.forward_flops, size.train_flops)
+        profile.models[model] = ModelWork(
+            size.parameters, size.forward_flops, size.train_flops
+        )
     check = compare(profile, table)
     for point in check.points:
         mnist = table.datasets()[point.key[1]] == "mnist"
         assert abs(point.error) < (0.01 if mnist else 0.20), point
-    assert [entry["sha256"] for entry in profile.provenance["files"]] == [d for _, d in table.files]
+    assert [entry["sha256"] for entry in profile.provenance["files"]] == [
+        d for _, d in table.files
+    ]
 
 
 def test_threads_are_a_whole_number_however_it_is_written(tmp_path):
     path = tmp_path / "table.csv"
     for text in ("2", "2.0"):
-        path.write_text(f"model,batch_size,seconds,threads\nm,8,0.1,{text}\nm,16,0.2,{text}\n")
-        assert fit_profile(read_table([path]), name="x").document["provenance"]["threads"] == 2
+        path.write_text(
+            f"model,batch_size,seconds,threads\nm,8,0.1,{text}\nm,16,0.2,{text}\n"
+        )
+        assert (
+            fit_profile(read_table([path]), name="x").document["provenance"]["threads"]
+            == 2
+        )
     for text in ("four", "1.5", "0", "inf"):
-        path.write_text(f"model,batch_size,seconds,threads\nm,8,0.1,1\nm,16,0.2,{text}\n")
+        path.write_text(
+            f"model,batch_size,seconds,threads\nm,8,0.1,1\nm,16,0.2,{text}\n"
+        )
         with pytest.raises(
             InputError,
             match=r"line 3: threads: got '(four|1\.5|0|inf)', expected a whole number",
@@ -138,9 +158,13 @@ def test_two_files_are_two_sessions_whatever_their_names(tmp_path):
 
 
 def test_a_table_that_is_given_twice_is_refused(tmp_path):
-    path, copy = four_sizes(tmp_path, "m.csv", 1.0), four_sizes(tmp_path, "copy.csv", 1.0)
+    path, copy = (
+        four_sizes(tmp_path, "m.csv", 1.0),
+        four_sizes(tmp_path, "copy.csv", 1.0),
+    )
     for again in (path, copy):
         with pytest.raises(
-            InputError, match=f"^{again}: another table holds the same, expected each table once"
+            InputError,
+            match=f"^{again}: another table holds the same, expected each table once",
         ):
             read_table([path, again])

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2]
-PAGES = [DOCS / "README.md", DOCS / "CONTRIBUTING.md", *sorted((DOCS / "docs").glob("*.md"))]
+PAGES = [
+    DOCS / "README.md",
+    DOCS / "CONTRIBUTING.md",
+    *sorted((DOCS / "docs").glob("*.md")),
+]
 LINKED = [
     *PAGES,
     DOCS / "CHANGELOG.md",
@@ -22,7 +26,10 @@ LINKED = [
 
 
 def examples(page: Path) -> str:
-    """All Python blocks of a page, in order; `# not run` in the first line leaves one out."""
+    """All Python blocks of a page, in order.
+
+    `# not run` in the first line leaves one out.
+    """
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
     return "\n".join(block for block in blocks if not block.startswith("# not run"))
 
@@ -58,7 +65,9 @@ def test_the_clocks_page_follows_the_story():
 LONG = {"studies", "methods", "CONTRIBUTING"}
 """Pages whose examples take a minute."""
 RUN = [
-    pytest.param(page, marks=[pytest.mark.long] if page.stem in LONG else [], id=page.stem)
+    pytest.param(
+        page, marks=[pytest.mark.long] if page.stem in LONG else [], id=page.stem
+    )
     for page in PAGES
     if examples(page)
 ]
@@ -82,7 +91,8 @@ for line in sys.stdin:
         os._exit(0)  # to take the libraries down again would take a second
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 """
-"""Runs each script that it reads of in a process that has imported the heavy libraries."""
+"""Runs each script that it reads of in a process that has imported the heavy
+libraries."""
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +110,9 @@ def forks():
 
 @pytest.mark.parametrize("page", RUN)
 def test_examples_run(page, tmp_path, forks):
-    """In one process per page, from the repository, with a folder `runs` that is thrown away, and
-    in three rounds."""
+    """In one process per page, from the repository, with a folder `runs` that is thrown
+    away, and in three rounds.
+    """
     script = tmp_path / "example.py"
     code = examples(page).replace('"runs/', f'"{tmp_path}/runs/')
     if page.stem != "methods":  # which says what its method learns
@@ -127,7 +138,9 @@ def test_the_notebook_runs_and_shows_what_it_promises(tmp_path):
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     script = tmp_path / "tour.py"
     script.write_text(_SHOW_CELLS.format(code=code))
-    done = subprocess.run([sys.executable, script], cwd=DOCS, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, script], cwd=DOCS, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     shown = done.stdout.split(_NEXT)
     assert "<svg" in shown[1]

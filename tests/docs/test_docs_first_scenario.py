@@ -1,4 +1,6 @@
-"""The first page reads the quickstart as it is, line by line, and what it says of it is so."""
+"""The first page reads the quickstart as it is, line by line, and what it says of it is
+so.
+"""
 
 import re
 from pathlib import Path
@@ -11,8 +13,12 @@ PAGE = (ROOT / "docs" / "first-scenario.md").read_text()
 
 def test_its_lines_are_those_of_the_quickstart():
     blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
-    lines = (ROOT / "scenarios" / "quickstart.yaml").read_text().splitlines(keepends=True)
-    assert "".join(blocks) == "".join(line for line in lines if not line.startswith("#"))
+    lines = (
+        (ROOT / "scenarios" / "quickstart.yaml").read_text().splitlines(keepends=True)
+    )
+    assert "".join(blocks) == "".join(
+        line for line in lines if not line.startswith("#")
+    )
 
 
 def test_what_it_says_of_defaults_and_sizes_is_so():

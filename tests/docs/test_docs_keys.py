@@ -1,4 +1,7 @@
-"""Pages and code name the same: every part has its page; keys and commands on pages exist."""
+"""Pages and code name the same: every part has its page.
+
+Keys and commands on pages exist.
+"""
 
 import inspect
 import re
@@ -67,23 +70,35 @@ KEYS = {
 def test_every_part_stands_on_the_page_of_its_kind(kind):
     text = (DOCS / f"{PAGE_OF[kind]}.md").read_text()
     parts = [name for name in PARTS[kind] if registry(kind).origin(name) == "built in"]
-    assert [name for name in parts if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)] == []
+    assert [
+        name for name in parts if not re.search(rf"(?<![\w-]){name}(?![\w-])", text)
+    ] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
+)
 def test_every_key_that_a_page_names_exists(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
     named = set()
     for code in re.findall(r"`([^`\n]+)`", text):
         top = re.match(r"[a-z_]+(?=[.\[])", code)
         if top and top[0] in SCENARIO["properties"] and not code.endswith(FILES):
-            named |= {(code, step) for step in re.findall(r"[a-z_]{2,}", code.partition("=")[0])}
+            named |= {
+                (code, step)
+                for step in re.findall(r"[a-z_]{2,}", code.partition("=")[0])
+            }
         elif re.match(r"\{?[a-z_]+: (?!ClassVar)", code):
-            named |= {(code, key) for key in re.findall(r"(?:^|[{,]\s*)\{?([a-z_]{2,}):", code)}
+            named |= {
+                (code, key)
+                for key in re.findall(r"(?:^|[{,]\s*)\{?([a-z_]{2,}):", code)
+            }
     assert {pair for pair in named if pair[1] not in KEYS} == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
+)
 def test_every_command_and_option_that_a_page_names_exists(page):
     text = page.read_text().replace("\\\n", " ")
     told = re.findall(r"`simfed ([a-z][^`\n]*)`", text)
@@ -96,7 +111,11 @@ def test_every_command_and_option_that_a_page_names_exists(page):
             command = command.commands[words.pop(0)]
         if hasattr(command, "commands") and words and re.fullmatch("[a-z]+", words[0]):
             missing.append(line)
-        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        known = {
+            name for one in command.params for name in (*one.opts, *one.secondary_opts)
+        }
         options = re.findall(r"(?<![\w-])--[a-z-]+", line)
-        missing += [(line, o) for o in options if o not in {*known, "--debug", "--help"}]
+        missing += [
+            (line, o) for o in options if o not in {*known, "--debug", "--help"}
+        ]
     assert missing == []

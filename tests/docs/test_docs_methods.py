@@ -1,4 +1,6 @@
-"""The page of methods has all of them, with their options and the losses that rewards follow."""
+"""The page of methods has all of them, with their options and the losses that rewards
+follow.
+"""
 
 import inspect
 import re
@@ -25,7 +27,11 @@ def test_every_method_has_a_row_with_its_options_and_its_loss(name):
     said = row_of(name)[-1] + (
         row_of(OPTIONS_IN_WORDS[name])[-1] if name in OPTIONS_IN_WORDS else ""
     )
-    missing = [option for option in inspect.signature(cls).parameters if f"`{option}`" not in said]
+    missing = [
+        option
+        for option in inspect.signature(cls).parameters
+        if f"`{option}`" not in said
+    ]
     assert not missing
     if cls.shared_loss:
         losses = next(row for row in ROWS if len(row) == 3 and f"`{name}`" in row[0])
@@ -33,7 +39,9 @@ def test_every_method_has_a_row_with_its_options_and_its_loss(name):
 
 
 def test_fednova_counts_directions_and_not_steps():
-    """Two clients of as many samples, one step and three: (u₁/1 + u₂/3)/2 times the mean of two."""
+    """Two clients of as many samples, one step and three: (u₁/1 + u₂/3)/2 times the
+    mean of two.
+    """
     import torch
 
     from simfed.ground.method import Arrival, Size, Who
@@ -47,7 +55,11 @@ def test_fednova_counts_directions_and_not_steps():
     server = {"one": {"weights": torch.zeros(2), "buffers": torch.zeros(0)}}
     updates = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     arrivals = [
-        Arrival(Who(c, "one", size, 10), 0, {"update": updates[c], "buffers": torch.zeros(0)})
+        Arrival(
+            Who(c, "one", size, 10),
+            0,
+            {"update": updates[c], "buffers": torch.zeros(0)},
+        )
         for c in range(2)
     ]
     after, _ = page["FedNova"]().merge(kit, server, arrivals, 1)

@@ -1,5 +1,6 @@
-"""The site's navigation can be read: few entries per level, no word twice, every page of docs in
-it."""
+"""The site's navigation can be read: few entries per level, no word twice, every page
+of docs in it.
+"""
 
 import re
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-NAV = yaml.safe_load((ROOT / "docs" / "site" / "mkdocs.yml").read_text().partition("\nnav:\n")[2])
+NAV = yaml.safe_load(
+    (ROOT / "docs" / "site" / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+)
 MOST = 8
 COMMON = {"of", "the", "is", "from", "by"}
 
@@ -27,7 +30,11 @@ def test_no_level_has_more_than_eight_entries():
 
 
 def test_no_word_stands_twice():
-    words = [word for label, _ in entries(NAV) for word in set(re.findall(r"\w+", label.lower()))]
+    words = [
+        word
+        for label, _ in entries(NAV)
+        for word in set(re.findall(r"\w+", label.lower()))
+    ]
     twice = {word for word in words if words.count(word) > 1} - COMMON
     assert not twice
 

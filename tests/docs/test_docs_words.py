@@ -9,7 +9,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(ROOT / folder / "README.md" for folder in ("scenarios", "calibration")),
-    *(ROOT / "analysis" / f"{name}.md" for name in ("ANSWERS", "METHODS", "NOT-WAITING")),
+    *(
+        ROOT / "analysis" / f"{name}.md"
+        for name in ("ANSWERS", "METHODS", "NOT-WAITING")
+    ),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 PHRASES = {
@@ -23,8 +26,12 @@ PHRASES = {
 """What is meant stands beside it."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
+@pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}"
+)
 def test_no_riddle_comes_back(page):
     text = re.sub(r"\s+", " ", page.read_text()).lower()
-    riddles = {phrase: plain for phrase, plain in PHRASES.items() if re.search(phrase, text)}
+    riddles = {
+        phrase: plain for phrase, plain in PHRASES.items() if re.search(phrase, text)
+    }
     assert not riddles

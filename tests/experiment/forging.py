@@ -1,5 +1,7 @@
-"""A forger who knows the format: changes something in a finished run and makes everything that
-is computed from the files agree with it again: the fingerprint, the summary, every digest."""
+"""A forger who knows the format: changes something in a finished run and makes
+everything that is computed from the files agree with it again: the fingerprint, the
+summary, every digest.
+"""
 
 import functools
 import json
@@ -87,7 +89,8 @@ class Draft:
         scenario = (self.path / "scenario.yaml").read_text()
         self.manifest["scenario_sha256"] = digest_scenario(scenario)
         self.manifest["files"] = {
-            name: sha256((self.path / name).read_bytes()) for name in self.manifest["files"]
+            name: sha256((self.path / name).read_bytes())
+            for name in self.manifest["files"]
         }
         run = open_run(self.path)
         self.manifest["fingerprint"] = fingerprint(lambda name: [run.table(name)])
@@ -99,7 +102,9 @@ class Draft:
             summary = summarise(run.table, clients_of_prototype(scenario), run.measure)
         except LookupError:  # of a prototype that there is not
             summary = run.summary
-        (self.path / "summary.json").write_text(json.dumps(summary | self.said_otherwise))
+        (self.path / "summary.json").write_text(
+            json.dumps(summary | self.said_otherwise)
+        )
 
 
 def read_journal(path):
@@ -118,7 +123,9 @@ def clients_of_prototype(scenario):
     """How many clients learn each prototype."""
     clients = {}
     for group in yaml.safe_load(scenario)["clients"]:
-        clients[group["prototype"]] = clients.get(group["prototype"], 0) + group["count"]
+        clients[group["prototype"]] = (
+            clients.get(group["prototype"], 0) + group["count"]
+        )
     return clients
 
 
@@ -158,7 +165,11 @@ def of_value(table, column):
     """Another value in one row of a column."""
 
     def change(draft):
-        draft.set(table, column.name, one(CHANGES[column.dtype])(draft.values(table, column.name)))
+        draft.set(
+            table,
+            column.name,
+            one(CHANGES[column.dtype])(draft.values(table, column.name)),
+        )
 
     return Forgery(f"{table}.{column.name}", change)
 
@@ -171,7 +182,8 @@ CHANGES = {
 }
 
 PLAYED = [table for table in TABLES if table not in ("merges", "processor")]
-"""Tables of the runs that are forged here, which have no edge servers and no real clients."""
+"""Tables of the runs that are forged here, which have no edge servers and no real
+clients."""
 
 VALUES = [of_value(table, column) for table in PLAYED for column in columns(table)]
 """A forgery of each column of each table."""
@@ -202,18 +214,24 @@ def of_rows(table):
             "rows reversed": lambda rows: rows.take(list(reversed(range(len(rows))))),
             "two rows swapped": swapped,
             "the last row left out": lambda rows: rows.slice(0, len(rows) - 1),
-            "the last row twice": lambda rows: rows.take([*range(len(rows)), len(rows) - 1]),
+            "the last row twice": lambda rows: rows.take(
+                [*range(len(rows)), len(rows) - 1]
+            ),
             "an unknown column": lambda rows: rows.append_column(
                 "trust", pa.array([1.0] * len(rows))
             ),
-            "columns in another order": lambda rows: rows.select(rows.column_names[::-1]),
+            "columns in another order": lambda rows: rows.select(
+                rows.column_names[::-1]
+            ),
             "a column of another type": typed,
         }.items()
     ]
 
 
 ROWS = of_rows("prototypes")
-MORE_ROWS = [case for table in PLAYED if table != "prototypes" for case in of_rows(table)]
+MORE_ROWS = [
+    case for table in PLAYED if table != "prototypes" for case in of_rows(table)
+]
 
 
 def of_manifest(what, **said):
@@ -232,7 +250,11 @@ def of_manifest(what, **said):
 
 @forgery("manifest: a model more")
 def model_more(draft):
-    draft.manifest["models"]["ghost"] = {"model": "lenet5", "parameters": 1, "buffers": 0}
+    draft.manifest["models"]["ghost"] = {
+        "model": "lenet5",
+        "parameters": 1,
+        "buffers": 0,
+    }
 
 
 @forgery("manifest: data of another digest")
@@ -254,12 +276,16 @@ def other_name(draft):
 
 def of_scenario(name, old, new):
     """Another text in the scenario."""
-    return Forgery(f"scenario: {name}", lambda draft: draft.replace("scenario.yaml", old, new))
+    return Forgery(
+        f"scenario: {name}", lambda draft: draft.replace("scenario.yaml", old, new)
+    )
 
 
 @forgery("scenario: a comment")
 def comment(draft):
-    draft.text["scenario.yaml"] = "# checked by the committee\n" + draft.read("scenario.yaml")
+    draft.text["scenario.yaml"] = "# checked by the committee\n" + draft.read(
+        "scenario.yaml"
+    )
 
 
 @forgery("profile: a faster step")
@@ -315,7 +341,9 @@ def of_journal(name, change):
 
 def another_loss(lines):
     key, label, answer = json.loads(lines[1])
-    answer[6] = {name: [before, after + 0.25] for name, (before, after) in answer[6].items()}
+    answer[6] = {
+        name: [before, after + 0.25] for name, (before, after) in answer[6].items()
+    }
     lines[1] = json.dumps([key, label, answer]) + "\n"
 
 

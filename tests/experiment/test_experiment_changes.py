@@ -30,7 +30,9 @@ def played(made, out=None, **options):
 
 
 def received_by_hand(table):
-    """Bytes of each participation whose download was whole, from versions and outcomes alone."""
+    """Bytes of each participation whose download was whole, from versions and outcomes
+    alone.
+    """
     held, received = {}, {}
     for row in table.sort_values("started_at_s", kind="stable").itertuples():
         missed = row.model_version - held.get(row.client, -99)
@@ -46,7 +48,9 @@ def several(names, short):
     return [n if n in short else pytest.param(n, marks=marked) for n in names]
 
 
-@pytest.mark.parametrize("mode", several(MODES, ["synchronous", "first, merge", "asynchronous"]))
+@pytest.mark.parametrize(
+    "mode", several(MODES, ["synchronous", ("first, merge"), "asynchronous"])
+)
 def test_everybody_is_sent_what_they_lack(mode, tmp_path):
     made = worlds.scenario(mode, count=4, rounds=12)
     result = played(made, tmp_path / "run")
@@ -90,20 +94,25 @@ def test_the_index_code_of_changes_may_be_another_and_learning_is_the_same(tmp_p
 
 
 def test_unpacking_is_the_clients_work_and_packing_the_servers():
-    device = {"profile": "x86-2core-vm", "assume": {"compression": "2 ms", "decompression": "0 s"}}
+    device = {
+        "profile": "x86-2core-vm",
+        "assume": {"compression": "2 ms", "decompression": "0 s"},
+    }
     made = worlds.scenario(server={"device": device}, rounds=6)
     result = played(made)
     spans, table = result.spans, result.participations
     packing = spans[spans["kind"] == "packing"]
     assert (packing["track"] == "server").all()
     assert len(packing) == 6
-    assert (packing["finished_at_s"] - packing["started_at_s"]).tolist() == pytest.approx(
-        [0.002] * 6
-    )
+    assert (
+        packing["finished_at_s"] - packing["started_at_s"]
+    ).tolist() == pytest.approx([0.002] * 6)
     unpacking = spans[(spans["kind"] == "decompression") & (spans["client"] >= 0)]
     seconds = unpacking["finished_at_s"] - unpacking["started_at_s"]
     changes = table[table["downlink_bytes"] < 4 * D]
-    assert sorted(seconds) == pytest.approx(sorted(0.0005 * changes["downlink_bytes"] / CHANGE))
+    assert sorted(seconds) == pytest.approx(
+        sorted(0.0005 * changes["downlink_bytes"] / CHANGE)
+    )
     assert (unpacking["name"] == "top-k").all()
     assert table["training_s"].max() == pytest.approx(0.01 + 2 * 0.0005)
 
@@ -119,7 +128,8 @@ def test_unpacking_that_no_profile_knows_takes_no_time_and_a_warning_says_so():
     result = played(worlds.scenario(clients=groups))
     assert set(result.participations["training_s"]) == {0.01}
     assert result.manifest["warnings"] == [
-        "device profile rtx3090-ryzen4800h: decompression of logistic-regression by top-k is not "
+        "device profile rtx3090-ryzen4800h: decompression of logistic-regression by "
+        "top-k is not "
         "known, so unpacking what travels down takes no time"
     ]
 
@@ -128,7 +138,9 @@ def test_unpacking_that_no_profile_knows_takes_no_time_and_a_warning_says_so():
 def test_sizes_that_depend_on_the_data(method, tmp_path):
     compression = {"compression": {"k": 100, "index_code": "rice"}}
     made = worlds.scenario(method=method, count=4, downlink=compression)
-    result = played(made, tmp_path / "run", trajectories=TrajectoryStore(tmp_path / "kept"))
+    result = played(
+        made, tmp_path / "run", trajectories=TrajectoryStore(tmp_path / "kept")
+    )
     sizes = sorted(set(result.participations["downlink_bytes"]))
     assert 400 < sizes[0] < 525
     assert sizes[-1] == 4 * D

@@ -18,7 +18,9 @@ SCENARIO = {
     "method": "fedavg",
     "dataset": {"name": "mnist-mini", "public": 0},
     "prototypes": {"only": {"model": "logistic-regression"}},
-    "clients": [{"count": 40, "prototype": "only", "device": "x86-2core-vm", "link": {}}],
+    "clients": [
+        {"count": 40, "prototype": "only", "device": "x86-2core-vm", "link": {}}
+    ],
     "participation": {"clients_per_round": 4},
     "policy": {"kind": "uniform", "strategy": "top-k"},
     "evaluation": {"every": 4},
@@ -27,7 +29,8 @@ SCENARIO = {
 
 def test_all_rounds_follow_from_two_plays():
     few = _Seconds(2.0, [1.0, 3.0], 0.5)
-    # of eight rounds the fourth and the last are evaluated, which takes two seconds more
+    # of eight rounds the fourth and the last are evaluated, which takes two seconds
+    # more
     more = _Seconds(2.0, [9.0, 9.0, 3.0, 1.0, 1.0, 1.0, 3.0], 1.0)
     half = more._replace(rounds_s=[spent_s / 2 for spent_s in more.rounds_s])
     plays = (

@@ -77,9 +77,14 @@ def going_on_is_refused_or_right(folder, mode, every, tmp_path):
             continue
         assert run.fingerprint == whole.fingerprint, (file, at)
         assert verify(copy) == [], (file, at)
-        restarts = ("went on from an earlier checkpoint", "the run began at round 1 again")
+        restarts = (
+            "went on from an earlier checkpoint",
+            ("the run began at round 1 again"),
+        )
         said = [
-            text for text in run.manifest["warnings"] if any(words in text for words in restarts)
+            text
+            for text in run.manifest["warnings"]
+            if any(words in text for words in restarts)
         ]
         came["from the checkpoint before" if said else "unharmed"] += 1
         # not needed, or a copy of what the scenario names
@@ -101,7 +106,9 @@ def test_a_run_goes_on_to_the_same_result_or_names_the_changed_file(folder, tmp_
 
 @pytest.mark.long
 @pytest.mark.parametrize(("mode", "every"), [(CLOCK, 200), (FULL, 3988)])
-def test_wherever_a_byte_is_changed_a_run_goes_on_or_names_the_file(folder, tmp_path, mode, every):
+def test_wherever_a_byte_is_changed_a_run_goes_on_or_names_the_file(
+    folder, tmp_path, mode, every
+):
     going_on_is_refused_or_right(folder, mode, every, tmp_path)
 
 
@@ -111,14 +118,19 @@ def a_finished_run_is_refused_or_what_it_was(run, every, tmp_path):
         try:
             broken = verify(copy)
             seen = open_run(copy)
-            tables = {name: seen.table(name) for name in ("rounds", "spans", "participations")}
+            tables = {
+                name: seen.table(name) for name in ("rounds", "spans", "participations")
+            }
         except InputError as error:
             broken, tables = [str(error)], {}
         if not broken:
-            # a byte that says nothing of the rows, or a digit beyond what a number keeps
+            # a byte that says nothing of the rows, or a digit beyond what a number
+            # keeps
             same = file == "manifest.json" and seen.manifest == whole.manifest
             assert same or file.endswith(".parquet"), (file, at)
-            assert all(table.equals(whole.table(name)) for name, table in tables.items()), (
+            assert all(
+                table.equals(whole.table(name)) for name, table in tables.items()
+            ), (
                 file,
                 at,
             )

@@ -37,13 +37,20 @@ def begun(tmp_path_factory):
     scenario = simfed.load_scenario(folder / "tiny.yaml")
     whole = simfed.run(scenario, source=folder / "tiny.yaml", progress=False)
     with pytest.raises(Interrupted):
-        simfed.run(scenario, folder / "run", source=folder / "tiny.yaml", progress=stop_after(4))
+        simfed.run(
+            scenario,
+            folder / "run",
+            source=folder / "tiny.yaml",
+            progress=stop_after(4),
+        )
     return scenario, folder, whole.fingerprint
 
 
 def gone_on(begun, path, progress=False):
     scenario, folder, _ = begun
-    return simfed.run(scenario, path, source=folder / "tiny.yaml", resume=True, progress=progress)
+    return simfed.run(
+        scenario, path, source=folder / "tiny.yaml", resume=True, progress=progress
+    )
 
 
 def keep(lines, text, but=0):
@@ -56,7 +63,10 @@ def double_first_line(text):
     return text.splitlines(keepends=True)[0] + text
 
 
-ANEW, EARLIER = "began at round 1 again", "went on from an earlier checkpoint, after round 2"
+ANEW, EARLIER = (
+    "began at round 1 again",
+    ("went on from an earlier checkpoint, after round 2"),
+)
 DAMAGES = {
     "more": (lambda text: text + b'["half a line', None),
     "a line less": (partial(keep, 2), EARLIER),
@@ -93,10 +103,14 @@ def test_a_run_goes_on_to_the_same_bits_whatever_is_left_of_its_journal(
 def ended(begun):
     """The run, played to its end."""
     scenario, folder, _ = begun
-    return simfed.run(scenario, folder / "ended", source=folder / "tiny.yaml", progress=False)
+    return simfed.run(
+        scenario, folder / "ended", source=folder / "tiny.yaml", progress=False
+    )
 
 
-@pytest.mark.parametrize("damage", [damage for damage, _ in DAMAGES.values()], ids=DAMAGES)
+@pytest.mark.parametrize(
+    "damage", [damage for damage, _ in DAMAGES.values()], ids=DAMAGES
+)
 def test_a_damaged_journal_is_told_by_verify_and_replays_no_arms(
     begun, ended, tmp_path, capsys, damage
 ):
@@ -106,10 +120,14 @@ def test_a_damaged_journal_is_told_by_verify_and_replays_no_arms(
     else:
         write_journal(tmp_path / "run", damage(read_journal(ended.path).encode()))
     (tmp_path / "tiny.yaml").write_text(
-        (begun[1] / "tiny.yaml").read_text().replace("policy: {", "policy: {arms_from: run, ")
+        (begun[1] / "tiny.yaml")
+        .read_text()
+        .replace("policy: {", ("policy: {arms_from: run, "))
     )
     assert main(["verify", str(tmp_path / "run")]) == 3
-    assert main(["run", str(tmp_path / "tiny.yaml"), "--time-only", "--no-figures"]) == 2
+    assert (
+        main(["run", str(tmp_path / "tiny.yaml"), "--time-only", "--no-figures"]) == 2
+    )
     said = capsys.readouterr().err.splitlines()
     assert [f"run/{COMPRESSED}: " in line for line in said] == [True, True]
 
@@ -128,7 +146,11 @@ def test_a_state_of_a_journal_that_cannot_be_is_no_state(begun, tmp_path, bytes,
         state["journal"][0] = bytes
         path.write_text(json.dumps({**state, "digest": digest_value(state)}))
     if said is None:
-        with pytest.raises(InputError, match=r"its journal has .* bytes.*--overwrite begins"):
+        with pytest.raises(
+            InputError,
+            match=r"its journal has .* bytes.*--overwrite "
+            r"begins",
+        ):
             gone_on(begun, tmp_path / "run")
     else:
         run = gone_on(begun, tmp_path / "run")
@@ -152,7 +174,11 @@ def test_a_disk_that_is_full_in_the_journal_ends_the_run_in_a_sentence(begun, tm
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "flush", flush_on_full_disk)
-        with pytest.raises(RunFailed, match=r"journal.jsonl: cannot be written \(File too large\)"):
+        with pytest.raises(
+            RunFailed,
+            match=r"journal.jsonl: cannot be written \(File "
+            r"too large\)",
+        ):
             gone_on(begun, tmp_path / "run")
     assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
 
@@ -163,8 +189,15 @@ def test_a_run_that_decides_otherwise_is_refused_and_what_it_learned_is_kept(
     shutil.copytree(begun[1] / "run", tmp_path / "run")
     state = (tmp_path / "run" / "checkpoint" / "state.json").read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr("simfed.replay.journaled.Journaled._settle_lost", lambda self, *_: self._go())
-        with pytest.raises(RunFailed, match=r"what was decided before.*--resume goes on from it"):
+        patch.setattr(
+            "simfed.replay.journaled.Journaled._settle_lost",
+            lambda self, *_: self._go(),
+        )
+        with pytest.raises(
+            RunFailed,
+            match=r"what was decided before.*--resume goes "
+            r"on from it",
+        ):
             gone_on(begun, tmp_path / "run")
     assert (tmp_path / "run" / "checkpoint" / "state.json").read_bytes() == state
     assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
@@ -185,7 +218,9 @@ def interrupted_in(monkeypatch, round, interrupt):
         yield
 
 
-def test_who_stops_while_it_plays_again_is_told_what_is_kept(begun, tmp_path, capsys, monkeypatch):
+def test_who_stops_while_it_plays_again_is_told_what_is_kept(
+    begun, tmp_path, capsys, monkeypatch
+):
     def stop():
         raise KeyboardInterrupt
 
@@ -198,18 +233,24 @@ def test_who_stops_while_it_plays_again_is_told_what_is_kept(begun, tmp_path, ca
 
 
 @pytest.mark.parametrize(("pressed", "kept"), [(1, 3), (4, 4)])
-def test_ctrl_c_says_up_to_where_it_is_kept(begun, tmp_path, pressed, kept, monkeypatch):
+def test_ctrl_c_says_up_to_where_it_is_kept(
+    begun, tmp_path, pressed, kept, monkeypatch
+):
     def press_ctrl_c():
         os.kill(os.getpid(), signal.SIGINT)
 
     shutil.copytree(begun[1] / "run", tmp_path / "run")
-    stopped = pytest.raises(Interrupted, match=f"stopped after round {kept}; --resume goes on")
+    stopped = pytest.raises(
+        Interrupted, match=f"stopped after round {kept}; --resume goes on"
+    )
     with interrupted_in(monkeypatch, pressed, press_ctrl_c), stopped:
         gone_on(begun, tmp_path / "run")
     assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
 
 
-def test_the_journal_of_a_finished_run_is_small_and_named_by_its_manifest(begun, tmp_path):
+def test_the_journal_of_a_finished_run_is_small_and_named_by_its_manifest(
+    begun, tmp_path
+):
     shutil.copytree(begun[1] / "run", tmp_path / "run")
     run = gone_on(begun, tmp_path / "run")
     labels = [line.label for line in read_finished(run.path, run.manifest["journal"])]

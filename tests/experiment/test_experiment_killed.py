@@ -1,7 +1,8 @@
-"""Servers with clients in flight, killed at any moment: `--resume` ends where nobody was killed.
+"""Servers with clients in flight, killed at any moment: `--resume` ends where nobody
+was killed.
 
-The runs are those of the command line, each in a process of its own that gets SIGKILL a few
-milliseconds after it has saved the state of a round.
+The runs are those of the command line, each in a process of its own that gets SIGKILL a
+few milliseconds after it has saved the state of a round.
 """
 
 import json
@@ -68,7 +69,16 @@ def write(path, server, *, rounds, policy):
 def begin(scenario, out, *options):
     """The command, in a process of its own."""
     source = str(Path(simfed.__file__).parents[1])
-    command = [sys.executable, "-m", "simfed", "run", str(scenario), "--out", str(out), "--resume"]
+    command = [
+        sys.executable,
+        "-m",
+        "simfed",
+        "run",
+        str(scenario),
+        "--out",
+        str(out),
+        "--resume",
+    ]
     return subprocess.Popen(
         [*command, "--quiet", *options],
         env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"},
@@ -104,7 +114,9 @@ def finish(scenario, out, *options):
 
 @pytest.mark.long
 @pytest.mark.parametrize("server", SERVERS)
-def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path, server):
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
+    tmp_path, server
+):
     options, rounds = ("--workers", "1"), 50
     policy = "{kind: ascend, warmup: 1, reward: {local_loss: {samples: 20}}}"
     scenario = write(tmp_path / "killed.yaml", server, rounds=rounds, policy=policy)
@@ -113,7 +125,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_pat
     for number in range(KILLS):
         after = 1 + number * rounds // (KILLS + 1)
         process = begin(scenario, out, *options)
-        killed += kill_after(process, out, max(after, saved_round(out) + 1), rng.uniform(0, 0.03))
+        killed += kill_after(
+            process, out, max(after, saved_round(out) + 1), rng.uniform(0, 0.03)
+        )
     assert killed >= KILLS - 1
     assert finish(scenario, out, *options) == whole
     assert list(verify(out)) == []

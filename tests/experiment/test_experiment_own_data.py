@@ -13,15 +13,29 @@ TIMES = dict.fromkeys(("training", "compression", "inference", "distillation"), 
 
 def checked(folder, dataset, method="fedavg"):
     keys = {"method": method, "dataset": dataset, "clients[0].device": TIMES}
-    made = validate_scenario(worlds.change(worlds.TINY, keys), source="s.yaml", folder=folder)
+    made = validate_scenario(
+        worlds.change(worlds.TINY, keys), source="s.yaml", folder=folder
+    )
     return check(made, source="s.yaml")
 
 
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        ((20, 27, 28), r"public.npz: x: got '\(n, 27, 28\)', expected samples of shape \(n, 1, 28"),
-        ((20, 3, 28, 28), r"got '\(n, 3, 28, 28\)', expected samples of shape \(n, 1, 28, 28\)"),
+        (
+            (20, 27, 28),
+            (
+                r"public.npz: x: got '\(n, 27, 28\)', expected samples of shape "
+                r"\(n, 1, 28"
+            ),
+        ),
+        (
+            (20, 3, 28, 28),
+            (
+                r"got '\(n, 3, 28, 28\)', expected samples of shape \(n, 1, "
+                r"28, 28\)"
+            ),
+        ),
         ((5, 28, 28), "dataset.public: got 16, expected at most the 5 samples of"),
         ((), "x: got 'a single number', expected an array of samples"),
     ],
@@ -35,7 +49,11 @@ def test_a_public_file_of_another_shape_is_refused(tmp_path, shape, said):
 
 def test_a_public_file_that_fits_is_not_refused(tmp_path):
     np.savez(tmp_path / "public.npz", x=np.zeros((16, 28, 28), np.uint8))
-    checked(tmp_path, {"name": "mnist-mini", "public": 16, "public_file": "public.npz"}, "fedmd")
+    checked(
+        tmp_path,
+        {"name": "mnist-mini", "public": 16, "public_file": "public.npz"},
+        "fedmd",
+    )
 
 
 def test_a_row_without_a_value_is_refused(tmp_path):
@@ -43,6 +61,10 @@ def test_a_row_without_a_value_is_refused(tmp_path):
     rows[12] = ",0"
     (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(rows) + "\n")
     table = {"table": "t.csv", "target": "y", "partition": {"kind": "iid"}}
-    with pytest.raises(InputErrors, match=r"t.csv: column a, row 13: got 'nothing'.*median puts"):
+    with pytest.raises(
+        InputErrors,
+        match=r"t.csv: column a, row 13: got "
+        r"'nothing'.*median puts",
+    ):
         checked(tmp_path, table)
     checked(tmp_path, {**table, "missing": "median"})

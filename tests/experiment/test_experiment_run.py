@@ -1,4 +1,6 @@
-"""Whole runs through the composition root: what is written, what is equal, what is refused."""
+"""Whole runs through the composition root: what is written, what is equal, what is
+refused.
+"""
 
 import json
 import os
@@ -37,7 +39,13 @@ network: {server: {receive: 60 Mbps}}
 evaluation: {every: 2}
 """
 FILES = {
-    *("scenario.yaml", "manifest.json", "summary.json", "journal.jsonl.zst", "checkpoint"),
+    *(
+        "scenario.yaml",
+        "manifest.json",
+        "summary.json",
+        "journal.jsonl.zst",
+        "checkpoint",
+    ),
     "calibration",
     *(f"{t}.parquet" for t in ("rounds", "prototypes", "participations", "policies")),
     *(f"{t}.parquet" for t in ("links", "spans")),
@@ -53,7 +61,9 @@ def tiny(tmp_path):
 
 def play(path, out=None, overrides=(), **options):
     scenario = simfed.load_scenario(path, overrides)
-    return simfed.run(scenario, out, source=path, **{"progress": False, "workers": 1, **options})
+    return simfed.run(
+        scenario, out, source=path, **{"progress": False, "workers": 1, **options}
+    )
 
 
 def sentences(path, overrides):
@@ -109,7 +119,9 @@ def in_a_notebook(monkeypatch):
     """Return what a notebook shows, as if this process were its kernel."""
     shown = Shown()
     display = types.SimpleNamespace(display=shown)
-    shell = types.SimpleNamespace(get_ipython=object, display=display, version_info=(9, 0))
+    shell = types.SimpleNamespace(
+        get_ipython=object, display=display, version_info=(9, 0)
+    )
     monkeypatch.setitem(sys.modules, "ipykernel", shell)
     monkeypatch.setitem(sys.modules, "IPython", shell)
     monkeypatch.setitem(sys.modules, "IPython.display", shell.display)
@@ -136,7 +148,10 @@ def test_a_notebook_draws_no_more_often_than_it_may(tiny, monkeypatch):
     shown = in_a_notebook(monkeypatch)
     monkeypatch.setattr("simfed.report.notebook._LEAST_PAUSE_WALL_S", 3600.0)
     play(tiny, overrides={"rounds": 4, "evaluation.every": 1}, progress=True)
-    assert ["round 1/4" in shown.texts[0], "round 4/4" in shown.texts[1]] == [True, True]
+    assert ["round 1/4" in shown.texts[0], ("round 4/4") in shown.texts[1]] == [
+        True,
+        True,
+    ]
     assert len(shown.texts) == 2
 
 
@@ -160,7 +175,11 @@ def test_a_run_directory_is_whole_and_sound(tiny, tmp_path):
     assert result.prototypes.dropna()["round"].unique().tolist() == [2, 4]
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["status"] == "finished"
-    assert manifest["models"]["large"] == {"model": "lenet5", "parameters": 61706, "buffers": 0}
+    assert manifest["models"]["large"] == {
+        "model": "lenet5",
+        "parameters": 61706,
+        "buffers": 0,
+    }
     assert manifest["wall_s"]["total"] > 0
     assert manifest["fingerprint"] == result.fingerprint
 
@@ -187,7 +206,9 @@ def test_the_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_p
 
 
 def test_seeds_differ(tiny):
-    one, other = (play(tiny, overrides={**FEDAVG, "rounds": 1, "seed": seed}) for seed in (0, 1))
+    one, other = (
+        play(tiny, overrides={**FEDAVG, "rounds": 1, "seed": seed}) for seed in (0, 1)
+    )
     assert one.fingerprint != other.fingerprint
 
 
@@ -212,7 +233,13 @@ def test_another_run_is_never_overwritten_unasked(tiny, tmp_path):
     with pytest.raises(InputError, match="a folder with other files in it"):
         play(tiny, tmp_path / "notes", overwrite=True)
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "precious"
-    play(tiny, tmp_path / "run", time_only_overrides(seed=9), time_only=True, overwrite=True)
+    play(
+        tiny,
+        tmp_path / "run",
+        time_only_overrides(seed=9),
+        time_only=True,
+        overwrite=True,
+    )
     assert simfed.load_run(tmp_path / "run").manifest["seed"] == 9
 
 
@@ -220,7 +247,9 @@ def time_only_overrides(**more):
     return {"policy": {"kind": "uniform", "strategy": "random-k"}, **more}
 
 
-def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, monkeypatch):
+def test_a_recorded_run_is_found_from_the_scenarios_own_folder(
+    tiny, tmp_path, monkeypatch
+):
     """And from the new run's resolved scenario, which goes on and runs as it is."""
 
     def stop_after_two(round, simulated_s, accuracy):
@@ -232,7 +261,9 @@ def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, m
     monkeypatch.chdir(tmp_path / "elsewhere")
     overrides = {"policy.arms_from": "full", "checkpoint.every": 1}
     with pytest.raises(Interrupted):
-        play(tiny, tmp_path / "clock", overrides, time_only=True, progress=stop_after_two)
+        play(
+            tiny, tmp_path / "clock", overrides, time_only=True, progress=stop_after_two
+        )
     clock = play(tiny, tmp_path / "clock", overrides, time_only=True, resume=True)
     assert clock.participations["arm"].equals(full.participations["arm"])
     again = play(tmp_path / "clock" / "scenario.yaml", time_only=True)
@@ -240,16 +271,26 @@ def test_a_recorded_run_is_found_from_the_scenarios_own_folder(tiny, tmp_path, m
 
 
 def test_extrapolation_is_said_once_in_the_manifest(tiny):
-    result = play(tiny, overrides={"compression.k": 9_000, **time_only_overrides()}, time_only=True)
+    result = play(
+        tiny,
+        overrides={"compression.k": 9_000, **time_only_overrides()},
+        time_only=True,
+    )
     said = [w for w in result.manifest["warnings"] if "9000" in w or "5000" in w]
     assert len(said) == len(set(said)) == 2, "one per model"
 
 
 def test_a_clock_without_learning_takes_more_clients_than_samples(tiny):
     overrides = time_only_overrides(
-        **{"clients[*].count": 100_000, "participation.clients_per_round": 5, "rounds": 2}
+        **{
+            "clients[*].count": 100_000,
+            "participation.clients_per_round": 5,
+            "rounds": 2,
+        }
     )
-    assert any("expected at most 9999 clients" in line for line in sentences(tiny, overrides))
+    assert any(
+        "expected at most 9999 clients" in line for line in sentences(tiny, overrides)
+    )
     assert len(play(tiny, overrides=overrides, time_only=True).participations) == 10
 
 
@@ -263,7 +304,12 @@ FEDAVG = {
 
 
 def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(tiny):
-    crowd = {**FEDAVG, "clients[*].count": 6_000, "rounds": 1, "participation.clients_per_round": 3}
+    crowd = {
+        **FEDAVG,
+        "clients[*].count": 6_000,
+        "rounds": 1,
+        "participation.clients_per_round": 3,
+    }
     (sentence,) = sentences(tiny, crowd)
     assert (
         "clients: got 12000, expected at most 10000 clients, as mnist-mini has 10000 "
@@ -275,16 +321,19 @@ def test_federated_averaging_too_is_checked_against_the_data_and_not_by_a_clock(
     shards = {"dataset.partition": {"kind": "shards", "shards_per_client": 2}}
     (sentence,) = sentences(tiny, {**exactly, **shards})
     assert (
-        "dataset.partition.shards_per_client: got 2, expected at most 1, so that no shard is empty"
+        "dataset.partition.shards_per_client: got 2, expected at most 1, so that no "
+        "shard is empty"
     ) in sentence
 
 
-# ---- one folder, several wishes ------------------------------------------------------------------
+# ---- one folder, several wishes ------------------------------------------------------
 
 
 def listing(folder):
     return {
-        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        path.relative_to(folder): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
     }
 
 
@@ -302,7 +351,10 @@ def keep(tiny, tmp_path):
         ({"time_only": True}, {}, "a policy that needs no rewards"),
         (
             {"time_only": True},
-            {"policy": {"kind": "uniform", "strategy": "top-k"}, "compression.index_code": "rice"},
+            {
+                "policy": {"kind": "uniform", "strategy": "top-k"},
+                "compression.index_code": "rice",
+            },
             "a size on the wire",
         ),
         ({}, {"policy.arms_from": "/nope"}, "policy.arms_from"),
@@ -322,12 +374,18 @@ def a_run_of(tiny, out, error, at_round, **overrides):
             raise error
 
     return play(
-        tiny, out, time_only_overrides(**overrides), time_only=True, overwrite=True, progress=fail
+        tiny,
+        out,
+        time_only_overrides(**overrides),
+        time_only=True,
+        overwrite=True,
+        progress=fail,
     )
 
 
 @pytest.mark.parametrize(
-    ("error", "told"), [(KeyboardInterrupt(), Interrupted), (RunFailed("diverged"), RunFailed)]
+    ("error", "told"),
+    [(KeyboardInterrupt(), Interrupted), (RunFailed("diverged"), RunFailed)],
 )
 def test_the_old_run_is_back_when_nothing_came_of_the_new_one(tiny, keep, error, told):
     before = listing(keep)
@@ -336,19 +394,27 @@ def test_the_old_run_is_back_when_nothing_came_of_the_new_one(tiny, keep, error,
     assert listing(keep) == before
 
 
-def test_an_interruption_before_the_first_round_leaves_nothing(tiny, tmp_path, monkeypatch):
+def test_an_interruption_before_the_first_round_leaves_nothing(
+    tiny, tmp_path, monkeypatch
+):
     def interrupt(self, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simfed.sim.Simulation.run", interrupt)
-    with pytest.raises(Interrupted, match="stopped at once; no round was done and nothing is kept"):
+    with pytest.raises(
+        Interrupted, match="stopped at once; no round was done and nothing is kept"
+    ):
         play(tiny, tmp_path / "run", time_only_overrides(), time_only=True)
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}])
 def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, options):
-    overrides, out, said = time_only_overrides(**{"checkpoint.every": 1}), tmp_path / "run", []
+    overrides, out, said = (
+        time_only_overrides(**{"checkpoint.every": 1}),
+        tmp_path / "run",
+        [],
+    )
 
     def second(round, simulated_s, accuracy):
         if round == 2:
@@ -359,7 +425,8 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
     first = play(tiny, out, overrides, time_only=True, progress=second)
     assert said == [
         (
-            f"{out}: got 'one held by process {os.getpid()} on {platform.node()}', expected a run "
+            f"{out}: got 'one held by process {os.getpid()} on {platform.node()}', "
+            f"expected a run "
             "folder that nobody else is writing"
         )
     ]
@@ -374,12 +441,20 @@ def test_going_on_with_a_finished_run_gives_it_and_changes_nothing(tiny, keep):
     assert listing(keep) == before
 
 
-def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(tiny, tmp_path, monkeypatch):
+def test_a_run_goes_into_the_folder_one_is_in_and_behind_a_link(
+    tiny, tmp_path, monkeypatch
+):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert len(play(tiny, ".", time_only_overrides(), time_only=True).rounds) == 4
     (tmp_path / "link").symlink_to(tmp_path / "here")
-    play(tiny, tmp_path / "link", time_only_overrides(seed=7), time_only=True, overwrite=True)
+    play(
+        tiny,
+        tmp_path / "link",
+        time_only_overrides(seed=7),
+        time_only=True,
+        overwrite=True,
+    )
     assert (tmp_path / "link").is_symlink()
     assert simfed.load_run(".").manifest["seed"] == 7
 
@@ -389,7 +464,13 @@ def test_a_failing_run_says_so_and_is_not_taken_for_a_finished_one(tiny, tmp_pat
         raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
-        play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, progress=explode)
+        play(
+            tiny,
+            tmp_path / "run",
+            time_only_overrides(),
+            time_only=True,
+            progress=explode,
+        )
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert (manifest["status"], manifest["reason"]) == ("failed", "boom")
 
@@ -399,8 +480,14 @@ def test_a_failure_without_learning_says_that_nothing_is_kept(tiny, tmp_path):
         if round == 2:
             raise RunFailed("the link is dead")
 
-    with pytest.raises(RunFailed, match=r"the link is dead; .*alone, --resume begins it again"):
-        play(tiny, tmp_path / "run", time_only_overrides(), time_only=True, progress=fail)
+    with pytest.raises(
+        RunFailed,
+        match=r"the link is dead; .*alone, --resume begins "
+        r"it again",
+    ):
+        play(
+            tiny, tmp_path / "run", time_only_overrides(), time_only=True, progress=fail
+        )
 
 
 @pytest.fixture
@@ -408,8 +495,12 @@ def profile(tmp_path):
     """Changes the profile in use, beside the scenario, before it is read."""
 
     def change(**changes):
-        shipped = yaml.safe_load(Path("calibration/rtx3090-ryzen4800h.yaml").read_text())
-        (tmp_path / "rtx3090-ryzen4800h.yaml").write_text(yaml.safe_dump({**shipped, **changes}))
+        shipped = yaml.safe_load(
+            Path("calibration/rtx3090-ryzen4800h.yaml").read_text()
+        )
+        (tmp_path / "rtx3090-ryzen4800h.yaml").write_text(
+            yaml.safe_dump({**shipped, **changes})
+        )
         return shipped
 
     return change
@@ -418,19 +509,29 @@ def profile(tmp_path):
 def test_what_a_rollback_forces_must_be_in_the_profile(tiny, profile):
     models = profile()["compression"]
     profile(
-        compression={m: {s: v for s, v in one.items() if s != "top-k"} for m, one in models.items()}
+        compression={
+            m: {s: v for s, v in one.items() if s != "top-k"}
+            for m, one in models.items()
+        }
     )
     blind = {"compression.strategies": ["random-k", "periodic-k"]}
     assert "got 'top-k'" in "".join(sentences(tiny, blind))
     assert (
-        simfed.check(simfed.load_scenario(tiny, {**blind, "safeguard.rollback": None}), source=tiny)
+        simfed.check(
+            simfed.load_scenario(tiny, {**blind, "safeguard.rollback": None}),
+            source=tiny,
+        )
         is not None
     )
 
 
 def test_where_nothing_is_rolled_back_nothing_is_forced(tiny, profile):
     compression = profile()["compression"]
-    profile(compression={m: {"random-k": times["random-k"]} for m, times in compression.items()})
+    profile(
+        compression={
+            m: {"random-k": times["random-k"]} for m, times in compression.items()
+        }
+    )
     blind = {
         "compression.strategies": ["random-k"],
         "policy": {"kind": "uniform", "strategy": "random-k"},
@@ -454,14 +555,23 @@ def test_power_is_known_of_every_phase_or_of_none(tiny, profile):
     profile(power={"training": "4 W", "uplink": "1 W", "idle": "1 W"})
     said = sentences(tiny, {})
     assert "none for compression, downlink" in said[0]
-    profile(power=dict.fromkeys(("training", "compression", "uplink", "downlink", "idle"), "1 W"))
+    profile(
+        power=dict.fromkeys(
+            ("training", "compression", "uplink", "downlink", "idle"), "1 W"
+        )
+    )
     assert simfed.check(simfed.load_scenario(tiny), source=tiny) is not None
 
 
 def test_measured_noise_needs_a_profile_that_measured_it(tiny):
     said = sentences(
         tiny,
-        {"clients[0].device": {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "measured"}}},
+        {
+            "clients[0].device": {
+                "profile": "rtx3090-ryzen4800h",
+                "noise": {"kind": "measured"},
+            }
+        },
     )
     assert "got 'training', expected a kind of work whose noise was measured" in said[0]
 
@@ -476,12 +586,17 @@ def test_a_run_without_learning_that_was_stopped_begins_again(tiny, tmp_path):
         play(tiny, tmp_path / "run", overrides, time_only=True, progress=press_ctrl_c)
     assert read_manifest(tmp_path / "run")["reason"] == "stopped after round 3"
     resumed = play(tiny, tmp_path / "run", overrides, time_only=True, resume=True)
-    assert resumed.fingerprint == play(tiny, overrides=overrides, time_only=True).fingerprint
+    assert (
+        resumed.fingerprint
+        == play(tiny, overrides=overrides, time_only=True).fingerprint
+    )
 
 
 def test_other_yaml_files_are_no_profiles_and_a_broken_profile_says_so(tiny, tmp_path):
     (tmp_path / "calibration").mkdir()
-    (tmp_path / "calibration" / "odd.yaml").write_text("kind: table\nname: odd\nsurprise: 1\n")
+    (tmp_path / "calibration" / "odd.yaml").write_text(
+        "kind: table\nname: odd\nsurprise: 1\n"
+    )
     listed = dict(list_profiles(tmp_path))
     assert "tiny" not in listed
     assert "surprise" in listed["odd"]
@@ -526,10 +641,25 @@ def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
     ("file", "was", "becomes", "sentence"),
     [
         ("scenario.yaml", "rounds: 4", "rounds: 5", "4 rounds, scenario.yaml says 5"),
-        ("scenario.yaml", "rounds: 4", "rounds: 5", "not the file that this run began with"),
+        (
+            "scenario.yaml",
+            "rounds: 4",
+            "rounds: 5",
+            ("not the file that this run began with"),
+        ),
         ("scenario.yaml", "k: 500", "k: 501", "not the file that this run began with"),
-        ("manifest.json", '"seed": 0', '"seed": 1', "manifest.json: seed is 1, that of"),
-        ("manifest.json", '"mode": "full"', '"mode": "time-only"', "mode is 'time-only'"),
+        (
+            "manifest.json",
+            '"seed": 0',
+            '"seed": 1',
+            ("manifest.json: seed is 1, that of"),
+        ),
+        (
+            "manifest.json",
+            '"mode": "full"',
+            '"mode": "time-only"',
+            ("mode is 'time-only'"),
+        ),
     ],
 )
 def test_verify_sees_what_was_changed_beside_the_tables(
@@ -564,7 +694,8 @@ TOLD = {
     "random-k+qsgd(4)": 500,
     "ef21": 500,
     "ef21(qsgd(4))": 15_738,
-    "layers(conv1*=top-k@10%,*=fp16)": 15_738 - 78 + 9,  # of 75 weights 8, of 3 biases 1
+    # of 75 weights 8, of 3 biases 1
+    "layers(conv1*=top-k@10%,*=fp16)": 15_738 - 78 + 9,
 }
 
 
@@ -582,7 +713,9 @@ def count_sent(codec, size_bytes):
     heads = 4 + 4 * 2 * (codec == "adacomp")
     value_bits = 1 if codec == "adacomp" else 32
     return next(
-        k for k in range(1, 7851) if heads + -(-value_bits * k // 8) + -(-13 * k // 8) == size_bytes
+        k
+        for k in range(1, 7851)
+        if heads + -(-value_bits * k // 8) + -(-13 * k // 8) == size_bytes
     )
 
 

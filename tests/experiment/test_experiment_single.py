@@ -35,21 +35,36 @@ def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **tra
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch_size": 32, "local_epochs": 1}, "client 0 owns 33 of the samples, which in bat"),
+        (
+            {"batch_size": 32, "local_epochs": 1},
+            ("client 0 owns 33 of the samples, which in bat"),
+        ),
         ({"batch_size": 1, "local_steps": 1}, "in batches of 1 come to a batch of one"),
         (
-            {"batch_size": 32, "local_steps": 1, "samples": 5, "owners": [0, 0, 0, 0, 1]},
+            {
+                "batch_size": 32,
+                "local_steps": 1,
+                "samples": 5,
+                "owners": [0, 0, 0, 0, 1],
+            },
             "client 1 owns 1 of the samples",
         ),
     ],
 )
-def test_a_batch_of_one_under_batch_norm_is_refused_with_its_client(tmp_path, changes, said):
+def test_a_batch_of_one_under_batch_norm_is_refused_with_its_client(
+    tmp_path, changes, said
+):
     with pytest.raises((InputError, InputErrors)) as refused:
-        check(scenario(tmp_path, **changes), source=tmp_path / "s.yaml", time_only=False)
+        check(
+            scenario(tmp_path, **changes), source=tmp_path / "s.yaml", time_only=False
+        )
     sentence = str(refused.value)
     assert "training.batch_size: client" in sentence
     assert said in sentence
-    assert "the batch norm of prototype 'a' needs two at least, expected a batch" in sentence
+    assert (
+        "the batch norm of prototype 'a' needs two at least, expected a batch"
+        in sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,13 +81,24 @@ def test_what_batch_norm_can_train_on_is_not_refused(tmp_path, changes):
 
 
 def test_a_batch_of_one_of_the_common_student_is_refused_as_well(tmp_path):
-    made = scenario(tmp_path, samples=5, owners=[0, 0, 0, 0, 1], batch_size=32, local_steps=1)
+    made = scenario(
+        tmp_path, samples=5, owners=[0, 0, 0, 0, 1], batch_size=32, local_steps=1
+    )
     plain = made.model_dump(mode="json") | {
         "method": {"kind": "fedkd-mutual", "student": "a"},
-        "prototypes": {"a": {"model": "resnet18"}, "own": {"model": "logistic-regression"}},
+        "prototypes": {
+            "a": {"model": "resnet18"},
+            "own": {"model": "logistic-regression"},
+        },
     }
     [group] = plain["clients"]
-    plain["clients"] = [{**group, "count": 1, "prototype": prototype} for prototype in ("a", "own")]
+    plain["clients"] = [
+        {**group, "count": 1, "prototype": prototype} for prototype in ("a", "own")
+    ]
     mixed = validate_scenario(plain, source="s.yaml", folder=tmp_path)
-    with pytest.raises(InputErrors, match=r"client 1 owns 1 .* of prototype 'a' needs two"):
+    with pytest.raises(
+        InputErrors,
+        match=r"client 1 owns 1 .* of prototype 'a' needs "
+        r"two",
+    ):
         check(mixed, source=tmp_path / "s.yaml", time_only=False)

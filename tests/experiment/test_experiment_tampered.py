@@ -1,12 +1,21 @@
-"""Tampering: whatever was changed in a finished run, with all digests computed again by whoever
-changed it, is found."""
+"""Tampering: whatever was changed in a finished run, with all digests computed again by
+whoever changed it, is found.
+"""
 
 import shutil
 from pathlib import Path
 
 import pytest
 import worlds
-from forging import FORGERIES, MORE_ROWS, TINY, VALUES, Forgery, read_journal, write_journal
+from forging import (
+    FORGERIES,
+    MORE_ROWS,
+    TINY,
+    VALUES,
+    Forgery,
+    read_journal,
+    write_journal,
+)
 
 import simfed
 from simfed.verify import again
@@ -27,7 +36,13 @@ LEARNS = (
 def powered(folder):
     """A device profile beside the scenario whose power is known."""
     measured = Path(__file__).parents[2] / "calibration" / "rtx3090-ryzen4800h.yaml"
-    phases = {"training": 90, "compression": 60, "uplink": 20, "downlink": 19, "idle": 10}
+    phases = {
+        "training": 90,
+        "compression": 60,
+        "uplink": 20,
+        "downlink": 19,
+        "idle": 10,
+    }
     watts = ", ".join(f"{phase}: {watt} W" for phase, watt in phases.items())
     (folder / "powered.yaml").write_text(measured.read_text() + f"power: {{{watts}}}\n")
 
@@ -48,12 +63,19 @@ def run(tmp_path_factory):
 
 
 ONLY_LEARNED = {
-    "journal: another accuracy, in the tables too": "clients.parquet: own_accuracy of 1 rows",
+    "journal: another accuracy, in the tables too": (
+        "clients.parquet: own_accuracy of 1 rows"
+    ),
     "scenario: another learning rate": "prototypes.parquet: kd_loss of",
-    "checkpoint: weights of state.json": "checkpoint: clients/0/rests/update after round 5",
-    "checkpoint: weights of earlier.json": "checkpoint: clients/0/rests/update after round 4",
+    "checkpoint: weights of state.json": (
+        "checkpoint: clients/0/rests/update after round 5"
+    ),
+    "checkpoint: weights of earlier.json": (
+        "checkpoint: clients/0/rests/update after round 4"
+    ),
 }
-"""What follows from nothing but learning again, and how the first sentence on it begins."""
+"""What follows from nothing but learning again, and how the first sentence on it
+begins."""
 
 UNTOLD = {"scenario: another name everywhere"}
 """What follows from nothing: another run of another name would be the same."""
@@ -71,16 +93,26 @@ def verified(run, forgery, path):
 
 def test_the_forger_agrees_with_himself(run, tmp_path):
     """What finds a forgery is never a digest that the forger forgot."""
-    assert verified(run, Forgery("nothing", lambda draft: None), tmp_path / "copy") == []
+    assert (
+        verified(run, Forgery("nothing", lambda draft: None), tmp_path / "copy") == []
+    )
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, tmp_path, every):
-    """Each of them is sealed again. An eighth of the columns stands for all of them, but where
-    there are minutes."""
+    """Each of them is sealed again.
+
+    An eighth of the columns stands for all of them, but where there are minutes.
+    """
     cases = [forgery for forgery in FORGERIES if forgery.name not in UNTOLD]
-    cases = [case for case in cases if case not in VALUES or VALUES.index(case) % every == 0]
-    passed = [forgery.name for forgery in cases if not verified(run, forgery, tmp_path / "copy")]
+    cases = [
+        case for case in cases if case not in VALUES or VALUES.index(case) % every == 0
+    ]
+    passed = [
+        forgery.name
+        for forgery in cases
+        if not verified(run, forgery, tmp_path / "copy")
+    ]
     assert sorted(passed) == sorted(ONLY_LEARNED)
 
 
@@ -109,7 +141,12 @@ def test_a_run_that_learned_stands_when_it_is_learned_again(run):
     assert complaints.said.startswith("rounds ")
 
 
-DEVICE = {"training": "1 s", "compression": "50 ms", "inference": "1 ms", "auxiliary": "1 ms"}
+DEVICE = {
+    "training": "1 s",
+    "compression": "50 ms",
+    "inference": "1 ms",
+    "auxiliary": "1 ms",
+}
 LINK = {"up": "1 Mbps", "down": "1 Mbps"}
 FIRST = {"aggregation": {"mode": "first", "over_selection": 0.5},
          "participation": {"clients_per_round": 2}}  # fmt: skip
@@ -120,8 +157,13 @@ SIZES = {
         "clients[2].link.down": "1 kbps",
     },
     "cut by a restart": {"faults": {"restarts": {"between": "2.4 s", "lasts": "1 s"}}},
-    "sent again": {"faults": {"messages": {"lost": 0.3, "doubled": 0.3, "timeout": "1 s"}}},
-    "sent again and cut": {**FIRST, "faults": {"messages": {"lost": 0.5, "timeout": "0.1 s"}}},
+    "sent again": {
+        "faults": {"messages": {"lost": 0.3, "doubled": 0.3, "timeout": "1 s"}}
+    },
+    "sent again and cut": {
+        **FIRST,
+        "faults": {"messages": {"lost": 0.5, "timeout": "0.1 s"}},
+    },
 }
 
 

@@ -1,4 +1,6 @@
-"""Honest runs stand, whatever their task, and however far their training has gone astray."""
+"""Honest runs stand, whatever their task, and however far their training has gone
+astray.
+"""
 
 import json
 
@@ -53,7 +55,11 @@ def diverging(rate):
 @pytest.mark.parametrize(
     ("column", "changes", "is_there"),
     [
-        ("test_accuracy", {"dataset": PRICES, "training": diverging(1e3)}, lambda r2: r2 < 0),
+        (
+            "test_accuracy",
+            {"dataset": PRICES, "training": diverging(1e3)},
+            lambda r2: r2 < 0,
+        ),
         (
             "test_loss",
             {"dataset": PRICES, "training": diverging(8e37), "method": "local-only"},
@@ -64,7 +70,11 @@ def diverging(rate):
             {"dataset": PRICES, "training": diverging(3.3e38), "method": "local-only"},
             np.isnan,
         ),
-        ("test_loss", {"training": diverging(3.3e38), "method": "local-only"}, np.isnan),
+        (
+            "test_loss",
+            {"training": diverging(3.3e38), "method": "local-only"},
+            np.isnan,
+        ),
         ("local_loss", {"dataset": PRICES, "training": diverging(2e37)}, np.isinf),
     ],
 )
@@ -77,12 +87,22 @@ def test_a_run_stands_whatever_its_losses(tmp_path, column, changes, is_there):
 
 @pytest.mark.parametrize("task", [PRICES, MARKS], ids=["regression", "classes"])
 @pytest.mark.parametrize("time_only", [True, False], ids=["time-only", "full"])
-def test_a_run_of_personal_models_stands_where_nobody_has_one(tmp_path, task, time_only):
+def test_a_run_of_personal_models_stands_where_nobody_has_one(
+    tmp_path, task, time_only
+):
     lost = [
-        {"count": 3, "prototype": "p", "device": DEVICE, "link": LINK, "failure": {"training": 1}}
+        {
+            "count": 3,
+            "prototype": "p",
+            "device": DEVICE,
+            "link": LINK,
+            "failure": {"training": 1},
+        }
     ]
     arms = {"policy": {"kind": "uniform", "strategy": "top-k"}}
-    run = play(tmp_path, time_only, method="local-only", dataset=task, clients=lost, **arms)
+    run = play(
+        tmp_path, time_only, method="local-only", dataset=task, clients=lost, **arms
+    )
     assert not len(run.clients)
     assert verify(run.path) == []
 
@@ -100,9 +120,15 @@ def test_a_run_stands_whose_policies_go_on_after_a_rollback(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["outcome", "choice"])
-def test_a_run_with_an_unknown_word_is_reported_in_one_sentence(tmp_path, column, capsys):
+def test_a_run_with_an_unknown_word_is_reported_in_one_sentence(
+    tmp_path, column, capsys
+):
     def change(draft):
-        draft.set("participations", column, ["lost", *draft.values("participations", column)[1:]])
+        draft.set(
+            "participations",
+            column,
+            ["lost", *draft.values("participations", column)[1:]],
+        )
 
     out = Forgery(column, change).of(play(tmp_path).path, tmp_path / "forged")
     assert main(["report", str(out), "--out", str(tmp_path / "page.html")]) == 2
@@ -111,8 +137,14 @@ def test_a_run_with_an_unknown_word_is_reported_in_one_sentence(tmp_path, column
 
 
 def test_a_student_that_diverged_is_said_in_one_sentence(tmp_path):
-    with pytest.raises(RunFailed, match="update has values that are not finite numbers: the learn"):
-        play(tmp_path, method="fedkd-mutual", training={**diverging(1e10), "local_steps": 3})
+    with pytest.raises(
+        RunFailed, match="update has values that are not finite numbers: the learn"
+    ):
+        play(
+            tmp_path,
+            method="fedkd-mutual",
+            training={**diverging(1e10), "local_steps": 3},
+        )
 
 
 @pytest.mark.parametrize("objective", [Classification(), NextToken()])

@@ -1,4 +1,6 @@
-"""An answer is what a run with the same settings is: instants, bars, bytes, joules, curves."""
+"""An answer is what a run with the same settings is: instants, bars, bytes, joules,
+curves.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,20 @@ STAR = {
     "dataset": {"name": "mnist-mini"},
     "prototypes": {"a": {"model": "logistic-regression"}},
     "clients": [
-        {**HOST, "count": 3, "prototype": "a", "link": {"up": "4 Mbps", "latency": "5 ms"}},
         {
             **HOST,
             "count": 3,
             "prototype": "a",
-            "link": {"up": {"lognormal": {"median": "2 Mbps", "cv": 0.5}}, "down": "9 Mbps"},
+            "link": {"up": "4 Mbps", "latency": "5 ms"},
+        },
+        {
+            **HOST,
+            "count": 3,
+            "prototype": "a",
+            "link": {
+                "up": {"lognormal": {"median": "2 Mbps", "cv": 0.5}},
+                "down": "9 Mbps",
+            },
             "failure": {"upload": 0.2},
         },
     ],
@@ -102,11 +112,16 @@ def assert_same(told: dict, run: simfed.RunResult) -> None:
         assert told["gantt"][table] == drawn[table]
     for phase, column in (("upload", "uplink_s"), ("training", "training_s")):
         spent_s = run.participations[column].sum()
-        assert told["phases_s"].get(phase, 0.0) == pytest.approx(spent_s, rel=1e-12, abs=1e-9)
+        assert told["phases_s"].get(phase, 0.0) == pytest.approx(
+            spent_s, rel=1e-12, abs=1e-9
+        )
 
 
-def hold(scenario: dict, folder, seed: int, count: int, monkeypatch, draw_each: int = 1) -> None:
-    """Hold answers to random settings against runs: sums, and all rows that bars are made of.
+def hold(
+    scenario: dict, folder, seed: int, count: int, monkeypatch, draw_each: int = 1
+) -> None:
+    """Hold answers to random settings against runs: sums, and all rows that bars are
+    made of.
 
     The bars themselves, which take most of the time, of each `draw_each`-th one.
     """
@@ -126,13 +141,17 @@ def hold(scenario: dict, folder, seed: int, count: int, monkeypatch, draw_each: 
 
 
 @pytest.mark.parametrize("scenario", [STAR, TREE], ids=["star", "tree"])
-def test_random_settings_equal_time_only_runs_to_the_bit(scenario, tmp_path, monkeypatch):
+def test_random_settings_equal_time_only_runs_to_the_bit(
+    scenario, tmp_path, monkeypatch
+):
     hold(scenario, tmp_path, 1, 8, monkeypatch)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("scenario", [STAR, TREE], ids=["star", "tree"])
-def test_500_random_settings_equal_time_only_runs_to_the_bit(scenario, tmp_path, monkeypatch):
+def test_500_random_settings_equal_time_only_runs_to_the_bit(
+    scenario, tmp_path, monkeypatch
+):
     hold(scenario, tmp_path, 2, 500, monkeypatch, draw_each=10)
 
 
@@ -168,7 +187,9 @@ def test_the_recorded_setting_is_the_recorded_run(recorded):
 def test_what_is_known_is_what_a_real_run_learns(recorded, setting, is_known):
     world = World(recorded)
     told = answer(world, setting)
-    run = simfed.run(apply_setting(world.base, setting, world.source), progress=False, workers=1)
+    run = simfed.run(
+        apply_setting(world.base, setting, world.source), progress=False, workers=1
+    )
     assert_same(told, run)
     assert (told["unknown"] is None) == is_known
     until = 99 if told["unknown"] is None else told["unknown"]

@@ -56,7 +56,9 @@ def shelf(tmp_path_factory):
     }
     (folder / "world.yaml").write_text(yaml.safe_dump(WORLD))
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    simfed.run_study(folder / "study.yaml", folder / "study", trajectories=False, progress=False)
+    simfed.run_study(
+        folder / "study.yaml", folder / "study", trajectories=False, progress=False
+    )
     return folder
 
 
@@ -78,15 +80,21 @@ def test_k_and_strategies_of_runs_beside_are_known(shelf):
 def test_another_k_is_played_on_the_clock_and_is_not_known(shelf):
     world = World(shelf / "run")
     told = answer(world, {"compression.k": 200})
-    run = simfed.run(world.apply({"compression.k": 200}), time_only=True, progress=False)
+    run = simfed.run(
+        world.apply({"compression.k": 200}), time_only=True, progress=False
+    )
     assert (told["unknown"], told["curve"]) == (1, {})
-    assert told["why"] == "client 0 sends top-k with K = 200 in place of top-k with K = 400"
+    assert told["why"] == (
+        "client 0 sends top-k with K = 200 in place of top-k with K = 400"
+    )
     assert told["ends_s"] == run.rounds["finished_at_s"].tolist()
 
 
 def test_a_run_beside_that_is_gone_is_not_missed(shelf, tmp_path):
     simfed.run(WORLD, tmp_path / "run", progress=False, workers=1)
-    other = simfed.run({**WORLD, "compression": {"k": 50}}, tmp_path / "b", progress=False)
+    other = simfed.run(
+        {**WORLD, "compression": {"k": 50}}, tmp_path / "b", progress=False
+    )
     world = World(tmp_path / "run")
     assert answer(world, {"compression.k": 50})["unknown"] is None
     (other.path / "journal.jsonl.zst").unlink()
@@ -133,7 +141,11 @@ class Heard(list):
         self.append(said)
 
     def rounds(self, key: str) -> list[int]:
-        return [said[key] for said in self if isinstance(said, dict) and said[key] is not None]
+        return [
+            said[key]
+            for said in self
+            if isinstance(said, dict) and said[key] is not None
+        ]
 
 
 def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
@@ -142,11 +154,16 @@ def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
     world, heard = World(tmp_path / "run"), []
     for i in (0, 1):  # deadlines that cut the longest round, and the two longest
         deadline_s = float(longest_s[i : i + 2].mean())
-        setting = {"aggregation.mode": "deadline", "aggregation.deadline": f"{deadline_s!r} s"}
+        setting = {
+            "aggregation.mode": "deadline",
+            "aggregation.deadline": f"{deadline_s!r} s",
+        }
         told, known = answer(world, setting), world.find_answers(setting)
         out = tmp_path / f"real/run-{i}"
         heard.append(Heard())
-        Job(world.base, world.complete(setting), world.source, out, known.folders).run(heard[i])
+        Job(world.base, world.complete(setting), world.source, out, known.folders).run(
+            heard[i]
+        )
         assert heard[i][-1] == ""
         fresh = simfed.run(world.apply(setting), progress=False, workers=1)
         assert simfed.load_run(out).fingerprint == fresh.fingerprint

@@ -1,4 +1,6 @@
-"""The server of `simfed explore`: who may ask, which question wins, and what bad input says."""
+"""The server of `simfed explore`: who may ask, which question wins, and what bad input
+says.
+"""
 
 from __future__ import annotations
 
@@ -71,17 +73,28 @@ def test_a_page_is_told_an_answer_in_parts(scenario):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/", address)
         status, headers, page = fetch(address)
         assert (status, "<title>What if: tiny" in page) == (200, True)
-        assert "default-src 'none'; script-src 'self'" in headers["content-security-policy"]
+        assert (
+            "default-src 'none'; script-src 'self'"
+            in headers["content-security-policy"]
+        )
         assert "unsafe-eval" not in headers["content-security-policy"]
-        _, _, lines = fetch(f"{address}ask", question(1, {"clients[0].link.up": "1 Mbps"}))
+        _, _, lines = fetch(
+            f"{address}ask", question(1, {"clients[0].link.up": "1 Mbps"})
+        )
         parts = [json.loads(line) for line in lines.splitlines()]
         assert parts[-1]["done"]
-        made = simfed.load_scenario(SCENARIO, overrides={"clients[0].link.up": "1 Mbps"})
+        made = simfed.load_scenario(
+            SCENARIO, overrides={"clients[0].link.up": "1 Mbps"}
+        )
         run = simfed.run(made, time_only=True, progress=False)
         assert parts[-1]["ends_s"] == run.rounds["finished_at_s"].tolist()
-        _, _, taken = fetch(f"{address}take", question(2, {"clients[0].link.up": "1 Mbps"}))
+        _, _, taken = fetch(
+            f"{address}take", question(2, {"clients[0].link.up": "1 Mbps"})
+        )
         taken = json.loads(taken)
-        assert taken["command"].endswith("--time-only --set 'clients[0].link.up=1 Mbps'")
+        assert taken["command"].endswith(
+            "--time-only --set 'clients[0].link.up=1 Mbps'"
+        )
         again = simfed.load_scenario(yaml.safe_load(taken["scenario"]))
         assert again.clients[0].link.up == made.clients[0].link.up
 
@@ -103,7 +116,9 @@ def test_nobody_else_is_answered(scenario):
         ({"participation.clients_per_round": 99}, "99"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence_and_the_page_lives_on(scenario, setting, words):
+def test_a_wrong_setting_is_one_sentence_and_the_page_lives_on(
+    scenario, setting, words
+):
     player = Player(World(scenario))
     (part,) = player.ask("a", 1, question(1, setting))
     assert words in part["error"]
@@ -118,7 +133,9 @@ def test_what_is_no_question_is_refused(scenario):
         assert fetch(f"{address}ask", question(1))[0] == 200
 
 
-def test_the_newest_question_of_a_page_wins_and_pages_do_not_disturb_one_another(scenario):
+def test_the_newest_question_of_a_page_wins_and_pages_do_not_disturb_one_another(
+    scenario,
+):
     player = Player(World(scenario))
     answers = {}
 
@@ -151,7 +168,9 @@ def test_a_run_that_is_deleted_meanwhile_is_one_sentence(tmp_path):
 
 def test_a_real_run_makes_its_setting_known(tmp_path):
     folder = tmp_path / "run"
-    simfed.run({**SCENARIO, "evaluation": {"every": 1}}, folder, progress=False, workers=1)
+    simfed.run(
+        {**SCENARIO, "evaluation": {"every": 1}}, folder, progress=False, workers=1
+    )
     setting = {"participation.clients_per_round": 1}
     with served(folder, signal.SIGTERM) as address:
 
@@ -168,7 +187,9 @@ def test_a_real_run_makes_its_setting_known(tmp_path):
             threading.Event().wait(0.1)
         assert state == {"status": "done"}
         told = ask(2)
-        made = simfed.load_scenario({**SCENARIO, "evaluation": {"every": 1}}, overrides=setting)
+        made = simfed.load_scenario(
+            {**SCENARIO, "evaluation": {"every": 1}}, overrides=setting
+        )
         run = simfed.run(made, progress=False, workers=1)
         assert told["unknown"] is None
         assert [point[1] for point in told["curve"]["a"]] == run.prototypes[
@@ -180,11 +201,27 @@ def test_a_real_run_makes_its_setting_known(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "over", "values"),
     [
-        ({"clients[0].link.down": "0.5×"}, "clients[0].link.up", ["1 Mbps", "2 Mbps", "4 Mbps"]),
-        ({"clients[0].link.up": "3 Mbps"}, "clients[0].link.down", ["0.5×", "1×", "2×"]),
-        ({"aggregation.deadline": "90 ms"}, "aggregation.deadline", ["60 ms", "1000 ms"]),
+        (
+            {"clients[0].link.down": "0.5×"},
+            "clients[0].link.up",
+            ["1 Mbps", "2 Mbps", "4 Mbps"],
+        ),
+        (
+            {"clients[0].link.up": "3 Mbps"},
+            "clients[0].link.down",
+            ["0.5×", "1×", "2×"],
+        ),
+        (
+            {"aggregation.deadline": "90 ms"},
+            "aggregation.deadline",
+            ["60 ms", "1000 ms"],
+        ),
         ({"compression.k": 9}, "compression.k", [10, 100, 1000]),
-        ({"aggregation.mode": "deadline"}, "aggregation.deadline", ["60 ms", "1000 ms"]),
+        (
+            {"aggregation.mode": "deadline"},
+            "aggregation.deadline",
+            ["60 ms", "1000 ms"],
+        ),
     ],
 )
 def test_a_study_over_a_slider_is_a_valid_file(tmp_path, setting, over, values):
@@ -204,7 +241,9 @@ def test_a_study_over_a_slider_is_a_valid_file(tmp_path, setting, over, values):
     )
     ends_s = runs.rounds.groupby(over, sort=False)["finished_at_s"].max().tolist()
     expected = [
-        simfed.run(world.apply({**setting, over: value}), time_only=True, progress=False)
+        simfed.run(
+            world.apply({**setting, over: value}), time_only=True, progress=False
+        )
         for value in values
     ]
     assert ends_s == [run.rounds["finished_at_s"].max() for run in expected]

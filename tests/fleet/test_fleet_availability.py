@@ -1,5 +1,6 @@
-"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a stated
-confidence."""
+"""Who is there when: tiny worlds, one truth however it is asked, closed forms at a
+stated confidence.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,15 @@ def presences():
         (Always(3), 3),
         (Daily(22 * H, 6 * H, zones), 3),
         (Daily(9.1 * H, 9.2 * H, zones), 3),
-        (Markov(Streams(1), np.array([3, 4, 900_000]), 700.0, np.array([500.0, 3000.0, 1e5])), 3),
+        (
+            Markov(
+                Streams(1),
+                np.array([3, 4, 900_000]),
+                700.0,
+                np.array([500.0, 3000.0, 1e5]),
+            ),
+            3,
+        ),
         (PresenceTrace(RECORD, np.array([0, 1, 2, 0, -1])), 5),
         (PresenceTrace(RECORD, np.array([0, 1, 2, 0, -1]), period_s=10.0), 5),
         (PresenceTrace(RECORD, np.array([0, 1]), period_s=12.34), 2),
@@ -50,9 +59,13 @@ def presences():
     ]
 
 
-@given(st.integers(0, 7), st.lists(st.floats(0, 1e4), min_size=1, max_size=3), st.data())
+@given(
+    st.integers(0, 7), st.lists(st.floats(0, 1e4), min_size=1, max_size=3), st.data()
+)
 def test_all_answers_are_one_truth(which, instants, data):
-    """Masks in any order of instants, single clients, and walks from change to change agree."""
+    """Masks in any order of instants, single clients, and walks from change to change
+    agree.
+    """
     presence, count = presences()[which]
     fresh, _ = presences()[which]
     for at_s in instants:
@@ -101,13 +114,16 @@ def test_a_trace_once_and_again():
     assert [once.arrival_after(t) for t in (0, 2, 5, 6)] == [2, 5, 6, math.inf]
     again = PresenceTrace(RECORD, np.array([0, 1]), period_s=10.0)
     assert again.mask(16).tolist() == [True, True]
-    assert again.change_after(0, 7.0) == 13.0, "there until the record's end and from its beginning"
+    assert again.change_after(0, 7.0) == 13.0, (
+        "there until the record's end and from its beginning"
+    )
     assert again.arrival_after(6.0) == 15.0
 
 
 def test_changes_at_the_end_of_a_turn_are_where_the_next_one_begins():
-    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may fall in
-    between."""
+    """12.34 + n · 12.34 is not (n + 1) · 12.34 in floating point, and no client may
+    fall in between.
+    """
     again = PresenceTrace(RECORD, np.array([0, 1]), period_s=12.34)
     at_s = 0.0
     for _ in range(2000):
@@ -150,7 +166,9 @@ def test_who_is_there_first_is_pinned():
 
 
 def test_markov_presence_is_stationary_from_the_beginning():
-    """Share there = on/(on + off) at 0 and later, at 4.5 standard errors of independent clients."""
+    """Share there = on/(on + off) at 0 and later, at 4.5 standard errors of independent
+    clients.
+    """
     n, on_s, off_s = 40_000, 2 * H, 6 * H
     fleet = Markov(Streams(0), np.arange(n), on_s, off_s)
     share = on_s / (on_s + off_s)
@@ -158,17 +176,22 @@ def test_markov_presence_is_stationary_from_the_beginning():
     masks = [fleet.mask(t) for t in (0.0, 1800.0, 1e5)]
     for mask in masks:
         assert abs(mask.mean() - share) < bound
-    # a client that is there now is there t later with share + (1 − share)·exp(−t/on − t/off)
+    # a client that is there now is there t later with share + (1 − share)·exp(−t/on −
+    # t/off)
     stays = share + (1 - share) * math.exp(-1800 / on_s - 1800 / off_s)
     clients = masks[0].sum()
-    assert abs(masks[1][masks[0]].mean() - stays) < 4.5 * math.sqrt(stays * (1 - stays) / clients)
+    assert abs(masks[1][masks[0]].mean() - stays) < 4.5 * math.sqrt(
+        stays * (1 - stays) / clients
+    )
 
 
 def test_markov_time_until_everybody_is_away_once_has_its_closed_form():
-    """Three clients, rates λ (leaving) and μ (coming): the number there is a birth–death chain.
+    """Three clients, rates λ (leaving) and μ (coming): the number there is a
+    birth–death chain.
 
-    Mean time from all there to nobody there (absorbing): from k there, one leaves at kλ, one comes
-    at (3 − k)μ. The sample mean of 300 independent trios is within 4.5 standard errors of it.
+    Mean time from all there to nobody there (absorbing): from k there, one leaves at
+    kλ, one comes at (3 − k)μ. The sample mean of 300 independent trios is within 4.5
+    standard errors of it.
     """
     on_s, off_s, trios = 40.0, 100.0, 300
     leave, come = 1 / on_s, 1 / off_s
@@ -197,7 +220,8 @@ def test_markov_time_until_everybody_is_away_once_has_its_closed_form():
             until_s[k] = fleet.change_after(k, at_s)
         spent.append((at_s - started_s) / means_s[number - 1])
     spent = np.array(spent)
-    # stays are memoryless, so time 0 is as good a beginning as any; each ratio has mean 1
+    # stays are memoryless, so time 0 is as good a beginning as any; each ratio has mean
+    # 1
     assert abs(spent.mean() - 1) < 4.5 * spent.std() / math.sqrt(len(spent))
 
 
@@ -233,7 +257,10 @@ def scenario(folder, *groups):
         "rounds": 2,
         "dataset": {"name": "mnist-mini"},
         "prototypes": {"p": {"model": "lenet5-half"}},
-        "clients": [{"prototype": "p", "device": "x86-2core-vm", "link": {}, **g} for g in groups],
+        "clients": [
+            {"prototype": "p", "device": "x86-2core-vm", "link": {}, **g}
+            for g in groups
+        ],
         "policy": {"kind": "uniform", "strategy": "top-k"},
     }
     return validate_scenario(data, source="s", folder=folder)
@@ -249,13 +276,18 @@ def test_a_scenario_says_who_is_there(tmp_path):
         {"count": 300, "availability": {"daily": daily}},
         {"count": 300, "availability": {"markov": {"on": "2 h", "off": "8 h"}}},
         {"count": 40, "availability": {"trace": "t.csv", "devices": "drawn"}},
-        {"availability": {"markov": {"on": {"choice": {"values": ["1 h"]}}, "off": "1 s"}}},
+        {
+            "availability": {
+                "markov": {"on": {"choice": {"values": ["1 h"]}}, "off": "1 s"}
+            }
+        },
     )
     fleet = Fleet(made, Streams(0)).availability()
     assert fleet.mask(12.0)[:5].tolist() == [True, True, True, True, False]
     assert fleet.change_after(3, 20.0) == 50.0
     shares = [fleet.mask(h * H)[5:305].mean() for h in (0, 14, 10)]
-    assert shares[0] + shares[1] == 1  # each client in one of the two zones, asleep in one of them
+    # each client in one of the two zones, asleep in one of them
+    assert shares[0] + shares[1] == 1
     assert 0.3 < shares[0] < 0.7
     assert shares[2] == 0
     assert 0.1 < fleet.mask(0.0)[305:605].mean() < 0.3
@@ -268,8 +300,14 @@ def test_a_scenario_says_who_is_there(tmp_path):
     ("trace", "sentence"),
     [
         ({"trace": "none.csv"}, "none.csv: no such file"),
-        ({"trace": "t.csv"}, "got 3, expected clients of this scenario, 0 to 1 (`devices: drawn`"),
-        ({"trace": "u.csv"}, "there are none, expected intervals of some client of the group"),
+        (
+            {"trace": "t.csv"},
+            ("got 3, expected clients of this scenario, 0 to 1 (`devices: drawn`"),
+        ),
+        (
+            {"trace": "u.csv"},
+            ("there are none, expected intervals of some client of the group"),
+        ),
         (
             {"trace": "u.csv", "devices": "drawn", "period": "5 s"},
             "period: got '5 s', expected a period of at least the trace's 20 s",
@@ -289,7 +327,9 @@ def test_a_trace_that_does_not_fit_is_one_sentence(tmp_path, trace, sentence):
 def test_a_server_asks_in_its_own_words(tmp_path):
     (tmp_path / "t.csv").write_text("client,from_s,to_s\n2,10,20\n")
     made = scenario(
-        tmp_path, {"count": 2, "failure": {"upload": 0.25}}, {"availability": {"trace": "t.csv"}}
+        tmp_path,
+        {"count": 2, "failure": {"upload": 0.25}},
+        {"availability": {"trace": "t.csv"}},
     )
     presence = Fleet(made, Streams(0)).presence()
     assert presence.available(5.0).tolist() == [0, 1]

@@ -24,7 +24,8 @@ def batteries(count=2, **options):
 
 def test_who_has_worked_much_is_away_until_half_is_charged_in_the_night():
     phones = batteries()
-    phones.worked(0, 8 * H, 60.0, 9_000.0)  # at 8:00 it has 1,000 J; 4,000 J take 4,000 s
+    # at 8:00 it has 1,000 J; 4,000 J take 4,000 s
+    phones.worked(0, 8 * H, 60.0, 9_000.0)
     assert phones.mask(8 * H).tolist() == [False, True]
     assert phones.change_after(0, 8 * H) == 22 * H + 4_000.0
     assert phones.arrival_after(8 * H) == 22 * H + 4_000.0
@@ -42,7 +43,8 @@ def test_little_work_sends_nobody_away():
 
 def test_what_charges_in_several_nights_comes_back_in_the_last_one():
     slow = batteries(charge_w=0.1, charges_from="22:00", charges_to="23:00")
-    slow.worked(0, 8 * H, 60.0, 9_900.0)  # 100 J; an hour gives 360 J, 4,900 J take 13.6 hours
+    # 100 J; an hour gives 360 J, 4,900 J take 13.6 hours
+    slow.worked(0, 8 * H, 60.0, 9_900.0)
     back_s = slow.change_after(0, 8 * H)
     assert back_s == pytest.approx(13 * 24 * H + 22 * H + 4_900 / 0.1 - 13 * H)
 
@@ -76,7 +78,9 @@ def test_seconds_count_where_the_profile_knows_no_power():
     assert caught.value.where == "availability"
 
 
-def test_work_of_which_nobody_knows_the_joules_is_refused_before_anything_runs(tmp_path):
+def test_work_of_which_nobody_knows_the_joules_is_refused_before_anything_runs(
+    tmp_path,
+):
     clients = [{**SCENARIO["clients"][0]}]
     clients[0]["availability"] = {"kind": "battery", **SMALL}
     scenario = validate_scenario(
@@ -110,7 +114,9 @@ SCENARIO = {
 
 
 def test_a_run_waits_for_the_night(tmp_path):
-    """Each task takes 3,001 s and 6,002 J: who worked twice in a day is away until the night."""
+    """Each task takes 3,001 s and 6,002 J: who worked twice in a day is away until the
+    night.
+    """
     scenario = validate_scenario(SCENARIO, source="phones.yaml", folder=Path())
     whole = simfed.run(scenario, tmp_path / "whole", time_only=True, progress=False)
     assert verify(tmp_path / "whole") == []
@@ -128,7 +134,10 @@ IN_FLIGHT = {
         {
             "count": 6,
             "prototype": "small",
-            "device": {"training": "100 s", "speed": {"lognormal": {"median": 1, "cv": 0.3}}},
+            "device": {
+                "training": "100 s",
+                "speed": {"lognormal": {"median": 1, "cv": 0.3}},
+            },
             "link": {},
             "availability": {
                 "kind": "battery",

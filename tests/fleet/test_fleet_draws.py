@@ -1,5 +1,6 @@
-"""What is drawn for a fleet: keyed by client, alike in every order of questions, cheap by the
-million."""
+"""What is drawn for a fleet: keyed by client, alike in every order of questions, cheap
+by the million.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +57,22 @@ def test_more_clients_change_nobodys_draw(fleet):
         assert few.drawn(0, field).tolist() == many.drawn(0, field)[:5].tolist()
 
 
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.booleans(), st.integers(0, 3))
-def test_a_draw_hangs_on_seed_field_and_client_alone(tmp_path_factory, counts, turns, seed):
-    """Whatever groups there are, in whatever order: client i of any group has the i-th draw."""
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_a_draw_hangs_on_seed_field_and_client_alone(
+    tmp_path_factory, counts, turns, seed
+):
+    """Whatever groups there are, in whatever order: client i of any group has the i-th
+    draw.
+    """
     order = "round-robin" if turns else "grouped"
     groups = [group(count, device={"speed": SPEED}) for count in counts]
-    made = scenario(*groups, folder=tmp_path_factory.getbasetemp(), client_order=order, seed=seed)
+    made = scenario(
+        *groups, folder=tmp_path_factory.getbasetemp(), client_order=order, seed=seed
+    )
     mixed = Fleet(made, Streams(seed))
     one = scenario(group(sum(counts), device={"speed": SPEED}), folder=".", seed=seed)
     alone = Fleet(one, Streams(seed))
@@ -113,7 +124,9 @@ def test_every_field_may_be_drawn(fleet):
         ),
         network={"model": "tcp"},
     )
-    in_cell = group(3, link={"cell": "home", "rate": {"choice": {"values": ["24 Mbps"]}}})
+    in_cell = group(
+        3, link={"cell": "home", "rate": {"choice": {"values": ["24 Mbps"]}}}
+    )
     cells = {"home": {"wifi": {"standard": "n"}}}
     rate = fleet(in_cell, network={"cells": cells}).drawn(0, "link.rate")
     assert rate.tolist() == 3 * [3e6]
@@ -135,9 +148,13 @@ def test_what_is_fixed_has_a_column_too_but_for_no_loss(fleet):
     links = [{"up": "8 Mbps", "loss": 0.25}, {"down": "16 Mbps", "loss": 0}]
     made = fleet(*(group(2, link=link) for link in links), network={"model": "tcp"})
     columns = {
-        (c.group, c.field): c.values.tolist() for c in made.columns({"p": 1000}) if not c.drawn
+        (c.group, c.field): c.values.tolist()
+        for c in made.columns({"p": 1000})
+        if not c.drawn
     }
-    assert [values for (_, field), values in columns.items() if field == "link.loss"] == [[0.25]]
+    assert [
+        values for (_, field), values in columns.items() if field == "link.loss"
+    ] == [[0.25]]
     assert columns[0, "link.loss"] == [0.25]
     assert columns[0, "link.up"] == [1e6]
     assert columns[1, "link.up"] == columns[0, "link.down"] == [np.inf]
@@ -157,13 +174,17 @@ def test_rows_of_a_table_of_devices_stay_together(fleet):
         )
     )
     speed, up, latency, down = (
-        made.drawn(0, f) for f in ("device.speed", "link.up", "link.latency", "link.down")
+        made.drawn(0, f)
+        for f in ("device.speed", "link.up", "link.latency", "link.down")
     )
     rows = {(0.2, 2e6, 0.05), (0.5, 6e6, 0.02), (2.0, 40e6, 0.005)}  # c has no weight
-    drawn = set(zip(speed.tolist(), (up * 8).round(3).tolist(), latency.tolist(), strict=True))
+    drawn = set(
+        zip(speed.tolist(), (up * 8).round(3).tolist(), latency.tolist(), strict=True)
+    )
     assert drawn == rows
     assert abs((speed == 0.2).mean() - 8 / 13) < 4.5 * np.sqrt(8 / 13 * 5 / 13 / 400)
-    assert len(set(zip(up.tolist(), down.tolist(), strict=True))) > 4  # a table of its own: any row
+    # a table of its own: any row
+    assert len(set(zip(up.tolist(), down.tolist(), strict=True))) > 4
 
 
 def test_rows_in_order(fleet):
@@ -252,7 +273,8 @@ def validated_again(made, folder):
         ({"table": "t.csv", "column": "scor"}, "(did you mean 'score'?)"),
         (
             {"table": "t.csv", "column": "share"},
-            "column share: got 0.0, expected a column of which every value is a number above 0",
+            "column share: got 0.0, expected a column of which every value is a number "
+            "above 0",
         ),
         (
             {"table": "t.csv", "column": "name"},

@@ -1,4 +1,7 @@
-"""ε against closed forms, against Opacus, and along whole runs; needs dp-accounting and Opacus."""
+"""ε against closed forms, against Opacus, and along whole runs.
+
+Needs dp-accounting and Opacus.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,8 @@ CLIENT = {"level": "client", "clip": 0.5, "noise": 1.2}
 def account(privacy=CLIENT, samples=lambda client: 100, **changes):
     """Of a run in which everybody owns 100 samples."""
     return make_account(
-        validate_scenario(plain(privacy, **changes), source="test", folder=Path()), samples
+        validate_scenario(plain(privacy, **changes), source="test", folder=Path()),
+        samples,
     )
 
 
@@ -68,8 +72,9 @@ def who(client):
 
 @pytest.mark.parametrize(("noise", "times"), [(0.7, 1), (1.0, 10), (4.0, 300)])
 def test_a_gaussian_mechanism_against_its_closed_form(noise, times):
-    """The least over orders α of Tα/(2z²) + log1p(−1/α) − log(δα)/(α − 1): Mironov 2017, Canonne
-    et al. 2020; on a finer grid it is hardly less."""
+    """The least over orders α of Tα/(2z²) + log1p(−1/α) − log(δα)/(α − 1): Mironov
+    2017, Canonne et al. 2020; on a finer grid it is hardly less.
+    """
     orders = np.linspace(1.02, 400, 200_000)
     bounds = times * orders / (2 * noise**2) + np.log1p(-1 / orders)
     best = (bounds - np.log(DELTA * orders) / (orders - 1)).min()
@@ -93,7 +98,11 @@ def test_a_sampled_one_against_opacus(rate, noise, times):
             assert here == pytest.approx(there, rel=1e-6)
     spent = [times * divergence for divergence in theirs]
     expected, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=DELTA)
-    assert expected * (1 - 1e-9) <= compute_epsilon(rate, noise, times, DELTA) < 1.001 * expected
+    assert (
+        expected * (1 - 1e-9)
+        <= compute_epsilon(rate, noise, times, DELTA)
+        < 1.001 * expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,7 +116,9 @@ def test_epsilon_is_the_librarys_own(rate, noise, times):
     if rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(rate, event)
     library = RdpAccountant().compose(event, times).get_epsilon(DELTA)
-    assert compute_epsilon(rate, noise, times, DELTA) == pytest.approx(library, rel=1e-12)
+    assert compute_epsilon(rate, noise, times, DELTA) == pytest.approx(
+        library, rel=1e-12
+    )
     if rate == 0.25:
         assert library == pytest.approx(5.808, abs=1e-3)
 
@@ -131,7 +142,9 @@ def test_a_target_of_samples_is_refused_where_clients_are_kept_in_flight(mode):
     assert error.where == "privacy.target"
     assert mode["mode"] in error.problem
     assert not list(find_unprovable(scenario(target)))
-    assert not list(find_unprovable(scenario({**target, "target": None, "noise": 1.0}, **changes)))
+    assert not list(
+        find_unprovable(scenario({**target, "target": None, "noise": 1.0}, **changes))
+    )
     assert not list(find_unprovable(scenario({**target, "level": "client"}, **changes)))
 
 
@@ -146,7 +159,8 @@ def test_else_the_most_merges_of_any_count_with_half_the_noise():
     one, two = who(1), who(2)
     assert spent.settle([one, two], [one]) == compute_epsilon(1.0, 0.6, 1, DELTA)
     assert spent.settle([two], [two]) == compute_epsilon(1.0, 0.6, 1, DELTA)
-    assert spent.settle([one, one], [one, one]) == compute_epsilon(1.0, 0.6, 2, DELTA)  # one change
+    # one change
+    assert spent.settle([one, one], [one, one]) == compute_epsilon(1.0, 0.6, 2, DELTA)
     assert spent.settle([one], []) == compute_epsilon(1.0, 0.6, 2, DELTA)  # lost
     assert spent.settle([one], [one]) == compute_epsilon(1.0, 0.6, 3, DELTA)
 
@@ -174,7 +188,12 @@ def test_samples_count_by_client_and_lost_uploads_too():
         {},
         {"participation": {"clients_per_round": 3}},
         {"privacy": {"level": "sample", "clip": 1.0}},
-        {"privacy": {"level": "client", "clip": {"quantile": 0.5, "count_noise": 40.0}}},
+        {
+            "privacy": {
+                "level": "client",
+                "clip": {"quantile": 0.5, "count_noise": 40.0},
+            }
+        },
     ],
 )
 def test_targets_are_met_and_hardly_missed(epsilon, changes):
@@ -190,14 +209,22 @@ def test_targets_are_met_and_hardly_missed(epsilon, changes):
 
 def test_the_noise_on_a_count_is_part_of_the_whole():
     """1/z² is the sum of 1/z_sum² and 1/(2σ)²."""
-    adaptive = {"level": "client", "clip": {"quantile": 0.5, "count_noise": 1.0}, "noise": 1.2}
+    adaptive = {
+        "level": "client",
+        "clip": {"quantile": 0.5, "count_noise": 1.0},
+        "noise": 1.2,
+    }
     noise = account(adaptive).noise
     assert (noise.total, noise.of_count) == (1.2, 1.0)
     assert noise.of_sum**-2 + 0.5**2 == pytest.approx(1.2**-2)
 
 
 def test_a_target_that_no_noise_reaches():
-    hopeless = {"level": "client", "clip": {"quantile": 0.5}, "target": {"epsilon": 0.1}}
+    hopeless = {
+        "level": "client",
+        "clip": {"quantile": 0.5},
+        "target": {"epsilon": 0.1},
+    }
     with pytest.raises(InputError) as error:
         _ = account(hopeless).noise
     assert (error.value.where, error.value.got) == ("privacy.target.epsilon", 0.1)
@@ -233,8 +260,12 @@ def test_a_run_says_what_it_spent_and_verifies(mode, tmp_path):
     clock = simfed.run(made, time_only=True, progress=False)
     assert clock.rounds["epsilon"].equals(spent)
     assert clock.rounds["finished_at_s"].equals(run.rounds["finished_at_s"])
-    assert clock.participations["model_version"].equals(run.participations["model_version"])
-    merged = run.participations[run.participations["outcome"].isin(["aggregated", "late"])]
+    assert clock.participations["model_version"].equals(
+        run.participations["model_version"]
+    )
+    merged = run.participations[
+        run.participations["outcome"].isin(["aggregated", "late"])
+    ]
     if mode not in ("amplified", "adaptive"):
         most = merged.groupby("client")["merge"].nunique().max()
         assert spent.iloc[-1] == compute_epsilon(1.0, 0.6, int(most), DELTA)
@@ -256,7 +287,9 @@ def smaller(table):
     """A forgery: a tenth less of every ε of a table, everything signed anew."""
 
     def change(draft):
-        draft.set(table, "epsilon", [0.9 * value for value in draft.values(table, "epsilon")])
+        draft.set(
+            table, "epsilon", [0.9 * value for value in draft.values(table, "epsilon")]
+        )
 
     return Forgery(f"{table}.epsilon", change)
 
@@ -267,12 +300,21 @@ def test_an_epsilon_that_was_changed_is_found(table, tmp_path):
     made["clients"][0]["device"]["private"] = "30 ms"
     run = simfed.run(made, tmp_path / "run", workers=1, progress=False)
     forged = smaller(table).of(run.path, tmp_path / "forged")
-    assert any(s.startswith(f"{table}.parquet") and "epsilon" in s for s in verify(forged))
+    assert any(
+        s.startswith(f"{table}.parquet") and "epsilon" in s for s in verify(forged)
+    )
 
 
 def test_a_run_that_promises_more_than_it_keeps_is_found(tmp_path):
-    run = simfed.run(plain(CLIENT, rounds=2), tmp_path / "run", workers=1, progress=False)
-    promises = {"noise": 2.4, "delta": 1e-6, "amplified": False, "adjacency": "replace a client"}
+    run = simfed.run(
+        plain(CLIENT, rounds=2), tmp_path / "run", workers=1, progress=False
+    )
+    promises = {
+        "noise": 2.4,
+        "delta": 1e-6,
+        "amplified": False,
+        "adjacency": ("replace a client"),
+    }
     for key, value in promises.items():
 
         def promise(draft, key=key, value=value):

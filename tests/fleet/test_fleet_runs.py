@@ -1,5 +1,6 @@
-"""Runs of drawn fleets: the drawn value does what the written value does, and a run keeps its
-tables."""
+"""Runs of drawn fleets: the drawn value does what the written value does, and a run
+keeps its tables.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +24,18 @@ SCENARIO = {
     "dataset": {"name": "mnist-mini", "public": 16},
     "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
     "clients": [
-        {"count": 3, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}, "link": {}},
-        {"count": 2, "prototype": "large", "device": {"profile": "rtx3090-ryzen4800h"}, "link": {}},
+        {
+            "count": 3,
+            "prototype": "small",
+            "device": {"profile": "rtx3090-ryzen4800h"},
+            "link": {},
+        },
+        {
+            "count": 2,
+            "prototype": "large",
+            "device": {"profile": "rtx3090-ryzen4800h"},
+            "link": {},
+        },
     ],
     "policy": {"kind": "uniform", "strategy": "top-k"},
     "network": {"server": {"receive": "20 Mbps"}},
@@ -46,7 +57,9 @@ def written(overrides=None, name="s.yaml"):
 
 def play(overrides=None, out=None, **options):
     made = written(overrides)
-    return simfed.run(made, out, source="s.yaml", time_only=True, progress=False, **options)
+    return simfed.run(
+        made, out, source="s.yaml", time_only=True, progress=False, **options
+    )
 
 
 def test_a_choice_of_one_value_is_that_value(here):
@@ -68,8 +81,9 @@ def test_a_choice_of_one_value_is_that_value(here):
 
 
 def test_drawn_speeds_and_links_give_their_times(here):
-    """One client alone on its links: seconds are bytes over its own rate, work over its own
-    speed."""
+    """One client alone on its links: seconds are bytes over its own rate, work over its
+    own speed.
+    """
     result = play(
         {
             "clients[*].devices": {"table": "t.csv"},
@@ -79,7 +93,9 @@ def test_drawn_speeds_and_links_give_their_times(here):
             "network": {},
         }
     )
-    processor = build_processor(DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(
+        DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h")
+    )
     models = {"small": "lenet5-half", "large": "lenet5"}
     rows = {(0.25, 2.0, 10.0), (0.5, 6.0, 30.0), (1.0, 20.0, 90.0)}
     for row in result.participations.itertuples():
@@ -89,12 +105,19 @@ def test_drawn_speeds_and_links_give_their_times(here):
             row.uplink_bytes * 8e-6 / row.uplink_s,
             row.downlink_bytes * 8e-6 / row.downlink_s,
         )
-        assert any((speed, up, down) == pytest.approx(device, rel=1e-9) for device in rows)
+        assert any(
+            (speed, up, down) == pytest.approx(device, rel=1e-9) for device in rows
+        )
 
 
 def test_k_as_a_share_of_each_prototypes_parameters(here):
-    sent = play({"compression.k": "1%"}).participations.groupby("prototype")["k"].unique()
-    assert {name: list(ks) for name, ks in sent.items()} == {"small": [157], "large": [617]}
+    sent = (
+        play({"compression.k": "1%"}).participations.groupby("prototype")["k"].unique()
+    )
+    assert {name: list(ks) for name, ks in sent.items()} == {
+        "small": [157],
+        "large": [617],
+    }
 
 
 def test_a_run_directory_holds_the_tables_that_it_was_drawn_from(here):
@@ -130,23 +153,61 @@ def test_each_client_reads_its_own_column_of_a_trace(here):
     }
     result = play({"clients[*].link.up": trace, "network": {}})
     for row in result.participations.itertuples():
-        assert row.uplink_bytes * 8e-6 / row.uplink_s == pytest.approx(rates[row.client])
-    with pytest.raises(simfed.InputErrors, match=r"link.up: .*a column of the file: t, ue0"):
-        play({"clients[*].link.up": {**trace, "rate_column": "eu{client}"}, "network": {}})
-    with pytest.raises(simfed.InputErrors, match=r"without \{client\}: this link is no client's"):
+        assert row.uplink_bytes * 8e-6 / row.uplink_s == pytest.approx(
+            rates[row.client]
+        )
+    with pytest.raises(
+        simfed.InputErrors,
+        match=r"link.up: .*a column of the file: t, "
+        r"ue0",
+    ):
+        play(
+            {
+                "clients[*].link.up": {**trace, "rate_column": "eu{client}"},
+                "network": {},
+            }
+        )
+    with pytest.raises(
+        simfed.InputErrors,
+        match=r"without \{client\}: this link is no "
+        r"client's",
+    ):
         play({"network.server.receive": trace})
 
 
 def test_the_learning_key_knows_the_drawn_entries_and_no_other_draw(here):
     def key(**keys):
-        group = {"count": 2, "prototype": "p", "device": "rtx3090-ryzen4800h", "link": {}, **keys}
-        data = {**SCENARIO, "prototypes": {"p": {"model": "lenet5-half"}}, "clients": [group]}
+        group = {
+            "count": 2,
+            "prototype": "p",
+            "device": "rtx3090-ryzen4800h",
+            "link": {},
+            **keys,
+        }
+        data = {
+            **SCENARIO,
+            "prototypes": {"p": {"model": "lenet5-half"}},
+            "clients": [group],
+        }
         return learning_key(validate_scenario(data, source="s", folder=here))
 
     law = {"uniform": {"low": 10, "high": 1000}}
-    fast = {"profile": "rtx3090-ryzen4800h", "speed": {"uniform": {"low": 0.1, "high": 1}}}
+    fast = {
+        "profile": "rtx3090-ryzen4800h",
+        "speed": {"uniform": {"low": 0.1, "high": 1}},
+    }
     assert key() == key(device=fast)
-    assert len({key(), key(k=law), key(k={"uniform": {"low": 10, "high": 999}}), key(k="1%")}) == 4
+    assert (
+        len(
+            {
+                key(),
+                key(k=law),
+                key(k={"uniform": {"low": 10, "high": 999}}),
+                key(k="1%"),
+            }
+        )
+        == 4
+    )
 
 
 def test_validate_and_show_say_what_was_drawn(here, capsys):
@@ -184,7 +245,10 @@ def test_show_fleet_shows_what_learns_and_has_sizes_from_data(tmp_path, name, ca
 
 def test_a_fleet_that_sends_everything_shows_no_k(here, capsys):
     written()
-    dense = ["compression.strategies=[dense]", "policy={kind: uniform, strategy: dense}"]
+    dense = [
+        "compression.strategies=[dense]",
+        ("policy={kind: uniform, strategy: dense}"),
+    ]
     for sets, shown in ([], True), (["--set", dense[0], "--set", dense[1]], False):
         assert main(["show", "fleet", "s.yaml", "--out", "f.svg", *sets]) == 0
         assert ("\n  k " in capsys.readouterr().out) is shown
@@ -222,10 +286,15 @@ def test_a_forgotten_link_is_warned_of_and_recorded(here, capsys):
     del data["clients"][1]["link"]
     Path("s.yaml").write_text(yaml.safe_dump(data))
     assert main(["validate", "s.yaml"]) == 0
-    assert "warning: clients[1].link is omitted: its 2 clients" in capsys.readouterr().err
+    assert (
+        "warning: clients[1].link is omitted: its 2 clients" in capsys.readouterr().err
+    )
     silent = simfed.load_scenario("s.yaml")
     result = simfed.run(silent, "r", time_only=True, progress=False)
-    assert result.fingerprint == simfed.run(made, time_only=True, progress=False).fingerprint
+    assert (
+        result.fingerprint
+        == simfed.run(made, time_only=True, progress=False).fingerprint
+    )
     warnings = json.loads(Path("r/manifest.json").read_text())["warnings"]
     assert any(w.startswith("clients[1].link is omitted") for w in warnings)
 

@@ -24,12 +24,16 @@ from simfed.ground.seeding import Streams
 
 def facts(n, **columns):
     unknown = Facts.unknown(np.ones(n, np.int64))
-    return dataclasses.replace(unknown, **{k: np.asarray(v) for k, v in columns.items()})
+    return dataclasses.replace(
+        unknown, **{k: np.asarray(v) for k, v in columns.items()}
+    )
 
 
 def choose(selection, ids, count, facts, round=1, seed=0):
     rng = Streams(seed)("selection", round)
-    return selection.choose(np.asarray(ids), count, facts, round=round, rng=rng).tolist()
+    return selection.choose(
+        np.asarray(ids), count, facts, round=round, rng=rng
+    ).tolist()
 
 
 def test_all_and_uniform():
@@ -43,10 +47,13 @@ def test_all_and_uniform():
 
 
 def test_poisson_tosses_a_coin_per_client():
-    """Rate 3 of 10: the mean and the variance of so many coins, and nobody's hangs on who is
-    there."""
+    """Rate 3 of 10: the mean and the variance of so many coins, and nobody's hangs on
+    who is there.
+    """
     seen, draws = facts(10), 4000
-    sizes = [len(choose(Poisson(), range(10), 3, seen, seed=seed)) for seed in range(draws)]
+    sizes = [
+        len(choose(Poisson(), range(10), 3, seen, seed=seed)) for seed in range(draws)
+    ]
     assert abs(np.mean(sizes) - 3) < 4 * math.sqrt(2.1 / draws)
     assert abs(np.var(sizes) - 2.1) < 0.25
     assert min(sizes) == 0
@@ -58,14 +65,21 @@ def test_poisson_tosses_a_coin_per_client():
 
 
 def test_by_samples_asks_in_proportion():
-    """One of three with 1, 3, 6 samples; of two the pairs have their exact probabilities."""
+    """One of three with 1, 3, 6 samples.
+
+    Of two the pairs have their exact probabilities.
+    """
     seen, n = facts(3, samples=[1, 3, 6]), 4000
     ones = [choose(BySamples(), range(3), 1, seen, seed=s)[0] for s in range(n)]
     for client, share in enumerate((0.1, 0.3, 0.6)):
-        assert abs(ones.count(client) / n - share) < 4.5 * math.sqrt(share * (1 - share) / n)
+        assert abs(ones.count(client) / n - share) < 4.5 * math.sqrt(
+            share * (1 - share) / n
+        )
     pairs = [tuple(choose(BySamples(), range(3), 2, seen, seed=s)) for s in range(n)]
     share = 0.1 * 3 / 9 + 0.3 * 1 / 7  # 0 then 1, or 1 then 0
-    assert abs(pairs.count((0, 1)) / n - share) < 4.5 * math.sqrt(share * (1 - share) / n)
+    assert abs(pairs.count((0, 1)) / n - share) < 4.5 * math.sqrt(
+        share * (1 - share) / n
+    )
 
 
 def test_fastest_asks_the_unknown_then_the_shortest():
@@ -93,7 +107,9 @@ def test_fastest_lets_nobody_get_far_ahead(bound):
 
 def test_oort_explores_and_then_asks_the_useful():
     n = 100
-    assert len(choose(Oort(), range(n), 10, facts(n))) == 10, "nobody is known: all are drawn"
+    assert len(choose(Oort(), range(n), 10, facts(n))) == 10, (
+        "nobody is known: all are drawn"
+    )
     asked = np.arange(n) < 50
     seen = facts(
         n,
@@ -102,10 +118,15 @@ def test_oort_explores_and_then_asks_the_useful():
         last_round=asked.astype(int),
         duration_s=np.where(asked, 1.0, np.nan),
     )
-    early, late = choose(Oort(), range(n), 20, seen, 1), choose(Oort(), range(n), 20, seen, 500)
+    early, late = (
+        choose(Oort(), range(n), 20, seen, 1),
+        choose(Oort(), range(n), 20, seen, 500),
+    )
     assert sum(c >= 50 for c in early) == 18  # 0.9 of 20
     assert sum(c >= 50 for c in late) == 4  # 0.2
-    assert len(choose(Oort(), range(45, n), 52, seen, 500)) == 52, "filled up with what there is"
+    assert len(choose(Oort(), range(45, n), 52, seen, 500)) == 52, (
+        "filled up with what there is"
+    )
 
 
 def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
@@ -119,11 +140,20 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
         last_round=np.ones(n, int),
     )
     plain = Oort(clip=1.0)
-    assert plain.utility(np.arange(n), seen, 1).tolist() == [10, 20, 20 / 16, 10, 10, 50]
+    assert plain.utility(np.arange(n), seen, 1).tolist() == [
+        10,
+        20,
+        20 / 16,
+        10,
+        10,
+        50,
+    ]
     assert choose(plain, range(n), 2, seen) == [1, 5]
     assert Oort(clip=0.0).utility(np.array([0, 5]), seen, 1).tolist() == [10, 10]
     later = plain.utility(
-        np.array([0, 3]), dataclasses.replace(seen, last_round=np.array([9, 9, 9, 1, 9, 9])), 10
+        np.array([0, 3]),
+        dataclasses.replace(seen, last_round=np.array([9, 9, 9, 1, 9, 9])),
+        10,
     )
     assert later[1] > later[0], "who was not asked for long is more uncertain"
 
@@ -131,7 +161,10 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Fastest(0), "bound: got 0, expected a whole number of at least 1, or null"),
+        (
+            lambda: Fastest(0),
+            ("bound: got 0, expected a whole number of at least 1, or null"),
+        ),
         (lambda: Oort(cutoff=2), "cutoff: got 2, expected a number from 0 to 1"),
         (lambda: Oort(penalty=-1), "penalty: got -1, expected a number of at least 0"),
     ],

@@ -1,4 +1,7 @@
-"""Apps as Flower's users write them; Flower's own engine imports them by name in its workers."""
+"""Apps as Flower's users write them.
+
+Flower's own engine imports them by name in its workers.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,19 @@ finals: list[Any] = []
 def samples(partition: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A node's data."""
     rng = torch.Generator().manual_seed(partition)
-    inputs = torch.randn(SAMPLES + partition, FEATURES, generator=rng, dtype=torch.float64)
+    inputs = torch.randn(
+        SAMPLES + partition, FEATURES, generator=rng, dtype=torch.float64
+    )
     return inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0.5).long()
 
 
 def model() -> torch.nn.Module:
     torch.manual_seed(7)
-    return torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, 16), torch.nn.ReLU(), torch.nn.Linear(16, CLASSES)
-    ).double()  # Flower sums in the order of arrival, which shows in the last digits of 32 bits
+    return (
+        torch.nn.Sequential(
+            torch.nn.Linear(FEATURES, 16), torch.nn.ReLU(), torch.nn.Linear(16, CLASSES)
+        ).double()
+    )  # Flower sums in the order of arrival, which shows in the last digits of 32 bits
 
 
 torch_client = ClientApp()
@@ -43,7 +50,9 @@ torch_client = ClientApp()
 
 @torch_client.train()
 def train(message: Message, context: Any) -> Message:
-    """Two passes over the node's data in order, with the proximal term that the server asks."""
+    """Two passes over the node's data in order, with the proximal term that the server
+    asks.
+    """
     torch.set_num_threads(1)
     net = model()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
@@ -81,27 +90,35 @@ def strategy_app(make: Callable[[], Any]) -> ServerApp:
 
     @app.main()
     def main(grid: Any, context: Any) -> None:
-        result = make().start(grid, ArrayRecord(model().state_dict()), num_rounds=ROUNDS)
+        result = make().start(
+            grid, ArrayRecord(model().state_dict()), num_rounds=ROUNDS
+        )
         finals.append([array.numpy() for array in result.arrays.values()])
 
     return app
 
 
-# Flower's engine begins before all nodes are there: `min_train_nodes` lets it ask all of them from
-# the first round on
+# Flower's engine begins before all nodes are there: `min_train_nodes` lets it ask all
+# of them from the first round on
 fedavg = strategy_app(
     lambda: FedAvg(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.5)
 )
-fedprox = strategy_app(lambda: FedProx(min_train_nodes=4, min_available_nodes=4, proximal_mu=0.5))
-fedadam = strategy_app(lambda: FedAdam(min_train_nodes=4, min_available_nodes=4, eta=0.05))
+fedprox = strategy_app(
+    lambda: FedProx(min_train_nodes=4, min_available_nodes=4, proximal_mu=0.5)
+)
+fedadam = strategy_app(
+    lambda: FedAdam(min_train_nodes=4, min_available_nodes=4, eta=0.05)
+)
 
 asynchronous = ServerApp()
 
 
 @asynchronous.main()
 def mix(grid: Any, context: Any) -> None:
-    """Push and pull: each reply is mixed in by itself, its node asked again; by partition, so
-    that what comes out does not hang on who is first."""
+    """Push and pull: each reply is mixed in by itself, its node asked again.
+
+    By partition, so that what comes out does not hang on who is first.
+    """
     import time
 
     arrays = ArrayRecord(model().state_dict())
@@ -126,7 +143,10 @@ def mix(grid: Any, context: Any) -> None:
                 content = RecordDict({"arrays": weights[node], "config": _config()})
                 waiting |= set(grid.push_messages([Message(content, node, "train")]))
         time.sleep(0.1)
-    sums = sum(np.concatenate([a.numpy().ravel() for a in w.values()]) for w in weights.values())
+    sums = sum(
+        np.concatenate([a.numpy().ravel() for a in w.values()])
+        for w in weights.values()
+    )
     finals.append([np.asarray(sums)])
 
 
@@ -142,7 +162,7 @@ def _array(values: Any) -> Any:
     return Array(np.asarray(values))
 
 
-# ---- as written before messages: a client class, a strategy of `flwr.server.strategy` ------------
+# ---- as written before messages: a client class, a strategy of `flwr.server.strategy`
 
 
 class Classic(NumPyClient):
@@ -178,7 +198,9 @@ class Classic(NumPyClient):
 
 
 classic_client = ClientApp(
-    client_fn=lambda context: Classic(int(context.node_config["partition-id"])).to_client()
+    client_fn=lambda context: Classic(
+        int(context.node_config["partition-id"])
+    ).to_client()
 )
 
 
@@ -192,7 +214,9 @@ def _classic_server(context: Any) -> ServerAppComponents:
         ),
         evaluate_fn=lambda number, arrays, config: _kept(number, arrays),
     )
-    return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=ROUNDS))
+    return ServerAppComponents(
+        strategy=strategy, config=ServerConfig(num_rounds=ROUNDS)
+    )
 
 
 def _kept(number: int, arrays: list[Any]) -> None:
@@ -203,7 +227,7 @@ def _kept(number: int, arrays: list[Any]) -> None:
 classic = ServerApp(server_fn=_classic_server)
 
 
-# ---- trees ---------------------------------------------------------------------------------------
+# ---- trees ---------------------------------------------------------------------------
 
 trees_client = ClientApp()
 
@@ -215,7 +239,12 @@ def grow(message: Message, context: Any) -> Message:
 
     inputs, labels = samples(int(context.node_config["partition-id"]))
     data = xgboost.DMatrix(inputs.numpy(), label=(labels > 0).numpy())
-    parameters = {"objective": "binary:logistic", "max_depth": 3, "eta": 0.3, "nthread": 1}
+    parameters = {
+        "objective": "binary:logistic",
+        "max_depth": 3,
+        "eta": 0.3,
+        "nthread": 1,
+    }
     before = message.content["arrays"]["0"].numpy().tobytes()
     if before:
         booster = xgboost.Booster(params=parameters)
@@ -233,8 +262,9 @@ def grow(message: Message, context: Any) -> Message:
 
 
 class SortedBagging(FedXgbBagging):
-    """Flower's bagging, with the trees of a round in the order of the partitions: its own order is
-    that of arrival, in which no two runs of its engine are alike."""
+    """Flower's bagging, with the trees of a round in the order of the partitions: its
+    own order is that of arrival, in which no two runs of its engine are alike.
+    """
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
         def number(reply: Message) -> float:
@@ -248,7 +278,9 @@ bagging = ServerApp()
 
 @bagging.main()
 def bag(grid: Any, context: Any) -> None:
-    strategy = SortedBagging(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.0)
+    strategy = SortedBagging(
+        min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.0
+    )
     nothing = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
     result = strategy.start(grid, nothing, num_rounds=ROUNDS)
     finals.append([result.arrays["0"].numpy()])

@@ -26,7 +26,9 @@ def payload(value: float = 0.0, size: int = 1) -> Any:
     from flwr.app import ArrayRecord, MetricRecord, RecordDict
 
     arrays = ArrayRecord([np.full(size, value, np.float64)])
-    return RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, "v": value})})
+    return RecordDict(
+        {"arrays": arrays, "metrics": MetricRecord({"num-examples": 1, "v": value})}
+    )
 
 
 def client(work: Callable[[Any, Any], Any] | None = None) -> Any:
@@ -60,7 +62,9 @@ def to(node: int, content: Any = None, kind: str = "train", **more: Any) -> Any:
 
 
 def ask_everybody_twice(grid: Any, context: Any) -> None:
-    """What a server app does that sends as much to every node, and waits for 30 s at most."""
+    """What a server app does that sends as much to every node, and waits for 30 s at
+    most.
+    """
     for turn in range(2):
         content = payload(turn, size=200)
         messages = [to(node, content) for node in grid.get_node_ids()]

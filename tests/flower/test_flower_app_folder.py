@@ -78,7 +78,9 @@ def app(tmp_path, request):
 
 def command(app, *more):
     fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
-    return main(["flower", "run", str(app), "--fleet", fleet, "--out", out, "--quiet", *more])
+    return main(
+        ["flower", "run", str(app), "--fleet", fleet, "--out", out, "--quiet", *more]
+    )
 
 
 def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app, capsys):
@@ -95,7 +97,9 @@ def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app, capsys)
 
 
 @pytest.mark.long
-def test_an_app_that_imports_pytorch_in_its_first_message_is_counted_and_seeded_there(app):
+def test_an_app_that_imports_pytorch_in_its_first_message_is_counted_and_seeded_there(
+    app,
+):
     """In a process of its own, as this one has PyTorch already."""
     code = next(app.rglob("apps.py"))
     work = """
@@ -113,8 +117,21 @@ def test_an_app_that_imports_pytorch_in_its_first_message_is_counted_and_seeded_
     )
     fleet, out = app.parent / "fleet.yaml", app.parent / "run"
     fleet.write_text(FLEET.partition("computing")[0])
-    command = [sys.executable, "-m", "simfed", "flower", "run", app, "--fleet", fleet, "--out", out]
-    done = subprocess.run([*command, "--no-figures"], capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "simfed",
+        "flower",
+        "run",
+        app,
+        "--fleet",
+        fleet,
+        "--out",
+        out,
+    ]
+    done = subprocess.run(
+        [*command, "--no-figures"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     drawn = [line for line in done.stdout.splitlines() if line.startswith("drawn")]
     assert len(drawn) == len(set(drawn)) == 4
@@ -134,7 +151,8 @@ def test_a_folder_that_is_no_app_is_said(app, capsys):
     (app / "pyproject.toml").unlink()
     assert command(app) == 2
     assert capsys.readouterr().err == (
-        f"simfed: {app}: got 'a folder without pyproject.toml', expected the folder of a Flower "
+        f"simfed: {app}: got 'a folder without pyproject.toml', expected the folder of "
+        f"a Flower "
         "app, with its pyproject.toml\n"
     )
 
@@ -144,8 +162,16 @@ def test_a_folder_that_is_no_app_is_said(app, capsys):
     [
         ("pyproject.toml", ("serverapp", "servapp"), "the project of a Flower app"),
         ("pyproject.toml", (":server", ":srv"), "a ServerApp that can be imported"),
-        ("pyproject.toml", (":client", ":main"), "got 'function', expected a ClientApp"),
-        ("apps.py", ("from flwr.app", "from flwr.ap"), "a ServerApp that can be imported"),
+        (
+            "pyproject.toml",
+            (":client", ":main"),
+            ("got 'function', expected a ClientApp"),
+        ),
+        (
+            "apps.py",
+            ("from flwr.app", "from flwr.ap"),
+            ("a ServerApp that can be imported"),
+        ),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_said(app, capsys, file, change, sentence):
@@ -160,8 +186,8 @@ def test_an_app_that_cannot_be_loaded_is_said(app, capsys, file, change, sentenc
 def test_a_key_that_the_app_does_not_have_is_said(app, capsys):
     assert command(app, "--run-config", "tims=3") == 2
     assert (
-        "--run-config: got 'tims', expected a key of the app's configuration: times or deep.er"
-        in (capsys.readouterr().err)
+        "--run-config: got 'tims', expected a key of the app's configuration: times or "
+        "deep.er" in (capsys.readouterr().err)
     )
 
 
@@ -176,7 +202,13 @@ def test_metered_computing_that_sees_nothing_is_said(app, capsys):
 
 def test_the_example_runs(tmp_path, capsys):
     folder = ROOT / "scenarios" / "flower"
-    arguments = ["flower", "run", str(folder / "digits"), "--fleet", str(folder / "phones.yaml")]
+    arguments = [
+        "flower",
+        "run",
+        str(folder / "digits"),
+        "--fleet",
+        str(folder / "phones.yaml"),
+    ]
     arguments += ["--run-config", "num-server-rounds=1", "--out", str(tmp_path / "run")]
     assert main([*arguments, "--quiet", "--no-figures"]) == 0
     assert main(["verify", str(tmp_path / "run")]) == 0
@@ -197,7 +229,16 @@ compare: {arms: "clients[*].link.up"}
 def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
     (app.parent / "study.yaml").write_text(STUDY)
     study, out = str(app.parent / "study.yaml"), app.parent / "study"
-    arguments = ["study", "run", study, "--out", str(out), "--jobs", "1", "--allow-plugins"]
+    arguments = [
+        "study",
+        "run",
+        study,
+        "--out",
+        str(out),
+        "--jobs",
+        "1",
+        "--allow-plugins",
+    ]
     assert main(arguments) == 0
     played = simfed.load_study(out)
     assert list(played.summary["status"]) == ["finished"] * 8
@@ -211,7 +252,14 @@ def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
         and entry["values"]["clients[*].link.up"] == "5 Mbps"
     )
     assert run.manifest["app"]["run_config"]["times"] == 3
-    alone = ("--run-config", "times=3", "--seed", "2", "--set", "clients[*].link.up=5 Mbps")
+    alone = (
+        "--run-config",
+        "times=3",
+        "--seed",
+        "2",
+        "--set",
+        ("clients[*].link.up=5 Mbps"),
+    )
     assert command(app, *alone) == 0
     assert open_run(app.parent / "run").fingerprint == run.fingerprint
     assert main(["verify", str(out / "runs" / entry["address"])]) == 0
@@ -235,15 +283,27 @@ def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
     (app.parent / "study.yaml").write_text(STUDY)
     code = next(app.rglob("apps.py"))
     right = code.read_text()
-    wrong = 'if context.run_config["times"] == 3:\n        raise OSError("no more")\n    for _'
+    wrong = (
+        'if context.run_config["times"] == 3:\n        raise OSError("no more")\n '
+        "   for _"
+    )
     code.write_text(right.replace("for _", wrong, 1))
-    arguments = ["study", "run", str(app.parent / "study.yaml"), "--jobs", "1", "--allow-plugins"]
+    arguments = [
+        "study",
+        "run",
+        str(app.parent / "study.yaml"),
+        "--jobs",
+        "1",
+        "--allow-plugins",
+    ]
     arguments += ["--out", str(app.parent / "study"), "--quiet"]
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert "4 of 8 runs failed" in said
     assert "the server app raised OSError: no more" in said
-    silent = right.replace("    assert context", "    raise OSError('no data')\n    assert context")
+    silent = right.replace(
+        "    assert context", ("    raise OSError('no data')\n    assert context")
+    )
     code.write_text(silent)
     assert main(arguments) == 1
     assert "messages failed: node 0 raised OSError: no data" in capsys.readouterr().err
@@ -272,11 +332,14 @@ def test_a_run_whose_messages_all_failed_ends_with_status_1(app, capsys):
         ),
         (
             "_wait_for_one(grid)",
-            "waits for more than 0 nodes waits for ever; on 2 more the app has ended its process",
+            "waits for more than 0 nodes waits for ever; on 2 more the app has ended "
+            "its process",
         ),
     ],
 )
-def test_a_run_whose_nodes_have_all_ended_ends_with_status_1(app, capsys, nodes, sentence):
+def test_a_run_whose_nodes_have_all_ended_ends_with_status_1(
+    app, capsys, nodes, sentence
+):
     code = next(app.rglob("apps.py"))
     ends = code.read_text().replace(
         "    assert context", "    raise SystemExit(3)\n    assert context"
@@ -297,18 +360,27 @@ def test_an_app_that_needs_what_is_not_installed_is_said_with_its_cure(app, caps
 
 def test_a_fleet_of_another_size_than_the_app_names_is_said(app):
     project = app / "pyproject.toml"
-    federations = "[tool.flwr.federations]\ndefault = 'local'\n[tool.flwr.federations.local]\n"
-    project.write_text(project.read_text() + federations + "options.num-supernodes = 10\n")
+    federations = (
+        "[tool.flwr.federations]\ndefault = 'local'\n[tool.flwr.federations.local]\n"
+    )
+    project.write_text(
+        project.read_text() + federations + "options.num-supernodes = 10\n"
+    )
     assert command(app) == 0
     first = open_run(app.parent / "run").manifest["warnings"][0]
     assert first.startswith(f"{project} has num-supernodes = 10, the fleet 2 nodes")
     assert command(app, "--overwrite", "--set", "clients[0].count=10") == 0
-    assert not [w for w in open_run(app.parent / "run").manifest["warnings"] if "num-super" in w]
+    assert not [
+        w for w in open_run(app.parent / "run").manifest["warnings"] if "num-super" in w
+    ]
 
 
 def test_a_run_of_an_app_does_not_resume_and_says_why(app, capsys):
     assert command(app, "--resume") == 2
-    assert "--resume: a Flower app cannot go on where it stopped" in capsys.readouterr().err
+    assert (
+        "--resume: a Flower app cannot go on where it stopped"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.long
@@ -322,11 +394,18 @@ def test_the_apps_of_a_checkout_are_played_one_by_one(app, capsys, monkeypatch):
     broken = shutil.copytree(app, checkout / "examples" / "broken")
     code = next(broken.rglob("apps.py"))
     code.write_text("import no_such_module\n" + code.read_text())
-    arguments = [str(checkout), "--fleet", str(app.parent / "fleet.yaml"), "--out", str(out)]
+    arguments = [
+        str(checkout),
+        "--fleet",
+        str(app.parent / "fleet.yaml"),
+        "--out",
+        str(out),
+    ]
     assert play_originals([*arguments, "--compare"]) == 1
     bad, good = (out / "apps.csv").read_text().splitlines()[1:]
     assert good.startswith("examples/good,finished,2.0,")
-    assert ",4,0.0," in good  # replies, and by how much they differ from Flower's engine
+    # replies, and by how much they differ from Flower's engine
+    assert ",4,0.0," in good
     assert bad.startswith("examples/broken,refused,,")
     assert "No module named 'no_such_module'" in bad
     assert "1 of 2 apps finished" in capsys.readouterr().out

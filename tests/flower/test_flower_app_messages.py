@@ -18,7 +18,9 @@ from simfed.flower.running import check_some_worked
 from simfed.ground.errors import InputError, RunFailed
 
 
-def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_work(tmp_path):
+def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_work(
+    tmp_path,
+):
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
     sizes = {}
@@ -28,7 +30,9 @@ def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_w
         message = to(node, payload(size=1000))
         (reply,) = grid.send_and_receive([message])
         for way, one in (("down", message), ("up", reply)):
-            sizes[way] = sum(len(inner.deflate()) for inner in get_all_nested_objects(one).values())
+            sizes[way] = sum(
+                len(inner.deflate()) for inner in get_all_nested_objects(one).values()
+            )
 
     link = {"up": "8 kbps", "down": "16 kbps", "latency": "10 ms"}
     run = play(main, fleet({"link": link}), tmp_path)
@@ -38,7 +42,9 @@ def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_w
     assert row.downlink_s == pytest.approx(sizes["down"] / 2000 + 0.01, rel=1e-9)
     assert row.uplink_s == pytest.approx(sizes["up"] / 1000 + 0.01, rel=1e-9)
     assert row.training_s == 1.0
-    assert run.rounds["duration_s"].sum() == row.downlink_s + row.training_s + row.uplink_s
+    assert (
+        run.rounds["duration_s"].sum() == row.downlink_s + row.training_s + row.uplink_s
+    )
 
 
 def test_replies_come_in_the_order_of_their_arrival(tmp_path):
@@ -53,7 +59,9 @@ def test_replies_come_in_the_order_of_their_arrival(tmp_path):
                 waiting.discard(reply.metadata.reply_to_message_id)
             time.sleep(0.5)
 
-    groups = [{"device": {"profile": "x86-2core-vm", "speed": s}} for s in (0.25, 1, 0.5)]
+    groups = [
+        {"device": {"profile": "x86-2core-vm", "speed": s}} for s in (0.25, 1, 0.5)
+    ]
     run = play(main, fleet(*groups), tmp_path)
     assert seen == [(1, 1.0), (2, 2.0), (0, 4.0)]
     assert run.rounds["finished_at_s"].tolist() == [4.5]
@@ -97,7 +105,11 @@ def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
         (node,) = grid.get_node_ids()
         for _ in range(2):
             (reply,) = grid.send_and_receive([to(node)])
-            seen.append(reply.content["metrics"]["n"] if reply.has_content() else reply.error.code)
+            seen.append(
+                reply.content["metrics"]["n"]
+                if reply.has_content()
+                else reply.error.code
+            )
         seen.append(time.monotonic())
         while not grid.get_node_ids():
             time.sleep(10)
@@ -107,7 +119,11 @@ def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
     world = fleet({"availability": {"trace": str(trace)}})
     run = play(main, world, tmp_path, client(count))
     assert seen == [1, ErrorCode.NODE_UNAVAILABLE, 61.5, 2]
-    assert run.participations["outcome"].tolist() == ["aggregated", "dropped", "aggregated"]
+    assert run.participations["outcome"].tolist() == [
+        "aggregated",
+        "dropped",
+        "aggregated",
+    ]
 
 
 def test_a_timeout_leaves_the_late_reply_to_be_pulled_later(tmp_path):
@@ -124,8 +140,14 @@ def test_a_timeout_leaves_the_late_reply_to_be_pulled_later(tmp_path):
     groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
     run = play(main, fleet(*groups), tmp_path)
     assert seen == [(0, 1.5), (2, 4.5)]  # the query waited for the first message's end
-    outcomes = run.participations.set_index(["client", "started_at_s"])["outcome"].to_dict()
-    assert outcomes == {(0, 0.0): "aggregated", (0, 1.0): "dropped", (1, 0.0): "aggregated"}
+    outcomes = run.participations.set_index(["client", "started_at_s"])[
+        "outcome"
+    ].to_dict()
+    assert outcomes == {
+        (0, 0.0): "aggregated",
+        (0, 1.0): "dropped",
+        (1, 0.0): "aggregated",
+    }
 
 
 def test_a_reply_of_an_earlier_exchange_is_late(tmp_path):
@@ -139,7 +161,9 @@ def test_a_reply_of_an_earlier_exchange_is_late(tmp_path):
 
     groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
     run = play(main, fleet(*groups), tmp_path)
-    rows = run.participations[["round", "client", "outcome", "staleness"]].values.tolist()
+    rows = run.participations[
+        ["round", "client", "outcome", "staleness"]
+    ].values.tolist()
     assert rows == [[1, 0, "aggregated", 0], [2, 0, "aggregated", 0], [1, 1, "late", 1]]
     assert run.rounds["late"].tolist() == [0, 1]
 
@@ -166,14 +190,18 @@ def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
 
     def main(grid, context):
         replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
-        seen.extend((reply.error.code, "no data here" in reply.error.reason) for reply in replies)
+        seen.extend(
+            (reply.error.code, ("no data here") in reply.error.reason)
+            for reply in replies
+        )
 
     run = play(main, fleet(), tmp_path, client(fail))
     assert seen == [(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, True)] * 2
     assert run.participations["outcome"].tolist() == ["failed"] * 2
     assert run.manifest["warnings"] == [
         "node 0 raised ValueError: no data here; so did 1 more",
-        "a message of type train was charged 0 s: nothing is declared of a reply that is an error "
+        "a message of type train was charged 0 s: nothing is declared of a reply that "
+        "is an error "
         "(2 times)",
     ]
 
@@ -214,7 +242,9 @@ def test_contents_are_those_of_when_they_were_sent(tmp_path):
             ids += grid.push_messages([to(node, content)])
         content["metrics"]["v"] = 3.0
         time.sleep(5)
-        values.extend(reply.content["metrics"]["v"] for reply in grid.pull_messages(ids))
+        values.extend(
+            reply.content["metrics"]["v"] for reply in grid.pull_messages(ids)
+        )
 
     play(main, fleet({}), tmp_path)
     assert values == [1.0, 2.0]
@@ -232,7 +262,9 @@ def test_runs_repeat_bit_for_bit_though_the_app_seeds_nothing(tmp_path):
         nodes = grid.get_node_ids()
         for _ in range(3):
             chosen = random.sample(nodes, 2)
-            replies = grid.send_and_receive([to(node, payload(random.random())) for node in chosen])
+            replies = grid.send_and_receive(
+                [to(node, payload(random.random())) for node in chosen]
+            )
             drawn.append([reply.content["metrics"]["v"] for reply in replies])
 
     seen = []
@@ -258,7 +290,11 @@ def test_waiting_for_more_nodes_than_there_are_is_an_error_in_simulated_time(tmp
     def main(grid, context):
         FedAvg(min_available_nodes=5).start(grid, ArrayRecord(), num_rounds=1)
 
-    with pytest.raises(RunFailed, match=r"at .* s the server app has looked .* 2 nodes are all"):
+    with pytest.raises(
+        RunFailed,
+        match=r"at .* s the server app has looked .* 2 nodes "
+        r"are all",
+    ):
         play(main, fleet(), tmp_path)
 
 
@@ -269,7 +305,11 @@ def test_an_app_that_blocks_is_given_up(tmp_path):
         lock.acquire()
         lock.acquire()
 
-    with pytest.raises(RunFailed, match=r"server app has not come back for 1 s of host time"):
+    with pytest.raises(
+        RunFailed,
+        match=r"server app has not come back for 1 s of host "
+        r"time",
+    ):
         play(main, fleet(), tmp_path, host_timeout_s=1.0)
     lock.release()
 
@@ -282,7 +322,11 @@ def test_a_node_that_blocks_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match=r"client app of node 0 has not come back for 1 s of host"):
+    with pytest.raises(
+        RunFailed,
+        match=r"client app of node 0 has not come back for 1 "
+        r"s of host",
+    ):
         play(main, fleet(), tmp_path, app, host_timeout_s=1.0)
     lock.release()
 
@@ -303,15 +347,22 @@ def test_seconds_are_declared_by_type_of_message_and_over_metrics(tmp_path):
             list(grid.send_and_receive([to(node, payload(4.0), kind)]))
 
     seconds = {"train": "2 * v + num_examples", "evaluate": "20 ms"}
-    run = play(main, fleet({}, computing={"kind": "declared", "seconds": seconds}), tmp_path)
+    run = play(
+        main, fleet({}, computing={"kind": "declared", "seconds": seconds}), tmp_path
+    )
     assert run.participations["training_s"].tolist() == [9.0, 0.02]
     assert run.manifest["warnings"] == []
 
     seconds = {"trian": "3 s", "evaluate": "20 ms", "default": "1 s"}
-    run = play(main, fleet({}, computing={"kind": "declared", "seconds": seconds}), tmp_path / "b")
+    run = play(
+        main,
+        fleet({}, computing={"kind": "declared", "seconds": seconds}),
+        tmp_path / "b",
+    )
     assert run.participations["training_s"].tolist() == [1.0, 0.02]
     assert run.manifest["warnings"] == [
-        "computing.seconds has a price for 'trian', but messages were called train or evaluate"
+        "computing.seconds has a price for 'trian', but messages were called train or "
+        "evaluate"
     ]
 
 
@@ -354,11 +405,17 @@ def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
     from flwr.app import MetricRecord, RecordDict
 
     def main(grid, context):
-        list(grid.send_and_receive([to(n, kind="evaluate") for n in grid.get_node_ids()]))
+        list(
+            grid.send_and_receive([to(n, kind="evaluate") for n in grid.get_node_ids()])
+        )
 
     def measure(message, context):
         first = context.node_config["partition-id"] == 0
-        values = {"num-examples": 3 if first else 1, "eval_acc": float(first), "loss": 2.0}
+        values = {
+            "num-examples": 3 if first else 1,
+            "eval_acc": float(first),
+            "loss": 2.0,
+        }
         return RecordDict({"metrics": MetricRecord(values)})
 
     run = play(main, fleet(), tmp_path, client(measure))
@@ -368,7 +425,9 @@ def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_results_do_not_depend_on_how_many_processes_work(tmp_path, asks):
-    """Nodes leave in the middle, raise, and ask for the time, which is told where it is known."""
+    """Nodes leave in the middle, raise, and ask for the time, which is told where it is
+    known.
+    """
     import random
 
     from flwr.app import MetricRecord
@@ -393,7 +452,9 @@ def test_results_do_not_depend_on_how_many_processes_work(tmp_path, asks):
             time.sleep(1)
             for reply in grid.pull_messages(waiting):
                 waiting.discard(reply.metadata.reply_to_message_id)
-                told.append(str(reply.content["metrics"]) if reply.has_content() else "error")
+                told.append(
+                    str(reply.content["metrics"]) if reply.has_content() else "error"
+                )
 
     seen = []
     for workers in (1, 3):
@@ -402,7 +463,9 @@ def test_results_do_not_depend_on_how_many_processes_work(tmp_path, asks):
             {"count": 8, "link": {"up": "100 kbps"}},
             {"count": 4, "availability": {"markov": {"on": "5 s", "off": "2 s"}}},
         )
-        run = play(main, fleet(*groups), tmp_path / str(workers), client(draw), workers=workers)
+        run = play(
+            main, fleet(*groups), tmp_path / str(workers), client(draw), workers=workers
+        )
         seen.append((run.fingerprint, told))
     assert seen[0] == seen[1]
     assert "error" in seen[0][1]
@@ -416,13 +479,20 @@ def test_a_node_that_blocks_in_a_process_is_given_up(tmp_path):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
 
     app = client(lambda message, context: lock.acquire() and message.content)
-    with pytest.raises(RunFailed, match=r"client app of node 0 has not come back for 1 s of host"):
+    with pytest.raises(
+        RunFailed,
+        match=r"client app of node 0 has not come back for 1 "
+        r"s of host",
+    ):
         play(main, fleet({"count": 3}), tmp_path, app, host_timeout_s=1.0, workers=2)
     lock.release()
 
 
 def test_a_reply_that_was_waited_for_is_taken_before_it_expires(tmp_path):
-    """The other node's message lives longer; a server that only looks later finds it expired."""
+    """The other node's message lives longer.
+
+    A server that only looks later finds it expired.
+    """
     seen = []
 
     def main(grid, context):
@@ -453,7 +523,9 @@ def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
         (reply,) = grid.send_and_receive([to(everybody[0])])
         seen.append((reply.error.code, time.monotonic()))
 
-    run = play(main, fleet({"count": 3, "availability": {"trace": str(trace)}}), tmp_path)
+    run = play(
+        main, fleet({"count": 3, "availability": {"trace": str(trace)}}), tmp_path
+    )
     assert seen == [2, 3, 2, (ErrorCode.NODE_UNAVAILABLE, 21.0)]
     assert len(run.participations) == 0
 
@@ -461,7 +533,9 @@ def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
 def test_work_on_nodes_can_fail_and_the_server_waits_in_vain(tmp_path):
     def main(grid, context):
         for _ in range(4):
-            list(grid.send_and_receive([to(n) for n in grid.get_node_ids()], timeout=30))
+            list(
+                grid.send_and_receive([to(n) for n in grid.get_node_ids()], timeout=30)
+            )
 
     world = fleet({"count": 10, "failure": {"training": 0.2, "upload": 0.2}})
     run = play(main, world, tmp_path)
@@ -499,9 +573,13 @@ def test_an_asynchronous_app_has_a_round_for_every_merge(tmp_path):
                 waiting |= set(grid.push_messages([to(reply.metadata.src_node_id)]))
             time.sleep(0.1)
 
-    groups = [{"device": {"profile": "x86-2core-vm", "speed": s}} for s in (1.0, 0.7, 0.3)]
+    groups = [
+        {"device": {"profile": "x86-2core-vm", "speed": s}} for s in (1.0, 0.7, 0.3)
+    ]
     run = play(main, fleet(*groups), tmp_path)
-    merged = run.participations[run.participations["outcome"].isin(["aggregated", "late"])]
+    merged = run.participations[
+        run.participations["outcome"].isin(["aggregated", "late"])
+    ]
     assert len(merged) == 12
     assert 9 <= len(run.rounds) <= 13
     assert merged["staleness"].max() >= 2
@@ -539,7 +617,7 @@ def test_foreign_code_that_still_computes_is_ended_with_the_run(tmp_path):
     assert not began[0].is_alive()
 
 
-# ---- nothing is free in silence -----------------------------------------------------------------
+# ---- nothing is free in silence ------------------------------------------------------
 
 
 def busy(message, context):
@@ -554,7 +632,9 @@ def ask_all(grid, context):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_measured_seconds_are_the_hosts_though_the_app_is_told_simulated_time(tmp_path, workers):
+def test_measured_seconds_are_the_hosts_though_the_app_is_told_simulated_time(
+    tmp_path, workers
+):
     measured = {"kind": "measured", "speed": 1000.0}
     world = fleet(computing=measured, server={"computing": measured})
     run = play(ask_all, world, tmp_path, client(busy), workers=workers)
@@ -575,15 +655,23 @@ def test_measured_seconds_of_an_app_that_raises_are_charged(tmp_path):
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
 def test_work_that_metered_computing_cannot_see_ends_the_run(tmp_path, kind):
     def main(grid, context):
-        list(grid.send_and_receive([to(node, kind=kind) for node in grid.get_node_ids()]))
+        list(
+            grid.send_and_receive([to(node, kind=kind) for node in grid.get_node_ids()])
+        )
 
-    with pytest.raises(RunFailed, match=f"type {kind} cannot be charged 0 s: it does nothing"):
+    with pytest.raises(
+        RunFailed, match=f"type {kind} cannot be charged 0 s: it does nothing"
+    ):
         play(main, fleet(computing="metered"), tmp_path)
 
 
 def test_a_price_that_comes_to_nothing_ends_the_run(tmp_path):
     computing = {"kind": "declared", "seconds": {"train": "0.5 * v"}}
-    with pytest.raises(InputError, match=r"more than 0 s .* '0.5 \* v' comes to 0.*train: 0 s"):
+    with pytest.raises(
+        InputError,
+        match=r"more than 0 s .* '0.5 \* v' comes to "
+        r"0.*train: 0 s",
+    ):
         play(ask_all, fleet(computing=computing), tmp_path)
     computing = {"kind": "declared", "seconds": {"train": "0 s"}}
     run = play(ask_all, fleet(computing=computing), tmp_path / "free")
@@ -593,14 +681,20 @@ def test_a_price_that_comes_to_nothing_ends_the_run(tmp_path):
 
 def test_other_messages_that_cost_nothing_are_named(tmp_path):
     def main(grid, context):
-        list(grid.send_and_receive([to(node, kind="query") for node in grid.get_node_ids()]))
+        list(
+            grid.send_and_receive(
+                [to(node, kind="query") for node in grid.get_node_ids()]
+            )
+        )
 
     server = {"device": DEVICE}
     run = play(main, fleet(computing="metered", server=server), tmp_path)
     assert run.manifest["warnings"] == [
-        "a message of type query was charged 0 s: it does nothing that PyTorch's hooks see "
+        "a message of type query was charged 0 s: it does nothing that PyTorch's hooks "
+        "see "
         "(2 times)",
-        "the server app's work on replies was charged 0 s: it does nothing that PyTorch's hooks "
+        "the server app's work on replies was charged 0 s: it does nothing that "
+        "PyTorch's hooks "
         "see",
     ]
 
@@ -614,26 +708,34 @@ def test_work_without_formulas_is_said_first_or_refused(tmp_path):
 
     def asks(size):
         return lambda grid, context: list(
-            grid.send_and_receive([to(node, payload(size)) for node in grid.get_node_ids()])
+            grid.send_and_receive(
+                [to(node, payload(size)) for node in grid.get_node_ids()]
+            )
         )
 
     world = fleet(computing="metered")
     run = play(asks(2**18), world, tmp_path, client(transform))
     assert "metered seconds are relative" in " ".join(run.manifest["warnings"][1:])
     assert run.manifest["warnings"][0] == (
-        "metered computing counts 63% of what PyTorch does on messages of type train: it has no "
+        "metered computing counts 63% of what PyTorch does on messages of type train: "
+        "it has no "
         "formula for _fft_r2c, rand"
     )
-    with pytest.raises(RunFailed, match=r"counts 8% of .* no formula for _fft_r2c, .*measured"):
+    with pytest.raises(
+        RunFailed,
+        match=r"counts 8% of .* no formula for _fft_r2c, "
+        r".*measured",
+    ):
         play(asks(2**22), world, tmp_path / "more", client(transform))
 
 
-# ---- messages whose replies nobody looks for ----------------------------------------------------
+# ---- messages whose replies nobody looks for -----------------------------------------
 
 
 def test_what_is_sent_and_forgotten_is_no_waste(tmp_path):
-    """As in vertical learning: activations are asked for, gradients are sent to be applied. Nodes
-    have two messages in one exchange, and work on one after the other."""
+    """As in vertical learning: activations are asked for, gradients are sent to be
+    applied. Nodes have two messages in one exchange, and work on one after the other.
+    """
     from flwr.app import MetricRecord
 
     def work(message, context):
@@ -651,25 +753,36 @@ def test_what_is_sent_and_forgotten_is_no_waste(tmp_path):
         for turn in range(3):
             asked = grid.send_and_receive([to(node, kind="query") for node in nodes])
             applied.append([reply.content["metrics"]["v"] for reply in asked])
-            grid.push_messages([to(nodes[0], payload(13.0 if turn == 1 else 0.0)), to(nodes[1])])
+            grid.push_messages(
+                [to(nodes[0], payload(13.0 if turn == 1 else 0.0)), to(nodes[1])]
+            )
         time.sleep(10)
         grid.push_messages([to(nodes[0])])
         time.sleep(0.5)  # the app ends while the node is at work
 
     run = play(main, fleet(), tmp_path, client(work))
-    assert applied == [[0, 0], [1, 1], [1, 2]]  # what raised has left no trace in the state
+    # what raised has left no trace in the state
+    assert applied == [[0, 0], [1, 1], [1, 2]]
     parts = run.participations.sort_values(["client", "started_at_s"])
     expected = ["aggregated"] * 3 + ["failed"] + ["aggregated"] * 2 + ["dropped"]
     assert parts.loc[parts["client"] == 0, "outcome"].tolist() == expected
     assert parts.loc[parts["client"] == 1, "outcome"].tolist() == ["aggregated"] * 6
     assert parts.duplicated(["round", "client"]).any()
-    assert main_command(["report", str(run.path), "--out", str(tmp_path / "page.html")]) == 0
-    assert main_command(["timeline", str(run.path), "--out", str(tmp_path / "bars.svg")]) == 0
+    assert (
+        main_command(["report", str(run.path), "--out", str(tmp_path / "page.html")])
+        == 0
+    )
+    assert (
+        main_command(["timeline", str(run.path), "--out", str(tmp_path / "bars.svg")])
+        == 0
+    )
     wasted = parts[parts["outcome"].isin(["failed", "dropped"])]
     assert run.summary["wasted_bytes"]["uplink"] == wasted["uplink_bytes"].sum()
 
 
-def test_a_forgotten_reply_may_arrive_in_a_later_exchange_and_be_looked_for_after_all(tmp_path):
+def test_a_forgotten_reply_may_arrive_in_a_later_exchange_and_be_looked_for_after_all(
+    tmp_path,
+):
     def main(grid, context):
         quick, slow = grid.get_node_ids()
         (late,) = grid.push_messages([to(slow)])
@@ -685,8 +798,9 @@ def test_a_forgotten_reply_may_arrive_in_a_later_exchange_and_be_looked_for_afte
 
 
 def test_a_node_with_a_flat_battery_charges_before_its_next_message(tmp_path):
-    """Three messages at once, 60 J each, to a battery of 100 J: the third waits until 50 J are
-    charged at 1 W."""
+    """Three messages at once, 60 J each, to a battery of 100 J: the third waits until
+    50 J are charged at 1 W.
+    """
     battery = {"kind": "battery", "capacity_j": 100.0, "charge_w": 1.0, "work_w": 60.0}
     always = {"charges_from": "00:00", "charges_to": "23:59"}
 
@@ -694,12 +808,14 @@ def test_a_node_with_a_flat_battery_charges_before_its_next_message(tmp_path):
         (node,) = grid.get_node_ids()
         list(grid.send_and_receive([to(node) for _ in range(3)]))
 
-    run = play(main, fleet({"count": 1, "availability": {**battery, **always}}), tmp_path)
+    run = play(
+        main, fleet({"count": 1, "availability": {**battery, **always}}), tmp_path
+    )
     starts_s = run.participations["started_at_s"].tolist()
     assert starts_s == pytest.approx([0.0, 1.0, 52.0])
 
 
-# ---- what a fleet says of a node, and nodes that end --------------------------------------------
+# ---- what a fleet says of a node, and nodes that end ---------------------------------
 
 
 def test_nodes_have_settings_of_their_group_and_of_their_own(tmp_path):
@@ -711,14 +827,27 @@ def test_nodes_have_settings_of_their_group_and_of_their_own(tmp_path):
         return message.content
 
     groups = [
-        {"count": 2, "node_config": {"data-path": "shards/{node}-{nth}.csv", "gpu": False}},
+        {
+            "count": 2,
+            "node_config": {"data-path": "shards/{node}-{nth}.csv", "gpu": False},
+        },
         {"node_config": {"data-path": "other.csv", "partition-id": 7}},
         {},
     ]
     play(ask_all, fleet(*groups), tmp_path, client(note))
     assert seen == {
-        0: {"partition-id": 0, "num-partitions": 4, "data-path": "shards/0-0.csv", "gpu": False},
-        1: {"partition-id": 1, "num-partitions": 4, "data-path": "shards/1-1.csv", "gpu": False},
+        0: {
+            "partition-id": 0,
+            "num-partitions": 4,
+            "data-path": "shards/0-0.csv",
+            "gpu": False,
+        },
+        1: {
+            "partition-id": 1,
+            "num-partitions": 4,
+            "data-path": "shards/1-1.csv",
+            "gpu": False,
+        },
         7: {"partition-id": 7, "num-partitions": 4, "data-path": "other.csv"},
         3: {"partition-id": 3, "num-partitions": 4},
     }
@@ -734,7 +863,10 @@ def test_a_nodes_number_in_its_group_follows_the_order_of_clients(tmp_path):
         replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
         numbers.extend(reply.content["metrics"]["v"] for reply in replies)
 
-    groups = [{"count": 3, "node_config": {"nth": "{nth}"}}, {"node_config": {"nth": "1{nth}"}}]
+    groups = [
+        {"count": 3, "node_config": {"nth": "{nth}"}},
+        {"node_config": {"nth": "1{nth}"}},
+    ]
     play(main, fleet(*groups, client_order="round-robin"), tmp_path, client(tell))
     assert numbers == [0, 10, 1, 2]
 
@@ -757,7 +889,8 @@ def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
 
     run = play(main, fleet(), tmp_path, client(end), workers=workers)
     gone = ErrorCode.NODE_UNAVAILABLE
-    # charged nothing as it is an error, then two heartbeats; the next message is refused at once
+    # charged nothing as it is an error, then two heartbeats; the next message is
+    # refused at once
     assert seen == [([0, gone], 60.0, 1), ([0, gone], 61.0, 1)]
     outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
     assert outcomes == {0: ["aggregated"] * 2, 1: ["dropped"]}
@@ -790,7 +923,10 @@ def test_an_app_that_leaves_without_clean_up_ends_its_node_and_no_more(tmp_path)
 
 
 def test_a_killed_process_ends_its_node_alone(tmp_path):
-    """As the operating system does where memory runs out; the others' calls are made anew."""
+    """As the operating system does where memory runs out.
+
+    The others' calls are made anew.
+    """
 
     def work(message, context):
         node = context.node_config["partition-id"]
@@ -803,8 +939,12 @@ def test_a_killed_process_ends_its_node_alone(tmp_path):
     def main(grid, context):
         for turn in range(3):
             nodes = list(grid.get_node_ids())
-            replies = grid.send_and_receive([to(node, payload(float(turn))) for node in nodes])
-            answers.append(sorted(r.content["metrics"]["v"] for r in replies if r.has_content()))
+            replies = grid.send_and_receive(
+                [to(node, payload(float(turn))) for node in nodes]
+            )
+            answers.append(
+                sorted(r.content["metrics"]["v"] for r in replies if r.has_content())
+            )
 
     run = play(main, fleet({"count": 6}), tmp_path, client(work), workers=2)
     assert answers == [[0, 1, 2, 3, 4, 5], [0, 2, 3, 4, 5], [0, 2, 3, 4, 5]]
@@ -820,7 +960,9 @@ def test_a_killed_process_ends_its_node_alone(tmp_path):
 def test_a_child_that_comes_back_from_the_app_is_ended(tmp_path, capfd, workers):
     def work(message, context):
         child = os.fork()
-        return message.content if child == 0 or os.waitpid(child, 0)[1] else payload(-1.0)
+        return (
+            message.content if child == 0 or os.waitpid(child, 0)[1] else payload(-1.0)
+        )
 
     def main(grid, context):
         list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
@@ -828,15 +970,26 @@ def test_a_child_that_comes_back_from_the_app_is_ended(tmp_path, capfd, workers)
     run = play(main, fleet(), tmp_path, client(work), workers=workers)
     assert run.participations["outcome"].tolist() == ["aggregated"] * 2
     said = capfd.readouterr().err.splitlines()
-    sentence = "the client app of node {} forked a process that did not end: it is ended"
+    sentence = (
+        "the client app of node {} forked a process that did not end: it is ended"
+    )
     assert sorted(said) == [sentence.format(node) for node in (0, 1)]
 
 
 @pytest.mark.parametrize(
     ("raised", "sentence"),
     [
-        (FileNotFoundError(2, "No such file", "rows.csv"), r"\[Errno 2\] No such file: 'rows.csv'"),
-        (AssertionError("Torch not compiled with CUDA enabled"), "Torch not compiled with CUDA"),
+        (
+            FileNotFoundError(2, "No such file", "rows.csv"),
+            (
+                r"\[Errno 2\] No such file: "
+                r"'rows.csv'"
+            ),
+        ),
+        (
+            AssertionError("Torch not compiled with CUDA enabled"),
+            ("Torch not compiled with CUDA"),
+        ),
     ],
 )
 def test_what_a_node_lacks_is_said_once_with_its_node(tmp_path, raised, sentence):
@@ -848,5 +1001,7 @@ def test_what_a_node_lacks_is_said_once_with_its_node(tmp_path, raised, sentence
 
     run = play(main, fleet(), tmp_path, client(work))
     name = type(raised).__name__
-    with pytest.raises(RunFailed, match=f"all 2 messages failed: node 0 raised {name}: {sentence}"):
+    with pytest.raises(
+        RunFailed, match=f"all 2 messages failed: node 0 raised {name}: {sentence}"
+    ):
         check_some_worked(run)

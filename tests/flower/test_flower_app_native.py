@@ -1,4 +1,6 @@
-"""The same federated averaging as a scenario and as a Flower app: the same simulated times."""
+"""The same federated averaging as a scenario and as a Flower app: the same simulated
+times.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def app():
             F.cross_entropy(net(inputs[batch]), labels[batch]).backward()
             optimizer.step()
         metrics = MetricRecord({"num-examples": BATCH * STEPS})
-        content = RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics})
+        content = RecordDict(
+            {"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}
+        )
         return Message(content, reply_to=message)
 
     def main(grid, context):
@@ -71,27 +75,43 @@ def test_a_scenario_and_a_flower_app_take_the_same_simulated_time(tmp_path):
     }
     flower = simfed.flower.run(*app(), world, source=source, progress=False)
     parts = flower.participations
-    up, down = (float(parts[f"{way}_bytes"].unique().item()) for way in ("uplink", "downlink"))
+    up, down = (
+        float(parts[f"{way}_bytes"].unique().item()) for way in ("uplink", "downlink")
+    )
 
-    # Flower's messages are some hundred bytes longer than the weights: links that are as much
-    # slower carry the bare weights in the same time
+    # Flower's messages are some hundred bytes longer than the weights: links that are
+    # as much slower carry the bare weights in the same time
     weights = 4.0 * 7850
 
     def scaled(rate, size):
         return f"{float(rate.split()[0]) * 1e6 * weights / size!r} bps"
 
-    link = {"up": scaled("2 Mbps", up), "down": scaled("8 Mbps", down), "latency": "20 ms"}
+    link = {
+        "up": scaled("2 Mbps", up),
+        "down": scaled("8 Mbps", down),
+        "latency": "20 ms",
+    }
     shared = {"receive": scaled("5 Mbps", up), "send": scaled("12 Mbps", down)}
     native = simfed.run(
         {
             **world,
             "method": "fedavg",
             "rounds": ROUNDS,
-            "dataset": {"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+            "dataset": {
+                "name": "mnist-mini",
+                "public": 0,
+                "partition": {"kind": "iid"},
+            },
             "prototypes": {"only": {"model": "logistic-regression"}},
-            "clients": [{**group, "link": link, "prototype": "only"} for group in GROUPS],
+            "clients": [
+                {**group, "link": link, "prototype": "only"} for group in GROUPS
+            ],
             "network": {"server": shared},
-            "training": {"batch_size": BATCH, "local_steps": STEPS, "learning_rate": RATE},
+            "training": {
+                "batch_size": BATCH,
+                "local_steps": STEPS,
+                "learning_rate": RATE,
+            },
             "compression": {"strategies": ["dense"]},
             "policy": {"kind": "uniform", "strategy": "dense"},
         },
@@ -102,7 +122,9 @@ def test_a_scenario_and_a_flower_app_take_the_same_simulated_time(tmp_path):
     assert (native.participations["uplink_bytes"] == weights).all()
     ends = ["started_at_s", "finished_at_s", "duration_s", "critical_client"]
     np.testing.assert_allclose(
-        flower.rounds[ends].to_numpy(float), native.rounds[ends].to_numpy(float), rtol=1e-9
+        flower.rounds[ends].to_numpy(float),
+        native.rounds[ends].to_numpy(float),
+        rtol=1e-9,
     )
     phases = ["client", "downlink_s", "training_s", "uplink_s", "waiting_s", "slack_s"]
     np.testing.assert_allclose(
@@ -111,6 +133,11 @@ def test_a_scenario_and_a_flower_app_take_the_same_simulated_time(tmp_path):
         rtol=1e-9,
         atol=1e-12,
     )
-    assert flower.rounds["critical_phase"].tolist() == native.rounds["critical_phase"].tolist()
+    assert (
+        flower.rounds["critical_phase"].tolist()
+        == native.rounds["critical_phase"].tolist()
+    )
     saved = "saved_without_critical_s"
-    assert flower.rounds[saved].tolist() == pytest.approx(native.rounds[saved].tolist(), rel=1e-9)
+    assert flower.rounds[saved].tolist() == pytest.approx(
+        native.rounds[saved].tolist(), rel=1e-9
+    )

@@ -1,4 +1,6 @@
-"""What apps read from their clocks, and how server apps wait: loops, threads, event loops."""
+"""What apps read from their clocks, and how server apps wait: loops, threads, event
+loops.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from simfed.flower.work import NodeClock
 from simfed.ground.errors import RunFailed
 
 METERED = {"computing": "metered"}
-SPEEDS = tuple({"device": {"profile": DEVICE, "speed": speed}} for speed in (0.25, 1.0, 0.5))
+SPEEDS = tuple(
+    {"device": {"profile": DEVICE, "speed": speed}} for speed in (0.25, 1.0, 0.5)
+)
 
 
 def ask_all(grid, context):
@@ -45,7 +49,9 @@ def net_and_optimizer():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("computing", ["metered", {"kind": "declared", "seconds": "1 s"}])
+@pytest.mark.parametrize(
+    "computing", ["metered", {"kind": "declared", "seconds": "1 s"}]
+)
 def test_a_nodes_clock_is_its_start_and_its_sleep(tmp_path, workers, computing):
     """Its second message begins when the first one is over, of which it has seen 2 s."""
 
@@ -68,7 +74,9 @@ def test_a_nodes_clock_is_its_start_and_its_sleep(tmp_path, workers, computing):
     world = fleet({"count": 2}, computing=computing)
     run = play(ask_twice, world, tmp_path, client(train), workers=workers)
     parts = run.participations.sort_values(["started_at_s", "client"])
-    assert [value for values in told for value in values] == parts["started_at_s"].tolist()
+    assert [value for values in told for value in values] == parts[
+        "started_at_s"
+    ].tolist()
     assert parts["started_at_s"].iloc[2] > 62
     assert (parts["training_s"] > 2.0).all()
 
@@ -81,7 +89,11 @@ def test_a_node_that_works_until_its_clock_shows_a_time_is_given_up(tmp_path):
             step(net, optimizer)
         return payload()
 
-    with pytest.raises(RunFailed, match=r"app of node 0 has not come back .* which sleep alone"):
+    with pytest.raises(
+        RunFailed,
+        match=r"app of node 0 has not come back .* which "
+        r"sleep alone",
+    ):
         play(ask_all, fleet({}, **METERED), tmp_path, client(train), host_timeout_s=1.0)
 
 
@@ -140,7 +152,7 @@ def test_logs_keep_the_hosts_time(tmp_path):
     assert began <= told[0][0] <= time.time()
 
 
-# ---- server apps --------------------------------------------------------------------------------
+# ---- server apps ---------------------------------------------------------------------
 
 
 def partition(grid, reply):
@@ -180,7 +192,11 @@ def test_a_pool_of_threads_sends_and_waits_side_by_side(tmp_path):
 
     run = play(main, fleet(*SPEEDS), tmp_path)
     assert told == [(1, 1.0), (2, 3.0), (0, 4.0), 4.0]
-    assert run.participations.set_index("client")["started_at_s"].to_dict() == {0: 0, 1: 0, 2: 1}
+    assert run.participations.set_index("client")["started_at_s"].to_dict() == {
+        0: 0,
+        1: 0,
+        2: 1,
+    }
 
 
 def test_threads_of_a_pool_work_one_after_another(tmp_path):
@@ -200,7 +216,9 @@ def test_threads_of_a_pool_work_one_after_another(tmp_path):
 
 
 def test_threads_of_pools_wait_for_each_other_in_simulated_time(tmp_path):
-    """Producers and a consumer, an event, a future with a timeout, an exception of a thread."""
+    """Producers and a consumer, an event, a future with a timeout, an exception of a
+    thread.
+    """
 
     def main(grid, context):
         replies, done = queue.Queue(), threading.Event()
@@ -211,7 +229,9 @@ def test_threads_of_pools_wait_for_each_other_in_simulated_time(tmp_path):
 
         def consume():
             for _ in nodes:
-                told.append((partition(grid, replies.get(timeout=100)), time.monotonic()))
+                told.append(
+                    (partition(grid, replies.get(timeout=100)), time.monotonic())
+                )
             done.set()
             try:
                 replies.get(timeout=5)
@@ -244,7 +264,9 @@ def test_what_nobody_gives_turns_is_refused(tmp_path, start, what):
     def main(grid, context):
         start()
 
-    with pytest.raises(RunFailed, match=f"the server app starts {what}, which .*ThreadPool"):
+    with pytest.raises(
+        RunFailed, match=f"the server app starts {what}, which .*ThreadPool"
+    ):
         play(main, fleet({}), tmp_path)
 
 
@@ -254,12 +276,18 @@ def test_threads_that_wait_for_each_other_for_ever_are_said(tmp_path):
         ThreadPoolExecutor().submit(never.wait)
         never.wait()
 
-    with pytest.raises(RunFailed, match=r"at 0 s all threads of the server app wait for each"):
+    with pytest.raises(
+        RunFailed,
+        match=r"at 0 s all threads of the server app wait "
+        r"for each",
+    ):
         play(main, fleet({}), tmp_path)
 
 
 def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path):
-    """Calls that are cancelled never run, and one pool after another has the same threads."""
+    """Calls that are cancelled never run, and one pool after another has the same
+    threads.
+    """
     seen, begun = [], []
 
     def nap(number):

@@ -1,5 +1,6 @@
-"""Ten apps of ten kinds: their results are those of Flower's own engine, their charges what was
-said, and their runs are read by every command."""
+"""Ten apps of ten kinds: their results are those of Flower's own engine, their charges
+what was said, and their runs are read by every command.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +35,17 @@ COMPUTING = {
     },
 }
 SPEEDS = (1.0, 0.5, 1.0, 0.25)
-SAMPLES = {"scikit-learn": (10, 20, 30, 40), "numpy": (10, 20, 30, 40), "xgboost": (40, 41, 42, 43)}
+SAMPLES = {
+    "scikit-learn": (10, 20, 30, 40),
+    "numpy": (10, 20, 30, 40),
+    "xgboost": (40, 41, 42, 43),
+}
 
 
 class InThisProcess(Backend):
-    """Flower's engine with one worker, which has for each message the random numbers that simfed
-    gives it."""
+    """Flower's engine with one worker, which has for each message the random numbers
+    that simfed gives it.
+    """
 
     def __init__(self, config):
         self.turns = collections.Counter()
@@ -84,7 +90,9 @@ def under_the_clock(name, out=None):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", apps.APPS)
-def test_an_app_of_each_kind_comes_to_what_flowers_engine_comes_to(name, monkeypatch, tmp_path):
+def test_an_app_of_each_kind_comes_to_what_flowers_engine_comes_to(
+    name, monkeypatch, tmp_path
+):
     run, ours = under_the_clock(name, tmp_path / "run")
     theirs = in_flowers_engine(name, monkeypatch)
     assert len(ours) == len(theirs)
@@ -100,14 +108,18 @@ def test_an_app_of_each_kind_comes_to_what_flowers_engine_comes_to(name, monkeyp
 @pytest.mark.parametrize("name", ["secure-aggregation", "tabular", "mods"])
 def test_an_app_of_another_kind_runs_and_repeats(name):
     (first, ours), (again, same) = under_the_clock(name), under_the_clock(name)
-    assert name == "secure-aggregation" or first.fingerprint == again.fingerprint  # keys are drawn
+    # keys are drawn
+    assert name == "secure-aggregation" or first.fingerprint == again.fingerprint
     for here, there in zip(ours, same, strict=True):
         np.testing.assert_array_equal(here, there)
     check_charges(name, first)
 
 
 def check_charges(name, run):
-    """By hand where seconds are declared; else more for more work and on slower devices."""
+    """By hand where seconds are declared.
+
+    Else more for more work and on slower devices.
+    """
     spans = run.spans[run.spans["kind"].isin(["training", "evaluation", "query"])]
     seconds = (spans["finished_at_s"] - spans["started_at_s"]).groupby(
         [spans["name"], spans["client"]]
@@ -115,18 +127,26 @@ def check_charges(name, run):
     work = {key: sorted(group.round(9)) for key, group in seconds}
     assert work
     if name in SAMPLES:
-        for client, (samples, speed) in enumerate(zip(SAMPLES[name], SPEEDS, strict=True)):
+        for client, (samples, speed) in enumerate(
+            zip(SAMPLES[name], SPEEDS, strict=True)
+        ):
             each = {round(0.01 * samples / speed, 9)}
-            assert set(np.round(work["train", client], 6)) == {round(v, 6) for v in each}
+            assert set(np.round(work["train", client], 6)) == {
+                round(v, 6) for v in each
+            }
     elif name == "secure-aggregation":
         for client, speed in enumerate(SPEEDS):
             # an error is charged nothing, and who dropped out is not asked to unmask
             stages = [0.01, 0.02, 0.4, 0.04, 0.01, 0.02] + [0.4, 0.04] * (client < 3)
-            assert work["train", client] == pytest.approx(sorted(s / speed for s in stages))
+            assert work["train", client] == pytest.approx(
+                sorted(s / speed for s in stages)
+            )
     else:
         kinds = {kind for kind, _ in work}
         for kind in kinds - {"query.who", "query.moments", "get_parameters"}:
-            first = {client: values[0] for (k, client), values in work.items() if k == kind}
+            first = {
+                client: values[0] for (k, client), values in work.items() if k == kind
+            }
             assert min(first.values()) > 0, kind
             if len(first) == apps.NODES:  # not of a sample of them
                 assert first[3] > first[1] > first[0], kind

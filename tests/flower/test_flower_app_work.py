@@ -1,4 +1,7 @@
-"""Runs that are charged by a work file, and the plays behind one; declared seconds by stage."""
+"""Runs that are charged by a work file, and the plays behind one.
+
+Declared seconds by stage.
+"""
 
 from __future__ import annotations
 
@@ -65,14 +68,19 @@ def main(grid, context):
         content = RecordDict({"config": ConfigRecord({"a": 1})})
         list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
 """
-FLEET = "name: tiny\nclients: [{count: 2, device: {profile: x86-2core-vm, speed: 0.5}, link: {}}]\n"
+FLEET = (
+    "name: tiny\nclients: [{count: 2, device: {profile: x86-2core-vm, speed: "
+    "0.5}, link: {}}]\n"
+)
 SECONDS = 0.00169486  # of the kernel, by the profile
 ERROR = LawError(median=0.0, worst=0.0, held_out=0.0, held_out_worst=0.0)
 
 
 def work_file(*laws, **more):
     kernel = Kernel(parameters=61706, flops=2263920.0, seconds=SECONDS)
-    return WorkFile(app="tiny", digest="0", kernel=kernel, nodes=[2], kinds=list(laws), **more)
+    return WorkFile(
+        app="tiny", digest="0", kernel=kernel, nodes=[2], kinds=list(laws), **more
+    )
 
 
 def test_a_kernel_is_priced_by_its_own_flops_and_not_by_a_placeholders():
@@ -83,7 +91,9 @@ def test_a_kernel_is_priced_by_its_own_flops_and_not_by_a_placeholders():
 
 
 def law(seconds, message="train", **more):
-    return KindLaw(message=message, seconds=seconds, messages=9, share=0.5, error=ERROR, **more)
+    return KindLaw(
+        message=message, seconds=seconds, messages=9, share=0.5, error=ERROR, **more
+    )
 
 
 @pytest.fixture
@@ -101,7 +111,17 @@ def app(tmp_path, request):
 
 def command_of(app):
     fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
-    return ["flower", "run", str(app), "--fleet", fleet, "--quiet", "--out", out, "--no-figures"]
+    return [
+        "flower",
+        "run",
+        str(app),
+        "--fleet",
+        fleet,
+        "--quiet",
+        "--out",
+        out,
+        "--no-figures",
+    ]
 
 
 def command(app, *more):
@@ -115,7 +135,9 @@ def read(app, name):
 def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     """Half the speed, twice the work, but what is waited for takes as long."""
     path = app.parent / "my.work.yaml"
-    plays = [LawPlay(play="6 nodes", messages=9, measured=0.2, fitted=0.21, unseen=0.25)]
+    plays = [
+        LawPlay(play="6 nodes", messages=9, measured=0.2, fitted=0.21, unseen=0.25)
+    ]
     seconds = "0.001 * num_examples * local_epochs"
     write_work(work_file(law(seconds, waits=0.25, plays=plays), busy=0.02), path)
     assert command(app, "--work", str(path)) == 0
@@ -123,7 +145,10 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     assert read(app, "summary.json")["simulated_s"] == pytest.approx(expected)
     manifest = read(app, "manifest.json")
     assert manifest["computing"] == "work"
-    assert f"the app's code has changed since {path} was measured" in manifest["warnings"][0]
+    assert (
+        f"the app's code has changed since {path} was measured"
+        in manifest["warnings"][0]
+    )
     copied = app.parent / "run" / "calibration" / "my.work.yaml"
     assert load_work(copied) == load_work(path)
     assert manifest["laws"] == load_work(path).card()
@@ -135,7 +160,9 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
 
 
 def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
-    """What the app measured of imports and of a first message, on a device of half the speed."""
+    """What the app measured of imports and of a first message, on a device of half the
+    speed.
+    """
     path = app.parent / "my.work.yaml"
     plays = [LawPlay(play="2 nodes", messages=9, measured=0.5, fitted=0.5)]
     write_work(work_file(law("0.5", first=0.5, plays=plays), imports=1.0), path)
@@ -154,8 +181,12 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
     assert run.summary["simulated_s"] == pytest.approx(16.0)
     assert run.summary["without_starts_s"] == pytest.approx(4.0)
     assert run.summary["phases_s"]["start_s"] == pytest.approx(24.0)
-    (with_line,) = [line for line in said.splitlines() if line.startswith("simulated time")]
-    (without_line,) = [line for line in said.splitlines() if line.startswith("without starts")]
+    (with_line,) = [
+        line for line in said.splitlines() if line.startswith("simulated time")
+    ]
+    (without_line,) = [
+        line for line in said.splitlines() if line.startswith("without starts")
+    ]
     assert "16 s" in with_line
     assert "4 s" in without_line
     assert main(["verify", str(run.path)]) == 0
@@ -181,7 +212,9 @@ def test_a_start_that_nobody_measured_is_said_not_to_be_charged(app, capsys):
     write_work(work_file(law("0.5")), path)
     arguments = [argument for argument in command_of(app) if argument != "--quiet"]
     assert main([*arguments, "--work", str(path)]) == 0
-    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith("nodes' starts")]
+    (line,) = [
+        x for x in capsys.readouterr().out.splitlines() if x.startswith("nodes' starts")
+    ]
     assert "not charged: none was measured" in line
     run = open_run(app.parent / "run")
     assert run.manifest["start"] is None
@@ -201,20 +234,31 @@ def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, c
     assert read(app, "summary.json")["simulated_s"] == pytest.approx(4 * 3)
     write_work(work_file(law("1.5")), app / "other.work.yaml")
     assert command(app, "--overwrite") == 2
-    assert "more than one work file, expected one of them as --work" in capsys.readouterr().err
+    assert (
+        "more than one work file, expected one of them as --work"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_app_of_questions_alone_is_not_played_for_nothing(app, capsys):
-    """No message is one of training, and none does anything that metered computing sees."""
+    """No message is one of training, and none does anything that metered computing
+    sees.
+    """
     code = next(app.rglob("apps.py"))
-    asks = code.read_text().replace("client.train", "client.query").replace('"train"', '"query"')
+    asks = (
+        code.read_text()
+        .replace("client.train", "client.query")
+        .replace('"train"', '"query"')
+    )
     code.write_text(asks)
     assert command(app) == 1
     said = capsys.readouterr().err
     assert "a message of type query cannot be charged 0 s" in said
     assert f"`simfed flower measure {app} --nodes 2` measures it once" in said
     assert command(app, "--overwrite", "--set", "computing=metered") == 0
-    assert any("query was charged 0 s" in w for w in read(app, "manifest.json")["warnings"])
+    assert any(
+        "query was charged 0 s" in w for w in read(app, "manifest.json")["warnings"]
+    )
 
 
 def test_a_kind_that_was_not_measured_ends_the_run_with_a_sentence(app, capsys):
@@ -222,7 +266,9 @@ def test_a_kind_that_was_not_measured_ends_the_run_with_a_sentence(app, capsys):
     write_work(work_file(law("1", "evaluate")), path)
     assert command(app, "--work", str(path)) == 2
     said = capsys.readouterr().err
-    assert f"{path}: got 'train', expected a kind of message that was measured: evaluate" in said
+    assert (
+        f"{path}: got 'train', expected a kind of message that was measured: evaluate"
+    ) in said
     write_work(work_file(law("0.1 * rows")), path)
     assert command(app, "--work", str(path), "--overwrite") == 2
     assert "got 'rows', expected a value that is there" in capsys.readouterr().err
@@ -240,8 +286,12 @@ def test_messages_scatter_as_they_did_where_a_device_has_no_noise_of_its_own(app
     assert read(app, "summary.json")["simulated_s"] == first
 
 
-def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(tmp_path):
-    """Each message alone: an action, a stage, a type with and without its metric, and a default."""
+def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(
+    tmp_path,
+):
+    """Each message alone: an action, a stage, a type with and without its metric, and a
+    default.
+    """
     from flwr.app import ConfigRecord, RecordDict
 
     def main(grid, context):
@@ -265,7 +315,9 @@ def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(t
     }
     world = fleet({"count": 1}, computing={"kind": "declared", "seconds": seconds})
     run = play(main, world, tmp_path, _with_action(), run_config={"epochs": 3})
-    assert run.participations["training_s"].tolist() == pytest.approx([1.0, 1.5, 0.02, 0.1, 7.0])
+    assert run.participations["training_s"].tolist() == pytest.approx(
+        [1.0, 1.5, 0.02, 0.1, 7.0]
+    )
 
 
 def test_what_a_strategy_makes_of_metrics_is_a_table_of_the_page(tmp_path):
@@ -287,7 +339,9 @@ def test_what_a_strategy_makes_of_metrics_is_a_table_of_the_page(tmp_path):
     run = play(main, fleet(), tmp_path, client(answer))
     evaluated = [(number, {"accuracy": 0.25 * number}) for number in range(3)]
     told = run.manifest["round_metrics"]
-    assert [(n, m) for n, kind, m in told if kind == "the server's evaluation"] == evaluated
+    assert [
+        (n, m) for n, kind, m in told if kind == "the server's evaluation"
+    ] == evaluated
     assert [m for n, kind, m in told if kind == "nodes' training"] == [{"v": 2.5}] * 2
     page = build_page([run], sections=["app"])
     assert [text for text in ("accuracy 0.5", "v 2.5") if text not in page] == []
@@ -301,7 +355,11 @@ def test_a_stage_without_a_price_is_named(tmp_path):
         list(grid.send_and_receive([to(node, content) for node in grid.get_node_ids()]))
 
     world = fleet(computing={"kind": "declared", "seconds": {"setup": "1 s"}})
-    with pytest.raises(InputError, match=r"expected seconds of 'train' or 'unmask', which the app"):
+    with pytest.raises(
+        InputError,
+        match=r"expected seconds of 'train' or 'unmask', "
+        r"which the app",
+    ):
         play(main, world, tmp_path)
 
 
@@ -310,13 +368,18 @@ def _with_action():
     from flwr.app import Message
 
     app = client()
-    app.train("sum")(lambda message, context: Message(message.content, reply_to=message))
+    app.train("sum")(
+        lambda message, context: Message(message.content, reply_to=message)
+    )
     return app
 
 
 @pytest.mark.long
 def test_a_measured_app_is_charged_what_it_takes(app, capsys):
-    """Its nodes' samples halve as nodes double; a setting that the plays doubled is tripled."""
+    """Its nodes' samples halve as nodes double.
+
+    A setting that the plays doubled is tripled.
+    """
     code = next(app.rglob("apps.py"))
     work = "np.sort(np.arange(3000) * 7919 % 3001)"
     code.write_text(code.read_text().replace(work, "worked[0] += 1e-4") + PROCESSOR)
@@ -332,9 +395,18 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     assert work.imports > 0
     assert command(app, "--run-config", "local-epochs=6 num-server-rounds=1") == 0
     charged_s = read(app, "summary.json")["simulated_s"]
-    assert command(app, "--run-config", "local-epochs=2 num-server-rounds=1", "--overwrite") == 0
-    assert not [w for w in read(app, "manifest.json")["warnings"] if "code has changed" in w]
-    assert charged_s / read(app, "summary.json")["simulated_s"] == pytest.approx(3, rel=0.01)
+    assert (
+        command(
+            app, "--run-config", ("local-epochs=2 num-server-rounds=1"), "--overwrite"
+        )
+        == 0
+    )
+    assert not [
+        w for w in read(app, "manifest.json")["warnings"] if "code has changed" in w
+    ]
+    assert charged_s / read(app, "summary.json")["simulated_s"] == pytest.approx(
+        3, rel=0.01
+    )
     assert main(["flower", "measure", str(app)]) == 2
     assert "there is a work file already" in capsys.readouterr().err
 
@@ -345,7 +417,8 @@ from simfed.flower import children
 worked = [0.0]
 children.read_processor_s = lambda: worked[0]
 """
-"""One that nothing else takes part of: an app's work takes the seconds that are written there."""
+"""One that nothing else takes part of: an app's work takes the seconds that are written
+there."""
 
 
 def test_an_app_that_does_not_run_is_said_once(app, capsys):
@@ -366,4 +439,7 @@ def test_an_app_that_does_not_run_is_said_once(app, capsys):
     assert main(["flower", "measure", str(app), "--out", nowhere]) == 2
     assert capsys.readouterr().err.count("\n") == 1  # before any play
     assert main(["flower", "measure", str(app), "--run-config", "local-epochs"]) == 2
-    assert "--run-config: got 'local-epochs', expected key=value pairs" in capsys.readouterr().err
+    assert (
+        "--run-config: got 'local-epochs', expected key=value pairs"
+        in capsys.readouterr().err
+    )

@@ -64,7 +64,9 @@ def main(grid, context):
 @pytest.fixture
 def app(tmp_path):
     (tmp_path / "pyproject.toml").write_text(PROJECT)
-    (tmp_path / "forged_app.py").write_text(APP.replace("@PID", str(tmp_path / "child")))
+    (tmp_path / "forged_app.py").write_text(
+        APP.replace("@PID", str(tmp_path / "child"))
+    )
     return tmp_path
 
 
@@ -77,10 +79,16 @@ def test_plays_are_forks_and_a_nodes_own_exception_is_what_is_read(app):
         first, more = forge.play(job(app)), forge.play(job(app, spin=4_000_000))
         failed = forge.play(job(app, behaves="needs rows"))
         rows = forge.play(
-            job(app, behaves="needs rows", groups=[{"count": 1, "node_config": {"rows": 3}}])
+            job(
+                app,
+                behaves="needs rows",
+                groups=[{"count": 1, "node_config": {"rows": 3}}],
+            )
         )
     assert first.error is None
-    pids = {m["visible"]["reply"]["pid"] for said in (first, more) for m in said.messages}
+    pids = {
+        m["visible"]["reply"]["pid"] for said in (first, more) for m in said.messages
+    }
     assert len(pids) == 2  # a process for each play
     least, most = (min(m["work_s"] for m in said.messages) for said in (first, more))
     assert 5 < most / least < 80
@@ -126,9 +134,15 @@ BUSY = "began = time.process_time()\nwhile time.process_time() - began < 0.3: pa
 
 @pytest.mark.parametrize(
     ("code", "works_s", "waits_s"),
-    [(BUSY, 0.3, 0.0), ("time.sleep(0.3)", 0.0, 0.3), (f"time.sleep(0.3)\n{BUSY}", 0.3, 0.3)],
+    [
+        (BUSY, 0.3, 0.0),
+        ("time.sleep(0.3)", 0.0, 0.3),
+        (f"time.sleep(0.3)\n{BUSY}", 0.3, 0.3),
+    ],
 )
-def test_a_child_works_for_the_app_and_its_queueing_is_no_wait(charge, code, works_s, waits_s):
+def test_a_child_works_for_the_app_and_its_queueing_is_no_wait(
+    charge, code, works_s, waits_s
+):
     with charge.watched():
         run_child(code)
     spent = charge.collect()
@@ -154,7 +168,12 @@ def test_threads_of_the_app_work_for_it(charge):
 
 def test_a_child_that_lives_on_is_read_while_it_works():
     child = subprocess.Popen(
-        [sys.executable, "-S", "-c", f"import time\n{BUSY}\nprint(flush=True)\ntime.sleep(60)"],
+        [
+            sys.executable,
+            "-S",
+            "-c",
+            (f"import time\n{BUSY}\nprint(flush=True)\ntime.sleep(60)"),
+        ],
         stdout=subprocess.PIPE,
     )
     try:

@@ -1,4 +1,7 @@
-"""Laws of what messages take: fitted to made-up plays, written, read, charged; needs no Flower."""
+"""Laws of what messages take: fitted to made-up plays, written, read, charged.
+
+Needs no Flower.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def seconds(samples, epochs, batch):
     return 0.01 + epochs * (2e-4 * samples + 3e-3 * np.ceil(samples / batch))
 
 
-def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, scatter=0.03):
+def played(
+    cost=seconds, *, metric="num-examples", kind="train", texts=None, scatter=0.03
+):
     """The messages of all plays, each of three on every node."""
     rng, rows = np.random.default_rng(1), []
     for number, (nodes, changes) in enumerate(PLAYS):
@@ -53,18 +58,27 @@ def played(cost=seconds, *, metric="num-examples", kind="train", texts=None, sca
             nominal_s = cost(samples, config["local-epochs"], config["batch-size"])
             for turn in range(3):
                 reply = {metric: samples, "train-loss": rng.random()}
-                visible = Visible(kind, {**(texts or {}), "server-round": turn}, reply, 5e4, 5e4)
+                visible = Visible(
+                    kind, {**(texts or {}), "server-round": turn}, reply, 5e4, 5e4
+                )
                 work_s = nominal_s * np.exp(scatter * rng.standard_normal()) + (
                     0.5 if not turn else 0
                 )
-                rows.append(MessageRow(number, visible, config, nodes, work_s, 0.0, not turn, turn))
+                rows.append(
+                    MessageRow(
+                        number, visible, config, nodes, work_s, 0.0, not turn, turn
+                    )
+                )
     return rows
 
 
 def take_least(first, second):
     """Rows of plays that were made twice."""
     return [
-        replace(min(pair, key=lambda row: row.work_s), repeats=tuple(row.work_s for row in pair))
+        replace(
+            min(pair, key=lambda row: row.work_s),
+            repeats=tuple(row.work_s for row in pair),
+        )
         for pair in zip(first, second, strict=True)
     ]
 
@@ -75,8 +89,18 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
     assert law.error.median < 0.04
     assert law.error.held_out < 0.05
     price = read_arithmetic(law.seconds)
-    for samples, epochs, batch in ((100, 1, 32), (400, 2, 16), (150, 4, 8), (300, 3, 64)):
-        values = {"num-examples": samples, "local-epochs": epochs, "batch-size": batch, "nodes": 6}
+    for samples, epochs, batch in (
+        (100, 1, 32),
+        (400, 2, 16),
+        (150, 4, 8),
+        (300, 3, 64),
+    ):
+        values = {
+            "num-examples": samples,
+            "local-epochs": epochs,
+            "batch-size": batch,
+            "nodes": 6,
+        }
         assert price(values) == pytest.approx(seconds(samples, epochs, batch), rel=0.15)
     assert law.first == pytest.approx(0.5, rel=0.05)
     assert law.share == 1.0
@@ -86,9 +110,16 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
 
 
 def test_a_laws_card_has_each_play_measured_fitted_and_unseen():
-    (law,) = fit_kinds(played(scatter=0.0), [f"play {number}" for number in range(len(PLAYS))])
-    assert [line.play for line in law.plays] == [f"play {number}" for number in range(len(PLAYS))]
-    first, of_first_s = law.plays[0], [seconds(200 + 10 * node, 1, 32) for node in range(4)]
+    (law,) = fit_kinds(
+        played(scatter=0.0), [(f"play {number}") for number in range(len(PLAYS))]
+    )
+    assert [line.play for line in law.plays] == [
+        (f"play {number}") for number in range(len(PLAYS))
+    ]
+    first, of_first_s = (
+        law.plays[0],
+        [seconds(200 + 10 * node, 1, 32) for node in range(4)],
+    )
     assert first.messages == 8  # two of each node, the first one not among them
     assert first.measured == pytest.approx(np.mean(of_first_s), rel=1e-3)
     for line in law.plays:
@@ -105,7 +136,9 @@ def test_what_does_not_grow_is_a_constant_and_chance_no_term():
 def test_rows_that_are_as_many_in_all_plays_have_a_range():
     """So that a run over ten times as many says that it is outside of it."""
     rows = [
-        MessageRow(play, Visible("train", {}, {"num-examples": 500}), CONFIG, nodes, 0.2)
+        MessageRow(
+            play, Visible("train", {}, {"num-examples": 500}), CONFIG, nodes, 0.2
+        )
         for play, nodes in enumerate((4, 8, 16))
         for _ in range(8)
     ]
@@ -115,9 +148,12 @@ def test_rows_that_are_as_many_in_all_plays_have_a_range():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_play_that_chance_made_slow_is_no_law(seed):
-    """What two plays of the same differ by is not explained by the settings of one of them."""
+    """What two plays of the same differ by is not explained by the settings of one of
+    them.
+    """
     rng = np.random.default_rng(seed)
-    factors = np.exp(0.15 * np.abs(rng.standard_normal((len(PLAYS), 2))))  # of whole processes
+    # of whole processes
+    factors = np.exp(0.15 * np.abs(rng.standard_normal((len(PLAYS), 2))))
     first, second = (
         [
             replace(row, work_s=row.work_s * factors[row.play, number])
@@ -132,7 +168,9 @@ def test_a_play_that_chance_made_slow_is_no_law(seed):
 
 @pytest.mark.parametrize("slower", [1.0, 1.3, 1.7])
 def test_repeats_that_differ_do_not_hide_a_law(slower):
-    """Another process made the repeat of each play slower: the lesser time is the work's."""
+    """Another process made the repeat of each play slower: the lesser time is the
+    work's.
+    """
     rng = np.random.default_rng(0)
     rows = []
     for play, nodes in enumerate((4, 8)):
@@ -141,10 +179,16 @@ def test_repeats_that_differ_do_not_hide_a_law(slower):
             work_s = 1e-3 * samples * (1 + 0.03 * rng.standard_normal())
             visible = Visible("train", {}, {"num-examples": samples})
             more = {"round": number // nodes, "repeats": (work_s, work_s * slower)}
-            rows.append(MessageRow(play, visible, CONFIG, nodes, work_s, first=not number, **more))
+            rows.append(
+                MessageRow(
+                    play, visible, CONFIG, nodes, work_s, first=not number, **more
+                )
+            )
     (law,) = fit_kinds(rows)
     assert law.names == {"num_examples"}
-    assert read_arithmetic(law.seconds)({"num_examples": 600}) == pytest.approx(0.6, rel=0.02)
+    assert read_arithmetic(law.seconds)({"num_examples": 600}) == pytest.approx(
+        0.6, rel=0.02
+    )
 
 
 def test_terms_that_help_only_together_are_found():
@@ -156,14 +200,25 @@ def test_terms_that_help_only_together_are_found():
     (law,) = fit_kinds(played(cost, scatter=0.01))
     price = read_arithmetic(law.seconds)
     for samples, epochs, batch in ((120, 3, 48), (60, 2, 12), (400, 1, 16)):
-        values = {"num-examples": samples, "local-epochs": epochs, "batch-size": batch, "nodes": 6}
+        values = {
+            "num-examples": samples,
+            "local-epochs": epochs,
+            "batch-size": batch,
+            "nodes": 6,
+        }
         assert price(values) == pytest.approx(cost(samples, epochs, batch), rel=0.06)
 
 
 def test_how_far_a_law_is_off_is_not_drawn_as_chance():
     """Scatter is that of alike messages of one play, however the law fits other plays."""
     rows = [
-        MessageRow(play, Visible("train"), {**CONFIG, **changes}, nodes, work_s * np.exp(0.02 * n))
+        MessageRow(
+            play,
+            Visible("train"),
+            {**CONFIG, **changes},
+            nodes,
+            work_s * np.exp(0.02 * n),
+        )
         for play, (nodes, changes) in enumerate(PLAYS)
         for work_s in [0.1 if play % 2 else 0.2]  # which nothing that one sees explains
         for n in np.random.default_rng(play).standard_normal(12)
@@ -179,8 +234,11 @@ def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
     rng, slow_by = np.random.default_rng(seed), 0.2
 
     def play():
-        for number, (nodes, budget_s) in enumerate([(2, 0.1), (4, 0.1), (2, 0.1), (4, 0.3)]):
-            steps_per_s = 1e4 * np.exp(slow_by * rng.standard_normal())  # of a whole process
+        for number, (nodes, budget_s) in enumerate(
+            [(2, 0.1), (4, 0.1), (2, 0.1), (4, 0.3)]
+        ):
+            # of a whole process
+            steps_per_s = 1e4 * np.exp(slow_by * rng.standard_normal())
             for _ in range(3 * nodes):
                 work_s = budget_s * (1 - 0.3 * rng.random() * rng.integers(2))
                 steps = int(work_s * steps_per_s * np.exp(0.1 * rng.standard_normal()))
@@ -192,8 +250,13 @@ def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
 
 
 @pytest.mark.parametrize(("waited_s", "waits"), [(0.3, 0.3), (0.009, 0.0)])
-def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(waited_s, waits):
-    rows = [MessageRow(0, Visible("train", {}, {}), CONFIG, 4, 0.2, waited_s) for _ in range(8)]
+def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(
+    waited_s, waits
+):
+    rows = [
+        MessageRow(0, Visible("train", {}, {}), CONFIG, 4, 0.2, waited_s)
+        for _ in range(8)
+    ]
     (law,) = fit_kinds(rows)
     assert law.waits == waits
 
@@ -211,8 +274,9 @@ def test_work_for_every_other_node_grows_with_them():
 
 
 def test_work_for_each_pair_of_nodes_grows_with_their_square():
-    """Shares of secure aggregation: one for each other node, of a polynomial as long as there are
-    nodes."""
+    """Shares of secure aggregation: one for each other node, of a polynomial as long as
+    there are nodes.
+    """
 
     def seconds(nodes):
         return 0.002 * nodes + 0.0008 * nodes**2
@@ -220,7 +284,11 @@ def test_work_for_each_pair_of_nodes_grows_with_their_square():
     rng = np.random.default_rng(2)
     rows = [
         MessageRow(
-            play, Visible("query"), CONFIG, nodes, seconds(nodes) * np.exp(0.02 * rng.normal())
+            play,
+            Visible("query"),
+            CONFIG,
+            nodes,
+            seconds(nodes) * np.exp(0.02 * rng.normal()),
         )
         for play, nodes in enumerate([4, 8, 16, 4, 4])
         for _ in range(6 * nodes)
@@ -234,7 +302,9 @@ def test_work_for_each_pair_of_nodes_grows_with_their_square():
 def test_work_for_each_node_is_no_square():
     rng = np.random.default_rng(3)
     rows = [
-        MessageRow(play, Visible("query"), CONFIG, nodes, s * np.exp(0.02 * rng.normal()))
+        MessageRow(
+            play, Visible("query"), CONFIG, nodes, s * np.exp(0.02 * rng.normal())
+        )
         for play, nodes in enumerate([4, 8, 16, 4, 4])
         for s in [0.01 + 0.004 * nodes] * (6 * nodes)
     ]
@@ -244,7 +314,10 @@ def test_work_for_each_node_is_no_square():
 
 
 def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
-    """A stage of secure aggregation tells a kind; a date, which is new every time, does not."""
+    """A stage of secure aggregation tells a kind.
+
+    A date, which is new every time, does not.
+    """
     rows = [
         *played(lambda *_: 0.001, kind="query", texts={"stage": "setup"}),
         *played(lambda *_: 0.1, kind="query", texts={"stage": "unmask"}),
@@ -252,7 +325,11 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
     ]
     dated = [
         MessageRow(
-            r.play, Visible("evaluate", {"at": str(n)}, r.visible.reply), r.run_config, 4, 0.2
+            r.play,
+            Visible("evaluate", {"at": str(n)}, r.visible.reply),
+            r.run_config,
+            4,
+            0.2,
         )
         for n, r in enumerate(rows[:40])
     ]
@@ -267,11 +344,16 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
         ("query with stage 'setup'", 0.001),
         ("query with stage 'unmask'", 0.1),
     ):
-        assert read_arithmetic(laws[title].seconds)({}) == pytest.approx(expected, rel=0.1)
+        assert read_arithmetic(laws[title].seconds)({}) == pytest.approx(
+            expected, rel=0.1
+        )
 
 
 def test_a_number_of_unlike_nodes_sizes_their_messages():
-    """Each node's own `rows` is a value of its messages; its play has no one value of it."""
+    """Each node's own `rows` is a value of its messages.
+
+    Its play has no one value of it.
+    """
     rows = [
         MessageRow(
             play,
@@ -290,9 +372,13 @@ def test_a_number_of_unlike_nodes_sizes_their_messages():
 
 
 def test_a_setting_that_moves_an_amount_is_no_size_of_its_own():
-    """Half of a test share is half of the rows that a reply counts: they size the message."""
+    """Half of a test share is half of the rows that a reply counts: they size the
+    message.
+    """
     rows = [
-        MessageRow(play, Visible("train", {}, {"rows": n}), {"share": share}, nodes, 1e-3 * n)
+        MessageRow(
+            play, Visible("train", {}, {"rows": n}), {"share": share}, nodes, 1e-3 * n
+        )
         for play, (nodes, share) in enumerate([(4, 0.2), (4, 0.1), (4, 0.4), (8, 0.2)])
         for n in [int(4000 * share / nodes)] * (3 * nodes)
     ]
@@ -300,7 +386,7 @@ def test_a_setting_that_moves_an_amount_is_no_size_of_its_own():
     assert law.names == {"rows"}
 
 
-# ---- files and charges ---------------------------------------------------------------------------
+# ---- files and charges ---------------------------------------------------------------
 
 
 @pytest.fixture
@@ -328,7 +414,9 @@ def prices(work, config=None, *, start="never", profile="x86-2core-vm"):
     processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
     visible = Visible("train", {}, {"num-examples": 150.0}, 5e4, 5e4)
     return (
-        lambda client=0, **other: charged.price(other.get("visible", visible), client, processor)
+        lambda client=0, **other: charged.price(
+            other.get("visible", visible), client, processor
+        )
     ), said
 
 
@@ -345,19 +433,25 @@ def test_a_work_file_is_read_as_it_was_written(work, tmp_path):
         (("\nkinds:", "\nknids:"), "kinds"),
     ],
 )
-def test_a_work_file_that_is_wrong_is_said_with_its_place(work, tmp_path, change, where):
+def test_a_work_file_that_is_wrong_is_said_with_its_place(
+    work, tmp_path, change, where
+):
     path = tmp_path / "app.work.yaml"
     write_work(work, path)
     path.write_text(path.read_text().replace(*change))
     with pytest.raises(InputErrors) as wrong:
         load_work(path)
-    assert any(str(error.where).startswith(f"{path}: {where}") for error in wrong.value.errors)
+    assert any(
+        str(error.where).startswith(f"{path}: {where}") for error in wrong.value.errors
+    )
     path.write_text("kind: table\n")
     with pytest.raises(InputError, match=r"simfed flower measure"):
         load_work(path)
 
 
-@pytest.mark.parametrize("profile", ["x86-2core-vm", "raspberry-pi-4", "jetson-nano", "tesla-v100"])
+@pytest.mark.parametrize(
+    "profile", ["x86-2core-vm", "raspberry-pi-4", "jetson-nano", "tesla-v100"]
+)
 def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
     price, _ = prices(work, profile=profile)
     law = read_arithmetic(work.kinds[0].seconds)
@@ -376,7 +470,10 @@ def test_starts_are_charged_as_often_as_the_fleet_says(work):
     never, once, always = map(charged, ("never", "once", "per message"))
     extra = always[0]
     assert extra == pytest.approx(
-        2.0 * KERNEL.factor(build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))),
+        2.0
+        * KERNEL.factor(
+            build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))
+        ),
         rel=0.05,
     )
     assert always == [extra] * 3
@@ -385,16 +482,27 @@ def test_starts_are_charged_as_often_as_the_fleet_says(work):
 
 
 def test_what_was_not_measured_is_said_and_not_guessed(work):
-    settings = {"model": "large", "local-epochs": 3, "num-server-rounds": 50, "depth": 9}
+    settings = {
+        "model": "large",
+        "local-epochs": 3,
+        "num-server-rounds": 50,
+        "depth": 9,
+    }
     price, said = prices(work, settings)
     price()
     assert [s for s in said if "settings" in s] == [
-        "what these settings change is not in the charges: model is 'large' here and was 'small' "
-        "in all plays; depth is 9 here and was 2 or 4 in all plays (a size that is in no law)"
+        "what these settings change is not in the charges: model is 'large' here and "
+        "was 'small' "
+        "in all plays; depth is 9 here and was 2 or 4 in all plays (a size that is in "
+        "no law)"
     ]
     assert not [s for s in said if "outside" in s]
     price(visible=Visible("train", {}, {"num-examples": 1000.0}, 5e4, 5e4))
-    assert [s for s in said if "num_examples of train is outside of twice what was measured" in s]
+    assert [
+        s
+        for s in said
+        if "num_examples of train is outside of twice what was measured" in s
+    ]
     with pytest.raises(InputError, match=r"a kind of message that was measured: train"):
         price(visible=Visible("evaluate", {}, {}))
     with pytest.raises(InputError, match=r"a value that is there"):

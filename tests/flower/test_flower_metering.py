@@ -22,7 +22,9 @@ SHAPE = (1, 28, 28)
 
 
 def train(net, batch, shape=SHAPE):
-    loss = F.cross_entropy(net(torch.rand(batch, *shape)), torch.zeros(batch, dtype=torch.long))
+    loss = F.cross_entropy(
+        net(torch.rand(batch, *shape)), torch.zeros(batch, dtype=torch.long)
+    )
     loss.backward()
 
 
@@ -157,10 +159,13 @@ def by_an_optimizer():
 )
 def test_a_step_of_training_costs_the_same_however_it_is_written(work):
     assert told(work)[1:] == (1, STEP, 0, 0.0)
-    assert told(work)[0] in (SIZE, SIZE - 10)  # of functions a bias that is added is not seen
+    # of functions a bias that is added is not seen
+    assert told(work)[0] in (SIZE, SIZE - 10)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize(
+    "mode", [torch.no_grad, torch.inference_mode, torch.enable_grad]
+)
 def test_inference_costs_the_same_in_every_mode(mode):
     def evaluate():
         with mode():
@@ -247,7 +252,10 @@ def test_a_bag_of_words_adds_up_a_vector_for_each():
 
 
 def test_a_solver_goes_through_its_numbers_once_per_row():
-    assert count_numbers(torch.ops.aten.linalg_qr, (torch.rand(50, 20),), ()) == 50 * 20 * 20
+    assert (
+        count_numbers(torch.ops.aten.linalg_qr, (torch.rand(50, 20),), ())
+        == 50 * 20 * 20
+    )
 
 
 def covered(work):
@@ -259,7 +267,9 @@ def covered(work):
 def test_what_has_no_formula_is_measured_by_the_numbers_it_goes_through():
     coverage = covered(lambda: (NET(INPUTS), torch.fft.fft(torch.rand(2**16))))
     transformed = 5 * 16 * 2**16
-    assert coverage.missing == pytest.approx(transformed / (transformed + FORWARD), rel=0.2)
+    assert coverage.missing == pytest.approx(
+        transformed / (transformed + FORWARD), rel=0.2
+    )
     assert "it has no formula for _fft_r2c, " in coverage.sentence("train")
     solved = covered(lambda: torch.linalg.qr(torch.rand(100, 100)))
     assert solved.missing == 1.0
@@ -289,15 +299,23 @@ def build(profile="x86-2core-vm"):
 def test_counted_steps_are_priced_by_the_profiles_law():
     law = load_profile("x86-2core-vm").curves["training", "any", ""].parameters
     flops, parameters = 5e9, 1_000_000
-    expected = law["overhead"] + max(law["per_flop"] * flops, law["per_byte"] * 12 * parameters)
+    expected = law["overhead"] + max(
+        law["per_flop"] * flops, law["per_byte"] * 12 * parameters
+    )
     counted = Counted(Work(2, 2 * flops), parameters=parameters)
     assert priced(counted) == pytest.approx(2 * expected, rel=1e-12)
 
 
 def test_passes_of_a_thousand_lengths_are_one_law():
-    """Each has the mean of its message; a run warns of one model, whatever the lengths."""
+    """Each has the mean of its message.
+
+    A run warns of one model, whatever the lengths.
+    """
     processor = build()
-    lengths = [priced(Counted(Work(3, 1e8 * n), parameters=500), processor) for n in range(1, 1001)]
+    lengths = [
+        priced(Counted(Work(3, 1e8 * n), parameters=500), processor)
+        for n in range(1, 1001)
+    ]
     assert lengths == sorted(lengths)
     assert len(set(lengths)) > 900
     assert list(processor.profile.models) == ["a model of 500 parameters"]
@@ -305,7 +323,10 @@ def test_passes_of_a_thousand_lengths_are_one_law():
 
 
 def test_layers_that_only_move_numbers_are_priced_by_their_bytes():
-    """However they are written; what goes with the FLOPs of usual models is in the law already."""
+    """However they are written.
+
+    What goes with the FLOPs of usual models is in the law already.
+    """
     scale, mix = nn.BatchNorm2d(16), nn.Conv2d(16, 16, 1)
     images = torch.rand(8, 16, 64, 64)
 
@@ -326,13 +347,21 @@ def test_layers_that_only_move_numbers_are_priced_by_their_bytes():
     assert moved == pytest.approx(other.training.moved_bytes, rel=1e-3)
     assert moved >= 4 * 8.0 * images.numel()  # both ways through both layers
     assert priced(one) > 2 * priced(bare(one))
-    usual = seen(lambda: train(build_model("wresnet40-2", (3, 32, 32), 10, seed=0), 2, (3, 32, 32)))
+    usual = seen(
+        lambda: train(
+            build_model("wresnet40-2", (3, 32, 32), 10, seed=0), 2, (3, 32, 32)
+        )
+    )
     assert priced(usual) == pytest.approx(priced(bare(usual)), rel=0.1)
 
 
 def test_a_profile_without_a_law_says_so():
     counted = Counted(Work(1, 5.0), parameters=10)
-    with pytest.raises(InputError, match=r"a profile with a law of training for any model"):
+    with pytest.raises(
+        InputError,
+        match=r"a profile with a law of training for any "
+        r"model",
+    ):
         priced(counted, build("rtx3090-ryzen4800h"))
 
 

@@ -1,4 +1,7 @@
-"""Which plays are made of a made-up app, and what its numbers turn out to be; needs no Flower."""
+"""Which plays are made of a made-up app, and what its numbers turn out to be.
+
+Needs no Flower.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ ALIKE = (Group(1, {}),)
 
 
 class App:
-    """Plays without any process: each message takes what `cost` says of its settings and rows."""
+    """Plays without any process: each message takes what `cost` says of its settings
+    and rows.
+    """
 
     def __init__(self, cost, *, factors=lambda: 1.0, refuses=lambda settings: None):
         self.cost = cost
@@ -66,7 +71,11 @@ class App:
 def trees(settings, rows):
     """Seconds that grow with trees and depth, and shrink with the batch."""
     steps = math.ceil(rows / settings["batch-size"])
-    return settings["max-trees"] * settings["params.max-depth"] * (1e-6 * rows + 2e-5 * steps)
+    return (
+        settings["max-trees"]
+        * settings["params.max-depth"]
+        * (1e-6 * rows + 2e-5 * steps)
+    )
 
 
 def probed(app, tmp_path, *, groups=ALIKE, overrides=None, nodes=4):
@@ -96,7 +105,8 @@ def test_what_changes_seconds_is_a_size_whatever_its_name(tmp_path):
 def test_its_law_holds_at_sizes_that_were_not_played(tmp_path):
     plays, _ = probed(App(trees), tmp_path)
     (law,) = fit_kinds(plays.all_rows())
-    assert "test_fraction" not in law.names  # which moves the rows, and so sizes nothing itself
+    # which moves the rows, and so sizes nothing itself
+    assert "test_fraction" not in law.names
     price = read_arithmetic(law.seconds)
     for more, rows in (
         ({"max-trees": 12}, 900),
@@ -134,7 +144,9 @@ def test_a_play_is_made_again_while_its_two_least_times_differ(tmp_path):
     assert max(busy.repeats.values()) == MOST_REPEATS
     for number, times in busy.repeats.items():
         rows = busy.rows(number)
-        assert all(row.work_s == min(row.repeats) and len(row.repeats) == times for row in rows)
+        assert all(
+            row.work_s == min(row.repeats) and len(row.repeats) == times for row in rows
+        )
 
 
 def test_a_value_that_the_app_refuses_is_tried_on_the_other_side(tmp_path):
@@ -155,7 +167,11 @@ def test_a_value_that_the_app_refuses_is_tried_on_the_other_side(tmp_path):
 
 def test_a_first_play_that_fails_ends_it_with_the_nodes_own_exception(tmp_path):
     app = App(trees, refuses=lambda settings: "node 1 raised KeyError: 'rows'")
-    with pytest.raises(RunFailed, match=r"its first play failed: node 1 raised KeyError: 'rows'"):
+    with pytest.raises(
+        RunFailed,
+        match=r"its first play failed: node 1 raised "
+        r"KeyError: 'rows'",
+    ):
         probed(app, tmp_path)
     assert len(app.jobs) == 1
 

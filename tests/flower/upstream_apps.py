@@ -1,7 +1,8 @@
-"""Ten small apps of as many kinds, built as Flower's examples and baselines are, on data at hand.
+"""Ten small apps of as many kinds, built as Flower's examples and baselines are, on
+data at hand.
 
-Each is a pair of apps; what its server comes to is appended to `finals`. Nodes sum in 64 bits, as
-Flower sums in the order of arrival.
+Each is a pair of apps; what its server comes to is appended to `finals`. Nodes sum in
+64 bits, as Flower sums in the order of arrival.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ EVERYBODY = {"min_train_nodes": NODES, "min_available_nodes": NODES}
 
 @cache
 def table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of one of the tables that come with scikit-learn, in a fixed order."""
+    """Inputs and targets of one of the tables that come with scikit-learn, in a fixed
+    order.
+    """
     from sklearn import datasets
 
     data = getattr(datasets, f"load_{name}")()
@@ -58,7 +61,9 @@ def rows(name: str, context: Any) -> tuple[np.ndarray, np.ndarray]:
 def answer(message: Any, arrays: Any = None, **metrics: float) -> Message:
     """A reply with arrays and metrics."""
     content = {} if arrays is None else {"arrays": ArrayRecord(list(arrays))}
-    return Message(RecordDict({**content, "metrics": MetricRecord(metrics)}), reply_to=message)
+    return Message(
+        RecordDict({**content, "metrics": MetricRecord(metrics)}), reply_to=message
+    )
 
 
 def arrays_of(content: Any) -> list[np.ndarray]:
@@ -70,7 +75,10 @@ def ask(grid: Any, kind: str, contents: Any) -> list[Any]:
     while len(nodes := list(grid.get_node_ids())) < NODES:
         time.sleep(0.1)
     replies = grid.send_and_receive(
-        [Message(content, node, kind) for node, content in zip(nodes, contents, strict=True)]
+        [
+            Message(content, node, kind)
+            for node, content in zip(nodes, contents, strict=True)
+        ]
     )
     return sorted(
         (reply.content for reply in replies if reply.has_content()),
@@ -78,7 +86,7 @@ def ask(grid: Any, kind: str, contents: Any) -> list[Any]:
     )
 
 
-# ---- scikit-learn: logistic regression, warm-started ---------------------------------------------
+# ---- scikit-learn: logistic regression, warm-started ---------------------------------
 
 sklearn_client = ClientApp()
 
@@ -96,7 +104,9 @@ def fit_logistic(message: Message, context: Any) -> Message:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is not to converge within a round
         model.fit(np.vstack([inputs, np.eye(3, 4)]), np.append(labels, [0, 1, 2]))
-    return answer(message, (model.coef_, model.intercept_), **{"num-examples": len(inputs)})
+    return answer(
+        message, (model.coef_, model.intercept_), **{"num-examples": len(inputs)}
+    )
 
 
 sklearn_server = ServerApp()
@@ -106,10 +116,12 @@ sklearn_server = ServerApp()
 def average_logistic(grid: Any, context: Any) -> None:
     strategy = FedAvg(**EVERYBODY, fraction_evaluate=0.0)
     start = ArrayRecord([np.zeros((3, 4)), np.zeros(3)])
-    finals.append(strategy.start(grid, start, num_rounds=ROUNDS).arrays.to_numpy_ndarrays())
+    finals.append(
+        strategy.start(grid, start, num_rounds=ROUNDS).arrays.to_numpy_ndarrays()
+    )
 
 
-# ---- NumPy: ridge regression, a server without a strategy ----------------------------------------
+# ---- NumPy: ridge regression, a server without a strategy ----------------------------
 
 numpy_client = ClientApp()
 
@@ -136,7 +148,7 @@ def descend_together(grid: Any, context: Any) -> None:
     finals.append([weights])
 
 
-# ---- tabular: moments are asked for first, then a net with an embedding is trained ---------------
+# ---- tabular: moments are asked for first, then a net with an embedding is trained ---
 
 tabular_client = ClientApp()
 
@@ -195,7 +207,9 @@ tabular_server = ServerApp()
 def train_table(grid: Any, context: Any) -> None:
     replies = ask(grid, "query.moments", [RecordDict()] * NODES)
     count = sum(reply["metrics"]["num_examples"] for reply in replies)
-    first, second = (sum(sums) / count for sums in zip(*map(arrays_of, replies), strict=True))
+    first, second = (
+        sum(sums) / count for sums in zip(*map(arrays_of, replies), strict=True)
+    )
     scale = ArrayRecord([first, np.sqrt(second - first**2)])
     arrays = ArrayRecord(tabular_net().state_dict())
     for _ in range(ROUNDS):
@@ -204,14 +218,15 @@ def train_table(grid: Any, context: Any) -> None:
         shares = [reply["metrics"]["num-examples"] for reply in replies]
         states = [reply["arrays"].to_torch_state_dict() for reply in replies]
         mean = {
-            key: sum(s * state[key] for s, state in zip(shares, states, strict=True)) / sum(shares)
+            key: sum(s * state[key] for s, state in zip(shares, states, strict=True))
+            / sum(shares)
             for key in states[0]
         }
         arrays = ArrayRecord(mean)
     finals.append([array.numpy() for array in arrays.values()])
 
 
-# ---- vertical: every node has some columns of all rows, the server has the labels ----------------
+# ---- vertical: every node has some columns of all rows, the server has the labels ----
 
 vertical_client = ClientApp()
 
@@ -262,9 +277,13 @@ def learn_vertically(grid: Any, context: Any) -> None:
         optimizer.zero_grad()
         F.cross_entropy(head(torch.cat(parts, dim=1)), labels).backward()
         optimizer.step()
-        gradients = [RecordDict({"arrays": ArrayRecord([part.grad.numpy()])}) for part in parts]
+        gradients = [
+            RecordDict({"arrays": ArrayRecord([part.grad.numpy()])}) for part in parts
+        ]
         # a node is found by its partition only through its replies
-        nodes = {r["metrics"]["node"]: g for r, g in zip(replies, gradients, strict=True)}
+        nodes = {
+            r["metrics"]["node"]: g for r, g in zip(replies, gradients, strict=True)
+        }
         ask(grid, "train.apply", _by_node(grid, nodes))
     finals.append([p.detach().numpy() for p in head.parameters()])
 
@@ -273,7 +292,9 @@ def _by_node(grid: Any, by_partition: dict[int, Any]) -> list[Any]:
     """What is for a partition, in the order in which the grid lists the nodes."""
     nodes = list(grid.get_node_ids())
     partitions = {}
-    for reply in grid.send_and_receive([Message(RecordDict(), n, "query.who") for n in nodes]):
+    for reply in grid.send_and_receive(
+        [Message(RecordDict(), n, "query.who") for n in nodes]
+    ):
         partitions[reply.metadata.src_node_id] = reply.content["metrics"]["node"]
     return [by_partition[partitions[node]] for node in nodes]
 
@@ -283,7 +304,7 @@ def who(message: Message, context: Any) -> Message:
     return answer(message, node=context.node_config["partition-id"])
 
 
-# ---- legacy: FedProx with stragglers, a client class ---------------------------------------------
+# ---- legacy: FedProx with stragglers, a client class ---------------------------------
 
 
 class Proximal(apps.Classic):
@@ -309,12 +330,16 @@ class Proximal(apps.Classic):
 
 
 fedprox_client = ClientApp(
-    client_fn=lambda context: Proximal(int(context.node_config["partition-id"])).to_client()
+    client_fn=lambda context: Proximal(
+        int(context.node_config["partition-id"])
+    ).to_client()
 )
 
 
 def _start() -> Any:
-    return ndarrays_to_parameters([p.detach().numpy() for p in apps.model().parameters()])
+    return ndarrays_to_parameters(
+        [p.detach().numpy() for p in apps.model().parameters()]
+    )
 
 
 def _keep_last(number: int, arrays: list[Any], config: dict[str, Any]) -> None:
@@ -330,12 +355,14 @@ CLASSIC = {
 }
 fedprox_server = ServerApp(
     server_fn=lambda context: ServerAppComponents(
-        strategy=ClassicFedProx(proximal_mu=0.3, initial_parameters=_start(), **CLASSIC),
+        strategy=ClassicFedProx(
+            proximal_mu=0.3, initial_parameters=_start(), **CLASSIC
+        ),
         config=ServerConfig(num_rounds=ROUNDS),
     )
 )
 
-# ---- secure aggregation, of which one node drops out after keys were shared ----------------------
+# ---- secure aggregation, of which one node drops out after keys were shared ----------
 
 
 class DropsOut(NumPyClient):
@@ -351,7 +378,9 @@ class DropsOut(NumPyClient):
 
 
 secagg_client = ClientApp(
-    client_fn=lambda context: DropsOut(int(context.node_config["partition-id"])).to_client(),
+    client_fn=lambda context: DropsOut(
+        int(context.node_config["partition-id"])
+    ).to_client(),
     mods=[secaggplus_mod],
 )
 secagg_server = ServerApp()
@@ -366,12 +395,16 @@ def aggregate_securely(grid: Any, context: Any) -> None:
         initial_parameters=ndarrays_to_parameters([np.zeros(8, np.float32)]),
         **CLASSIC,
     )
-    legacy = LegacyContext(context, config=ServerConfig(num_rounds=ROUNDS), strategy=strategy)
-    workflow = SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2, max_weight=100)
+    legacy = LegacyContext(
+        context, config=ServerConfig(num_rounds=ROUNDS), strategy=strategy
+    )
+    workflow = SecAggPlusWorkflow(
+        num_shares=3, reconstruction_threshold=2, max_weight=100
+    )
     DefaultWorkflow(fit_workflow=workflow)(grid, legacy)
 
 
-# ---- mods of one's own: one makes updates sparse, one counts and times ---------------------------
+# ---- mods of one's own: one makes updates sparse, one counts and times ---------------
 
 
 def sparse(message: Message, context: Any, call_next: Any) -> Message:
@@ -384,7 +417,9 @@ def sparse(message: Message, context: Any, call_next: Any) -> Message:
             moved = np.abs(new - old)
             sent.append(np.where(moved >= np.median(moved), new, old))
         keys = list(reply.content["arrays"])
-        state = {key: torch.tensor(values) for key, values in zip(keys, sent, strict=True)}
+        state = {
+            key: torch.tensor(values) for key, values in zip(keys, sent, strict=True)
+        }
         reply.content["arrays"] = ArrayRecord(state)
     return reply
 
@@ -397,7 +432,10 @@ def timed(message: Message, context: Any, call_next: Any) -> Message:
     asked = context.state.get("asked", {"times": 0})["times"] + 1
     context.state["asked"] = MetricRecord({"times": asked})
     metrics = reply.content["metrics"]
-    metrics["samples_per_s"], metrics["asked"] = metrics["num-examples"] / seconds, asked
+    metrics["samples_per_s"], metrics["asked"] = (
+        metrics["num-examples"] / seconds,
+        asked,
+    )
     return reply
 
 
@@ -417,7 +455,7 @@ def average_sparse(grid: Any, context: Any) -> None:
     finals.append([*(a.numpy() for a in result.arrays.values()), np.asarray(asked)])
 
 
-# ---- differential privacy: nodes clip, the server adds noise -------------------------------------
+# ---- differential privacy: nodes clip, the server adds noise -------------------------
 
 private_client = ClientApp(mods=[fixedclipping_mod])
 private_client.train()(apps.train)

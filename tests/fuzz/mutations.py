@@ -1,9 +1,11 @@
-"""Files that are nearly right: structured mutations of one of each kind that simfed reads.
+"""Files that are nearly right: structured mutations of one of each kind that simfed
+reads.
 
-Every input is `mutated(kind, number)` of a corpus made by `corpus`: the same number is the same
-input, on any machine. Text is cut, doubled and spoiled; what is structured (YAML, JSON, rows of a
-table, tables of Parquet) is mutated as what it is, and where a digest guards it, it is computed
-again in half of the cases, so that mutations get past it.
+Every input is `mutated(kind, number)` of a corpus made by `corpus`: the same number is
+the same input, on any machine. Text is cut, doubled and spoiled; what is structured
+(YAML, JSON, rows of a table, tables of Parquet) is mutated as what it is, and where a
+digest guards it, it is computed again in half of the cases, so that mutations get past
+it.
 """
 
 import copy
@@ -100,7 +102,9 @@ def mutated_tree(rng, tree):
             case _:
                 value = node[key]
                 if isinstance(value, (int, float)) and not isinstance(value, bool):
-                    node[key] = rng.choice((-value, value * 1e9, value + 0.5, str(value), [value]))
+                    node[key] = rng.choice(
+                        (-value, value * 1e9, value + 0.5, str(value), [value])
+                    )
                 elif isinstance(value, dict):
                     strange = copy.deepcopy(rng.choice(STRANGE))
                     value[rng.choice(("kind", "x", "mode", "table"))] = strange
@@ -138,7 +142,9 @@ def mutated_table(rng, path):
         case 0:
             table = table.drop_columns([name])
         case 1:
-            table = table.set_column(at, name, pa.array([str(value) for value in values]))
+            table = table.set_column(
+                at, name, pa.array([str(value) for value in values])
+            )
         case 2:
             table = table.slice(rng.randrange(len(table) + 1))
         case 3:
@@ -153,7 +159,9 @@ def mutated_table(rng, path):
             if values:
                 values[rng.randrange(len(values))] = strange
             try:
-                table = table.set_column(at, pa.field(name, kind), pa.array(values, kind))
+                table = table.set_column(
+                    at, pa.field(name, kind), pa.array(values, kind)
+                )
             except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 table = table.set_column(at, name, pa.nulls(len(table), kind))
     pq.write_table(table, path)
@@ -166,7 +174,9 @@ def mutated_text(rng, content, suffix):
             tree = yaml.safe_load(content) if suffix == ".yaml" else json.loads(content)
             tree = mutated_tree(rng, tree)
             if suffix == ".yaml":
-                return yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "surrogatepass")
+                return yaml.safe_dump(tree, allow_unicode=True).encode(
+                    "utf-8", "surrogatepass"
+                )
             return json.dumps(tree).encode()
     except (ValueError, yaml.YAMLError, RecursionError, TypeError, LookupError):
         pass
@@ -184,8 +194,10 @@ def mutate_file(rng, path):
 
 
 def mutate_folder(rng, folder, reseal):
-    """Some file of a folder: changed, gone, empty, a folder, another's; digests as `reseal` has
-    them."""
+    """Some file of a folder: changed, gone, empty, a folder, another's.
+
+    Digests as `reseal` has them.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = rng.choice(files)
     match rng.randrange(10):

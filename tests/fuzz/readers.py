@@ -1,7 +1,7 @@
 """Each kind of file with an example of it, and what reads it.
 
-`python tests/fuzz/readers.py 500` prints which share of the readers' lines so many inputs of each
-kind reach.
+`python tests/fuzz/readers.py 500` prints which share of the readers' lines so many
+inputs of each kind reach.
 """
 
 import contextlib
@@ -102,7 +102,9 @@ def corpus(folder):
     }.items():
         (folder / name).write_text(content)
     shutil.copy(calibration / "x86-2core-vm.yaml", folder / "profile.yaml")
-    shutil.copy(calibration / "rtx3090-ryzen4800h.training.csv", folder / "measured.csv")
+    shutil.copy(
+        calibration / "rtx3090-ryzen4800h.training.csv", folder / "measured.csv"
+    )
     scenario = simfed.load_scenario(folder / "run.yaml")
     simfed.run(
         scenario,
@@ -146,7 +148,7 @@ GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 <edge source="client-0" target="a"><data key="d0">1 Mbps</data></edge></graph></graphml>
 """
 
-# ---- readers -------------------------------------------------------------------------------------
+# ---- readers -------------------------------------------------------------------------
 
 
 def scenario(path):
@@ -245,7 +247,7 @@ def kept(path):
     trajectory.close()
 
 
-# ---- seals ---------------------------------------------------------------------------------------
+# ---- seals ---------------------------------------------------------------------------
 
 
 def seal_run(folder):
@@ -253,7 +255,9 @@ def seal_run(folder):
     from simfed.record.digest import digest_manifest, digest_scenario
 
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["scenario_sha256"] = digest_scenario((folder / "scenario.yaml").read_text())
+    manifest["scenario_sha256"] = digest_scenario(
+        (folder / "scenario.yaml").read_text()
+    )
     with contextlib.suppress(Exception):
         tables = open_run(folder)
         manifest["fingerprint"] = fingerprint(lambda name: [tables.table(name)])
@@ -299,7 +303,9 @@ def made(kind, number, good, into):
     name, _, _, seal = KINDS[kind]
     rng, place = fuzz.rng_of(kind, number), into / name
     if seal is None:
-        place.write_bytes(fuzz.mutated_text(rng, (good / name).read_bytes(), place.suffix))
+        place.write_bytes(
+            fuzz.mutated_text(rng, (good / name).read_bytes(), place.suffix)
+        )
         return place
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(good / name, place)
@@ -307,7 +313,7 @@ def made(kind, number, good, into):
     return place
 
 
-# ---- coverage ------------------------------------------------------------------------------------
+# ---- coverage ------------------------------------------------------------------------
 
 READERS = {
     "ground/reading.py", "scenario/load.py", "scenario/options.py", "schema/section.py",

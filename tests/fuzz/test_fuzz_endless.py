@@ -1,5 +1,6 @@
-"""Whatever a scenario or a run folder names may be a pipe, a device, a sparse file, a link to
-itself or a folder: each ends in a sentence that names it, at once."""
+"""Whatever a scenario or a run folder names may be a pipe, a device, a sparse file, a
+link to itself or a folder: each ends in a sentence that names it, at once.
+"""
 
 import os
 import shutil
@@ -207,7 +208,9 @@ def test_so_is_one_in_a_run(tmp_path, good, name, make):
 
 
 @pytest.mark.parametrize("make", [pipe, device, sparse, folder])
-@pytest.mark.parametrize("below", ["checkpoint/*.json", "checkpoint/*.safetensors", "*.jsonl"])
+@pytest.mark.parametrize(
+    "below", ["checkpoint/*.json", "checkpoint/*.safetensors", "*.jsonl"]
+)
 def test_so_is_a_checkpoint(tmp_path, good, below, make):
     begun = tmp_path / "begun"
     shutil.copytree(good / "begun", begun)

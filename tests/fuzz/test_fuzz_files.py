@@ -105,21 +105,32 @@ def most_bytes():
 def data_bytes():
     """What this process holds already: a child begins with what tests before it left."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
+    return next(
+        int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")
+    )
 
 
 COMMANDS = {
     "scenario": lambda path: ["validate", "--resolved", str(path)],
     "profile": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
-    "measured": lambda path: ["calibrate", "fit", str(path), "--name", "x", "--out", os.devnull],
+    "measured": lambda path: [
+        "calibrate",
+        "fit",
+        str(path),
+        "--name",
+        "x",
+        "--out",
+        os.devnull,
+    ],
     "csv trace": lambda path: ["validate", str(path.with_name("scenario.yaml"))],
     "run": lambda path: ["verify", str(path)],
 }
 
 
 def in_a_child(arguments, cwd):
-    """Exit code and what was said, of the command line in a forked process that may take so much
-    more memory, for so long."""
+    """Exit code and what was said, of the command line in a forked process that may
+    take so much more memory, for so long.
+    """
     out = cwd / "said"
     pid = os.fork()
     if pid == 0:

@@ -1,5 +1,6 @@
-"""Every number of a file, and every other value, as one that nobody means: refused in a sentence,
-or taken."""
+"""Every number of a file, and every other value, as one that nobody means: refused in a
+sentence, or taken.
+"""
 
 import copy
 import json

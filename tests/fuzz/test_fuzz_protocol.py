@@ -1,4 +1,6 @@
-"""Whatever somebody sends to a server, or to a client: it goes on, and says a line at most."""
+"""Whatever somebody sends to a server, or to a client: it goes on, and says a line at
+most.
+"""
 
 import asyncio
 import gc
@@ -68,14 +70,19 @@ ANSWER = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection:
 def strange_message(rng, kinds):
     """One that is nearly right."""
     kind = rng.choice(list(kinds))
-    facts = {name: rng.choice(MORE_STRANGE) for name in kinds[kind] if rng.random() < 0.8}
+    facts = {
+        name: rng.choice(MORE_STRANGE) for name in kinds[kind] if rng.random() < 0.8
+    }
     if rng.random() < 0.02:
         kind = rng.choice(["", "\ud800", "x" * 10_000, "welcome"])
     return Message(kind, facts, rng.randbytes(rng.choice((0, 0, 0, 1, 100))))
 
 
 def strange_request(rng):
-    """Bytes that are nearly how a client says who it is; the last ones may come late."""
+    """Bytes that are nearly how a client says who it is.
+
+    The last ones may come late.
+    """
     match rng.randrange(5):
         case 0:
             return rng.randbytes(rng.choice((1, 16, 200)))
@@ -105,7 +112,10 @@ async def send_nonsense(rng, wire, kinds):
         case 3:
             await send(bytes(MOST * rng.choice((1, 2))))
         case 4:
-            raw(b"\x82\xff" + rng.choice((10**10, 2**63 - 1, 2**64 - 1)).to_bytes(8, "big"))
+            raw(
+                b"\x82\xff"
+                + rng.choice((10**10, 2**63 - 1, 2**64 - 1)).to_bytes(8, "big")
+            )
         case 5:
             raw(rng.randbytes(rng.choice((1, 2, 10, 200))))
         case 6:
@@ -131,8 +141,10 @@ async def stranger(rng, address):
 
 
 async def false_client(rng, server, token, client):
-    """Somebody who knows the token, talks sense at first, and nonsense then; how many messages that
-    were."""
+    """Somebody who knows the token, talks sense at first, and nonsense then.
+
+    How many messages that were.
+    """
     life = f"{rng.getrandbits(64):016x}"
     wire = await talks.welcomed(server.address, client, token=token, life=life)
     sent = 1
@@ -153,7 +165,9 @@ async def false_client(rng, server, token, client):
     finally:
         if rng.random() < 0.5:
             wire.connection.transport.abort()
-        await wire.close(rng.choice((1000, 1001, 1008, 4000)), rng.choice(("", "a\nb\x1b[31m")))
+        await wire.close(
+            rng.choice((1000, 1001, 1008, 4000)), rng.choice(("", "a\nb\x1b[31m"))
+        )
     return sent
 
 
@@ -184,15 +198,21 @@ def bad_sentence(text):
 def check_server(token, count, caplog, capfd):
     with talks.Server(token, clients=AT_A_TIME + 2) as server:
         rng = random.Random(token)
-        sent = asyncio.run(asyncio.wait_for(talk_nonsense(rng, server, token, count), 300))
+        sent = asyncio.run(
+            asyncio.wait_for(talk_nonsense(rng, server, token, count), 300)
+        )
         assert sent >= count
-        assert [text for text in server.refused + server.left if bad_sentence(text)] == []
+        assert [
+            text for text in server.refused + server.left if bad_sentence(text)
+        ] == []
         # it is as ready as ever for who talks sense
         server.joined.clear()
 
         async def join():
             talk = asyncio.ensure_future(
-                talks.take_part(await talks.welcomed(server.address, AT_A_TIME, token=token))
+                talks.take_part(
+                    await talks.welcomed(server.address, AT_A_TIME, token=token)
+                )
             )
             while AT_A_TIME not in server.joined or server.strangers:
                 await asyncio.sleep(0.01)
@@ -243,12 +263,16 @@ async def false_server(rng, connection):
     wire = Wire(connection)
     facts = {"scenario": "x", "parts": [], "silence_s": 5.0}
     if rng.random() < 0.3:
-        facts |= {name: rng.choice(MORE_STRANGE) for name in facts if rng.random() < 0.4}
+        facts |= {
+            name: rng.choice(MORE_STRANGE) for name in facts if rng.random() < 0.4
+        }
     try:
         await wire.send(Message(rng.choice(["welcome"] * 9 + ["task"]), facts))
         for _ in range(rng.choice((1, 5, 20))):
             await send_nonsense(rng, wire, DOWNWARD)
-        await wire.close(rng.choice((1000, 1000, 1001, 1008, 1013, 4000)), "a\nb\x1b[31m")
+        await wire.close(
+            rng.choice((1000, 1000, 1001, 1008, 1013, 4000)), "a\nb\x1b[31m"
+        )
     except (SimfedError, WebSocketException):
         pass
 
@@ -272,17 +296,25 @@ def check_client(count, monkeypatch, caplog):
 
     async def no_websocket(reader, writer):
         await reader.read(1000)
-        writer.write(rng.choice((mutated_bytes(rng, ANSWER), rng.randbytes(50), ANSWER, b"")))
+        writer.write(
+            rng.choice((mutated_bytes(rng, ANSWER), rng.randbytes(50), ANSWER, b""))
+        )
         writer.close()
 
     async def play():
         silent = logging.Logger("silent", logging.CRITICAL + 1)
-        options = {"create_connection": ServerEnd, "compression": None, "logger": silent}
+        options = {
+            "create_connection": ServerEnd,
+            "compression": None,
+            "logger": silent,
+        }
         async with (
             serve(lambda c: false_server(rng, c), "127.0.0.1", 0, **options) as false,
             await asyncio.start_server(no_websocket, "127.0.0.1", 0) as other,
         ):
-            ends = [one.sockets[0].getsockname() for one in (false, false, false, other)]
+            ends = [
+                one.sockets[0].getsockname() for one in (false, false, false, other)
+            ]
             for _ in range(max(count // 25, 1)):
                 joins = (join(*rng.choice(ends)) for _ in range(25))
                 await asyncio.wait_for(asyncio.gather(*joins), 60)

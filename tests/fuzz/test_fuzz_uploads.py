@@ -1,4 +1,6 @@
-"""What uploads mean, mutated behind the transport: refused in a sentence, or as good as honest."""
+"""What uploads mean, mutated behind the transport: refused in a sentence, or as good as
+honest.
+"""
 
 import json
 import os
@@ -34,7 +36,9 @@ def asked(method):
         compression={"k": 50, "strategies": ["top-k", "top-k+qsgd(4)"]},
     )
     streams = Streams(plan.seed)
-    server = make_server_workload(plan, streams, ask=lambda *_: [], tell=lambda *_: None)
+    server = make_server_workload(
+        plan, streams, ask=lambda *_: [], tell=lambda *_: None
+    )
     client = RealClient(plan, streams, 0)
     choice = Choice.of("top-k+qsgd(4)" if method == "scaffold" else "top-k").at(50)
     upload = server.execute(server.task(1, 0), choice)
@@ -53,14 +57,18 @@ def mutated(rng, honest):
         known, parts = unpack(honest)
         name = rng.choice([*parts])
         if rng.random() < 0.3:
-            parts[name] = rng.choice([np.zeros(3), np.zeros((2, 2), np.int8), b"", b"x" * 40])
+            parts[name] = rng.choice(
+                [np.zeros(3), np.zeros((2, 2), np.int8), b"", b"x" * 40]
+            )
         elif not isinstance(parts[name], bytes) and parts[name].size:
             parts[name] = parts[name].copy()
             parts[name].flat[rng.randrange(parts[name].size)] = rng.choice(POISON)
         return pack(known, parts)
     if rng.random() < 0.5:
         values = np.frombuffer(body[: len(body) // 4 * 4], "<f4").copy()
-        values[rng.randrange(len(values)) :][: rng.choice((1, 5, 500))] = rng.choice(POISON)
+        values[rng.randrange(len(values)) :][: rng.choice((1, 5, 500))] = rng.choice(
+            POISON
+        )
         body = values.tobytes() + body[len(body) // 4 * 4 :]
     elif rng.random() < 0.2:
         body = mutated_bytes(rng, body)
@@ -88,7 +96,8 @@ def try_messages(method, count):
         assert len(refused) > count // 3
         assert [sentence for sentence in refused if not sentence.isprintable()] == []
         server.clients.deliver(upload, honest)
-        server.merge(1, [upload])  # nothing of the server's was touched by what was refused
+        # nothing of the server's was touched by what was refused
+        server.merge(1, [upload])
     finally:
         server.close()
 
@@ -105,7 +114,14 @@ def test_many_strange_uploads_are_refused_or_as_good_as_honest(method):
 
 
 def test_strange_times_and_losses_are_refused_or_lie_within_the_participation():
-    names = ["received_s", "begun_s", "sending_s", "training_s", "compression_s", "packing_s"]
+    names = [
+        "received_s",
+        "begun_s",
+        "sending_s",
+        "training_s",
+        "compression_s",
+        "packing_s",
+    ]
     names += ["training_busy_s", "compression_busy_s", "busy_s"]
     ends = {"started_s": 0.0, "sent_s": 0.1, "arrived_s": 1.0, "landed_s": 1.0}
     for number in range(500):

@@ -1,4 +1,5 @@
-"""What learning comes to, bit for bit, over a score of scenarios that reach its corners.
+"""What learning comes to, bit for bit, over a score of scenarios that reach its
+corners.
 
     python tests/golden/bits.py           # play them and compare with the kept table
     python tests/golden/bits.py --write   # after a change that is to move bits; review the diff
@@ -8,10 +9,11 @@ Of another checkout, and what differs from it:
     PYTHONPATH=CHECKOUT python tests/golden/bits.py --table /tmp/before.csv --write
     python tests/golden/bits.py --table /tmp/before.csv
 
-One row of the table per column of a run: a digest of all its values, and the sum of its numbers to
-seven digits. Where PyTorch, the compiled layers and the processor's vectors are those of the
-table's first line, digests must be equal; elsewhere sums, to `_LOOSE` of their size. A difference
-of up to `_LAST_BITS` is called one: `test_loss` has it wherever evaluation is dealt in other parts.
+One row of the table per column of a run: a digest of all its values, and the sum of its
+numbers to seven digits. Where PyTorch, the compiled layers and the processor's vectors
+are those of the table's first line, digests must be equal; elsewhere sums, to `_LOOSE`
+of their size. A difference of up to `_LAST_BITS` is called one: `test_loss` has it
+wherever evaluation is dealt in other parts.
 """
 
 from __future__ import annotations
@@ -44,7 +46,11 @@ def _scenario(models, public=16, **changes):
             "count": 1,
             "prototype": name,
             "device": {"profile": "x86-2core-vm", "assume": _TIMES},
-            "link": {"up": f"{4 / (1 + at)} Mbps", "down": "20 Mbps", "latency": "5 ms"},
+            "link": {
+                "up": (f"{4 / (1 + at)} Mbps"),
+                "down": "20 Mbps",
+                "latency": "5 ms",
+            },
         }
         for name, (_, count) in models.items()
         for at in range(count)
@@ -53,7 +59,11 @@ def _scenario(models, public=16, **changes):
         "name": "bits",
         "seed": 5,
         "rounds": 6,
-        "dataset": {"name": "mnist-mini", "public": public, "partition": {"alpha": 0.5}},
+        "dataset": {
+            "name": "mnist-mini",
+            "public": public,
+            "partition": {"alpha": 0.5},
+        },
         "prototypes": {name: {"model": model} for name, (model, _) in models.items()},
         "clients": clients,
         "training": {"batch_size": 8, "learning_rate": 0.05},
@@ -85,12 +95,16 @@ SCENARIOS = {
     ),
     "fedkd with lost uploads": _scenario(_LOGISTIC, **_LOSING),
     "fedkd as printed": _scenario(
-        _LOGISTIC, policy={**_BANDIT, "reward": {"local_loss": {"credit": "as-printed"}}}
+        _LOGISTIC,
+        policy={**_BANDIT, "reward": {"local_loss": {"credit": "as-printed"}}},
     ),
     "fedavg of some": _averaging(participation=_SOME),
-    "fedavg of a LeNet": _scenario({"only": ("lenet5-half", 4)}, 0, method="fedavg", rounds=4),
+    "fedavg of a LeNet": _scenario(
+        {"only": ("lenet5-half", 4)}, 0, method="fedavg", rounds=4
+    ),
     "late uploads": _averaging(
-        participation=_SOME, aggregation={"mode": "deadline", "deadline": "30 ms", "late": "merge"}
+        participation=_SOME,
+        aggregation={"mode": "deadline", "deadline": "30 ms", "late": "merge"},
     ),
     "asynchronous": _averaging(
         "fedasync", rounds=12, aggregation={"mode": "asynchronous", "concurrency": 3}
@@ -100,13 +114,17 @@ SCENARIOS = {
     ),
     "ef21 moves the point": _averaging(**_plays("ef21")),
     "detached-ef moves the point": _averaging(**_plays("detached-ef")),
-    "quantised with rice indices": _averaging(**_plays("top-k+qsgd(4)", index_code="rice")),
+    "quantised with rice indices": _averaging(
+        **_plays("top-k+qsgd(4)", index_code="rice")
+    ),
     "seeded indices": _averaging(**_plays("random-k", index_code="seeded")),
     "changes travel down": _averaging(
         participation=_SOME, downlink={"compression": {"k": 200}}, **_plays("dense")
     ),
     "a codec per layer": _averaging(
-        compression={"strategies": [{"layers": {"*weight": "top-k@5%", "*bias": "qsgd"}}]},
+        compression={
+            "strategies": [{"layers": {"*weight": "top-k@5%", "*bias": "qsgd"}}]
+        },
         policy={"kind": "ascend"},
     ),
     "scaffold": _averaging("scaffold", participation=_SOME),
@@ -133,7 +151,8 @@ def resumed(scenario, out):
             raise KeyboardInterrupt
 
     scenario = {**scenario, "checkpoint": {"every": 2}}
-    with suppress(BaseException):  # `Interrupted`, which was elsewhere in other versions
+    # `Interrupted`, which was elsewhere in other versions
+    with suppress(BaseException):
         simfed.run(scenario, out, workers=1, progress=strike)
     return play(scenario, out=out, resume=True)
 
@@ -157,8 +176,19 @@ def deployed(scenario):
     return deploy_worlds.deployed(deploy_worlds.scenario(rounds=4, **scenario))
 
 
-_FOR_REAL = {"compression": {"k": 500, "index_code": "rice"}, "training": {"local_steps": 2}}
-_LEARNED = ("participants", "rolled_back", "arm", "k", "kd_loss", "test_accuracy", "test_loss")
+_FOR_REAL = {
+    "compression": {"k": 500, "index_code": "rice"},
+    "training": {"local_steps": 2},
+}
+_LEARNED = (
+    "participants",
+    "rolled_back",
+    "arm",
+    "k",
+    "kd_loss",
+    "test_accuracy",
+    "test_loss",
+)
 
 
 def rows():
@@ -192,7 +222,9 @@ def _digest(values):
 
 
 def _total(values):
-    numbers = [float(v) for v in values if isinstance(v, (int, float)) and math.isfinite(v)]
+    numbers = [
+        float(v) for v in values if isinstance(v, (int, float)) and math.isfinite(v)
+    ]
     return f"{math.fsum(numbers):.7g}" if numbers else ""
 
 
@@ -209,7 +241,11 @@ def place():
 
 def _processor():
     """Its model: products of matrices are made in another order on another one."""
-    told = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    told = (
+        Path("/proc/cpuinfo").read_text().splitlines()
+        if Path("/proc/cpuinfo").exists()
+        else []
+    )
     about = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in told if ":" in line)
     return " ".join(about.get(key, "") for key in ("vendor_id", "cpu family", "model"))
 
@@ -238,9 +274,14 @@ def differences(table, *, exact):
         if key not in before or key not in now:
             told.append(f"{name}: {'gone' if key in before else 'new'}")
         elif not exact and key[1] != "rounds":
-            continue  # on another processor learning goes another way within a few rounds
-        elif before[key][0] != now[key][0] and (exact or not _near(before[key][1], now[key][1])):
-            nearly = " (last bits)" if _near(before[key][1], now[key][1], _LAST_BITS) else ""
+            # on another processor learning goes another way within a few rounds
+            continue
+        elif before[key][0] != now[key][0] and (
+            exact or not _near(before[key][1], now[key][1])
+        ):
+            nearly = (
+                " (last bits)" if _near(before[key][1], now[key][1], _LAST_BITS) else ""
+            )
             told.append(f"{name}: {before[key][1]} → {now[key][1]}{nearly}")
     return told
 

@@ -1,4 +1,7 @@
-"""What is learned has the bits of the kept table; see `bits.py` for how to review and renew it."""
+"""What is learned has the bits of the kept table.
+
+See `bits.py` for how to review and renew it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ def test_the_kept_table_is_of_these_scenarios_and_of_three_roundabout_ways():
 def test_resumed_and_replayed_runs_have_the_fingerprints_of_plain_ones():
     _, columns = bits.read(bits.KEPT)
     for name, way in ((bits.RESUMED, "resumed"), (bits.REPLAYED, "replayed")):
-        assert columns[f"{name} {way}", "run", "fingerprint"] == columns[name, "run", "fingerprint"]
+        assert (
+            columns[(f"{name} {way}"), "run", "fingerprint"]
+            == columns[name, "run", "fingerprint"]
+        )
 
 
 def test_a_column_that_moves_is_told_and_last_bits_are_called_so(tmp_path, monkeypatch):

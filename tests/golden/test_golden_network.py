@@ -1,4 +1,6 @@
-"""The network against tables that other simulators computed (their origin stands in each file)."""
+"""The network against tables that other simulators computed (their origin stands in
+each file).
+"""
 
 from __future__ import annotations
 
@@ -79,9 +81,12 @@ def test_flows_of_stars_are_those_of_linux(linux, name):
 
 
 @pytest.mark.parametrize("name", ["star10-2", "star20-0", "star20-4"])
-def test_of_congested_stars_the_median_or_at_least_the_makespan_is_that_of_linux(linux, name):
-    """Drop-tail losses hit flows unevenly (500 packets lost in star20-4): the model shares
-    evenly."""
+def test_of_congested_stars_the_median_or_at_least_the_makespan_is_that_of_linux(
+    linux, name
+):
+    """Drop-tail losses hit flows unevenly (500 packets lost in star20-4): the model
+    shares evenly.
+    """
     assert abs(linux[name].makespan) <= 0.015
     if name != "star20-4":
         assert linux[name].median <= 0.015
@@ -103,8 +108,13 @@ def test_cells_are_within_the_stated_errors_of_ns3(monkeypatch):
     assert errors.median <= 0.07
     assert errors.makespan <= 0.065
     assert errors.within_a_fifth >= 0.8
-    assert errors.mean < study.errors_of(wifi, [*map(study.replay_own_links, wifi)]).mean / 3
+    assert (
+        errors.mean
+        < study.errors_of(wifi, [*map(study.replay_own_links, wifi)]).mean / 3
+    )
     errors = study.errors_of(lte, [*map(study.replay, lte)])
     assert errors.mean <= 0.065
     assert errors.makespan <= 0.04
-    assert errors.mean < study.errors_of(lte, [*map(study.replay_own_links, lte)]).mean / 3
+    assert (
+        errors.mean < study.errors_of(lte, [*map(study.replay_own_links, lte)]).mean / 3
+    )

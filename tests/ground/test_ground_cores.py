@@ -20,13 +20,17 @@ from simfed.ground import cores
         (None, 3, 3),
     ],
 )
-def test_neither_more_than_the_affinity_nor_than_the_quota(monkeypatch, quota, affinity, expected):
+def test_neither_more_than_the_affinity_nor_than_the_quota(
+    monkeypatch, quota, affinity, expected
+):
     def read_text(path, *arguments, **options):
         if quota is None:
             raise FileNotFoundError(path)
         return quota
 
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(affinity)), raising=False)
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda pid: set(range(affinity)), raising=False
+    )
     monkeypatch.setattr(Path, "read_text", read_text)
     assert cores.available_cores() == expected
 
@@ -48,4 +52,6 @@ def test_groups_with_a_quota_are_made_where_the_system_has_them(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(cores, "_CGROUP", tmp_path)
-    assert cores.find_cpu_groups() == (None if expected is None else tmp_path / expected)
+    assert cores.find_cpu_groups() == (
+        None if expected is None else tmp_path / expected
+    )

@@ -40,7 +40,9 @@ def test_quantiles_rise_inside_the_bounds_and_invert_the_distribution(law):
     if hasattr(law, "cdf"):
         low, high = law.cdf(law.low), law.cdf(law.high) if law.high < math.inf else 1.0
         for k in (1000, 500_000, 999_000):
-            assert (law.cdf(values[k]) - low) / (high - low) == pytest.approx(GRID[k], rel=1e-9)
+            assert (law.cdf(values[k]) - low) / (high - low) == pytest.approx(
+                GRID[k], rel=1e-9
+            )
 
 
 def test_moments_of_the_laws():
@@ -48,13 +50,15 @@ def test_moments_of_the_laws():
     lognormal = Lognormal(0.3, 0.5).quantile(GRID)
     assert np.median(lognormal) == pytest.approx(0.3, rel=1e-5)
     assert lognormal.std() / lognormal.mean() == pytest.approx(0.5, rel=1e-3)
-    assert Lognormal.of_mean(0.3, 0.5, 0.0, math.inf).quantile(GRID).mean() == pytest.approx(
-        0.3, rel=1e-5
-    )
+    assert Lognormal.of_mean(0.3, 0.5, 0.0, math.inf).quantile(
+        GRID
+    ).mean() == pytest.approx(0.3, rel=1e-5)
 
 
 def test_the_normal_law_is_truncated_at_0_not_clipped():
-    """The half of a normal around 0 that is above it has mean sd·√(2/π), and no lump at 0."""
+    """The half of a normal around 0 that is above it has mean sd·√(2/π), and no lump at
+    0.
+    """
     values = Normal(0.0, 1.0).quantile(GRID)
     assert values.mean() == pytest.approx(math.sqrt(2 / math.pi), rel=1e-4)
     assert (values == 0).sum() == 0
@@ -85,9 +89,15 @@ def test_a_pick_is_always_something_with_weight(weights, u):
         (lambda: UniformLaw(2.0, 1.0), "got [2.0, 1.0], expected low below high"),
         (lambda: UniformLaw(2.0, 2.0), "low below high"),
         (lambda: Normal(1.0, 0.0), "sd: got 0.0, expected a value above 0"),
-        (lambda: Normal(1.0, 0.1, low=5.0), "bounds between which some of the distribution lies"),
+        (
+            lambda: Normal(1.0, 0.1, low=5.0),
+            ("bounds between which some of the distribution lies"),
+        ),
         (lambda: Lognormal(0.0, 1.0), "median: got 0.0, expected a value above 0"),
-        (lambda: Lognormal(1.0, 500.0), "cv: got 500.0, expected a number above 0, at most 100"),
+        (
+            lambda: Lognormal(1.0, 500.0),
+            ("cv: got 500.0, expected a number above 0, at most 100"),
+        ),
         (lambda: Lognormal(1.0, 1.0, high=1e-9), "bounds between which some"),
         (lambda: Discrete(()), "values: got [], expected at least one value"),
         (

@@ -1,5 +1,7 @@
-"""One sentence: where, what is allowed, what was found, a hint; and it survives a process
-border."""
+"""One sentence: where, what is allowed, what was found, a hint.
+
+And it survives a process border.
+"""
 
 import pickle
 
@@ -20,13 +22,17 @@ def test_the_sentence():
     error = InputError(
         "a number above 0", where="training.learning_rate", got=-1, hint="why not 1?"
     )
-    assert str(error) == ("training.learning_rate: got -1, expected a number above 0 (why not 1?)")
+    assert str(error) == (
+        "training.learning_rate: got -1, expected a number above 0 (why not 1?)"
+    )
     assert str(error.within("a.yaml")) == (
         "a.yaml: training.learning_rate: got -1, expected a number above 0 (why not 1?)"
     )
     assert str(InputError("a number", got=None)) == "got None, expected a number"
     assert str(InputError("a number")) == "expected a number"
-    assert str(InputError(where="a.yaml", problem="no such file")) == "a.yaml: no such file"
+    assert str(InputError(where="a.yaml", problem="no such file")) == (
+        "a.yaml: no such file"
+    )
 
 
 def test_a_long_value_is_shortened():

@@ -1,4 +1,7 @@
-"""The one way to open what others name; what it refuses of each kind stands in tests/fuzz."""
+"""The one way to open what others name.
+
+What it refuses of each kind stands in tests/fuzz.
+"""
 
 import json
 import os
@@ -24,14 +27,21 @@ def test_files_that_are_none(tmp_path):
 def test_a_file_is_read_up_to_a_bound(tmp_path):
     (tmp_path / "a").write_text("four")
     assert read_bytes(tmp_path / "a", 4) == b"four"
-    with pytest.raises(InputError, match=r"a: got '4 bytes', expected a file of at most 3 bytes"):
+    with pytest.raises(
+        InputError,
+        match=r"a: got '4 bytes', expected a file of at "
+        r"most 3 bytes",
+    ):
         read_bytes(tmp_path / "a", 3)
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"name: x\nrounds: \xff", "a: line 2: cannot be read: not UTF-8 text, byte 0xFF"),
+        (
+            b"name: x\nrounds: \xff",
+            ("a: line 2: cannot be read: not UTF-8 text, byte 0xFF"),
+        ),
         ("é".encode("latin-1"), "a: line 1: cannot be read: not UTF-8 text, byte 0xE9"),
         ("name".encode("utf-16"), "a: line 1: cannot be read: UTF-16, not UTF-8 text"),
     ],
@@ -50,7 +60,11 @@ def test_a_byte_order_mark_and_line_ends_of_other_systems_are_no_text(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "9" * 10_000])
 def test_broken_json_is_one_sentence(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(InputError, match=r"a\.json: cannot be read: .* expected a whole JSON file"):
+    with pytest.raises(
+        InputError,
+        match=r"a\.json: cannot be read: .* expected a "
+        r"whole JSON file",
+    ):
         read_json(tmp_path / "a.json")
 
 
@@ -60,7 +74,9 @@ def test_a_table_of_alike_rows_is_refused_before_it_is_unpacked(tmp_path):
     assert os.path.getsize(path) < 10_000
     with (
         pytest.raises(
-            InputError, match=r"t\.parquet: got '4,000,000 bytes', expected a table that"
+            InputError,
+            match=r"t\.parquet: got '4,000,000 bytes', expected a table "
+            r"that",
         ),
         open_parquet(path, 1_000_000),
     ):

@@ -18,7 +18,13 @@ def test_a_byte_order_mark_is_no_text(tmp_path):
 
 
 def test_numbers_are_numbers_as_people_write_them():
-    assert parse_yaml("[1e5, 1.5E-3, '1e5', .5, 1]", where="a") == [1e5, 1.5e-3, "1e5", 0.5, 1]
+    assert parse_yaml("[1e5, 1.5E-3, '1e5', .5, 1]", where="a") == [
+        1e5,
+        1.5e-3,
+        "1e5",
+        0.5,
+        1,
+    ]
 
 
 def test_what_is_written_stands_above_what_is_merged():
@@ -64,7 +70,13 @@ def test_what_is_nested_as_deep_as_no_stack_goes_is_refused(line):
     [
         ("\n? {a: 1}\n: 2", r"^f.yaml: line 2: not valid YAML: a key must be text"),
         ("\na: !!set {x, y}", r"line 2: not valid YAML: set is no kind of value here"),
-        ("a: 1\nb\x00: 2", r"^f.yaml: line 2: not valid YAML: a character .* allow, U\+0000"),
+        (
+            "a: 1\nb\x00: 2",
+            (
+                r"^f.yaml: line 2: not valid YAML: a character .* allow, "
+                r"U\+0000"
+            ),
+        ),
         ("a: \ud800", "U\\+D800"),
         (3000 * "[", r"^f.yaml: not valid YAML: nested too deeply"),
     ],
@@ -76,7 +88,15 @@ def test_what_cannot_be_read_is_one_sentence(text, sentence):
 
 def test_a_clock_time_and_a_number_with_a_leading_zero_are_text_in_quotes():
     text = "['22:00', '010', 0, 0.5, 0x1F, 1_000, '2026-01-01']"
-    assert parse_yaml(text, where="a") == ["22:00", "010", 0, 0.5, 31, 1000, "2026-01-01"]
+    assert parse_yaml(text, where="a") == [
+        "22:00",
+        "010",
+        0,
+        0.5,
+        31,
+        1000,
+        "2026-01-01",
+    ]
 
 
 def bomb(first, more):
@@ -90,12 +110,17 @@ def bomb(first, more):
     "text",
     [
         bomb("[x, y]", lambda name: "[" + ", ".join([name] * 10) + "]"),
-        bomb("{x: 1}", lambda name: "{" + ", ".join(f"k{j}: {name}" for j in range(10)) + "}"),
+        bomb(
+            "{x: 1}",
+            lambda name: "{" + ", ".join(f"k{j}: {name}" for j in range(10)) + "}",
+        ),
         bomb("{x: 1}", lambda name: "{<<: [" + ", ".join([name] * 10) + "]}"),
     ],
 )
 def test_aliases_that_multiply_are_refused_before_they_do(text):
-    with pytest.raises(InputError, match="aliases that multiply to more than 1,000,000 values"):
+    with pytest.raises(
+        InputError, match="aliases that multiply to more than 1,000,000 values"
+    ):
         parse_yaml(text, where="f.yaml")
 
 
@@ -106,7 +131,9 @@ def test_aliases_that_only_repeat_are_fine():
 
 def test_a_file_of_a_million_keys_is_refused_before_it_is_parsed():
     text = "\n".join(f"k{i}: 1" for i in range(1_000_000))
-    with pytest.raises(InputError, match="a: got '999,999 of them', expected at most 250,000 lin"):
+    with pytest.raises(
+        InputError, match="a: got '999,999 of them', expected at most 250,000 lin"
+    ):
         parse_yaml(text, where="a")
 
 
@@ -124,7 +151,11 @@ def test_a_value_that_no_scenario_can_mean_is_looked_for_once(monkeypatch):
     "text", ['name: "a\\e[2J"', '"\\x07": 1', 'name: "\\x9b31m"', '{a: "\\b"}']
 )
 def test_text_with_control_characters_is_refused(text):
-    with pytest.raises(InputError, match=r"a: line 1: not valid YAML: .*character U\+00"):
+    with pytest.raises(
+        InputError,
+        match=r"a: line 1: not valid YAML: .*character "
+        r"U\+00",
+    ):
         parse_yaml(text, where="a")
 
 

@@ -6,7 +6,14 @@ import pytest
 
 import simfed.ground.registry
 from simfed import InputError
-from simfed.ground.registry import IMPORTS, REGISTRIES, Registry, blame_part, import_file, registry
+from simfed.ground.registry import (
+    IMPORTS,
+    REGISTRIES,
+    Registry,
+    blame_part,
+    import_file,
+    registry,
+)
 
 
 class _EntryPoint:
@@ -31,21 +38,35 @@ def test_a_wrong_kind_gets_a_hint():
 def test_naming_does_not_import():
     before = set(sys.modules)
     assert "top-k" in registry("codec").names()
-    assert not {m for m in set(sys.modules) - before if m.startswith("simfed.compress.")}
+    assert not {
+        m for m in set(sys.modules) - before if m.startswith("simfed.compress.")
+    }
 
 
 def test_entry_points_and_registered_parts_are_found(monkeypatch):
-    monkeypatch.setattr(simfed.ground.registry, "entry_points", lambda group: [_EntryPoint()])
+    monkeypatch.setattr(
+        simfed.ground.registry, "entry_points", lambda group: [_EntryPoint()]
+    )
     parts = Registry("policy", {"text": "builtins:str"})
     parts.add("mine", int)
     assert parts.names() == ["text", "theirs", "mine"]
-    assert (parts.get("text"), parts.get("theirs"), parts.get("mine")) == (str, "their part", int)
-    assert [parts.origin(name) for name in parts.names()] == ["built in", "installed", "registered"]
+    assert (parts.get("text"), parts.get("theirs"), parts.get("mine")) == (
+        str,
+        "their part",
+        int,
+    )
+    assert [parts.origin(name) for name in parts.names()] == [
+        "built in",
+        "installed",
+        "registered",
+    ]
 
 
 def test_a_taken_name_is_refused_unless_replaced():
     policies = Registry("policy", {"text": "builtins:str"})
-    with pytest.raises(InputError, match="there is a policy 'text', expected a new name"):
+    with pytest.raises(
+        InputError, match="there is a policy 'text', expected a new name"
+    ):
         policies.add("text", int)
     policies.add("text", int, replace=True)
     assert policies.get("text") is int
@@ -61,7 +82,15 @@ def test_a_part_needs_a_name(name):
 
 def test_groups_are_the_documented_ones():
     groups = {r.group for r in REGISTRIES.values()}
-    kinds = ("codecs", "policies", "models", "datasets", "methods", "selections", "devices")
+    kinds = (
+        "codecs",
+        "policies",
+        "models",
+        "datasets",
+        "methods",
+        "selections",
+        "devices",
+    )
     kinds += ("availabilities", "rules", "attacks")
     assert groups == {f"simfed.{kind}" for kind in kinds}
 
@@ -92,11 +121,14 @@ class Second:
     [
         (
             lambda module: module.Second().pull(1),
-            "your policy 'second', called as pull(rng), raised ZeroDivisionError: division by zero",
+            "your policy 'second', called as pull(rng), raised ZeroDivisionError: "
+            "division by zero",
         ),
         (
-            lambda module: module.stumble(),  # of neither: the first part of the file stands for it
-            "your policy 'first', called as stumble(), raised ValueError: no (parts.py, line 3",
+            # of neither: the first part of the file stands for it
+            lambda module: module.stumble(),
+            "your policy 'first', called as stumble(), raised ValueError: no "
+            "(parts.py, line 3",
         ),
         (lambda module: int("x"), None),
     ],
@@ -107,7 +139,9 @@ def test_an_error_is_blamed_on_the_part_whose_code_was_called(
     monkeypatch.setenv(IMPORTS, "")  # and as it was afterwards
     (tmp_path / "parts.py").write_text(PARTS)
     import_file(tmp_path / "parts.py")
-    module = next(m for name, m in sys.modules.items() if name.startswith("simfed_import_parts_"))
+    module = next(
+        m for name, m in sys.modules.items() if name.startswith("simfed_import_parts_")
+    )
     policies = registry("policy")
     policies.add("first", module.First)
     policies.add("second", module.Second)

@@ -1,4 +1,6 @@
-"""Columns of numbers from CSV and Parquet, and a sentence for each way in which they are none."""
+"""Columns of numbers from CSV and Parquet, and a sentence for each way in which they
+are none.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_csv_and_parquet_give_the_same_columns(tmp_path):
 
 
 def test_comments_spaces_and_a_byte_order_mark_are_no_trouble(tmp_path):
-    (tmp_path / "t.csv").write_text("\ufeff# measured in May\na, b\n1, 2\n# later\n3, 4\n")
+    (tmp_path / "t.csv").write_text(
+        "\ufeff# measured in May\na, b\n1, 2\n# later\n3, 4\n"
+    )
     assert read_columns(tmp_path / "t.csv", ["b"])["b"].tolist() == [2.0, 4.0]
 
 
@@ -43,7 +47,10 @@ def test_what_is_wrong_is_one_sentence(tmp_path, text, sentence):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,seconds\nx,1,25\n", "t.csv: line 2: got 'more', expected 2 cells in a row, as the"),
+        (
+            "a,seconds\nx,1,25\n",
+            ("t.csv: line 2: got 'more', expected 2 cells in a row, as the"),
+        ),
         ("a,b,a\n1,2,3\n", "t.csv: got 'a', expected each column once"),
     ],
 )
@@ -55,7 +62,10 @@ def test_records_of_which_nobody_knows_what_a_cell_means_are_refused(text, sente
 def test_records_have_their_lines_and_empty_texts_for_what_lacks():
     names, records = read_records("a,b,,\n1\n\n2,3,,\n", "t.csv")
     assert names == ["a", "b", "", ""]
-    assert [(line, row["a"], row["b"]) for line, row in records] == [(2, "1", ""), (4, "2", "3")]
+    assert [(line, row["a"], row["b"]) for line, row in records] == [
+        (2, "1", ""),
+        (4, "2", "3"),
+    ]
 
 
 def test_files_that_are_none(tmp_path):
@@ -77,8 +87,12 @@ def test_a_table_that_is_too_large_or_has_no_end_is_refused(tmp_path, monkeypatc
     path.write_text("a\n1\n")
     monkeypatch.setattr("simfed.ground.tables.MOST_TABLE_BYTES", 3)
     with pytest.raises(
-        InputError, match=r"large\.csv: got '4 bytes', expected a file of at most 3 bytes"
+        InputError,
+        match=r"large\.csv: got '4 bytes', expected a file of at most 3 "
+        r"bytes",
     ):
         read_columns(path, ("a",))
-    with pytest.raises(InputError, match="/dev/zero: this is a device or a pipe, expected a file"):
+    with pytest.raises(
+        InputError, match="/dev/zero: this is a device or a pipe, expected a file"
+    ):
         read_columns("/dev/zero", ("a",))

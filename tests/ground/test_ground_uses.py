@@ -41,7 +41,10 @@ def test_lists_are_joined_and_emptied():
 
 
 def test_uses_that_end_at_one_instant_are_in_the_order_of_their_links_names():
-    """Whatever ended first among equals, and on whichever clock; others stay where they are."""
+    """Whatever ended first among equals, and on whichever clock.
+
+    Others stay where they are.
+    """
     names = ["client-1/up", "server/receive", "client-0/up"]
     uses = LinkUses()
     uses.names_by(lambda link: names[link])

@@ -21,7 +21,9 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     put_output(path, "before")
     monkeypatch.setattr(Path, "write_bytes", fill_the_disk)
     for out in (path, tmp_path / "new.html"):
-        with pytest.raises(InputError, match=f"{out}: cannot be written: No space left"):
+        with pytest.raises(
+            InputError, match=f"{out}: cannot be written: No space left"
+        ):
             put_output(out, "after")
     assert (path.read_text(), os.listdir(tmp_path)) == ("before", ["report.html"])
 

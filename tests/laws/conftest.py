@@ -13,7 +13,9 @@ _kept: dict[str, str] = {}
 
 @pytest.fixture(autouse=True)
 def _keep_plugins_to_laws():
-    """Other tests of this process, and those that they start, know nothing of the plug-in."""
+    """Other tests of this process, and those that they start, know nothing of the
+    plug-in.
+    """
     before = {name: os.environ.get(name) for name in (IMPORTS,)}
     os.environ.update(_kept)
     yield

@@ -1,5 +1,6 @@
-"""What holds of every world, whatever its features: a run that is stopped, carried, answered,
-replayed, spread over processes or deployed comes to the same; and changes whose effect is known.
+"""What holds of every world, whatever its features: a run that is stopped, carried,
+answered, replayed, spread over processes or deployed comes to the same; and changes
+whose effect is known.
 
     python tests/laws/laws.py resumed '{"name": "law", …}'   # one law of one world
     python tests/laws/laws.py resumed '{"name": "law", …}' --shrink   # of a smaller one as well
@@ -56,7 +57,8 @@ from simfed.schema.section import drop_unused
 from simfed.verify.run import verify
 
 LONGEST_S = 60
-"""Processor seconds after which a play that has not ended counts as one that never does."""
+"""Processor seconds after which a play that has not ended counts as one that never
+does."""
 LONGEST_BUSY_S = 300
 """Seconds on the wall after which this machine is too busy to tell."""
 SHRUNK_S = 60
@@ -78,10 +80,19 @@ class World:
         """For what a law draws itself: where a run is stopped, which rate is another."""
         return random.Random(self.plain["seed"])
 
-    def play(self, scenario: Scenario | None = None, out: str | None = None, **options: Any) -> Any:
-        """A run of it, or of another scenario. Raises: `Fails` where the run says why it cannot
-        be."""
-        options = {"progress": False, "workers": 1, "source": files() / "world.yaml", **options}
+    def play(
+        self, scenario: Scenario | None = None, out: str | None = None, **options: Any
+    ) -> Any:
+        """A run of it, or of another scenario.
+
+        Raises: `Fails` where the run says why it cannot be.
+        """
+        options = {
+            "progress": False,
+            "workers": 1,
+            "source": files() / "world.yaml",
+            **options,
+        }
         path = None if out is None else self.folder / out
         try:
             return self.run(scenario or self.scenario, path, **options)
@@ -119,12 +130,16 @@ class AppWorld(World):
 
     scenario: FleetFile  # type: ignore[assignment]
 
-    def run(self, fleet: Any, path: Path | None, *, time_only: bool = False, **options: Any) -> Any:
+    def run(
+        self, fleet: Any, path: Path | None, *, time_only: bool = False, **options: Any
+    ) -> Any:
         """Of the app, whose clock is never alone."""
         sys.path.insert(0, str(Path(__file__).parents[1] / "flower"))
         from flower_worlds import ask_everybody_twice, client, server
 
-        return simfed.flower.run(server(ask_everybody_twice), client(), fleet, path, **options)
+        return simfed.flower.run(
+            server(ask_everybody_twice), client(), fleet, path, **options
+        )
 
     def load(self, path: Path) -> Any:
         return load_fleet(path)
@@ -140,7 +155,9 @@ class AppWorld(World):
 
 
 class Fails(Exception):
-    """A run that ends with a sentence: nobody stays for as long as it takes, a trace ends."""
+    """A run that ends with a sentence: nobody stays for as long as it takes, a trace
+    ends.
+    """
 
 
 class Unfit(Exception):
@@ -166,10 +183,12 @@ def refuse(where: str, why: str = "no law here") -> None:
     raise InputError(where=where, problem=why)
 
 
-# ---- what is compared ------------------------------------------------------------------------
+# ---- what is compared ----------------------------------------------------------------
 
 
-def assert_same(one: Any, other: Any, tables: dict[str, Any] | None = None, skip=()) -> None:
+def assert_same(
+    one: Any, other: Any, tables: dict[str, Any] | None = None, skip=()
+) -> None:
     """Two runs have the same tables to the bit. Says where they differ first."""
     for name, columns in (tables or dict.fromkeys(TABLES)).items():
         a, b = (_frame(run, name, columns).drop(columns=list(skip), errors="ignore")
@@ -183,7 +202,9 @@ def assert_same(one: Any, other: Any, tables: dict[str, Any] | None = None, skip
             row = int(np.flatnonzero(differ)[0]) if differ.any() else None
             if row is not None:
                 was, now = a[column].iloc[row], b[column].iloc[row]
-                raise AssertionError(f"{name}.{column}, row {row}: {was!r}, then {now!r}")
+                raise AssertionError(
+                    f"{name}.{column}, row {row}: {was!r}, then {now!r}"
+                )
         raise AssertionError(f"{name}: types differ")
 
 
@@ -195,14 +216,18 @@ def assert_near(one: Any, other: Any, factor: float = 1.0, spans: bool = True) -
         for column in (c for c in a if a[c].dtype.kind in "fi"):
             if column.endswith("_s"):
                 got, due = b[column].to_numpy(), a[column].to_numpy() * factor
-                np.testing.assert_allclose(got, due, 1e-9, 1e-9, err_msg=f"{name}.{column}")
+                np.testing.assert_allclose(
+                    got, due, 1e-9, 1e-9, err_msg=f"{name}.{column}"
+                )
     same = ["round", "client", "outcome", "arm", "staleness", "merge"]
     assert_same(one, other, {"participations": same})
 
 
 def _frame(run: Any, name: str, columns: Any) -> Any:
     frame = run.table(name).to_pandas()
-    return frame if columns is None else frame[[name for name in columns if name in frame]]
+    return (
+        frame if columns is None else frame[[name for name in columns if name in frame]]
+    )
 
 
 TIMES = {
@@ -233,7 +258,7 @@ def any_fits(scenario: Scenario) -> None:
     """Of a law that holds of every world."""
 
 
-# ---- nine laws -------------------------------------------------------------------------------
+# ---- nine laws -----------------------------------------------------------------------
 
 
 def verified(world: World) -> None:
@@ -243,7 +268,9 @@ def verified(world: World) -> None:
 
 
 def resumed(world: World) -> None:
-    """Stopped after every round, and killed in between, it comes to what it is in one go."""
+    """Stopped after every round, and killed in between, it comes to what it is in one
+    go.
+    """
     whole = world.play()
     for round in range(1, world.scenario.rounds):
         with suppress(Interrupted):
@@ -263,8 +290,9 @@ def killed(world: World) -> None:
 
 
 def replaced(world: World) -> None:
-    """Killed while it takes another run's place, there is the one or the other, whole, and
-    overwriting again comes to the one. The user's own files stay."""
+    """Killed while it takes another run's place, there is the one or the other, whole,
+    and overwriting again comes to the one. The user's own files stay.
+    """
     out, left, again = (world.folder / name for name in ("run", "left", "again"))
     other = world.changed(lambda plain: plain.update(seed=plain["seed"] + 1))
     old = world.play(other, out="run").fingerprint
@@ -279,12 +307,15 @@ def replaced(world: World) -> None:
     except InputError:
         assert simfed.load_run(left).fingerprint == old
     assert_same(whole, world.play(out="again", overwrite=True))
-    assert {(folder / "notes.txt").read_text() for folder in (out, left, again)} == {"mine"}
+    assert {(folder / "notes.txt").read_text() for folder in (out, left, again)} == {
+        "mine"
+    }
 
 
 def filled(world: World) -> None:
-    """On a disk that is full from one of its file operations on it ends in a sentence, and goes
-    on to what it is in one go."""
+    """On a disk that is full from one of its file operations on it ends in a sentence,
+    and goes on to what it is in one go.
+    """
     whole = world.play()
 
     def refuse_space(event: str) -> None:
@@ -336,7 +367,10 @@ def recorded(world: World) -> None:
     """A run without learning over the arms of another has its instants, arms and bytes."""
     run = world.play(out="run")
     resolved = world.resolved()
-    for policy in (resolved["policy"], *(group["policy"] for group in resolved["clients"])):
+    for policy in (
+        resolved["policy"],
+        *(group["policy"] for group in resolved["clients"]),
+    ):
         if policy is not None:
             policy["arms_from"] = str(run.path)
     world.learns = False
@@ -395,7 +429,9 @@ def deployed(world: World) -> None:
     simulated = world.play()
     clients = range(world.scenario.client_count)
     real = deploy_worlds.deployed(
-        world.scenario, source=files() / "world.yaml", crowd=deploy_worlds.Crowd(clients)
+        world.scenario,
+        source=files() / "world.yaml",
+        crowd=deploy_worlds.Crowd(clients),
     )
     assert_same(simulated, real, LEARNED)
 
@@ -405,7 +441,9 @@ def deployed_fits(scenario: Scenario) -> None:
 
     loop_fits(scenario)
     serving._refuse_undeployable(scenario)
-    serving._refuse_unknown(check_parts(scenario, files() / "world.yaml", time_only=False))
+    serving._refuse_unknown(
+        check_parts(scenario, files() / "world.yaml", time_only=False)
+    )
     for i, group in enumerate(scenario.clients):
         if scenario.policy_of_group(group).learns:
             refuse(scenario.policy_key(i), "it learns from measured seconds")
@@ -413,12 +451,15 @@ def deployed_fits(scenario: Scenario) -> None:
         refuse("participation.selection", "it goes by measured seconds")
 
 
-# ---- changes whose effect is known -----------------------------------------------------------
+# ---- changes whose effect is known ---------------------------------------------------
 
 
 def twice_as_fast(world: World) -> None:
     """Speeds and rates doubled, times halved: everything happens at half its instant."""
-    slow, fast = world.resolved(), _scaled(world.resolved(), {"duration": 0.5, "rate": 2.0})
+    slow, fast = (
+        world.resolved(),
+        _scaled(world.resolved(), {"duration": 0.5, "rate": 2.0}),
+    )
     one = world.play(time_only=True)
     assert_near(one, world.play(world.read(fast), time_only=True), 0.5)
     assert slow != fast
@@ -433,7 +474,10 @@ def fast_fits(scenario: Scenario) -> None:
     if getattr(scenario.method, "stays_s", 1e9) < 1e9:
         refuse("method.stays_s")
     for i, group in enumerate(scenario.clients):
-        if group.availability != "always" and getattr(group.availability, "markov", None) is None:
+        if (
+            group.availability != "always"
+            and getattr(group.availability, "markov", None) is None
+        ):
             refuse(f"clients[{i}].availability")
 
 
@@ -449,7 +493,9 @@ def twice_the_bytes(world: World) -> None:
     other = _scaled(one, {"rate": 2.0, "size": 2.0})
     other["compression"]["k"] = 2  # of the parameters of the smallest model
     other["downlink"]["payload"] = "fp32"
-    one, other = (world.play(world.read(plain), time_only=True) for plain in (one, other))
+    one, other = (
+        world.play(world.read(plain), time_only=True) for plain in (one, other)
+    )
     assert_near(one, other, spans=False)
 
 
@@ -457,7 +503,13 @@ def bytes_fits(scenario: Scenario) -> None:
     """Of methods that send models and updates alone, on devices whose times are said."""
     timed_fits(scenario)
     _refuse_files(scenario)
-    if scenario.method.kind not in ("fedavg", "fedprox", "fedopt", "fedbuff", "fedasync"):
+    if scenario.method.kind not in (
+        "fedavg",
+        "fedprox",
+        "fedopt",
+        "fedbuff",
+        "fedasync",
+    ):
         refuse("method")
     if not scenario.charge.downlink:
         refuse("charge.downlink")
@@ -466,13 +518,19 @@ def bytes_fits(scenario: Scenario) -> None:
     if scenario.network.cells:
         refuse("network.cells")
     if scenario.network.model == "tcp":
-        refuse("network.model", "whose segments and first windows have sizes of their own")
+        refuse(
+            "network.model",
+            ("whose segments and first windows have sizes of their own"),
+        )
     for i, group in enumerate(scenario.clients):
         if group.overlap is not None:
             refuse(f"clients[{i}].overlap")
         if group.device.profile is not None:
             refuse(f"clients[{i}].device", "which knows what K takes")
-    if scenario.server.device is not None and scenario.server.device.profile is not None:
+    if (
+        scenario.server.device is not None
+        and scenario.server.device.profile is not None
+    ):
         refuse("server.device", "which knows what K takes")
 
 
@@ -485,7 +543,10 @@ def never_there(world: World) -> None:
         never = {"daily": {"from": "23:58", "to": "23:59"}}
         plain["clients"].append({**group, "count": 1, "availability": never})
 
-    one, other = world.play(time_only=True), world.play(world.changed(change), time_only=True)
+    one, other = (
+        world.play(time_only=True),
+        world.play(world.changed(change), time_only=True),
+    )
     assert_same(one, other, {**TIMES, "links": ["link", "from_s", "to_s", "bytes"]})
 
 
@@ -499,10 +560,17 @@ def never_fits(scenario: Scenario) -> None:
         refuse("network.cells", "downloads weigh by the mean of all stations")
     for i, tier in enumerate(scenario.network.tiers):
         if tier.count > 1:
-            refuse(f"network.tiers[{i}].count", "clients are dealt to them by their number")
+            refuse(
+                f"network.tiers[{i}].count",
+                ("clients are dealt to them by their number"),
+            )
     server = scenario.aggregation
-    if server.concurrency is not None or getattr(server.edge_servers, "concurrency", None):
-        refuse("aggregation", "who starts next is drawn among all ids, until one is free")
+    if server.concurrency is not None or getattr(
+        server.edge_servers, "concurrency", None
+    ):
+        refuse(
+            "aggregation", ("who starts next is drawn among all ids, until one is free")
+        )
     if scenario.training.local_epochs is not None:
         refuse("training", "samples are dealt anew")
     if scenario.participation.selection.kind in ("poisson", "by-samples"):
@@ -534,8 +602,9 @@ UNFILLED = "7000000000 Gbps"
 
 
 def _make_uneven(world: World) -> dict[str, Any]:
-    """The world with devices by whose times nothing happens at the instant of a deadline: a
-    transfer of 1e-15 s would come too late for it."""
+    """The world with devices by whose times nothing happens at the instant of a
+    deadline: a transfer of 1e-15 s would come too late for it.
+    """
     plain = world.resolved()
     for group in plain["clients"]:
         group["device"] = _scaled(group["device"], {"duration": 1.0371})
@@ -614,7 +683,11 @@ def plain_loop(world: World) -> None:
     frame = run.prototypes
     frame = frame[frame["test_loss"].notna()]
     rows = zip(
-        frame["round"], frame["prototype"], frame["test_accuracy"], frame["test_loss"], strict=True
+        frame["round"],
+        frame["prototype"],
+        frame["test_accuracy"],
+        frame["test_loss"],
+        strict=True,
     )
     assert sorted(tested) == sorted(rows)
 
@@ -643,7 +716,9 @@ def app_clock(world: World) -> None:
     assert dump_scenario(again) == dump_scenario(world.scenario)
     options = {"progress": False, "time_only": True, "source": files() / "world.yaml"}
     try:
-        run = simfed.run(with_placeholders(world.scenario), world.folder / "run", **options)
+        run = simfed.run(
+            with_placeholders(world.scenario), world.folder / "run", **options
+        )
     except RunFailed as error:
         raise Fails(str(error)) from None
     assert not (broken := verify(run.path)), broken
@@ -688,7 +763,8 @@ LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
     "plain_loop": (plain_loop, loop_only_fits),
     "app_clock": (app_clock, any_fits),
 }
-"""Name → the law, and what refuses (as `InputError`) what a world may not have for it."""
+"""Name → the law, and what refuses (as `InputError`) what a world may not have for
+it."""
 APP_LAWS = {
     "app_verified": (verified, any_fits),
     "app_resolved": (resolved, any_fits),
@@ -704,7 +780,7 @@ CLOCK_ALONE = "twice_as_fast", "twice_the_bytes", "never_there", "unlimited", "f
 """Laws that play no learning, so that models may be heavy."""
 
 
-# ---- helpers ---------------------------------------------------------------------------------
+# ---- helpers -------------------------------------------------------------------------
 
 
 def _stop_after(stop: int) -> Callable[[int, float, Any], None]:
@@ -727,13 +803,24 @@ _HEARD: list[Callable[[str, Any], None]] = []
 
 @cache
 def _hear() -> None:
-    """Have whoever wants to hear of what changes files; for good, as hooks cannot be taken out."""
+    """Have whoever wants to hear of what changes files.
+
+    For good, as hooks cannot be taken out.
+    """
     opened = io.open
 
     def tell(event: str, arguments: Any) -> None:
-        if not _HEARD or event not in ("open", "os.rename", "os.mkdir", "os.remove", "write"):
+        if not _HEARD or event not in (
+            "open",
+            "os.rename",
+            "os.mkdir",
+            "os.remove",
+            "write",
+        ):
             return
-        if event != "open" or (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        if event != "open" or (arguments[2] or 0) & (
+            os.O_WRONLY | os.O_RDWR | os.O_CREAT
+        ):
             _HEARD[0](event, arguments)
 
     def open_heard(path: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
@@ -761,7 +848,9 @@ def _hear() -> None:
 def _at_operation(
     at: int, below: Path, do: Callable[[str], None], often: bool = False
 ) -> Iterator[None]:
-    """Meanwhile do something at one of the operations on files below a folder, or from it on."""
+    """Meanwhile do something at one of the operations on files below a folder, or from
+    it on.
+    """
     _hear()
     left = at
 
@@ -783,16 +872,25 @@ def _at_operation(
 
 
 _QUANTITY = re.compile(r"([-+.\de]+) (s|ms|B/s|kbps|Mbps|B)")
-_KIND = {"s": "duration", "ms": "duration", "B/s": "rate", "kbps": "rate", "Mbps": "rate"}
+_KIND = {
+    "s": "duration",
+    "ms": "duration",
+    "B/s": "rate",
+    "kbps": "rate",
+    "Mbps": "rate",
+}
 
 
 def _scaled(plain: Any, factors: dict[str, float], key: str = "") -> Any:
-    """Quantities with units times the factor of their kind; speeds go with durations."""
+    """Quantities with units times the factor of their kind.
+
+    Speeds go with durations.
+    """
     if isinstance(plain, dict):
         faster = "duration" in factors and "assume" in plain
-        plain = {at: _scaled(one, factors, at) for at, one in plain.items() if at != "assume"} | {
-            at: one for at, one in plain.items() if at == "assume"
-        }
+        plain = {
+            at: _scaled(one, factors, at) for at, one in plain.items() if at != "assume"
+        } | {at: one for at, one in plain.items() if at == "assume"}
         if faster:
             plain["speed"] = _times(plain["speed"], 2.0)
         return plain
@@ -812,7 +910,11 @@ def _times(value: Any, factor: float) -> Any:
             key: _times(one, factor) if key in names or isinstance(one, dict) else one
             for key, one in value.items()
         }
-    return [_times(x, factor) for x in value] if isinstance(value, list) else value * factor
+    return (
+        [_times(x, factor) for x in value]
+        if isinstance(value, list)
+        else value * factor
+    )
 
 
 def _refuse_files(scenario: Scenario) -> None:
@@ -834,17 +936,22 @@ def _refuse_files(scenario: Scenario) -> None:
             refuse(re.sub(r"\.background$", ".background", where))
 
 
-# ---- one law of one world --------------------------------------------------------------------
+# ---- one law of one world ------------------------------------------------------------
 
 
 def draw(law: str, rng: random.Random) -> World:
     """A world for a law. Raises: `worlds.NoWorld`."""
     root = FleetFile if law.startswith("app_") else Scenario
-    return read(law, worlds.Drawing(rng, learns=law not in CLOCK_ALONE, root=root).world())
+    return read(
+        law, worlds.Drawing(rng, learns=law not in CLOCK_ALONE, root=root).world()
+    )
 
 
 def read(law: str, plain: dict[str, Any]) -> World:
-    """A written world for a law, without what does not fit. Raises: `worlds.NoWorld`."""
+    """A written world for a law, without what does not fit.
+
+    Raises: `worlds.NoWorld`.
+    """
     learns, fits = law not in CLOCK_ALONE, ALL_LAWS[law][1]
 
     def read_app(plain: dict[str, Any]) -> FleetFile:
@@ -863,8 +970,10 @@ def read(law: str, plain: dict[str, Any]) -> World:
 
 
 def obey(law: str, world: World) -> None:
-    """Play a world under a law. Raises: `Broken` from what breaks it; `Fails`, `Unfit` where it
-    says nothing."""
+    """Play a world under a law.
+
+    Raises: `Broken` from what breaks it; `Fails`, `Unfit` where it says nothing.
+    """
     with tempfile.TemporaryDirectory(prefix="simfed-law-") as folder, _at_most():
         world.folder = Path(folder)
         try:
@@ -874,12 +983,16 @@ def obey(law: str, world: World) -> None:
         except MemoryError as error:
             raise Busy("no memory is left") from error
         except Exception as error:
-            raise Broken(law, world.plain, f"{type(error).__name__}: {error}") from error
+            raise Broken(
+                law, world.plain, (f"{type(error).__name__}: {error}")
+            ) from error
 
 
 def shrink(broken: Broken, until_s: float) -> Broken:
-    """A smaller world that breaks the same law in the same way, or this one; sought until then
-    (`time.monotonic`)."""
+    """A smaller world that breaks the same law in the same way, or this one.
+
+    Sought until then (`time.monotonic`).
+    """
     best, smaller = broken, True
     while smaller:
         smaller = False
@@ -893,8 +1006,9 @@ def shrink(broken: Broken, until_s: float) -> Broken:
 
 
 def _break_without(broken: Broken, path: tuple[Any, ...]) -> Broken | None:
-    """How a world without one of its parts, or with a smaller number there, breaks its law; None:
-    it is no smaller world, or breaks nothing like that."""
+    """How a world without one of its parts, or with a smaller number there, breaks its
+    law; None: it is no smaller world, or breaks nothing like that.
+    """
     plain = copy.deepcopy(broken.plain)
     node = plain
     try:
@@ -906,9 +1020,13 @@ def _break_without(broken: Broken, path: tuple[Any, ...]) -> Broken | None:
             del node[path[-1]]
         if "prototypes" in plain:
             used = {group["prototype"] for group in plain["clients"]}
-            plain["prototypes"] = {name: plain["prototypes"][name] for name in sorted(used)}
+            plain["prototypes"] = {
+                name: plain["prototypes"][name] for name in sorted(used)
+            }
         small, large = json.dumps(plain), json.dumps(broken.plain)
-        if not plain.get("plugins") and any(f'"{part}"' in small for part in worlds.PLUGIN_PARTS):
+        if not plain.get("plugins") and any(
+            f'"{part}"' in small for part in worlds.PLUGIN_PARTS
+        ):
             return None  # which this process knows, and no other
         world = read(broken.law, plain)
         small = json.dumps(plain)
@@ -923,7 +1041,9 @@ def _break_without(broken: Broken, path: tuple[Any, ...]) -> Broken | None:
 
 def _list_parts(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of all that a world may do without, the largest parts first."""
-    parts = list(node.items()) if isinstance(node, dict) else list(enumerate(node))[::-1]
+    parts = (
+        list(node.items()) if isinstance(node, dict) else list(enumerate(node))[::-1]
+    )
     yield from ((*path, key) for key, _ in parts if (*path, key) != ("seed",))
     for key, one in parts:
         if isinstance(one, (dict, list)):
@@ -963,8 +1083,9 @@ def _at_most() -> Iterator[None]:
 
 
 def draw_many(seeds: Iterable[int], laws: list[str]) -> bool:
-    """Print what is broken by worlds of these seeds, each under one of the laws in turn. Whether
-    any is, when it is played again, too."""
+    """Print what is broken by worlds of these seeds, each under one of the laws in
+    turn. Whether any is, when it is played again, too.
+    """
     counts: Counter[str] = Counter()
     broken = False
     for seed in seeds:
@@ -1014,7 +1135,9 @@ def main() -> None:
         try:
             obey(asked.law, read(asked.law, asked.world))
         except Broken as broken:
-            raise shrink(broken, time.monotonic() + 600 * asked.shrink) from broken.__cause__
+            raise shrink(
+                broken, time.monotonic() + 600 * asked.shrink
+            ) from broken.__cause__
         return
     first, last = map(int, asked.draw.split(":"))
     seeds = chain(range(first, last), _draw_seeds(asked.fresh))

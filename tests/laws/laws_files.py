@@ -1,4 +1,5 @@
-"""The files that drawn worlds name: data of every source, traces, tables of devices, a graph.
+"""The files that drawn worlds name: data of every source, traces, tables of devices, a
+graph.
 
 Always the same bytes: a few kB, written once into a folder.
 """
@@ -66,7 +67,9 @@ power: {training: 6 W, compression: 5 W, uplink: 3 W, downlink: 2 W, idle: 1 W}
 
 def _draw_images(rng, count: int, side: int = SIDE) -> tuple[np.ndarray, np.ndarray]:
     labels = np.arange(count) % CLASSES
-    images = rng.integers(0, 90, (count, 1, side, side)) + 70 * labels[:, None, None, None]
+    images = (
+        rng.integers(0, 90, (count, 1, side, side)) + 70 * labels[:, None, None, None]
+    )
     return images.astype(np.uint8), labels
 
 
@@ -88,7 +91,9 @@ def _write_arrays(folder: Path, rng) -> None:
 def _write_tables(folder: Path, rng) -> None:
     def make(count: int, holes: bool = False) -> dict:
         kinds = [("warm", "cold", None)[n % 7 % (2 + holes)] for n in range(count)]
-        size = [None if holes and n % 11 == 3 else rng.normal(n % 3) for n in range(count)]
+        size = [
+            None if holes and n % 11 == 3 else rng.normal(n % 3) for n in range(count)
+        ]
         return {
             "size": size,
             "weight": rng.normal(size=count).round(3).tolist(),
@@ -102,7 +107,9 @@ def _write_tables(folder: Path, rng) -> None:
         table.to_pandas().to_csv(folder / f"{name}.csv", index=False)
         parquet.write_table(table, folder / f"{name}.parquet")
     x, y = _draw_images(rng, TRAIN)
-    hub = pa.table({f"p{n}": x[:, 0, 0, n].astype(float) for n in range(SIDE)} | {"label": y})
+    hub = pa.table(
+        {f"p{n}": x[:, 0, 0, n].astype(float) for n in range(SIDE)} | {"label": y}
+    )
     (folder / "hub").mkdir(exist_ok=True)
     parquet.write_table(hub, folder / "hub/train.parquet")
 
@@ -112,7 +119,11 @@ def _write_pictures(folder: Path, rng) -> None:
         images, labels = _draw_images(rng, TRAIN)
         root = folder / ("pictures" if owners == 1 else "albums")
         for n, (image, label) in enumerate(zip(images, labels, strict=True)):
-            home = root / (f"owner{n // 2 % owners}" if owners > 1 else "") / f"class{label}"
+            home = (
+                root
+                / (f"owner{n // 2 % owners}" if owners > 1 else "")
+                / f"class{label}"
+            )
             home.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0]).save(home / f"{n}.png")
 

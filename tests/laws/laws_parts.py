@@ -85,7 +85,9 @@ class Alternating(Policy):
 
     learns = False
 
-    def __init__(self, arms, reward_range=(-1.0, 1.0), *, start: Annotated[int, "first arm"] = 0):
+    def __init__(
+        self, arms, reward_range=(-1.0, 1.0), *, start: Annotated[int, "first arm"] = 0
+    ):
         self.arms = tuple(arms)
         self.turn = start
 

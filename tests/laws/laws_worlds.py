@@ -1,10 +1,12 @@
-"""One generator of scenarios, with every feature of the schema: small, and played in a moment.
+"""One generator of scenarios, with every feature of the schema: small, and played in a
+moment.
 
-Values are drawn by the type of a key where that says what there is to choose from, else from
-`VALUES`; a new key of the schema that is neither is an error of `list_undrawn`, and so of a test.
+Values are drawn by the type of a key where that says what there is to choose from, else
+from `VALUES`; a new key of the schema that is neither is an error of `list_undrawn`,
+and so of a test.
 
-What does not go together is not known here: simfed refuses it and says where, and the key there is
-taken out again.
+What does not go together is not known here: simfed refuses it and says where, and the
+key there is taken out again.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ EXEMPT = {
     "App.run_config": "the same",
 }
 
-# ---- what there is to choose from ------------------------------------------------------------
+# ---- what there is to choose from ----------------------------------------------------
 
 RATES = "1 Mbps", "100 kbps", "300 kbps", "4 Mbps"
 SHORT = "0 s", "20 ms", "150 ms"
@@ -375,8 +377,8 @@ VALUES: dict[str, Any] = {
     "charges_to": ["12:00", "00:01"], "zone": [0, 2], "battery.low": [0.3], "back": [0.6],
     "work_w": [5.0, 2.0],
 }  # fmt: skip
-"""Key, maybe behind its section or its part's name → what to choose from, the simplest first: plain
-values, sections to be drawn, or one function that draws the value."""
+"""Key, maybe behind its section or its part's name → what to choose from, the simplest
+first: plain values, sections to be drawn, or one function that draws the value."""
 
 ONE_OF = {
     data.DatasetSpec: data.SOURCES,
@@ -425,9 +427,16 @@ class Drawing:
     """One world under way."""
 
     def __init__(
-        self, rng: random.Random, *, learns: bool = True, root: type[BaseModel] = Scenario
+        self,
+        rng: random.Random,
+        *,
+        learns: bool = True,
+        root: type[BaseModel] = Scenario,
     ) -> None:
-        """`learns`: models whose steps do not take long. `root`: a scenario, or a fleet of apps."""
+        """`learns`: models whose steps do not take long.
+
+        `root`: a scenario, or a fleet of apps.
+        """
         self.rng = rng
         self.root = root
         self.learns = learns
@@ -438,11 +447,19 @@ class Drawing:
         self.plugin = False
         self.in_order = False
 
-    # ---- by the schema -----------------------------------------------------------------------
+    # ---- by the schema ---------------------------------------------------------------
 
     def world(self) -> dict[str, Any]:
         """A scenario as a file says it, maybe with keys that do not go together."""
-        order = ("plugins", "method", "dataset", "prototypes", "network", "aggregation", "clients")
+        order = (
+            "plugins",
+            "method",
+            "dataset",
+            "prototypes",
+            "network",
+            "aggregation",
+            "clients",
+        )
         for key in (*order, *self.root.model_fields):
             if key in self.root.model_fields and key not in self.top:
                 self.draw_key(self.root, key, self.top)
@@ -459,8 +476,11 @@ class Drawing:
         into: dict[str, Any] | None = None,
         **fixed: Any,
     ) -> dict[str, Any]:
-        """Values of its keys; those that are `fixed` as they are, None: without this key. `only`:
-        of keys of which it has one, which. `into`: the mapping that is filled."""
+        """Values of its keys.
+
+        Those that are `fixed` as they are, None: without this key. `only`: of keys of
+        which it has one, which. `into`: the mapping that is filled.
+        """
         if section is devices.DeviceSpec and not fixed:
             return self.device()
         drawn = {} if into is None else into
@@ -469,7 +489,10 @@ class Drawing:
             drawn.setdefault("kind", self.kind(section))
             section = KindSection(section, drawn["kind"])
         rivals = _of_class(ONE_OF, section)
-        if section is model.Training and self.top["dataset"].get("name") == "mnist-mini":
+        if (
+            section is model.Training
+            and self.top["dataset"].get("name") == "mnist-mini"
+        ):
             only = "local_steps"  # an epoch takes too long
         chosen = only or (self.rng.choice(rivals) if rivals else None)
         some = _of_class(SOME_OF, section)
@@ -477,7 +500,9 @@ class Drawing:
         for key in section.model_fields:
             if key in drawn:
                 continue
-            if key == chosen and all(self._holds(x, section, drawn) for x in _marks(section, key)):
+            if key == chosen and all(
+                self._holds(x, section, drawn) for x in _marks(section, key)
+            ):
                 drawn[key] = self.value(section, key)
             elif key not in rivals:
                 self.draw_key(section, key, drawn)
@@ -503,7 +528,9 @@ class Drawing:
             return
         if key == "edge_servers" and "tiers" not in self.top.get("network", {}):
             return
-        needed = field.is_required() or any(getattr(mark, "needed", False) for mark in marks)
+        needed = field.is_required() or any(
+            getattr(mark, "needed", False) for mark in marks
+        )
         share = _look_up(OFTEN, section, key)
         share = self.share if share is None else share
         if key == "format":
@@ -545,7 +572,11 @@ class Drawing:
         model: Any = self.root if mark.from_the_top else section
         for step in mark.key.split("."):
             default = model.model_fields[step].default
-            node = node.get(step, default) if isinstance(node, dict) else getattr(node, step, None)
+            node = (
+                node.get(step, default)
+                if isinstance(node, dict)
+                else getattr(node, step, None)
+            )
             model = type(default) if isinstance(default, BaseModel) else model
         return node in mark.values if mark.values else bool(node)
 
@@ -554,7 +585,7 @@ class Drawing:
         count = self.rng.randint(1, most)
         return self.rng.sample(list(values), min(count, len(values)))
 
-    # ---- what hangs together -----------------------------------------------------------------
+    # ---- what hangs together ---------------------------------------------------------
 
     def dataset(self) -> dict[str, Any]:
         fits = [
@@ -579,7 +610,9 @@ class Drawing:
         if source.get("file") not in ("images.npz", "owned.npz"):
             drawn.pop("public_file", None)  # whose images are as large as theirs
             drawn.pop("layout", None)
-        return {key: value for key, value in drawn.items() if key != "task" or key in fixed}
+        return {
+            key: value for key, value in drawn.items() if key != "task" or key in fixed
+        }
 
     def prototypes(self) -> dict[str, Any]:
         method = self.top.get("method", {}).get("kind", "fedkd")
@@ -599,8 +632,12 @@ class Drawing:
             group = self.section(kind, count=count, devices=None)
             if self.cells and (not at or self.rng.random() < 0.7):
                 group["link"] = self.cell_link()
-            elif "edges" in (written := self.top.get("network", {})) or "file" in written:
-                group.setdefault("link", {}).setdefault("at", self.rng.choice(self.places()))
+            elif (
+                "edges" in (written := self.top.get("network", {})) or "file" in written
+            ):
+                group.setdefault("link", {}).setdefault(
+                    "at", self.rng.choice(self.places())
+                )
             if self.in_order:
                 group["devices"] = self.section(laws.Devices)
                 self.quantity = "rate"
@@ -613,7 +650,9 @@ class Drawing:
         return [*mine[:4], *mine]
 
     def device(self) -> dict[str, Any]:
-        """A device of stated times, or of a profile beside which the same times are assumed."""
+        """A device of stated times, or of a profile beside which the same times are
+        assumed.
+        """
         fixed = dict.fromkeys(devices.Assumed.model_fields)
         drawn = self.section(devices.DeviceSpec, assume=None, **fixed)
         times = {key: self.rng.choice(values) for key, values in TIMES.items()}
@@ -624,7 +663,9 @@ class Drawing:
             drawn.pop("scale", None)
             drawn.pop("uncertainty", None)
             further = set(devices.Assumed.model_fields) - set(TIMES)
-            more = {key: "20 ms" for key in sorted(further) if self.rng.random() >= 0.95}
+            more = {
+                key: "20 ms" for key in sorted(further) if self.rng.random() >= 0.95
+            }
             drawn |= times | more
         return drawn
 
@@ -634,7 +675,9 @@ class Drawing:
         if "tiers" in written:
             first = written["tiers"][0]
             alone = first.get("count", 1) == 1
-            return [first["name"] if alone else f"{first['name']}-{n}" for n in range(2)]
+            return [
+                first["name"] if alone else f"{first['name']}-{n}" for n in range(2)
+            ]
         return ["a", "b", "server"]
 
     @property
@@ -648,10 +691,13 @@ class Drawing:
         keys = ("up", "down") if "cellular" in self.cells[name] else ("rate",)
         if "wifi" in self.cells[name] and self.rng.random() > 0.5:
             keys = ("mcs",)
-        return {"cell": name, **{key: self.value(network.LinkSpec, key) for key in keys}}
+        return {
+            "cell": name,
+            **{key: self.value(network.LinkSpec, key) for key in keys},
+        }
 
 
-# ---- the schema ------------------------------------------------------------------------------
+# ---- the schema ----------------------------------------------------------------------
 
 
 class KindSection:
@@ -670,9 +716,16 @@ def _is_choice(section: Any) -> bool:
 
 
 def list_choices(section: type[BaseModel], key: str) -> Any:
-    """What there is to choose from for a key, or the function that draws it; empty: nothing."""
+    """What there is to choose from for a key, or the function that draws it.
+
+    Empty: nothing.
+    """
     values = _look_up(VALUES, section, key)
-    if values is None and (kind := getattr(section, "registry_kind", None)) and key == "kind":
+    if (
+        values is None
+        and (kind := getattr(section, "registry_kind", None))
+        and key == "kind"
+    ):
         return list(registry(kind).names())
     return _list_of(section.model_fields[key].annotation) if values is None else values
 
@@ -694,7 +747,9 @@ def _list_of(annotation: Any) -> list:
 
 
 def list_sections(section: type[BaseModel], seen: dict) -> dict[str, type[BaseModel]]:
-    """Every section of the schema, those of each registered kind among them, by its name."""
+    """Every section of the schema, those of each registered kind among them, by its
+    name.
+    """
     if section.__name__ in seen:
         return seen
     seen[section.__name__] = section
@@ -733,8 +788,13 @@ def list_undrawn() -> list[str]:
 
 def _marks(section: type[BaseModel], key: str) -> list:
     """What says where the key says something: `Only`, `OnlyWith`."""
-    marks = [x for x in section.model_fields[key].metadata if hasattr(x, "from_the_top")]
-    return [*marks, *(mark for name, mark in getattr(section, "marks", ()) if name == key)]
+    marks = [
+        x for x in section.model_fields[key].metadata if hasattr(x, "from_the_top")
+    ]
+    return [
+        *marks,
+        *(mark for name, mark in getattr(section, "marks", ()) if name == key),
+    ]
 
 
 def list_stale() -> list[str]:
@@ -745,11 +805,15 @@ def list_stale() -> list[str]:
         for key in section.model_fields
         for name in (key, *(f"{place}.{key}" for place in _places(section)))
     }
-    return [key for table in (VALUES, OFTEN, EXEMPT) for key in table if key not in known]
+    return [
+        key for table in (VALUES, OFTEN, EXEMPT) for key in table if key not in known
+    ]
 
 
 def _look_up(table: dict[str, Any], section: type[BaseModel], key: str) -> Any:
-    """Of the section's own name, its part's, its registry's, a base's, or of the key alone."""
+    """Of the section's own name, its part's, its registry's, a base's, or of the key
+    alone.
+    """
     names = (f"{place}.{key}" for place in _places(section))
     return next((table[name] for name in names if name in table), table.get(key))
 
@@ -766,7 +830,7 @@ def _of_class(table: dict, section: type) -> tuple[str, ...]:
     return next((keys for one, keys in table.items() if issubclass(section, one)), ())
 
 
-# ---- to a valid world ------------------------------------------------------------------------
+# ---- to a valid world ----------------------------------------------------------------
 
 MOST_MENDED = 25
 """Keys that are taken out of a world before it is given up."""
@@ -777,8 +841,9 @@ class NoWorld(Exception):
 
 
 def mend_world(plain: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
-    """What `read` makes of a world out of which the keys are taken that it refuses in an
-    `InputError`. Raises: `NoWorld`."""
+    """What `read` makes of a world out of which the keys are taken that it refuses in
+    an `InputError`. Raises: `NoWorld`.
+    """
     said: list[str] = []
     for _ in range(MOST_MENDED):
         try:
@@ -794,7 +859,9 @@ def mend_world(plain: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
 
 def read_world(plain: dict[str, Any], files: Path, *, learns: bool = True) -> Scenario:
     """The scenario of a world. Raises: `InputError`, `InputErrors`."""
-    scenario = validate_scenario(plain, source="world", folder=files, allow_plugins=True)
+    scenario = validate_scenario(
+        plain, source="world", folder=files, allow_plugins=True
+    )
     check_parts(scenario, files / "world.yaml", time_only=not learns)
     return scenario
 
@@ -829,8 +896,15 @@ INSTEAD = {
 
 
 def _take_out(plain: dict[str, Any], error: InputError) -> bool:
-    """Whether the key that an error is about, or the mapping around it, could be spared."""
-    where = re.sub(r"^.*?world(\.yaml)?(: |$)", "", error.where or "").replace(": ", ".")
+    """Whether the key that an error is about, or the mapping around it, could be
+    spared.
+    """
+    where = re.sub(
+        r"^.*?world(\.yaml)?(: "
+        r"|$)",
+        "",
+        error.where or "",
+    ).replace(": ", ".")
     if belongs := re.match(r"(\w+) belongs to", error.hint or ""):
         where += f".{belongs[1]}"
     if where.startswith("prototypes") and "b" in plain.get("prototypes", ()):
@@ -841,7 +915,11 @@ def _take_out(plain: dict[str, Any], error: InputError) -> bool:
     node, path = plain, []
     for step in re.findall(r"[^.\[\]]+", where):
         at = int(step) if isinstance(node, list) and step.isdigit() else step
-        known = at in node if isinstance(node, dict) else isinstance(at, int) and at < len(node)
+        known = (
+            at in node
+            if isinstance(node, dict)
+            else isinstance(at, int) and at < len(node)
+        )
         if known:
             path.append((node, at))
             node = node[at]
@@ -856,7 +934,10 @@ def _take_out(plain: dict[str, Any], error: InputError) -> bool:
             del around[key]
             return True
         path.pop()
-    if where.startswith("compression") and plain.get("compression") == SIMPLE["compression"]:
+    if (
+        where.startswith("compression")
+        and plain.get("compression") == SIMPLE["compression"]
+    ):
         for group in plain["clients"]:
             group.pop("policy", None)
         where = "policy"

@@ -9,7 +9,9 @@ import pytest
 
 from simfed.scenario.load import import_plugins
 
-SEEDS = dict.fromkeys(("deployed", "spread", "killed", "resolved", "filled", "replaced"), 2)
+SEEDS = dict.fromkeys(
+    ("deployed", "spread", "killed", "resolved", "filled", "replaced"), 2
+)
 """Worlds of a law in the suite that always runs; of the others three."""
 
 
@@ -21,7 +23,8 @@ def test_every_key_of_the_schema_can_be_drawn():
 
 
 @pytest.mark.parametrize(
-    ("law", "seed"), [(law, seed) for law in laws.LAWS for seed in range(SEEDS.get(law, 3))]
+    ("law", "seed"),
+    [(law, seed) for law in laws.LAWS for seed in range(SEEDS.get(law, 3))],
 )
 def test_a_handful_of_worlds_obeys(law, seed):
     with suppress(laws.Fails, laws.Unfit):
@@ -58,7 +61,10 @@ FOUND = {
     ),
     "a warning names the profile of a file as the run's copy does": (
         "verified",
-        {"downlink": {"compression": {"k": 5}}, **group(device={"profile": "board.yaml"})},
+        {
+            "downlink": {"compression": {"k": 5}},
+            **group(device={"profile": "board.yaml"}),
+        },
     ),
     "products that begin at odd places of a stack are those of one alone": (
         "spread",
@@ -103,16 +109,24 @@ FOUND = {
         "deployed",
         {
             "method": {"kind": "fedkd-mutual"},
-            "prototypes": {"a": {"model": "perceptron"}, "b": {"model": "logistic-regression"}},
+            "prototypes": {
+                "a": {"model": "perceptron"},
+                "b": {"model": "logistic-regression"},
+            },
             "rounds": 1,
             "clients": [
-                {"count": 1, "prototype": name, "device": {**DEVICE, "auxiliary": "10 ms"}}
+                {
+                    "count": 1,
+                    "prototype": name,
+                    "device": {**DEVICE, "auxiliary": "10 ms"},
+                }
                 for name in "ab"
             ],
             **DENSE,
         },
     ),
-    "recorded arms know the size of an upload that was cut off, which tables have not": (
+    "recorded arms know the size of an upload that was cut off, which tables have "
+    "not": (
         "recorded",
         {
             "seed": 58,
@@ -122,7 +136,10 @@ FOUND = {
             "aggregation": {"mode": "first"},
             "compression": {"index_code": "rice"},
             "participation": {"clients_per_round": 1},
-            **group(device={"training": "200 ms", "compression": "50 ms"}, link={"up": "1 Mbps"}),
+            **group(
+                device={"training": "200 ms", "compression": "50 ms"},
+                link={"up": "1 Mbps"},
+            ),
         },
     ),
     "what a server works on within a participation is played again": (
@@ -133,7 +150,14 @@ FOUND = {
             "rounds": 4,
             "server": {"device": {"training": "300 ms", "decompression": "1 ms"}},
             "aggregation": {"mode": "asynchronous", "concurrency": 2},
-            "faults": {"messages": {"lost": 0.2, "doubled": 0.1, "timeout": "0.1 s", "tries": 3}},
+            "faults": {
+                "messages": {
+                    "lost": 0.2,
+                    "doubled": 0.1,
+                    "timeout": "0.1 s",
+                    "tries": 3,
+                }
+            },
             **group(
                 count=3,
                 link={"up": "100 kbps"},
@@ -146,7 +170,8 @@ FOUND = {
         {"plugins": ["parts.py"]},
     ),
 }
-"""What drawn worlds broke, in the smallest world that does, and what few of them have."""
+"""What drawn worlds broke, in the smallest world that does, and what few of them
+have."""
 
 
 @pytest.mark.parametrize("what", FOUND)

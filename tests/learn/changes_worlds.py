@@ -1,4 +1,6 @@
-"""Small worlds in which models travel down as changes, and the same by hand, client by client."""
+"""Small worlds in which models travel down as changes, and the same by hand, client by
+client.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ MODES = {
 
 
 def scenario(mode="synchronous", *, count=3, **changes):
-    """Clients of a logistic regression, two of them per round; who has the slower link is last."""
+    """Clients of a logistic regression, two of them per round.
+
+    Who has the slower link is last.
+    """
     aggregation = MODES[mode]
     per_round = {} if "concurrency" in aggregation else {"clients_per_round": 2}
     groups = [
@@ -42,9 +47,17 @@ def scenario(mode="synchronous", *, count=3, **changes):
             "prototype": "only",
             "device": {
                 "profile": "x86-2core-vm",
-                "assume": {"training": "5 ms", "compression": "1 ms", "decompression": "0.5 ms"},
+                "assume": {
+                    "training": "5 ms",
+                    "compression": "1 ms",
+                    "decompression": "0.5 ms",
+                },
             },
-            "link": {"up": f"{2 / (1 + client)} Mbps", "down": "4 Mbps", "latency": "1 ms"},
+            "link": {
+                "up": (f"{2 / (1 + client)} Mbps"),
+                "down": "4 Mbps",
+                "latency": "1 ms",
+            },
         }
         for client in range(count)
     ]
@@ -72,8 +85,10 @@ def flat(model):
 
 
 class ByHand:
-    """Federated averaging whose server sends everybody what they lack; clients hold what they
-    got."""
+    """Federated averaging whose server sends everybody what they lack.
+
+    Clients hold what they got.
+    """
 
     def __init__(self, made):
         self.streams = Streams(made.seed)
@@ -107,13 +122,17 @@ class ByHand:
 
     def train(self, client, round):
         local = copy.deepcopy(self.model)
-        torch.nn.utils.vector_to_parameters(self.mine[client].float(), local.parameters())
+        torch.nn.utils.vector_to_parameters(
+            self.mine[client].float(), local.parameters()
+        )
         optimiser = torch.optim.SGD(local.parameters(), lr=RATE)
         rng = self.streams("batch", client, round)
         for batch in draw_batches(rng, self.data.owned[client], BATCH, STEPS):
             at = torch.from_numpy(batch)
             optimiser.zero_grad()
-            F.cross_entropy(local(self.data.samples(at)), self.data.labels[at]).backward()
+            F.cross_entropy(
+                local(self.data.samples(at)), self.data.labels[at]
+            ).backward()
             optimiser.step()
         return self.mine[client] - flat(local)
 

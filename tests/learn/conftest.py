@@ -5,5 +5,8 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def shared_however_small(monkeypatch):
-    """Worlds here are tiny; their work goes to all processes, as that of large ones does."""
+    """Worlds here are tiny.
+
+    Their work goes to all processes, as that of large ones does.
+    """
     monkeypatch.setattr("simfed.learn.crew._WORTH_SHARING", 0.0)

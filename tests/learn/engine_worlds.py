@@ -1,4 +1,6 @@
-"""Tiny worlds for tests of the learning engine: a small data set, small models, short scenarios."""
+"""Tiny worlds for tests of the learning engine: a small data set, small models, short
+scenarios.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from simfed.scenario import Scenario
 
 
 def public_of(method, images):
-    """So many public images where the method learns from any; null says nothing of them."""
+    """So many public images where the method learns from any.
+
+    Null says nothing of them.
+    """
     kind = method if isinstance(method, str) else method["kind"]
     return images if registry("method").get(kind).needs_public else None
 
@@ -32,7 +37,10 @@ def scenario(**changes):
     plain = {
         "name": "tiny",
         "rounds": 3,
-        "dataset": {"name": "mnist-mini", "public": public_of(changes.get("method", "fedkd"), 48)},
+        "dataset": {
+            "name": "mnist-mini",
+            "public": public_of(changes.get("method", "fedkd"), 48),
+        },
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
         "client_order": "round-robin",
         "clients": [
@@ -64,14 +72,20 @@ def federation(scenario, device="cpu", **shape):
     made = dataset(**shape)
     public = scenario.public_dealt
     split = deal(
-        made.train_labels, Streams(scenario.seed), clients=scenario.client_count, public=public
+        made.train_labels,
+        Streams(scenario.seed),
+        clients=scenario.client_count,
+        public=public,
     )
     return Federation(made, split.clients, split.public, torch.device(device))
 
 
 def where_no_gpu_is_seen(function, *arguments):
-    """Its result; beside a GPU from a process of its own, as this one may have computed gradients
-    already, and could not fork workers for more."""
+    """Its result.
+
+    Beside a GPU from a process of its own, as this one may have computed gradients
+    already, and could not fork workers for more.
+    """
     if not torch.cuda.is_available():
         return function(*arguments)
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -87,16 +101,23 @@ def where_no_gpu_is_seen(function, *arguments):
 
 
 def state_of(work):
-    """Copies of what a workload keeps, as its checkpoints have it; pending clients train first."""
+    """Copies of what a workload keeps, as its checkpoints have it.
+
+    Pending clients train first.
+    """
     facts, arrays = work.state()
     trees = {"server": decode_tree(facts["server"], arrays, work.data.device)}
     states = {
         int(client): decode_state(state, arrays, work.data.device)
         for client, state in facts["clients"].items()
     }
-    trees["own"] = {c: state.own for c, state in states.items() if state.own is not None}
+    trees["own"] = {
+        c: state.own for c, state in states.items() if state.own is not None
+    }
     trees["residuals"] = {
-        f"{c}:{name}": rest for c, state in states.items() for name, rest in state.rests.items()
+        f"{c}:{name}": rest
+        for c, state in states.items()
+        for name, rest in state.rests.items()
     }
     trees["memories"] = {
         (c, name, arm): memory
@@ -105,9 +126,12 @@ def state_of(work):
         for arm, memory in arms.items()
     }
     trees["held"] = {
-        tuple(key): decode_tree(held, arrays, work.data.device) for *key, held in facts["held"]
+        tuple(key): decode_tree(held, arrays, work.data.device)
+        for *key, held in facts["held"]
     }
-    return SimpleNamespace(**trees, changes=facts["changes"], accepted=facts["accepted"])
+    return SimpleNamespace(
+        **trees, changes=facts["changes"], accepted=facts["accepted"]
+    )
 
 
 def weights(work):
@@ -136,7 +160,10 @@ def dense(work, upload):
 
 def trained_together(work, clients, round=1):
     """Which of these clients, started in this order, are dealt out as one training."""
-    uploads = [work.execute(work.task(round, client), Choice("top-k", 10)) for client in clients]
+    uploads = [
+        work.execute(work.task(round, client), Choice("top-k", 10))
+        for client in clients
+    ]
     groups = work.clients.groups(uploads)
     for upload in uploads:
         del work._open[upload.task.order]

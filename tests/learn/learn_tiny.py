@@ -1,4 +1,6 @@
-"""A published data set of a few bytes, for tests of reading and fetching: 20 + 5 samples of 2×2."""
+"""A published data set of a few bytes, for tests of reading and fetching: 20 + 5
+samples of 2×2.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from simfed.learn.data.store import Published, PublishedFile
 
 
 def _idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+    return (
+        struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        + array.tobytes()
+    )
 
 
 _rng = np.random.default_rng(1)
@@ -35,13 +40,18 @@ TINY = Published(
     licence="none",
     citation="none",
     folders=("Tiny/raw", "tiny"),
-    files={n: PublishedFile(hashlib.sha256(c).hexdigest(), len(c)) for n, c in TINY_FILES.items()},
+    files={
+        n: PublishedFile(hashlib.sha256(c).hexdigest(), len(c))
+        for n, c in TINY_FILES.items()
+    },
     decode=read_mnist,
     archives=("tiny.tar.gz",),
 )
 
 
-def write_tiny(folder: Path, *, packed: bool = False, leave_out: str | None = None) -> None:
+def write_tiny(
+    folder: Path, *, packed: bool = False, leave_out: str | None = None
+) -> None:
     """Write Tiny's files into `folder`, gzipped if `packed`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in TINY_FILES.items():

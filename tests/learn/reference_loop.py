@@ -1,9 +1,9 @@
 """The method as a textbook would write it, to compare the engine with.
 
-Ordinary modules, one client after another, `torch.topk`, public images in batches of 128, dense
-vectors, a fresh tensor for everything. It shares with the engine the data split, the initial
-models, the keyed draws of batches and probes, and the random strategies' index draws; all
-arithmetic is its own.
+Ordinary modules, one client after another, `torch.topk`, public images in batches of
+128, dense vectors, a fresh tensor for everything. It shares with the engine the data
+split, the initial models, the keyed draws of batches and probes, and the random
+strategies' index draws; all arithmetic is its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def load(model, weights):
 
 def in_batches(model, images):
     with torch.no_grad():
-        return torch.cat([model(images[i : i + 128]) for i in range(0, len(images), 128)])
+        return torch.cat(
+            [model(images[i : i + 128]) for i in range(0, len(images), 128)]
+        )
 
 
 class ReferenceLoop:
@@ -80,10 +82,12 @@ class ReferenceLoop:
         for c, index in enumerate(scenario.group_of_client()):
             policy = scenario.policy_of_group(scenario.clients[index])
             self.policies[c] = registry("policy").get(policy.kind)(
-                scenario.compression.strategies, reward_range=policy.reward.clip, **policy.options
+                scenario.compression.strategies,
+                reward_range=policy.reward.clip,
+                **policy.options,
             )
 
-    # ---- pieces ----------------------------------------------------------------------------------
+    # ---- pieces ----------------------------------------------------------------------
 
     def images(self, positions):
         positions = torch.from_numpy(positions).to(self.data.labels.device)
@@ -138,7 +142,10 @@ class ReferenceLoop:
 
     def public(self, round):
         chosen = draw_public(
-            self.streams, round, len(self.data.public), self.scenario.dataset.public_batch
+            self.streams,
+            round,
+            len(self.data.public),
+            self.scenario.dataset.public_batch,
         )
         return self.data.public if chosen is None else self.data.public[chosen]
 
@@ -146,7 +153,7 @@ class ReferenceLoop:
         mean = torch.stack(logits).mean(0).double()
         return torch.softmax(mean / self.scenario.distillation.temperature, 1)
 
-    # ---- a round ---------------------------------------------------------------------------------
+    # ---- a round ---------------------------------------------------------------------
 
     def round(self, round, tau_s=1.0):
         """Play one round; returns what it did as a dict."""
@@ -160,7 +167,9 @@ class ReferenceLoop:
         periods, sent, pulls, models = dict(self.periods), {}, {}, {}
         for client in sorted(self.name_of):
             if self.forced is None:
-                pulls[client] = self.policies[client].pull(self.streams("policy", client, round))
+                pulls[client] = self.policies[client].pull(
+                    self.streams("policy", client, round)
+                )
             arm = self.forced or str(pulls[client].arm)
             models[client], sent[client] = self.client(client, round, arm, factor)
         arms = {client: self.forced or str(pulls[client].arm) for client in models}
@@ -180,9 +189,14 @@ class ReferenceLoop:
 
     def initial_losses(self):
         public = self.public(0)
-        logits = [in_batches(self.models[self.name_of[c]].eval(), public) for c in self.name_of]
+        logits = [
+            in_batches(self.models[self.name_of[c]].eval(), public)
+            for c in self.name_of
+        ]
         with torch.no_grad():
-            return {n: self.kd(n, self.targets(logits), public).item() for n in self.models}
+            return {
+                n: self.kd(n, self.targets(logits), public).item() for n in self.models
+            }
 
     def own_losses(self):
         """f_n of every client, where a policy learns from it."""
@@ -197,7 +211,9 @@ class ReferenceLoop:
         g, new_statistics = self.gradient(client, round, rate)
         u = g if self.residuals[client] is None else self.residuals[client] + g
         group = scenario.clients[scenario.group_of_client()[client]]
-        chosen = self.indices(client, round, arm, u, min(scenario.k_of_group(group), u.numel()))
+        chosen = self.indices(
+            client, round, arm, u, min(scenario.k_of_group(group), u.numel())
+        )
         dense = torch.zeros_like(u)
         dense[chosen] = u[chosen]
         residual = u.clone()
@@ -214,7 +230,9 @@ class ReferenceLoop:
         for client, pull in pulls.items():
             if self.policies[client].learns:
                 name = self.name_of[client]
-                worth = gain(rule.rho, rule.beta, self.before[name], kd[name], *local[client])
+                worth = gain(
+                    rule.rho, rule.beta, self.before[name], kd[name], *local[client]
+                )
                 _, rewards[client] = reward(worth, tau_s, rule.clip)
                 self.policies[client].update(pull, rewards[client])
         return rewards
@@ -222,12 +240,19 @@ class ReferenceLoop:
     def learn(self, models, targets, public, factor):
         """Average each prototype, then distil; the losses before the update."""
         distillation, losses = self.scenario.distillation, {}
-        rate = (distillation.learning_rate or self.scenario.training.learning_rate) * factor
+        rate = (
+            distillation.learning_rate or self.scenario.training.learning_rate
+        ) * factor
         for name, clients in self.clients.items():
             student = self.models[name]
-            load(student, torch.stack([flat(models[c].parameters()) for c in clients]).mean(0))
+            load(
+                student,
+                torch.stack([flat(models[c].parameters()) for c in clients]).mean(0),
+            )
             for i, statistic in enumerate(statistics(student)):
-                statistic.copy_(torch.stack([statistics(models[c])[i] for c in clients]).mean(0))
+                statistic.copy_(
+                    torch.stack([statistics(models[c])[i] for c in clients]).mean(0)
+                )
             student.eval()
             for step in range(distillation.steps):
                 student.zero_grad()
@@ -246,7 +271,9 @@ class ReferenceLoop:
         usual = self.accepted
         if rule.reference.kind == "running-median":
             usual = {
-                n: statistics_of.median(each[n] for each in self.history[-rule.reference.window :])
+                n: statistics_of.median(
+                    each[n] for each in self.history[-rule.reference.window :]
+                )
                 for n in kd
             }
         if (
@@ -256,7 +283,9 @@ class ReferenceLoop:
         ):
             self.models = before
             if rule.residuals.kind != "as-sent":
-                share = rule.residuals.factor if rule.residuals.kind == "damped" else 1.0
+                share = (
+                    rule.residuals.factor if rule.residuals.kind == "damped" else 1.0
+                )
                 self.periods = periods
                 for client, dense in sent.items():
                     self.residuals[client] = self.residuals[client] + share * dense
@@ -272,7 +301,10 @@ class ReferenceLoop:
         """Per prototype, on the test set."""
         return {
             name: float(
-                (in_batches(m.eval(), self.data.test_samples).argmax(1) == self.data.test_labels)
+                (
+                    in_batches(m.eval(), self.data.test_samples).argmax(1)
+                    == self.data.test_labels
+                )
                 .float()
                 .mean()
             )

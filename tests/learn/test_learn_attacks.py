@@ -1,4 +1,6 @@
-"""Attackers: what each sends against a few lines written out, and what a run makes of it."""
+"""Attackers: what each sends against a few lines written out, and what a run makes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ IMAGES = DatasetFacts((1, 12, 12), 4, 400, 60)
 
 
 def with_attack(attack, honest=2, hostile=2, method="fedavg", **changes):
-    """Two honest clients and, of the highest ids, two hostile ones; several steps on all data."""
+    """Two honest clients and, of the highest ids, two hostile ones.
+
+    Several steps on all data.
+    """
     groups = [
         {"count": honest, "prototype": "a", "device": "any"},
         {"count": hostile, "prototype": "a", "device": "any", "attack": attack},
@@ -35,7 +40,9 @@ def with_attack(attack, honest=2, hostile=2, method="fedavg", **changes):
 
 
 def sent(made, rounds=1, workers=1, arm="dense"):
-    """What each client sends in the last of these rounds, and the workload, which is closed."""
+    """What each client sends in the last of these rounds, and the workload, which is
+    closed.
+    """
     workload = HostedWorkload(made, Streams(0), data=data_of(made), workers=workers)
     for round in range(1, rounds + 1):
         tasks = [workload.task(round, client) for client in range(made.client_count)]
@@ -74,12 +81,16 @@ def test_gaussian_noise_is_as_long_as_it_says_and_keyed_by_client_and_round(hone
         ratio = float(update.norm() / clean.norm())
         assert abs(ratio / 5 - 1) < 0.15
         assert abs(float(torch.corrcoef(torch.stack([update, clean]))[0, 1])) < 0.2
-    assert not torch.equal(updates[2] / updates[2].norm(), updates[3] / updates[3].norm())
+    assert not torch.equal(
+        updates[2] / updates[2].norm(), updates[3] / updates[3].norm()
+    )
     again, _ = sent(with_attack({"gaussian": 5}))
     assert all(map(torch.equal, updates, again))
 
 
-@pytest.mark.parametrize(("n", "m"), [(50, 5), (50, 24), (25, 11), (10, 1), (10, 3), (7, 7)])
+@pytest.mark.parametrize(
+    ("n", "m"), [(50, 5), (50, 24), (25, 11), (10, 1), (10, 3), (7, 7)]
+)
 def test_alie_stays_within_what_a_majority_supports(n, m):
     rows = np.random.default_rng(0).normal(size=(m, 6)).astype(np.float32)
     supporters = n // 2 + 1 - m
@@ -91,9 +102,12 @@ def test_alie_stays_within_what_a_majority_supports(n, m):
 
 
 def test_alie_of_the_papers_example_is_a_third_of_a_deviation_away():
-    # n = 50, m = 24: s = 2 of 26 honest ones are needed; Φ⁻¹(24/26) = 1.43 of their table's z
+    # n = 50, m = 24: s = 2 of 26 honest ones are needed; Φ⁻¹(24/26) = 1.43 of their
+    # table's z
     rows = torch.tensor([[0.0], [2.0]]).repeat(12, 1)
-    assert attacks.Alie().agree(rows, 50).item() == pytest.approx(1 - 1.4260769, abs=1e-5)
+    assert attacks.Alie().agree(rows, 50).item() == pytest.approx(
+        1 - 1.4260769, abs=1e-5
+    )
 
 
 def test_colluding_attackers_send_what_comes_of_the_updates_of_all_of_them(honest):
@@ -137,7 +151,9 @@ def test_label_flip_trains_on_labels_that_are_turned_around():
 
 
 def test_a_backdoor_trains_on_marked_images_of_its_target():
-    made = with_attack({"kind": "backdoor", "target": 2, "size": 3, "share": 1.0, "scale": 2.0})
+    made = with_attack(
+        {"kind": "backdoor", "target": 2, "size": 3, "share": 1.0, "scale": 2.0}
+    )
     updates, _ = sent(made)
 
     def mark(data):
@@ -185,7 +201,10 @@ def test_the_success_of_a_backdoor_is_the_share_of_marked_images_taken_for_its_t
     )  # fmt: skip
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
     for round in range(1, 5):
-        uploads = [workload.execute(workload.task(round, c), Choice("dense", 1)) for c in range(4)]
+        uploads = [
+            workload.execute(workload.task(round, c), Choice("dense", 1))
+            for c in range(4)
+        ]
         outcome = workload.merge(round, uploads)
     success = outcome.losses["a"]["attack_success"]
     textbook = Textbook(made)
@@ -238,7 +257,7 @@ def test_a_run_with_a_backdoor_can_be_verified_replayed_and_read(tmp_path):
     assert not verify(tmp_path / "first")
 
 
-# ---- what is refused -------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ ROUNDS = [(0, 1), (0, 1), (0, 2), (0, 1), (0, 1), (0, 2), (1, 2), (0, 1)]
 
 @pytest.mark.parametrize("k", [40, 200])
 def test_clients_that_missed_rounds_train_from_what_they_were_sent(k):
-    """Against a version by hand in which every client keeps a copy and adds what it is sent."""
+    """Against a version by hand in which every client keeps a copy and adds what it is
+    sent.
+    """
     made = worlds.scenario(downlink={"compression": {"k": k}})
     work, hand = workload(made), worlds.ByHand(made)
     held, dense = {}, 0
@@ -59,7 +61,8 @@ def test_clients_that_missed_rounds_train_from_what_they_were_sent(k):
         torch.testing.assert_close(server.double(), hand.weights, rtol=0, atol=1e-6)
         torch.testing.assert_close(common.double(), hand.common, rtol=0, atol=1e-6)
     assert float((server - common).abs().max()) > 1e-4  # there is an error to be kept
-    assert dense == (3 if k == 40 else 4)  # first downloads; three changes of 1,050 B are more
+    # first downloads; three changes of 1,050 B are more
+    assert dense == (3 if k == 40 else 4)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,10 @@ def test_what_was_sent_is_the_change_of_the_model_less_the_error(strategy):
     for changes in work.held_models.of_prototype("only").values():
         changes.next, sent = _noting(changes.next)
     for round in range(1, 6):
-        work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)])
+        work.merge(
+            round,
+            [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)],
+        )
     server, held = weights_of(work)
     error = server - held
     torch.testing.assert_close(sum(sent), server - first - error, rtol=0, atol=1e-5)
@@ -112,7 +118,11 @@ def test_everything_sent_means_learning_as_without():
     for round in range(1, 5):
         for work in (plain, changed):
             work.merge(
-                round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in range(3)]
+                round,
+                [
+                    work.execute(work.task(round, c), Choice("dense", 1))
+                    for c in range(3)
+                ],
             )
     weights = weights_of(changed)[0]
     want = tiny.state_of(plain).server["only"]["weights"]
@@ -123,7 +133,11 @@ def test_a_model_that_is_not_finite_is_named():
     work = workload(worlds.scenario())
     server, held = weights_of(work)
     server[3] = float("inf")
-    with pytest.raises(RunFailed, match=r"the model of only has values that are not finite"):
+    with pytest.raises(
+        RunFailed,
+        match=r"the model of only has values that are not "
+        r"finite",
+    ):
         work.held_models.of_prototype("only")["weights"].next(
             server, held, np.random.default_rng(0)
         )
@@ -134,7 +148,9 @@ def test_clients_that_are_up_to_date_are_sent_nothing():
     tasks = workload(made).tasks
     assert tasks.task(3, 0, 2, held=2).downlink_bytes == 0
     assert tasks.task(3, 0, 2, held=2).unpacking == ()
-    assert [tasks.task(9, 0, 8, held=held).downlink_bytes for held in (7, 6, 5, None)] == [
+    assert [
+        tasks.task(9, 0, 8, held=held).downlink_bytes for held in (7, 6, 5, None)
+    ] == [
         1050,
         2100,
         4 * D,
@@ -158,7 +174,9 @@ def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
     compression = {"k": k, "strategy": strategy, "index_code": code}
     made = worlds.scenario(downlink={"compression": compression})
     facts = {"only": SimpleNamespace(**FACTS)}
-    task = Tasks(made, facts, lambda client: 10).task(1, 0, version + missed, held=version)
+    task = Tasks(made, facts, lambda client: 10).task(
+        1, 0, version + missed, held=version
+    )
     size = codec_from_spec(strategy).size_bytes(D, k, code)
     assert task.downlink_bytes == min(missed * size, 4 * D)
     sent_as_changes = 0 < missed * size < 4 * D
@@ -198,16 +216,23 @@ def test_running_statistics_travel_with_every_change():
 
 
 def test_a_round_that_is_undone_sends_nothing(monkeypatch):
-    """fedkd: what clients hold, and the codec's memory, are as before it; a resumed server sends
-    what the round after it sends, which is no longer that of its version."""
+    """fedkd: what clients hold, and the codec's memory, are as before it.
+
+    A resumed server sends what the round after it sends, which is no longer that of its
+    version.
+    """
     made = worlds.scenario(
         method="fedkd",
         dataset={"name": "change-stripes", "public": 16},
-        downlink={"compression": {"k": 60, "strategy": "periodic-k", "index_code": "rice"}},
+        downlink={
+            "compression": {"k": 60, "strategy": "periodic-k", "index_code": "rice"}
+        },
         safeguard={"rollback": {"threshold": 1.5}},
     )
     surged = tiny.surging(made, Streams(made.seed), surge={2: 1e9})
-    surged.merge(1, [surged.execute(surged.task(1, c), Choice("dense", 1)) for c in range(3)])
+    surged.merge(
+        1, [surged.execute(surged.task(1, c), Choice("dense", 1)) for c in range(3)]
+    )
     before = weights_of(surged)[1].clone()
     changes = tiny.state_of(surged).changes
     outcome = surged.merge(
@@ -220,7 +245,9 @@ def test_a_round_that_is_undone_sends_nothing(monkeypatch):
     again, rounds = workload(made), []
     send = again.method.send
     monkeypatch.setattr(
-        type(again.method), "send", lambda _, *each: rounds.append(each[2]) or send(*each)
+        type(again.method),
+        "send",
+        lambda _, *each: rounds.append(each[2]) or send(*each),
     )
     again.restore(*surged.state())
     assert set(rounds) == {3}
@@ -233,7 +260,9 @@ def test_local_losses_are_those_of_what_the_client_holds():
         downlink={"compression": {"k": 20}},
     )
     work = workload(made)
-    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 30)) for c in range(3)])
+    outcome = work.merge(
+        1, [work.execute(work.task(1, c), Choice("top-k", 30)) for c in range(3)]
+    )
     streams, data = Streams(made.seed), work.data
     from simfed.learn.federation import draw_own
 
@@ -253,7 +282,9 @@ def test_local_losses_are_those_of_what_the_client_holds():
             .module.eval()
         )
         with torch.no_grad():
-            loss = torch.nn.functional.cross_entropy(held(data.samples(at)), data.labels[at])
+            loss = torch.nn.functional.cross_entropy(
+                held(data.samples(at)), data.labels[at]
+            )
         assert after == pytest.approx(float(loss), rel=1e-6)
 
 
@@ -261,7 +292,10 @@ def test_sizes_that_depend_on_the_data_are_those_of_the_payloads():
     made = worlds.scenario(downlink={"compression": {"k": 100, "index_code": "rice"}})
     work = workload(made)
     for round in range(1, 4):
-        work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])
+        work.merge(
+            round,
+            [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)],
+        )
     [(*_, sizes, _)] = tiny.state_of(work).changes
     assert len(sizes) == 3
     assert all(400 < size < 400 + 125 for size in sizes)
@@ -269,7 +303,8 @@ def test_sizes_that_depend_on_the_data_are_those_of_the_payloads():
         asked = work.task(4, 0, held=held)
         sent = work.execute(asked, Choice("dense", 1))
         assert sent.task.downlink_bytes == pytest.approx(expected)
-        assert asked.downlink_bytes == (4 * D if held < 3 else 0)  # the most that it can be
+        # the most that it can be
+        assert asked.downlink_bytes == (4 * D if held < 3 else 0)
         work.discard(sent)
 
 
@@ -297,7 +332,9 @@ def test_a_spoilt_model_is_undone_with_what_would_have_been_sent_of_it(rollback)
     held, changes = weights_of(work)[1].clone(), tiny.state_of(work).changes
     uploads = [work.execute(work.task(2, c), Choice("dense", 1)) for c in range(3)]
     if rollback is None:
-        with pytest.raises(RunFailed, match="the model of only has values that are not finite"):
+        with pytest.raises(
+            RunFailed, match="the model of only has values that are not finite"
+        ):
             work.merge(2, uploads)
         return
     assert work.merge(2, uploads).rolled_back

@@ -1,4 +1,6 @@
-"""The compiled convolutions: bit for bit the sums that they promise, on every width of vectors."""
+"""The compiled convolutions: bit for bit the sums that they promise, on every width of
+vectors.
+"""
 
 import shutil
 import sys
@@ -43,7 +45,12 @@ def layers(seed, shape, outputs, n):
     first, second = outputs
     parameters = tuple(
         torch.randn(size, generator=drawn)
-        for size in ((first, channels, 5, 5), (first,), (second, first, 5, 5), (second,))
+        for size in (
+            (first, channels, 5, 5),
+            (first,),
+            (second, first, 5, 5),
+            (second,),
+        )
     )
     features = second * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return (
@@ -75,17 +82,22 @@ def by_autograd(parameters, samples, gradient):
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 1000),
-    st.tuples(st.integers(1, 3), st.sampled_from([12, 16, 28]), st.sampled_from([12, 20])),
+    st.tuples(
+        st.integers(1, 3), st.sampled_from([12, 16, 28]), st.sampled_from([12, 20])
+    ),
     st.tuples(st.integers(1, 7), st.integers(1, 9)),
     st.integers(1, 35),
 )
-def test_values_and_gradients_are_those_of_autograd_in_double_precision(seed, shape, outputs, n):
+def test_values_and_gradients_are_those_of_autograd_in_double_precision(
+    seed, shape, outputs, n
+):
     given_ = layers(seed, shape, outputs, n)
     expected = by_autograd(*given_)
     for loops in widths():
         for value, wanted in zip(play(loops, *given_), expected, strict=True):
             scale = wanted.abs().max().item()
-            # one window in 10⁵ may have two results within rounding, and then takes the other
+            # one window in 10⁵ may have two results within rounding, and then takes the
+            # other
             far = (value.double() - wanted).abs() > 1e-5 * scale
             assert far.float().mean() < 0.01
 
@@ -101,8 +113,9 @@ def test_every_width_of_vectors_gives_the_same_bits(n):
 
 
 def fused(a, b, c):
-    """a × b + c, rounded once to float32, from float64: to odd first, so that the second rounding
-    does no harm."""
+    """a × b + c, rounded once to float32, from float64: to odd first, so that the
+    second rounding does no harm.
+    """
     product = a.astype(np.float64) * b.astype(np.float64)  # exact
     c = c.astype(np.float64)
     total = product + c
@@ -151,7 +164,9 @@ def weight_gradient_in_order(x, gradient, corner, k=5):
             for px in range(pw):
                 for i in range(4):
                     above = np.where(
-                        corner[block, :, py, px] == i, gradient[block, :, py, px], np.float32(0)
+                        corner[block, :, py, px] == i,
+                        gradient[block, :, py, px],
+                        np.float32(0),
                     )
                     y, z = 2 * py + i // 2, 2 * px + i % 2
                     under = x[block, :, y : y + k, z : z + k]
@@ -171,13 +186,20 @@ def input_gradient_in_order(gradient, corner, weight):
     k, inputs = weight.shape[-1], weight.shape[1]
     spread = np.zeros((blocks, outputs, 2 * ph, 2 * pw, LANES), np.float32)
     for i in range(4):
-        spread[:, :, i // 2 :: 2, i % 2 :: 2] = np.where(corner == i, gradient, np.float32(0))
+        spread[:, :, i // 2 :: 2, i % 2 :: 2] = np.where(
+            corner == i, gradient, np.float32(0)
+        )
     height, width = 2 * ph + k - 1, 2 * pw + k - 1
     total = np.zeros((blocks, inputs, height, width, LANES), np.float32)
     for o in range(outputs):
         for ky in range(k):
             for kx in range(k):
-                place = (..., slice(ky, ky + 2 * ph), slice(kx, kx + 2 * pw), slice(None))
+                place = (
+                    ...,
+                    slice(ky, ky + 2 * ph),
+                    slice(kx, kx + 2 * pw),
+                    slice(None),
+                )
                 for c in range(inputs):
                     at = total[:, c][place]
                     scale = np.full_like(at, weight[o, c, ky, kx])
@@ -198,8 +220,12 @@ def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
     features = np.moveaxis(pooled2, -1, 1).reshape(-1, gradient.shape[1])[:n]
     results = play(widths()[0], *given_)
     assert np.array_equal(results[0].numpy(), features)
-    assert np.array_equal(results[3].numpy(), weight_gradient_in_order(pooled1, above2, corner2))
-    assert np.array_equal(results[1].numpy(), weight_gradient_in_order(x, above1, corner1))
+    assert np.array_equal(
+        results[3].numpy(), weight_gradient_in_order(pooled1, above2, corner2)
+    )
+    assert np.array_equal(
+        results[1].numpy(), weight_gradient_in_order(x, above1, corner1)
+    )
 
 
 @needs_loops
@@ -222,7 +248,9 @@ def test_what_is_no_number_comes_out_as_from_pytorch(value):
     expected = by_autograd(parameters, samples, gradient)[0]
     for loops in widths():
         maps = play(loops, parameters, samples, gradient)[0]
-        torch.testing.assert_close(maps.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True)
+        torch.testing.assert_close(
+            maps.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True
+        )
         assert not maps[1].isfinite().all()
 
 
@@ -235,7 +263,10 @@ def test_room_is_used_again():
     loss = partial(cross_entropy, labels=torch.arange(20) % 10)
     for _ in range(5):
         passes.gradient(
-            torch.ones(20, 1, 12, 12), loss, torch.zeros_like(flat.weights), training=True
+            torch.ones(20, 1, 12, 12),
+            loss,
+            torch.zeros_like(flat.weights),
+            training=True,
         )
         passes.logits(torch.ones(3, 1, 12, 12))
     assert sum(map(len, ConvpoolPair._room.values())) == 1

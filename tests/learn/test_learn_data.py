@@ -20,7 +20,14 @@ from learn_tiny import TINY, TINY_FILES, write_tiny
 
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import dataset_facts, facts
-from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, Dataset, load_dataset
+from simfed.learn.data import (
+    CIFAR10,
+    FASHION_MNIST,
+    MNIST,
+    MNIST_MINI,
+    Dataset,
+    load_dataset,
+)
 from simfed.learn.data.fetch import get
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
@@ -50,7 +57,9 @@ def folders(tmp_path, monkeypatch):
 
 
 def arrays(**changes):
-    """Valid arguments of a Dataset: 6 training and 4 test samples of 2×3×3 bytes, 3 classes."""
+    """Valid arguments of a Dataset: 6 training and 4 test samples of 2×3×3 bytes, 3
+    classes.
+    """
     return {
         "train_images": rng.integers(0, 256, (6, 2, 3, 3), dtype=np.uint8),
         "train_labels": np.array([0, 1, 2, 0, 1, 2]),
@@ -60,7 +69,7 @@ def arrays(**changes):
     } | changes
 
 
-# ---- mnist-mini --------------------------------------------------------------------------------
+# ---- mnist-mini ----------------------------------------------------------------------
 
 
 def test_mnist_mini_is_balanced_real_digits():
@@ -76,7 +85,9 @@ def test_mnist_mini_is_balanced_real_digits():
     assert abs(train.mean()) < 0.03
     assert abs(train.std() - 1) < 0.03
     # no digit is in both sets
-    assert not {i.tobytes() for i in data.train_images} & {i.tobytes() for i in data.test_images}
+    assert not {i.tobytes() for i in data.train_images} & {
+        i.tobytes() for i in data.test_images
+    }
 
 
 def test_mnist_mini_is_small_and_states_licence_and_citation():
@@ -89,7 +100,8 @@ def test_mnist_mini_is_small_and_states_licence_and_citation():
 def test_mnist_mini_needs_no_data_folder(folders, monkeypatch):
     monkeypatch.setenv("SIMFED_DATA", "/nowhere")
     assert load_dataset("mnist-mini").classes == 10
-    assert load_dataset("mnist-mini") is load_dataset("mnist-mini")  # nobody can write into it
+    # nobody can write into it
+    assert load_dataset("mnist-mini") is load_dataset("mnist-mini")
 
 
 @pytest.mark.parametrize("published", [MNIST_MINI, MNIST, FASHION_MNIST, CIFAR10])
@@ -102,7 +114,7 @@ def test_facts_of_the_catalogue_fit_the_published_files(published):
     assert all(len(file.sha256) == 64 for file in published.files.values())
 
 
-# ---- Dataset -----------------------------------------------------------------------------------
+# ---- Dataset -------------------------------------------------------------------------
 
 
 def test_bytes_are_normalised_per_channel_when_used():
@@ -111,15 +123,21 @@ def test_bytes_are_normalised_per_channel_when_used():
     assert images.dtype == np.float32
     assert labels.tolist() == [1, 0]
     stored = data.train_images[[4, 0]].astype(np.float64) / 255
-    expected = (stored - np.array([0.5, 0.25])[:, None, None]) / np.array([0.5, 2.0])[:, None, None]
+    expected = (stored - np.array([0.5, 0.25])[:, None, None]) / np.array([0.5, 2.0])[
+        :, None, None
+    ]
     np.testing.assert_allclose(images, expected, atol=1e-6)
 
 
 def test_one_mean_serves_all_channels_and_none_scales_to_one():
     data = Dataset(**arrays(mean=(0.5,), sd=(0.5,)))
-    np.testing.assert_allclose(data.normalise(np.full((1, 2, 3, 3), 255, np.uint8)), 1.0, atol=1e-6)
+    np.testing.assert_allclose(
+        data.normalise(np.full((1, 2, 3, 3), 255, np.uint8)), 1.0, atol=1e-6
+    )
     plain = Dataset(**arrays())
-    np.testing.assert_allclose(plain.normalise(np.full((1, 2, 3, 3), 51, np.uint8)), 0.2, atol=1e-7)
+    np.testing.assert_allclose(
+        plain.normalise(np.full((1, 2, 3, 3), 51, np.uint8)), 0.2, atol=1e-7
+    )
 
 
 def test_floats_are_used_as_they_are():
@@ -159,9 +177,15 @@ def test_the_digest_changes_with_every_part():
     [
         ({"classes": 1}, "got 1, expected at least 2 classes"),
         ({"classes": 2}, "got 2, expected train_labels: labels from 0 to 1"),
-        ({"train_labels": np.array([0, 1, 2])}, "train_labels: 6 whole numbers, one per sample"),
+        (
+            {"train_labels": np.array([0, 1, 2])},
+            ("train_labels: 6 whole numbers, one per sample"),
+        ),
         ({"test_labels": np.zeros(4)}, "test_labels: 4 whole numbers"),
-        ({"train_images": np.zeros((6, 2, 3, 3), int)}, "train_images: uint8 or float32 samples"),
+        (
+            {"train_images": np.zeros((6, 2, 3, 3), int)},
+            ("train_images: uint8 or float32 samples"),
+        ),
         (
             {"train_images": np.zeros((0, 2, 3, 3), np.uint8)},
             "train_images: uint8 or float32 samples",
@@ -170,7 +194,10 @@ def test_the_digest_changes_with_every_part():
             {"test_images": np.zeros((4, 2, 3, 4), np.uint8)},
             r"test_images like train_images, uint8 of shape \(n, 2, 3, 3\)",
         ),
-        ({"test_images": np.zeros((4, 2, 3, 3), np.float32)}, "test_images like train_images"),
+        (
+            {"test_images": np.zeros((4, 2, 3, 3), np.float32)},
+            ("test_images like train_images"),
+        ),
         ({"test_images": np.full((4, 2, 3, 3), np.nan)}, "test_images: finite values"),
         ({"mean": (0.1, 0.2, 0.3)}, r"mean: one value, or one per channel \(2\)"),
         ({"sd": (0.0,)}, "sd above 0"),
@@ -182,7 +209,7 @@ def test_what_does_not_fit_together_is_refused(changes, sentence):
         Dataset(**arrays(**changes))
 
 
-# ---- the registry ------------------------------------------------------------------------------
+# ---- the registry --------------------------------------------------------------------
 
 
 def test_a_users_data_set_is_a_callable(add_part):
@@ -229,13 +256,16 @@ def test_errors_of_a_users_data_set_say_which_key_asked_for_it(add_part):
         load_dataset("mine", where="dataset.name")
 
 
-# ---- formats -----------------------------------------------------------------------------------
+# ---- formats -------------------------------------------------------------------------
 
 
 @given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4))
 def test_an_idx_file_reads_back(shape):
     array = rng.integers(0, 256, shape, dtype=np.uint8)
-    content = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+    content = (
+        struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        + array.tobytes()
+    )
     assert np.array_equal(read_idx(content), array)
     with pytest.raises(InputError, match=f"{len(content)} bytes, as its header says"):
         read_idx(content + b"x")
@@ -243,7 +273,13 @@ def test_an_idx_file_reads_back(shape):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\0\0\x08", b"\0\0\x0d\x01\0\0\0\0", b"\x1f\x8b\x08\0", b"\0\0\x08\x02\0\0\0\x01"],
+    [
+        b"",
+        b"\0\0\x08",
+        b"\0\0\x0d\x01\0\0\0\0",
+        b"\x1f\x8b\x08\0",
+        b"\0\0\x08\x02\0\0\0\x01",
+    ],
 )
 def test_what_is_no_idx_file_is_refused(content):
     with pytest.raises(InputError, match="an idx file of unsigned bytes"):
@@ -260,7 +296,8 @@ def cifar_batch(samples):
     labels = rng.integers(0, 10, samples, dtype=np.uint8)
     images = rng.integers(0, 256, (samples, 3, 32, 32), dtype=np.uint8)
     rows = b"".join(
-        bytes([label]) + image.tobytes() for label, image in zip(labels, images, strict=True)
+        bytes([label]) + image.tobytes()
+        for label, image in zip(labels, images, strict=True)
     )
     return labels, images, rows
 
@@ -268,7 +305,9 @@ def cifar_batch(samples):
 def test_the_binary_version_of_cifar_reads_in_the_order_of_its_batches():
     batches = {f"data_batch_{i}.bin": cifar_batch(3) for i in (2, 1)}
     test = cifar_batch(2)
-    files = {name: rows for name, (_, _, rows) in batches.items()} | {"test_batch.bin": test[2]}
+    files = {name: rows for name, (_, _, rows) in batches.items()} | {
+        "test_batch.bin": test[2]
+    }
     (images, labels), (test_images, test_labels) = read_cifar(files)
     first, second = batches["data_batch_1.bin"], batches["data_batch_2.bin"]
     assert np.array_equal(images, np.concatenate([first[1], second[1]]))
@@ -328,13 +367,17 @@ def test_cifar_as_pickles_becomes_the_binary_version():
 
 
 @pytest.mark.parametrize("folder", ["data/cifar-10-batches-py", "elsewhere"])
-def test_the_python_version_is_found_in_its_folder_and_where_the_user_says(folders, folder):
+def test_the_python_version_is_found_in_its_folder_and_where_the_user_says(
+    folders, folder
+):
     files, place = {}, folders[0].parent / folder
     place.mkdir(parents=True)
     for batch in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
         labels, images, rows = cifar_batch(2)
         (place / batch).write_bytes(python2_batch(labels, images))
-        files[f"{batch}.bin"] = PublishedFile(hashlib.sha256(rows).hexdigest(), len(rows))
+        files[f"{batch}.bin"] = PublishedFile(
+            hashlib.sha256(rows).hexdigest(), len(rows)
+        )
     small = dataclasses.replace(CIFAR10, files=files)
     if folder == "elsewhere":
         get(small, source=place)
@@ -346,7 +389,11 @@ def test_a_pickle_cannot_run_code(tmp_path):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "ran"),)
 
-    with pytest.raises(InputError, match=r"no pickled batch of CIFAR-10: it asks for posix\.mkdir"):
+    with pytest.raises(
+        InputError,
+        match=r"no pickled batch of CIFAR-10: it asks for "
+        r"posix\.mkdir",
+    ):
         convert_cifar_pickle(pickle.dumps(Evil(), protocol=2))
     assert not (tmp_path / "ran").exists()
 
@@ -374,13 +421,16 @@ def test_a_pickled_array_of_something_else_is_refused():
         convert_cifar_pickle(python2_batch(labels, images)[:-40])
 
 
-# ---- where files are found ---------------------------------------------------------------------
+# ---- where files are found -----------------------------------------------------------
 
 
 def test_data_folders_are_the_variable_then_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("SIMFED_DATA", "~/sets")
-    assert list_data_folders() == [tmp_path.home() / "sets", tmp_path / "simfed" / "datasets"]
+    assert list_data_folders() == [
+        tmp_path.home() / "sets",
+        tmp_path / "simfed" / "datasets",
+    ]
     monkeypatch.delenv("SIMFED_DATA")
     assert list_data_folders() == [tmp_path / "simfed" / "datasets"]
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
@@ -390,7 +440,9 @@ def test_data_folders_are_the_variable_then_the_cache(monkeypatch, tmp_path):
 def test_a_data_set_that_is_not_here_says_how_to_get_it(folders, add_part):
     add_part("dataset", "tiny", TINY)
     with pytest.raises(
-        InputError, match=r"`simfed data get tiny` fetches it; looked in .*data or .*datasets"
+        InputError,
+        match=r"`simfed data get tiny` fetches it; looked in .*data or "
+        r".*datasets",
     ):
         load_dataset("tiny", where="dataset.name")
 
@@ -421,7 +473,9 @@ def test_an_archive_in_a_data_folder_is_read_without_unpacking(folders):
 def test_a_missing_file_is_named(folders):
     write_tiny(folders[0] / "Tiny/raw", leave_out="t10k-labels-idx1-ubyte")
     with pytest.raises(
-        InputError, match=r"Tiny/raw: t10k-labels-idx1-ubyte is missing, expected all files of Tiny"
+        InputError,
+        match=r"Tiny/raw: t10k-labels-idx1-ubyte is missing, expected all "
+        r"files of Tiny",
     ):
         TINY()
 
@@ -445,7 +499,9 @@ def test_a_truncated_file_is_refused(folders):
     path = folders[0] / "Tiny/raw/train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(
-        InputError, match=r"train-images-idx3-ubyte: truncated to 95 bytes, expected 96 bytes"
+        InputError,
+        match=r"train-images-idx3-ubyte: truncated to 95 bytes, expected "
+        r"96 bytes",
     ):
         TINY()
 
@@ -457,7 +513,8 @@ def test_a_truncated_gzip_file_is_refused(folders, keep):
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(
         InputError,
-        match=r"train-images-idx3-ubyte\.gz: truncated or damaged, expected a whole gzip file",
+        match=r"train-images-idx3-ubyte\.gz: truncated or damaged, expected a whole "
+        r"gzip file",
     ):
         TINY()
 
@@ -472,7 +529,12 @@ def test_a_gzip_bomb_is_not_unpacked(folders):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no archive at all", gzip.compress(b"x" * 2000)[:30], lzma.compress(b"x")[:20]],
+    [
+        b"",
+        b"no archive at all",
+        gzip.compress(b"x" * 2000)[:30],
+        lzma.compress(b"x")[:20],
+    ],
     ids=["empty", "text", "half a gzip", "half an xz"],
 )
 def test_a_damaged_archive_is_refused(tmp_path, content):

@@ -21,13 +21,18 @@ from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.registry import registry
 from simfed.learn.data.fetch import get
 
-PACKED = {f"/{name}.gz": gzip.compress(content, mtime=0) for name, content in TINY_FILES.items()}
+PACKED = {
+    f"/{name}.gz": gzip.compress(content, mtime=0)
+    for name, content in TINY_FILES.items()
+}
 FIRST = "/train-images-idx3-ubyte.gz"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `files`; `cut` bytes into an answer it hangs up; remembers the path of every
-    request."""
+    """Serves `files`.
+
+    `cut` bytes into an answer it hangs up; remembers the path of every request.
+    """
 
     daemon_threads = True
 
@@ -63,7 +68,9 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(
+            target=running.serve_forever, kwargs={"poll_interval": 0.01}
+        )
         thread.start()
         yield running
         running.shutdown()
@@ -85,7 +92,9 @@ def tiny(*origins):
 
 
 def files_in(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
+    }
 
 
 INSTALLED = {f"data/Tiny/raw/{name}" for name in TINY_FILES}
@@ -101,7 +110,7 @@ def archive(folder: Path, prefix: str) -> Path:
     return path
 
 
-# ---- what works --------------------------------------------------------------------------------
+# ---- what works ----------------------------------------------------------------------
 
 
 def test_files_are_fetched_unpacked_checked_and_installed(place, server):
@@ -130,7 +139,9 @@ def test_what_is_here_but_damaged_is_fetched_again(place, server):
 
 
 def test_an_archive_is_fetched_whole_and_read(place, server):
-    server.files = {"/tiny.tar.gz": gzip.compress(archive(place, "Tiny/raw/").read_bytes())}
+    server.files = {
+        "/tiny.tar.gz": gzip.compress(archive(place, "Tiny/raw/").read_bytes())
+    }
     (place / "content.tar").unlink()
     get(tiny((f"{server.base}/tiny.tar.gz",)))
     assert files_in(place) == INSTALLED
@@ -186,7 +197,11 @@ def test_no_origin_works_and_the_sentence_says_which_files_go_where(place):
 
 
 def test_a_set_without_an_address_says_which_files_go_where(place):
-    with pytest.raises(SimfedError, match=r"^Tiny has no address; put train-images.*--from$"):
+    with pytest.raises(
+        SimfedError,
+        match=r"^Tiny has no address; put "
+        r"train-images.*--from$",
+    ):
         get(tiny())
 
 
@@ -198,7 +213,7 @@ def test_an_archive_without_the_files_is_refused(place, server):
         get(tiny((f"{server.base}/tiny.tar",)))
 
 
-# ---- what goes wrong on the way ----------------------------------------------------------------
+# ---- what goes wrong on the way ------------------------------------------------------
 
 
 def test_a_wrong_checksum_leaves_nothing(place, server):
@@ -220,7 +235,8 @@ def test_a_truncated_file_leaves_nothing(place, server):
     server.files[FIRST] = PACKED[FIRST][:-20]
     with pytest.raises(
         SimfedError,
-        match=r"train-images-idx3-ubyte\.gz: truncated or damaged, expected a whole gzip file",
+        match=r"train-images-idx3-ubyte\.gz: truncated or damaged, expected a whole "
+        r"gzip file",
     ):
         get(tiny(server.origin()))
     assert files_in(place) == set()
@@ -228,25 +244,39 @@ def test_a_truncated_file_leaves_nothing(place, server):
 
 def test_a_connection_that_breaks_leaves_nothing(place, server):
     server.cut[FIRST] = 40
-    with pytest.raises(SimfedError, match=r"train-images-idx3-ubyte\.gz: the connection broke"):
+    with pytest.raises(
+        SimfedError,
+        match=r"train-images-idx3-ubyte\.gz: the "
+        r"connection broke",
+    ):
         get(tiny(server.origin()))
     assert files_in(place) == set()
 
 
 def test_an_endless_answer_is_given_up(place, server, monkeypatch):
     monkeypatch.setattr(fetching, "LARGEST_BYTES", 60)
-    with pytest.raises(SimfedError, match=r"train-images-idx3-ubyte\.gz: more than 60 B"):
+    with pytest.raises(
+        SimfedError,
+        match=r"train-images-idx3-ubyte\.gz: more than 60 "
+        r"B",
+    ):
         get(tiny(server.origin()))
     assert files_in(place / "data") == set()
 
 
-# ---- disk --------------------------------------------------------------------------------------
+# ---- disk ----------------------------------------------------------------------------
 
 
-def test_too_little_space_is_found_before_anything_is_fetched(place, server, monkeypatch):
+def test_too_little_space_is_found_before_anything_is_fetched(
+    place, server, monkeypatch
+):
     usage = shutil.disk_usage(place)._replace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(SimfedError, match=r"Tiny needs 173 B in .*data, where 100 B are free"):
+    with pytest.raises(
+        SimfedError,
+        match=r"Tiny needs 173 B in .*data, where 100 B "
+        r"are free",
+    ):
         get(tiny(server.origin()))
     assert server.requests == []
     assert files_in(place) == set()
@@ -257,7 +287,9 @@ class FullDisk(io.BytesIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_disk_that_fills_up_during_the_download_is_cleared(place, server, monkeypatch):
+def test_a_disk_that_fills_up_during_the_download_is_cleared(
+    place, server, monkeypatch
+):
     monkeypatch.setattr(fetching, "open", lambda path, mode: FullDisk(), raising=False)
     with pytest.raises(
         SimfedError, match=r"Tiny could not be written to .*: No space left on device"
@@ -266,7 +298,9 @@ def test_a_disk_that_fills_up_during_the_download_is_cleared(place, server, monk
     assert files_in(place) == set()
 
 
-def test_a_disk_that_fills_up_during_the_installation_is_cleared(place, server, monkeypatch):
+def test_a_disk_that_fills_up_during_the_installation_is_cleared(
+    place, server, monkeypatch
+):
     real = Path.write_bytes
 
     def full(path, content):
@@ -290,7 +324,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(place, server, monkeypatch
         get(tiny(server.origin()))
 
 
-# ---- a wrong source ----------------------------------------------------------------------------
+# ---- a wrong source ------------------------------------------------------------------
 
 
 def test_a_source_that_is_not_there_or_holds_something_else(place):
@@ -299,13 +333,15 @@ def test_a_source_that_is_not_there_or_holds_something_else(place):
     (place / "empty").mkdir()
     with pytest.raises(
         InputError,
-        match=r"--from: got .*empty', expected a folder or archive with train-images-idx3-ubyte",
+        match=r"--from: got .*empty', expected a folder or archive with "
+        r"train-images-idx3-ubyte",
     ):
         get(tiny(), source=place / "empty")
     write_tiny(place / "part", leave_out="train-labels-idx1-ubyte")
     with pytest.raises(
         InputError,
-        match=r"--from: .*train-labels-idx1-ubyte is missing, expected all files of Tiny",
+        match=r"--from: .*train-labels-idx1-ubyte is missing, expected all files of "
+        r"Tiny",
     ):
         get(tiny(), source=place / "part")
     (place / "file").write_text("no archive")
@@ -314,7 +350,7 @@ def test_a_source_that_is_not_there_or_holds_something_else(place):
     assert not (place / "data/Tiny").exists()
 
 
-# ---- the command -------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -340,7 +376,9 @@ def test_the_command_gets_lists_and_shows_the_path(place, server, simfed_data, c
     assert said.out == f"tiny: {place / 'data/Tiny/raw'} (from {server.base})\n"
     assert f"fetching {FIRST[1:]}" in said.err
     simfed_data(published, "list")
-    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny"))
+    row = next(
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("tiny")
+    )
     assert row.split() == ["tiny", "20", "5", "1×2×2", "none", str(place / "data")]
     simfed_data(published, "path")
     assert capsys.readouterr().out.splitlines() == [

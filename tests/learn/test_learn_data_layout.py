@@ -1,4 +1,6 @@
-"""Where images in files of one's own have their channels: said, told by an axis, or asked for."""
+"""Where images in files of one's own have their channels: said, told by an axis, or
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from simfed.testing import check_dataset
 
 
 def images_like(shape, n=32):
-    """Images of which each value says where it stands, channels first; and the same, last."""
+    """Images of which each value says where it stands, channels first.
+
+    And the same, last.
+    """
     first = np.arange(n * int(np.prod(shape))).reshape(n, *shape) % 251
     return first.astype(np.uint8), np.moveaxis(first, 1, -1).astype(np.uint8)
 
@@ -41,12 +46,19 @@ def scenario(**changes):
         "dataset": {"file": "x.npz", "partition": {"kind": "iid"}},
         "prototypes": {"p": {"model": "logistic-regression"}},
         "clients": [
-            {"count": 2, "prototype": "p", "link": {}, "device": {"training": 0, "compression": 0}}
+            {
+                "count": 2,
+                "prototype": "p",
+                "link": {},
+                "device": {"training": 0, "compression": 0},
+            }
         ],
         "policy": {"kind": "uniform", "strategy": "dense"},
     }
     return validate_scenario(
-        apply_overrides(plain, changes.items(), Scenario), source="layout.yaml", folder=Path()
+        apply_overrides(plain, changes.items(), Scenario),
+        source="layout.yaml",
+        folder=Path(),
     )
 
 
@@ -62,7 +74,9 @@ def write_images(path, images, suffix=".npz", **keys):
     if suffix == ".hub":
         (path / "saved").mkdir(exist_ok=True)
         (path / "x.hub").rename(path / "saved" / "train-0.parquet")
-    return spec(path, **source.get(suffix, {"huggingface": "saved/"}), features=["x"], **keys)
+    return spec(
+        path, **source.get(suffix, {"huggingface": "saved/"}), features=["x"], **keys
+    )
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet", ".hub"])
@@ -104,7 +118,9 @@ def test_a_layout_that_is_said_counts(tmp_path, suffix, shape):
 )
 def test_a_layout_that_nothing_tells_is_asked_for(tmp_path, shape, model, fits):
     np.savez(
-        tmp_path / "x.npz", x_train=np.zeros((40, *shape), np.uint8), y_train=np.arange(40) % 2
+        tmp_path / "x.npz",
+        x_train=np.zeros((40, *shape), np.uint8),
+        y_train=np.arange(40) % 2,
     )
     said = {"prototypes.p.model": model, "dataset.file": str(tmp_path / "x.npz")}
     if not fits:
@@ -119,14 +135,22 @@ def test_a_layout_that_nothing_tells_is_asked_for(tmp_path, shape, model, fits):
 def test_a_model_of_ones_own_may_fix_its_input(tmp_path, add_part):
     def four(input_shape, classes):
         return torch.nn.Sequential(
-            torch.nn.Conv2d(4, 2, 3), torch.nn.Flatten(), torch.nn.Linear(2 * 26 * 26, classes)
+            torch.nn.Conv2d(4, 2, 3),
+            torch.nn.Flatten(),
+            torch.nn.Linear(2 * 26 * 26, classes),
         )
 
     add_part("model", "four", four)
     np.savez(
-        tmp_path / "x.npz", x_train=np.zeros((40, 4, 28, 28), np.uint8), y_train=np.arange(40) % 2
+        tmp_path / "x.npz",
+        x_train=np.zeros((40, 4, 28, 28), np.uint8),
+        y_train=np.arange(40) % 2,
     )
-    check(scenario(**{"prototypes.p.model": "four", "dataset.file": str(tmp_path / "x.npz")}))
+    check(
+        scenario(
+            **{"prototypes.p.model": "four", "dataset.file": str(tmp_path / "x.npz")}
+        )
+    )
 
 
 LAYOUTS_OF_NOTHING = {
@@ -140,7 +164,11 @@ LAYOUTS_OF_NOTHING = {
         ".npz",
         "x_train: got (9, 9), expected samples of three",
     ),
-    "lists": (np.zeros((32, 9)), ".parquet", "column x: got (9,), expected samples of three axes"),
+    "lists": (
+        np.zeros((32, 9)),
+        ".parquet",
+        ("column x: got (9,), expected samples of three axes"),
+    ),
     "a column of numbers": (
         np.zeros(32),
         ".parquet",
@@ -170,14 +198,30 @@ def test_what_is_learned_does_not_hang_on_the_layout(tmp_path):
 def test_data_show_says_what_told_the_layout(tmp_path, capsys):
     path = tmp_path / "x.yaml"
     for shape, key, model, said in (
-        ((6, 5, 3), "", "logistic-regression", "H×W×C: its last axis alone has length 1 or 3"),
-        ((3, 6, 5), "", "logistic-regression", "C×H×W: its first axis alone has length 1 or 3"),
-        ((6, 5, 4), "layout: channels-last", "perceptron", "H×W×C: dataset.layout says so"),
+        (
+            (6, 5, 3),
+            "",
+            "logistic-regression",
+            ("H×W×C: its last axis alone has length 1 or 3"),
+        ),
+        (
+            (3, 6, 5),
+            "",
+            "logistic-regression",
+            ("C×H×W: its first axis alone has length 1 or 3"),
+        ),
+        (
+            (6, 5, 4),
+            "layout: channels-last",
+            "perceptron",
+            ("H×W×C: dataset.layout says so"),
+        ),
         ((4, 28, 28), "", "lenet5", "C×H×W: the models take no other"),
     ):
         write_images(tmp_path, np.zeros((32, *shape), np.uint8))
         path.write_text(
-            f"{{name: x, method: fedavg, rounds: 1, dataset: {{file: x.npz, {key}}}, prototypes: "
+            f"{{name: x, method: fedavg, rounds: 1, dataset: {{file: x.npz, {key}}}, "
+            f"prototypes: "
             f"{{p: {{model: {model}}}}}, clients: [{{count: 2, prototype: p, device: "
             "{training: 0 s, compression: 0 s}, link: {}}]}"
         )
@@ -196,7 +240,9 @@ def test_public_images_lie_as_the_training_images_do(tmp_path):
     with pytest.raises(InputError, match=r"samples of shape \(n, 3, 6, 5\)"):
         public_samples(str(tmp_path / "flat.npz"), train)
     np.savez(tmp_path / "square.npz", x=images_like((4, 4, 4), 7)[1])
-    four = load_data(write_images(tmp_path, images_like((4, 4, 4))[1], layout="channels-last"))
+    four = load_data(
+        write_images(tmp_path, images_like((4, 4, 4))[1], layout="channels-last")
+    )
     read = public_samples(str(tmp_path / "square.npz"), four, "channels-last")
     assert (read == images_like((4, 4, 4), 7)[0]).all()
 
@@ -208,7 +254,11 @@ def test_images_made_by_code_have_their_channels_first(add_part):
         return lambda: Dataset(images, np.arange(32) % 2, images, np.arange(32) % 2, 2)
 
     add_part("dataset", "last", made(last))
-    with pytest.raises(InputError, match=r"data set last: samples \(channels, .*transpose"):
+    with pytest.raises(
+        InputError,
+        match=r"data set last: samples \(channels, "
+        r".*transpose",
+    ):
         load_data("last")
     with pytest.raises(InputError, match="channels, height, width"):
         check_dataset(made(last))

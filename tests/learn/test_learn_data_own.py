@@ -1,4 +1,6 @@
-"""Data of one's own, without code: arrays, tables, pictures, LEAF, torchvision, Hugging Face."""
+"""Data of one's own, without code: arrays, tables, pictures, LEAF, torchvision, Hugging
+Face.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,14 @@ def write_npz(path: Path, **changes) -> dict[str, np.ndarray]:
         "owner_train": np.arange(32) % 4,
         "owner_test": np.arange(8) % 4,
     }
-    arrays = {name: array for name, array in (arrays | changes).items() if array is not None}
+    arrays = {
+        name: array for name, array in (arrays | changes).items() if array is not None
+    }
     np.savez(path, **arrays)
     return arrays
 
 
-# ---- arrays ------------------------------------------------------------------------------------
+# ---- arrays --------------------------------------------------------------------------
 
 
 def test_arrays_are_read_as_they_are(tmp_path):
@@ -66,7 +70,11 @@ def test_arrays_are_read_as_they_are(tmp_path):
     assert (data.test_labels == arrays["y_test"]).all()
     assert (data.train_owners == arrays["owner_train"]).all()
     assert data.facts == dataset_facts(one)
-    assert (data.facts.owners, one.partition.kind, one.label) == (4, "natural", "mine.npz")
+    assert (data.facts.owners, one.partition.kind, one.label) == (
+        4,
+        "natural",
+        "mine.npz",
+    )
 
 
 def test_sizes_of_arrays_are_read_without_the_samples(tmp_path, monkeypatch):
@@ -98,10 +106,16 @@ def test_a_class_that_only_test_rows_have_counts(tmp_path, kind):
         one = spec(tmp_path, file="mine.npz")
     else:
         write_table(tmp_path)
-        (tmp_path / "test.csv").write_text(CSV.replace("60,green,4.5,no", "60,green,4.5,zero"))
+        (tmp_path / "test.csv").write_text(
+            CSV.replace("60,green,4.5,no", "60,green,4.5,zero")
+        )
         one = spec(tmp_path, table="rows.csv", test="test.csv", target="ill")
     data = load_data(one)
-    assert (data.classes, set(data.train_labels), set(data.test_labels)) == (3, {0, 1}, {0, 1, 2})
+    assert (data.classes, set(data.train_labels), set(data.test_labels)) == (
+        3,
+        {0, 1},
+        {0, 1, 2},
+    )
     assert data.facts == dataset_facts(one)
 
 
@@ -119,7 +133,9 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w") as archive:
         with zipfile.ZipFile(tmp_path / "mine.npz") as sound:
             archive.writestr("y_train.npy", sound.read("y_train.npy"))
-        archive.writestr("x_train.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head)
+        archive.writestr(
+            "x_train.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head
+        )
     with pytest.raises(InputError, match="as its header says"):
         load_data(spec(tmp_path, file="bomb.npz"))
 
@@ -132,7 +148,7 @@ def test_a_damaged_archive_is_named(tmp_path):
         load_data(spec(tmp_path, file="yours.npz"))
 
 
-# ---- tables ------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------
 
 CSV = """age,colour,score,ill,ward
 30,red,1.5,yes,A
@@ -155,7 +171,9 @@ def write_table(folder: Path, text: str = CSV, kind: str = "csv") -> str:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_columns_become_standardised_numbers_and_categories(tmp_path, kind):
-    one = spec(tmp_path, table=write_table(tmp_path, kind=kind), target="ill", owner="ward")
+    one = spec(
+        tmp_path, table=write_table(tmp_path, kind=kind), target="ill", owner="ward"
+    )
     data = load_data(one)
     assert data.facts == dataset_facts(one)
     assert data.facts.input_shape == (5,)  # age, blue, green, red, score
@@ -172,7 +190,9 @@ def test_columns_become_standardised_numbers_and_categories(tmp_path, kind):
 
 
 @pytest.mark.parametrize(("missing", "age"), [("mean", 43.2), ("median", 45.0)])
-def test_missing_values_are_refused_or_imputed_as_the_scenario_says(tmp_path, missing, age):
+def test_missing_values_are_refused_or_imputed_as_the_scenario_says(
+    tmp_path, missing, age
+):
     write_table(tmp_path, CSV.replace("40,blue", ","))
     refused = spec(tmp_path, table="rows.csv", target="ill", owner="ward")
     with pytest.raises(InputError) as error:
@@ -182,7 +202,9 @@ def test_missing_values_are_refused_or_imputed_as_the_scenario_says(tmp_path, mi
     data = load_data(refused.model_copy(update={"missing": missing}))
     rows = np.concatenate([data.train_images, data.test_images])
     put = rows[np.isclose(rows[:, -1], 2.5)][0]
-    assert put[0] == pytest.approx(age if missing == "median" else (30 + 50 + 60 + 35 + 45) / 5)
+    assert put[0] == pytest.approx(
+        age if missing == "median" else (30 + 50 + 60 + 35 + 45) / 5
+    )
     assert put[1:4].tolist() == [0, 0, 1]  # red, the most frequent
 
 
@@ -192,18 +214,25 @@ def test_a_column_without_a_value_is_refused_and_leaves_its_neighbours_alone(
     tmp_path, kind, missing
 ):
     table = pa.table(
-        {"empty": pa.nulls(20, kind), "next": np.arange(20) + 5, "ill": np.arange(20) % 2}
+        {
+            "empty": pa.nulls(20, kind),
+            "next": np.arange(20) + 5,
+            "ill": np.arange(20) % 2,
+        }
     )
     parquet.write_table(table, tmp_path / "t.parquet")
     keys = {"table": "t.parquet", "target": "ill", "missing": missing}
     with pytest.raises(InputError) as error:
         load_data(spec(tmp_path, **keys))
     assert str(error.value).endswith(
-        "t.parquet: column empty: got 'none', expected a value in some training row (leave it out: "
+        "t.parquet: column empty: got 'none', expected a value in some training row "
+        "(leave it out: "
         "features)"
     )
     data = load_data(spec(tmp_path, **keys, features=["next"]))
-    assert sorted(np.concatenate([data.train_images, data.test_images])[:, 0]) == [*range(5, 25)]
+    assert sorted(np.concatenate([data.train_images, data.test_images])[:, 0]) == [
+        *range(5, 25)
+    ]
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):
@@ -252,13 +281,15 @@ def test_a_parquet_table_is_read_by_columns(tmp_path, monkeypatch):
     write_table(tmp_path, kind="parquet")
     asked, read = [], ParquetFile.read
     monkeypatch.setattr(
-        ParquetFile, "read", lambda self, columns: (asked.extend(columns), read(self, columns))[1]
+        ParquetFile,
+        "read",
+        lambda self, columns: (asked.extend(columns), read(self, columns))[1],
     )
     dataset_facts(spec(tmp_path, table="rows.parquet", target="ill", owner="ward"))
     assert set(asked) == {"ill", "ward", "colour"}  # no numbers
 
 
-# ---- pictures, LEAF, torchvision, Hugging Face --------------------------------------------------
+# ---- pictures, LEAF, torchvision, Hugging Face ---------------------------------------
 
 
 def write_pictures(folder: Path, owners=("",), size=(5, 5)) -> None:
@@ -298,7 +329,12 @@ def test_pictures_of_two_sizes_and_damaged_ones_are_named(tmp_path):
 
 @pytest.mark.parametrize(
     "header",
-    ["{'descr': '<f4', 'fortran_order': False, 'shape': (2, -4), }", "((((", "[1, 2]", "word"],
+    [
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (2, -4), }"),
+        "((((",
+        "[1, 2]",
+        "word",
+    ],
 )
 def test_a_header_that_no_numpy_wrote_is_refused(tmp_path, header):
     said = f"{header:<117}\n".encode()
@@ -310,7 +346,9 @@ def test_a_header_that_no_numpy_wrote_is_refused(tmp_path, header):
     assert "0x" not in str(refused.value)
 
 
-def write_leaf(folder: Path, users: dict[str, tuple[list, list]], part: str = "train") -> None:
+def write_leaf(
+    folder: Path, users: dict[str, tuple[list, list]], part: str = "train"
+) -> None:
     (folder / part).mkdir(parents=True, exist_ok=True)
     plain = {
         "users": list(users),
@@ -326,7 +364,10 @@ def test_leafs_users_are_owners(tmp_path):
     write_leaf(tmp_path / "femnist", images, "test")
     one = spec(tmp_path, leaf="femnist")
     assert load_data(one).facts == dataset_facts(one)
-    assert (load_data(one).facts.input_shape, one.partition.kind) == ((1, 28, 28), "natural")
+    assert (load_data(one).facts.input_shape, one.partition.kind) == (
+        (1, 28, 28),
+        "natural",
+    )
     texts = {
         "HAMLET": (["to be or", "o be or "], [" ", "n"]),
         "YORICK": (["........"] * 2, ["n"] * 2),
@@ -345,14 +386,20 @@ def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
         load_data(spec(tmp_path, leaf="."))
     (tmp_path / "train/all_data.json").write_bytes(b'{"users": ["\xff"]}')
     with pytest.raises(
-        InputError, match=r"all_data\.json: line 1: cannot be read: not UTF-8 text, byte 0xFF"
+        InputError,
+        match=r"all_data\.json: line 1: cannot be read: not UTF-8 text, "
+        r"byte 0xFF",
     ):
         load_data(spec(tmp_path, leaf="."))
 
 
 def test_a_table_that_semicolons_separate_is_told_what_does(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;label\n1,5;2;0\n")
-    with pytest.raises(InputError, match=r"\(commas separate the cells of CSV, here .* ';'\)"):
+    with pytest.raises(
+        InputError,
+        match=r"\(commas separate the cells of CSV, here .* "
+        r"';'\)",
+    ):
         load_data(spec(tmp_path, table="t.csv", target="label"))
 
 
@@ -376,14 +423,21 @@ def test_an_array_of_fewer_values_than_its_header_says_is_refused(tmp_path, rows
         said = f"({rows}, 4), }}".encode()
         whole = content.getvalue().replace(b"(2, 4), }" + b" " * (len(said) - 9), said)
         archive.writestr("x_train.npy", whole)
-    with pytest.raises(InputError, match=f"got '64', expected {32 * rows:,} bytes, as its header"):
+    with pytest.raises(
+        InputError, match=f"got '64', expected {32 * rows:,} bytes, as its header"
+    ):
         Arrays(str(tmp_path / "a.npz")).header("x_train")
 
 
 @pytest.mark.parametrize(
     ("name", "folder", "training", "labels"),
     [
-        ("CIFAR10", "cifar-10-batches-py", [f"data_batch_{n}" for n in range(1, 6)], b"labels"),
+        (
+            "CIFAR10",
+            "cifar-10-batches-py",
+            [f"data_batch_{n}" for n in range(1, 6)],
+            b"labels",
+        ),
         ("CIFAR100", "cifar-100-python", ["train"], b"fine_labels"),
     ],
 )
@@ -403,9 +457,15 @@ def test_torchvisions_pickles_are_all_read(tmp_path, name, folder, training, lab
 
 def write_saved(folder: Path, names=("no", "yes"), first=0.0) -> None:
     """As `save_to_disk` does it."""
-    info = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
+    info = {
+        "info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}
+    }
     schema = pa.schema(
-        [("pixels", pa.list_(pa.list_(pa.float32()))), ("label", pa.int64()), ("who", pa.string())],
+        [
+            ("pixels", pa.list_(pa.list_(pa.float32()))),
+            ("label", pa.int64()),
+            ("who", pa.string()),
+        ],
         metadata={"huggingface": json.dumps(info)},
     )
     rows = [[[float(i) or first] * 3] * 3 for i in range(10)]
@@ -414,7 +474,10 @@ def write_saved(folder: Path, names=("no", "yes"), first=0.0) -> None:
     for part in ("train", "test"):
         (folder / part).mkdir(parents=True, exist_ok=True)
         place = folder / part / "data-00000-of-00001.arrow"
-        with pa.OSFile(str(place), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        with (
+            pa.OSFile(str(place), "wb") as file,
+            pa.ipc.new_stream(file, schema) as stream,
+        ):
             stream.write_table(table)
         state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}
         (folder / part / "state.json").write_text(json.dumps(state))
@@ -458,7 +521,9 @@ def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
         ("CIFAR100", "cifar-100-python", 3),
     ],
 )
-def test_torchvisions_pixels_are_scaled_as_pixels_from_0_to_1(tmp_path, name, folder, channels):
+def test_torchvisions_pixels_are_scaled_as_pixels_from_0_to_1(
+    tmp_path, name, folder, channels
+):
     (tmp_path / folder).mkdir(parents=True)
     means, deviations = TorchvisionReader(name, str(tmp_path)).scaling(np.empty(0))
     assert len(means) == len(deviations) == channels
@@ -481,11 +546,16 @@ class FetchedSplits(dict):
             pa.ipc.new_stream(file, table.schema) as stream,
         ):
             stream.write_table(table)
-        state = {"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": None}
+        state = {
+            "_data_files": [{"filename": "data.arrow"}],
+            "_indices_data_files": None,
+        }
         (folder / "state.json").write_text(json.dumps(state))
 
 
-def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(tmp_path, monkeypatch, capsys):
+def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
+    tmp_path, monkeypatch, capsys
+):
     asked = []
 
     def load_dataset(*name, **switches):
@@ -516,7 +586,11 @@ def test_fetching_from_the_hub_needs_a_library_that_runs_no_code(tmp_path, monke
     with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
         fetch_hub_set("ylecun/mnist")
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="2.19.2"))
-    with pytest.raises(InputError, match=r"got '2\.19\.2', expected datasets 2\.20 or later"):
+    with pytest.raises(
+        InputError,
+        match=r"got '2\.19\.2', expected datasets 2\.20 or "
+        r"later",
+    ):
         fetch_hub_set("ylecun/mnist")
     for name in ("../x", "a/b/c", "", "a/.."):
         with pytest.raises(InputError, match="OWNER/NAME"):
@@ -527,7 +601,9 @@ def test_fetching_from_the_hub_needs_a_library_that_runs_no_code(tmp_path, monke
     ("error", "reason"),
     [
         (
-            ConnectionError("Couldn't reach 'ylecun/mnist' on the Hub (LocalEntryNotFoundError)"),
+            ConnectionError(
+                "Couldn't reach 'ylecun/mnist' on the Hub (LocalEntryNotFoundError)"
+            ),
             "Couldn't reach",
         ),
         (ValueError("\n  no such\nconfiguration"), "no such"),
@@ -563,14 +639,18 @@ def write_raw(folder: Path, value: int) -> None:
     raw.mkdir(parents=True, exist_ok=True)
     for name, content in TINY_FILES.items():
         labels = name.startswith("train-labels")
-        (raw / name).write_bytes(content[:8] + bytes([value]) + content[9:] if labels else content)
+        (raw / name).write_bytes(
+            content[:8] + bytes([value]) + content[9:] if labels else content
+        )
 
 
 WRITERS = {
     "folder": ({"folder": "data"}, write_grey),
     "leaf": (
         {"leaf": "data"},
-        lambda at, value: write_leaf(at, {"ann": ([[value], [1], [1]] * 5, [0, 1, 1] * 5)}),
+        lambda at, value: write_leaf(
+            at, {"ann": ([[value], [1], [1]] * 5, [0, 1, 1] * 5)}
+        ),
     ),
     "huggingface": (
         {"huggingface": "data", "features": ["pixels"]},
@@ -594,24 +674,45 @@ def test_files_in_a_folder_that_are_written_anew_are_read_anew(tmp_path, kind):
     assert len(digests) == len(contents) == 2
 
 
-# ---- who owns what -----------------------------------------------------------------------------
+# ---- who owns what -------------------------------------------------------------------
 
 
 def test_a_client_is_an_owner():
     owners = np.repeat([0, 2, 3, 5], [10, 20, 30, 40])
-    split = deal(np.zeros(100, int), Streams(0), clients=3, public=5, kind="natural", owners=owners)
+    split = deal(
+        np.zeros(100, int),
+        Streams(0),
+        clients=3,
+        public=5,
+        kind="natural",
+        owners=owners,
+    )
     assert len(split.owners) == 3
     for owner, mine in zip(split.owners, split.clients, strict=True):
         assert set(owners[mine]) == {owner}
-        assert len(mine) == sum((owners == owner) & ~np.isin(np.arange(100), split.public))
+        assert len(mine) == sum(
+            (owners == owner) & ~np.isin(np.arange(100), split.public)
+        )
     with pytest.raises(InputError, match="at most 4"):
-        deal(np.zeros(100, int), Streams(0), clients=5, public=5, kind="natural", owners=owners)
+        deal(
+            np.zeros(100, int),
+            Streams(0),
+            clients=5,
+            public=5,
+            kind="natural",
+            owners=owners,
+        )
 
 
 def test_log_normal_sizes_spread_as_sigma_says():
     def sizes(sigma: float) -> np.ndarray:
         split = deal(
-            np.zeros(20_000, int), Streams(1), clients=200, public=0, kind="quantity", sigma=sigma
+            np.zeros(20_000, int),
+            Streams(1),
+            clients=200,
+            public=0,
+            kind="quantity",
+            sigma=sigma,
         )
         assert sum(map(len, split.clients)) == 20_000
         return np.array([len(part) for part in split.clients])
@@ -641,7 +742,7 @@ def test_noise_is_a_share_of_black_to_white_however_images_are_stored():
     assert np.abs(seen(grey) / 255 - of_floats.clip(0, 1)).max() < 0.51 / 255
 
 
-# ---- in scenarios ------------------------------------------------------------------------------
+# ---- in scenarios --------------------------------------------------------------------
 
 
 def scenario(folder: Path, dataset: dict, clients: int = 2, **keys) -> Path:
@@ -671,9 +772,13 @@ def test_recorded_learning_goes_by_content_and_not_by_place(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         images = np.arange(64, dtype=np.uint8).reshape(16, 1, 2, 2)
-        np.savez(tmp_path / name / "mine.npz", x_train=images, y_train=np.arange(16) % 2)
+        np.savez(
+            tmp_path / name / "mine.npz", x_train=images, y_train=np.arange(16) % 2
+        )
         keys.append(
-            learning_key(simfed.load_scenario(scenario(tmp_path / name, {"file": "mine.npz"})))
+            learning_key(
+                simfed.load_scenario(scenario(tmp_path / name, {"file": "mine.npz"}))
+            )
         )
     assert keys[0] == keys[1]
     np.savez(
@@ -693,8 +798,12 @@ def test_validate_sees_what_is_wrong_and_imports_no_torch(tmp_path):
         f"try: check(load_scenario({str(path)!r}))\n"
         "except Exception as error: print(error, 'torch' in sys.modules)"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-    assert "clients: got 5, expected at most 4, as many as there are owners False" in said
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True
+    ).stdout
+    assert (
+        "clients: got 5, expected at most 4, as many as there are owners False" in said
+    )
 
 
 def test_feature_skew_turns_every_clients_images(tmp_path):
@@ -722,15 +831,18 @@ def test_the_public_set_may_be_a_file(tmp_path):
 
     federation = load_federation(world, Streams(0))
     assert len(federation.public) == 4
-    assert sum(map(len, federation.owned)) == 16  # two of four owners, and nothing kept back
+    # two of four owners, and nothing kept back
+    assert sum(map(len, federation.owned)) == 16
     with pytest.raises(InputError, match=r"at most the 6 samples"):
         load_federation(simfed.load_scenario(path, {"dataset.public": 7}), Streams(0))
 
 
-# ---- what is shown -----------------------------------------------------------------------------
+# ---- what is shown -------------------------------------------------------------------
 
 
-def test_what_clients_own_is_shown_in_eighty_columns_and_on_the_report(tmp_path, capsys):
+def test_what_clients_own_is_shown_in_eighty_columns_and_on_the_report(
+    tmp_path, capsys
+):
     from simfed.cli import main
     from simfed.report.page import build_page
 

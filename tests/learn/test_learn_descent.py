@@ -29,9 +29,15 @@ def test_the_steps_are_those_of_torch(options):
     draw = torch.Generator().manual_seed(0)
     start = torch.randn(50, generator=draw)
     theirs = nn.Parameter(start.clone())
-    sgd = {"lr": RATE, "momentum": training.momentum, "weight_decay": training.weight_decay}
+    sgd = {
+        "lr": RATE,
+        "momentum": training.momentum,
+        "weight_decay": training.weight_decay,
+    }
     if training.optimizer == "adam":
-        optimiser = torch.optim.Adam([theirs], lr=RATE, weight_decay=training.weight_decay)
+        optimiser = torch.optim.Adam(
+            [theirs], lr=RATE, weight_decay=training.weight_decay
+        )
     else:
         optimiser = torch.optim.SGD([theirs], **sgd)
     ours, descent = start.clone(), Descent(training, RATE)
@@ -64,7 +70,10 @@ def weights_after(training, method, rounds=2):
     )
     work = HostedWorkload(plain, Streams(0), data=tiny.federation(plain), learns=False)
     for round in range(1, rounds + 1):
-        work.merge(round, [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)])
+        work.merge(
+            round,
+            [work.execute(work.task(round, c), Choice("dense", 1)) for c in (0, 1)],
+        )
     weights = tiny.state_of(work).server["small"]["weights"]
     work.close()
     return weights
@@ -77,7 +86,9 @@ def test_methods_use_the_optimiser_of_the_scenario(method):
         other = weights_after({"local_steps": 3, **options}, method)
         assert torch.isfinite(other).all()
         assert (other - plain).abs().max() > 1e-4
-    assert torch.equal(weights_after({"local_steps": 3, "momentum": 0.0}, method), plain)
+    assert torch.equal(
+        weights_after({"local_steps": 3, "momentum": 0.0}, method), plain
+    )
 
 
 def test_fedavg_with_momentum_is_what_a_textbook_makes_of_it():
@@ -106,10 +117,15 @@ def test_fedavg_with_momentum_is_what_a_textbook_makes_of_it():
     data, streams = tiny.federation(scenario), Streams(0)
     work = HostedWorkload(scenario, streams, data=data, learns=False)
     module = build_model(
-        "lenet5-half", data.input_shape, data.classes, seed=streams.integer("init", "only")
+        "lenet5-half",
+        data.input_shape,
+        data.classes,
+        seed=streams.integer("init", "only"),
     )
     module = copy.deepcopy(plain(module)).train()
-    optimiser = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
+    optimiser = torch.optim.SGD(
+        module.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01
+    )
     for batch in draw_local(streams("batch", 0, 1), data.owned[0], scenario.training):
         optimiser.zero_grad()
         at = torch.from_numpy(batch)

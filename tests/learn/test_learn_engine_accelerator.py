@@ -19,13 +19,17 @@ from simfed.learn.plain import plain_rounds
 from simfed.learn.precision import same_algorithms
 
 gpu = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no CUDA device here"
+)
 
 SCENARIOS = {
     "lenets": {},
     "several steps": {"training": {"batch_size": 16, "local_steps": 2}},
     "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
-    "public subset": {"dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}},
+    "public subset": {
+        "dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}
+    },
     "printed": {
         "policy": {
             "kind": "exp3",
@@ -53,21 +57,30 @@ def assert_same(one, other, rel=1e-5):
     assert one[0] == other[0]
     for left, right in zip(one[1], other[1], strict=True):
         assert left.rolled_back == right.rolled_back
-        assert dict(left.shared_loss) == pytest.approx(dict(right.shared_loss), rel=rel, abs=1e-9)
+        assert dict(left.shared_loss) == pytest.approx(
+            dict(right.shared_loss), rel=rel, abs=1e-9
+        )
         before = dict(right.shared_loss_before or {})
-        assert dict(left.shared_loss_before or {}) == pytest.approx(before, rel=rel, abs=1e-9)
+        assert dict(left.shared_loss_before or {}) == pytest.approx(
+            before, rel=rel, abs=1e-9
+        )
         assert set(left.local_loss) == set(right.local_loss)
         for client, losses in left.local_loss.items():
             assert losses == pytest.approx(right.local_loss[client], rel=rel)
         for name, evaluation in left.evaluation.items():
-            assert evaluation.loss == pytest.approx(right.evaluation[name].loss, rel=rel)
-            assert evaluation.accuracy == pytest.approx(right.evaluation[name].accuracy, abs=0.02)
+            assert evaluation.loss == pytest.approx(
+                right.evaluation[name].loss, rel=rel
+            )
+            assert evaluation.accuracy == pytest.approx(
+                right.evaluation[name].accuracy, abs=0.02
+            )
     for name, weights in one[2].items():
         torch.testing.assert_close(weights, other[2][name], rtol=1e-3, atol=1e-5)
 
 
 def test_precision_is_float32_whatever_the_caller_has_set():
-    torch.set_float32_matmul_precision("medium")  # bfloat16, where the processor knows it
+    # bfloat16, where the processor knows it
+    torch.set_float32_matmul_precision("medium")
     try:
         work = HostedWorkload(tiny.scenario(), Streams(0))
         assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
@@ -79,7 +92,8 @@ def test_precision_is_float32_whatever_the_caller_has_set():
 
 def test_the_newer_switches_of_precision_are_put_back():
     in_all = (
-        "import torch; torch.backends.fp32_precision = 'tf32'; from simfed.learn.precision import "
+        "import torch; torch.backends.fp32_precision = 'tf32'; from "
+        "simfed.learn.precision import "
         "exact_float32"
     )
     check = """
@@ -105,12 +119,16 @@ def test_algorithms_are_those_of_the_shapes():
 
 def test_data_elsewhere_is_refused():
     elsewhere = SimpleNamespace(device=torch.device("meta"))
-    with pytest.raises(ValueError, match="data on cpu, where it is to be learned; got it on meta"):
+    with pytest.raises(
+        ValueError, match="data on cpu, where it is to be learned; got it on meta"
+    ):
         HostedWorkload(tiny.scenario(), Streams(0), data=elsewhere)
 
 
 def test_a_device_that_is_not_here_is_one_sentence():
-    with pytest.raises(InputError, match="--device: got 'tpu', expected a device: cpu or cuda"):
+    with pytest.raises(
+        InputError, match="--device: got 'tpu', expected a device: cpu or cuda"
+    ):
         HostedWorkload(tiny.scenario(), Streams(0), device="tpu")
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="PyTorch finds no CUDA device here"):
@@ -120,7 +138,10 @@ def test_a_device_that_is_not_here_is_one_sentence():
 DEEP = {
     "rounds": 2,
     "dataset": {"name": "cifar10", "public": 12},
-    "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "wresnet40-2"}},
+    "prototypes": {
+        "small": {"model": "lenet5-half"},
+        "large": {"model": "wresnet40-2"},
+    },
     "training": {"batch_size": 8},
 }
 
@@ -128,7 +149,9 @@ DEEP = {
 def deep(device="cpu", **changes):
     """Two rounds of a network with batch norm beside a small one."""
     scenario = tiny.scenario(**{**DEEP, **changes})
-    data = tiny.federation(scenario, side=12, channels=3, train=120, test=12, device=device)
+    data = tiny.federation(
+        scenario, side=12, channels=3, train=120, test=12, device=device
+    )
     return played(scenario, device, data)
 
 
@@ -149,7 +172,9 @@ def test_gpu_rounds_of_deep_models_are_those_of_the_cpu():
 @gpu
 @needs_gpu
 @pytest.mark.parametrize(
-    "play", [lambda: played(tiny.scenario(), "cuda"), lambda: deep("cuda")], ids=["lenets", "deep"]
+    "play",
+    [lambda: played(tiny.scenario(), "cuda"), lambda: deep("cuda")],
+    ids=["lenets", "deep"],
 )
 def test_gpu_runs_repeat_bit_for_bit(play):
     first, second = play(), play()
@@ -173,7 +198,11 @@ def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
         arms = whole[0][round - 1]
         for made in (work, other):
             made.merge(
-                round, [made.execute(made.task(round, c), Choice(arms[c], 500)) for c in range(4)]
+                round,
+                [
+                    made.execute(made.task(round, c), Choice(arms[c], 500))
+                    for c in range(4)
+                ],
             )
     assert_equal_weights(other, work)
     assert [r.outcome for r in begun] == whole[1][:2]
@@ -181,7 +210,9 @@ def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
 
 def assert_equal_weights(one, other):
     weights = tiny.weights(other)
-    assert all(torch.equal(vector, weights[name]) for name, vector in tiny.weights(one).items())
+    assert all(
+        torch.equal(vector, weights[name]) for name, vector in tiny.weights(one).items()
+    )
 
 
 @gpu
@@ -190,11 +221,15 @@ def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
     rice = {"strategies": ["top-k", "random-k"], "k": 500, "index_code": "rice"}
     work = HostedWorkload(tiny.scenario(compression=rice), Streams(0), device="cuda")
     for round in (1, 2):
-        uploads = [work.execute(work.task(round, c), Choice("top-k", 500)) for c in range(4)]
+        uploads = [
+            work.execute(work.task(round, c), Choice("top-k", 500)) for c in range(4)
+        ]
         assert all(upload.uplink_bytes() > 0 for upload in uploads)
         work.discard(uploads[0])
         work.merge(round, uploads[1:])
-    assert min(work.timings()[name] for name in ("training", "logits", "distillation")) > 0
+    assert (
+        min(work.timings()[name] for name in ("training", "logits", "distillation")) > 0
+    )
 
 
 WAITS = {
@@ -213,16 +248,21 @@ def test_gpu_waits_do_not_grow_with_the_number_of_clients(name):
 
 
 def waits_of_a_round(count, changes):
-    clients = [{"count": count, "prototype": p, "device": "any"} for p in ("small", "large")]
+    clients = [
+        {"count": count, "prototype": p, "device": "any"} for p in ("small", "large")
+    ]
     fixed = {"kind": "uniform", "strategy": "top-k"}
     scenario = tiny.scenario(**{**changes, "clients": clients, "policy": fixed})
     data = None
     if changes is DEEP:
-        data = tiny.federation(scenario, side=12, channels=3, train=400, test=12, device="cuda")
+        data = tiny.federation(
+            scenario, side=12, channels=3, train=400, test=12, device="cuda"
+        )
     work = HostedWorkload(scenario, Streams(0), device="cuda", data=data)
     for round in (1, 2):
         uploads = [
-            work.execute(work.task(round, c), Choice("top-k", 500)) for c in range(2 * count)
+            work.execute(work.task(round, c), Choice("top-k", 500))
+            for c in range(2 * count)
         ]
         torch.cuda.set_sync_debug_mode("warn")
         try:

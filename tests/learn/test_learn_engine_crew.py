@@ -54,8 +54,9 @@ class Subject:
         return self.number
 
     def both_at_work(self):
-        """Come back when each of two processes has a unit, so that none does all of them, however
-        long the machine lets the other one wait."""
+        """Come back when each of two processes has a unit, so that none does all of
+        them, however long the machine lets the other one wait.
+        """
         self.board[4 + self.number] = 1
         while not self.board[5 - self.number]:
             time.sleep(0.001)
@@ -122,7 +123,11 @@ def test_the_dearest_units_are_taken_first():
         turns = crew.map("turn", range(6), costs := [1, 9, 5, 2, 8, 3])
     dearest = []
     for process in (0, 1):
-        mine = [(turn, costs[i]) for i, (number, turn) in enumerate(turns) if number == process]
+        mine = [
+            (turn, costs[i])
+            for i, (number, turn) in enumerate(turns)
+            if number == process
+        ]
         taken = [cost for _, cost in sorted(mine)]
         assert taken == sorted(taken, reverse=True)
         dearest.append(taken[0])
@@ -138,7 +143,8 @@ def test_more_units_than_tickets():
 def test_a_busy_process_leaves_the_rest_to_the_others():
     with Crew(Subject(), 2) as crew:
         numbers = crew.map("stand_in_line", range(40))
-    assert numbers.count(1) == 1  # the worker sat on its first unit until this process did the rest
+    # the worker sat on its first unit until this process did the rest
+    assert numbers.count(1) == 1
 
 
 def test_an_input_error_in_a_worker_keeps_its_sentence():
@@ -147,18 +153,28 @@ def test_an_input_error_in_a_worker_keeps_its_sentence():
 
 
 def test_a_bug_in_a_worker_shows_where_it_was():
-    with Crew(Subject(), 2) as crew, pytest.raises(RuntimeError, match=r"(?s)break_down.*KeyError"):
+    with (
+        Crew(Subject(), 2) as crew,
+        pytest.raises(RuntimeError, match=r"(?s)break_down.*KeyError"),
+    ):
         crew.map("break_down", [1, 2])
 
 
 def test_autograd_that_forbids_forks_is_one_sentence():
-    with Crew(Subject(), 2) as crew, pytest.raises(RunFailed, match="use 1 worker, or start"):
+    with (
+        Crew(Subject(), 2) as crew,
+        pytest.raises(RunFailed, match="use 1 worker, or start"),
+    ):
         crew.map("as_on_a_gpu_machine", [1, 2])
 
 
 def test_a_worker_that_died_is_one_sentence_and_stays_one():
     crew = Crew(Subject(), 2)
-    with pytest.raises(RunFailed, match=r"worker process 1 was ended by SIGKILL .*checkpoint"):
+    with pytest.raises(
+        RunFailed,
+        match=r"worker process 1 was ended by SIGKILL "
+        r".*checkpoint",
+    ):
         crew.map("die", [1, 2])
     with pytest.raises(RunFailed, match="start the run again"):
         crew.map("square", [1, 2])
@@ -219,7 +235,8 @@ def test_no_process_outlives_its_parent(ending):
     else:
         os.kill(parent.pid, ending)
     _, errors = parent.communicate(timeout=30)
-    ended, _, _ = select.select([child], [], [], 30)  # readable once the process is gone
+    # readable once the process is gone
+    ended, _, _ = select.select([child], [], [], 30)
     os.close(child)
     assert ended
     if ending == signal.SIGINT:
@@ -249,7 +266,9 @@ def check_keyed_dropout():
             torch.rand(workers)  # somebody else's draws
             before = torch.get_rng_state()
             work = HostedWorkload(scenario, Streams(0), workers=workers)
-            outcomes.append([r.outcome for r in plain_rounds(scenario, work, Streams(0))])
+            outcomes.append(
+                [r.outcome for r in plain_rounds(scenario, work, Streams(0))]
+            )
             work.close()
             assert torch.equal(torch.get_rng_state(), before)
         assert outcomes[0] == outcomes[1]

@@ -53,12 +53,19 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(model):
         for batch in draw_epoch(streams("batch", client, 1), data.owned[client], 10, 2):
             positions = torch.from_numpy(batch)
             optimiser.zero_grad()
-            F.cross_entropy(local(data.samples(positions)), data.labels[positions]).backward()
+            F.cross_entropy(
+                local(data.samples(positions)), data.labels[positions]
+            ).backward()
             optimiser.step()
         trained.append(flat(local) * (sizes[client] / sum(sizes[c] for c in clients)))
-    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in clients])
+    outcome = work.merge(
+        1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in clients]
+    )
     torch.testing.assert_close(
-        tiny.state_of(work).server["only"]["weights"], sum(trained), rtol=1e-5, atol=1e-6
+        tiny.state_of(work).server["only"]["weights"],
+        sum(trained),
+        rtol=1e-5,
+        atol=1e-6,
     )
     assert outcome.shared_loss == outcome.shared_loss_before == {}
 
@@ -69,7 +76,10 @@ def test_tasks_count_the_steps_of_all_epochs():
     work = HostedWorkload(made, Streams(0), data=data, learns=False)
     for client, owned in enumerate(data.owned):
         (training,) = work.task(1, client).plan.work
-        assert (training.size, training.times) == (10, 2 * int(np.ceil(len(owned) / 10)))
+        assert (training.size, training.times) == (
+            10,
+            2 * int(np.ceil(len(owned) / 10)),
+        )
 
 
 def test_what_is_not_sent_of_a_difference_stays_as_residual():
@@ -84,7 +94,9 @@ def test_what_is_not_sent_of_a_difference_stays_as_residual():
     assert (sent != 0).sum() == 50
     difference = sent + tiny.residual(work, 0)
     work.merge(1, [upload])
-    torch.testing.assert_close(tiny.state_of(work).server["only"]["weights"], start - sent)
+    torch.testing.assert_close(
+        tiny.state_of(work).server["only"]["weights"], start - sent
+    )
     assert difference.abs().max() == sent.abs().max()
 
 
@@ -135,7 +147,10 @@ def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own(method):
     second = work.merge(2, [fresh, late, other])
     assert set(first.local_loss) == {"1/1"}
     assert set(second.local_loss) == {"0/1", "0/2", "1/2"}
-    (before_late, after_late), (before, after) = second.local_loss["0/1"], second.local_loss["0/2"]
+    (before_late, after_late), (before, after) = (
+        second.local_loss["0/1"],
+        second.local_loss["0/2"],
+    )
     assert after_late == after
     # of the initial models, and of those that the first merge made
     assert before_late != before
@@ -147,13 +162,18 @@ def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own(method):
 def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix(method):
     made = scenario(method=method, evaluation={"every": 1, "clients": True})
     work = HostedWorkload(made, Streams(0))
-    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in (0, 2)])
+    outcome = work.merge(
+        1, [work.execute(work.task(1, c), Choice("dense", 1)) for c in (0, 2)]
+    )
     tested = outcome.evaluation["only"]
     model = build_model("logistic-regression", work.data.input_shape, 10, seed=0)
     weights = tiny.state_of(work).server["only"]["weights"]
     torch.nn.utils.vector_to_parameters(weights, model.parameters())
     right = model(work.data.test_samples).argmax(1) == work.data.test_labels
-    of_class = [right[work.data.test_labels == label].float().mean().item() for label in range(10)]
+    of_class = [
+        right[work.data.test_labels == label].float().mean().item()
+        for label in range(10)
+    ]
     assert sorted(outcome.clients) == list(range(6))  # whether or not they took part
     for client, evaluation in outcome.clients.items():
         owned = work.data.labels[torch.from_numpy(work.data.owned[client])]

@@ -10,7 +10,9 @@ from simfed.learn.flat import FlatModel
 
 
 def net():
-    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3)
+    )
 
 
 def test_writing_the_vector_moves_the_module_and_back():

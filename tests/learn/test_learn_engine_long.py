@@ -1,4 +1,6 @@
-"""Many rounds against the textbook loop: the choices of learning policies, and what is learnt."""
+"""Many rounds against the textbook loop: the choices of learning policies, and what is
+learnt.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def scenario(rounds, **changes):
 
 @pytest.mark.parametrize("policy", ["ascend", "exp3"])
 def test_learning_policies_choose_the_same_for_fifty_rounds(policy):
-    made = scenario(50, policy={"kind": policy, "reward": {"local_loss": {"samples": 64}}})
+    made = scenario(
+        50, policy={"kind": policy, "reward": {"local_loss": {"samples": 64}}}
+    )
     streams = Streams(made.seed)
     reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
     arms = set()
@@ -41,13 +45,16 @@ def test_learning_policies_choose_the_same_for_fifty_rounds(policy):
 
 
 def test_three_seeds_learn_what_the_textbook_loop_learns():
-    # A convex model: kinks (ReLU, pooling) let a last bit grow until two runs go apart as two
-    # seeds do; `analysis/benchmarks/learning.py accuracy` compares means over seeds there.
+    # A convex model: kinks (ReLU, pooling) let a last bit grow until two runs go apart
+    # as two seeds do; `analysis/benchmarks/learning.py accuracy` compares means over
+    # seeds there.
     for seed in range(3):
         made = scenario(
             150,
             seed=seed,
-            prototypes={n: {"model": "logistic-regression"} for n in ("small", "large")},
+            prototypes={
+                n: {"model": "logistic-regression"} for n in ("small", "large")
+            },
             training={"batch_size": 32, "learning_rate": 0.1},
             policy={"kind": "uniform", "strategy": "top-k"},
         )
@@ -55,6 +62,8 @@ def test_three_seeds_learn_what_the_textbook_loop_learns():
         reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
         for played in plain_rounds(made, work, streams):
             reference.round(played.round)
-        accuracies = {name: each.accuracy for name, each in played.outcome.evaluation.items()}
+        accuracies = {
+            name: each.accuracy for name, each in played.outcome.evaluation.items()
+        }
         assert accuracies == pytest.approx(reference.accuracy(), abs=0.005)
         assert min(accuracies.values()) > 0.7  # something was learnt

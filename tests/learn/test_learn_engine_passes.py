@@ -1,4 +1,7 @@
-"""The passes by hand against autograd over ordinary layers; losses and their gradients."""
+"""The passes by hand against autograd over ordinary layers.
+
+Losses and their gradients.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ SHAPES = [
 
 
 def images(shape, count=9, seed=0):
-    """Random images with constant borders, as digits have: pooling windows full of ties."""
+    """Random images with constant borders, as digits have: pooling windows full of
+    ties.
+    """
     made = torch.randn(count, *shape, generator=torch.Generator().manual_seed(seed))
     made[..., :4, :] = 0.0
     made[..., -5:] = -0.4
@@ -78,12 +83,20 @@ def test_a_gradient_is_added_to_what_is_there():
     for passes in (LeNetPasses(flat), Passes(flat)):
         alone = torch.zeros_like(flat.weights)
         passes.gradient(
-            images((1, 28, 28)), lambda z: cross_entropy(z, labels()), alone, training=True
+            images((1, 28, 28)),
+            lambda z: cross_entropy(z, labels()),
+            alone,
+            training=True,
         )
-        residual = torch.randn(flat.parameters, generator=torch.Generator().manual_seed(2))
+        residual = torch.randn(
+            flat.parameters, generator=torch.Generator().manual_seed(2)
+        )
         total = residual.clone()
         passes.gradient(
-            images((1, 28, 28)), lambda z: cross_entropy(z, labels()), total, training=True
+            images((1, 28, 28)),
+            lambda z: cross_entropy(z, labels()),
+            total,
+            training=True,
         )
         assert torch.equal(total, residual + alone)
 
@@ -112,7 +125,9 @@ def test_other_layers_in_a_lenet_s_places_take_the_module():
     without_bias.fc3 = torch.nn.Linear(84, 10, bias=False)
     assert type(choose_passes(FlatModel(without_bias), shape)) is Passes
     reflecting = LeNet5(shape, 10)
-    reflecting.conv1 = torch.nn.Conv2d(1, 6, 5, padding=2, dilation=1, padding_mode="reflect")
+    reflecting.conv1 = torch.nn.Conv2d(
+        1, 6, 5, padding=2, dilation=1, padding_mode="reflect"
+    )
     assert type(choose_passes(FlatModel(reflecting), shape)) is Passes
     wider = choose_passes(FlatModel(Wider(shape, 10)), shape)
     assert isinstance(wider, LeNetPasses) == (compiled() is not None)
@@ -127,13 +142,17 @@ def test_ties_go_to_the_first_maximum():
         model.conv1.weight.zero_()
         model.conv1.weight[:, 0, 2, 2] = 1.0
         model.conv1.bias.zero_()
-    tied = torch.randint(0, 2, (6, *shape), generator=torch.Generator().manual_seed(3)).float()
+    tied = torch.randint(
+        0, 2, (6, *shape), generator=torch.Generator().manual_seed(3)
+    ).float()
     ordinary = plain(model)
     F.cross_entropy(ordinary(tied), labels(6)).backward()
     flat = FlatModel(model)
     expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
     gradient = torch.zeros_like(flat.weights)
-    LeNetPasses(flat).gradient(tied, lambda z: cross_entropy(z, labels(6)), gradient, training=True)
+    LeNetPasses(flat).gradient(
+        tied, lambda z: cross_entropy(z, labels(6)), gradient, training=True
+    )
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
 
 
@@ -161,7 +180,9 @@ def test_distillation_gradient_is_autograd_s(temperature):
 
 def test_batch_norm_statistics_move_in_training_mode_only():
     flat = FlatModel(
-        torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 10))
+        torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 10)
+        )
     )
     passes, x = Passes(flat), torch.randn(6, 1, 2, 2)
     before = flat.statistics.clone()
@@ -191,5 +212,7 @@ loss = lambda logits: cross_entropy(logits, torch.tensor([0, 1]))
 Passes(flat).gradient(torch.ones(2, 3), loss, into, training=True)
 print(len([name for name in set(sys.modules) - before if name.startswith("torch")]))
 """
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True
+    )
     assert ended.stdout == "0\n", ended.stderr

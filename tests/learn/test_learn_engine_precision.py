@@ -30,5 +30,7 @@ def test_lenets_and_linear_layers_go_by_hand_and_others_by_autograd():
         ("logistic-regression", LinearPasses),
         ("perceptron", LinearPasses),
     ):
-        passes = choose_passes(FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28))
+        passes = choose_passes(
+            FlatModel(build_model(name, (1, 28, 28), 10, seed=0)), (1, 28, 28)
+        )
         assert type(passes) is kind

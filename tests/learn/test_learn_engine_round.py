@@ -1,4 +1,7 @@
-"""One round and many, against the textbook loop; and the facts that tie rounds together."""
+"""One round and many, against the textbook loop.
+
+And the facts that tie rounds together.
+"""
 
 from __future__ import annotations
 
@@ -61,21 +64,35 @@ def assert_same_round(theirs, ours):
     assert ours.arms == theirs["arms"]
     assert ours.outcome.rolled_back == theirs["rolled_back"]
     assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-6)
-    assert set(ours.outcome.local_loss) == {f"{client}/{ours.round}" for client in theirs["local"]}
+    assert set(ours.outcome.local_loss) == {
+        f"{client}/{ours.round}" for client in theirs["local"]
+    }
     for client, losses in theirs["local"].items():
-        assert ours.outcome.local_loss[f"{client}/{ours.round}"] == pytest.approx(losses, rel=1e-6)
+        assert ours.outcome.local_loss[f"{client}/{ours.round}"] == pytest.approx(
+            losses, rel=1e-6
+        )
 
 
 SCENARIOS = {
     "ascend": {},
     "several local steps": {"training": {"batch_size": 16, "local_steps": 3}},
-    "distillation": {"distillation": {"learning_rate": 0.1, "steps": 2, "temperature": 2.0}},
+    "distillation": {
+        "distillation": {"learning_rate": 0.1, "steps": 2, "temperature": 2.0}
+    },
     "schedule": {"training": {"batch_size": 16, "schedule": {"kind": "inverse-sqrt"}}},
-    "public subset": {"dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}},
+    "public subset": {
+        "dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}
+    },
     "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
-    "student-teacher": {"distillation": {"divergence": "student-teacher", "temperature": 2.0}},
+    "student-teacher": {
+        "distillation": {"divergence": "student-teacher", "temperature": 2.0}
+    },
     "undone models alone": {
-        "safeguard": {"rollback": {"threshold": 0.5}, "residuals": "as-sent", "forces": "none"}
+        "safeguard": {
+            "rollback": {"threshold": 0.5},
+            "residuals": "as-sent",
+            "forces": "none",
+        }
     },
     "half returns": {
         "safeguard": {
@@ -84,7 +101,12 @@ SCENARIOS = {
             "forces": "dense",
         }
     },
-    "median": {"safeguard": {"rollback": {"threshold": 0.9}, "reference": {"running-median": 3}}},
+    "median": {
+        "safeguard": {
+            "rollback": {"threshold": 0.9},
+            "reference": {"running-median": 3},
+        }
+    },
     "exp3": {"policy": {"kind": "exp3", "reward": {"local_loss": {"samples": 40}}}},
 }
 
@@ -97,7 +119,10 @@ def test_rounds_equal_those_of_the_textbook_loop(name):
     work = workload(scenario, data=data)
     for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
         assert_same_round(reference.round(ours.round), ours)
-    accuracy = {name: evaluation.accuracy for name, evaluation in ours.outcome.evaluation.items()}
+    accuracy = {
+        name: evaluation.accuracy
+        for name, evaluation in ours.outcome.evaluation.items()
+    }
     assert accuracy == pytest.approx(reference.accuracy(), abs=1e-3)
 
 
@@ -128,22 +153,29 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop(add_part):
     work = workload(scenario, data=data)
     for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
         theirs = reference.round(ours.round)
-        # deep networks after batch norm over 8 samples: rounding grows on its way through 40 layers
+        # deep networks after batch norm over 8 samples: rounding grows on its way
+        # through 40 layers
         assert ours.arms == theirs["arms"]
         assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-4)
         for client, losses in theirs["local"].items():
             ours_of_client = ours.outcome.local_loss[f"{client}/{ours.round}"]
             assert ours_of_client == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
-        expected = torch.cat([b.flatten() for b in model.buffers() if b.is_floating_point()])
+        expected = torch.cat(
+            [b.flatten() for b in model.buffers() if b.is_floating_point()]
+        )
         statistics = tiny.state_of(work).server[name]["buffers"]
         torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
-    # where the arithmetic is the same: modules whose passes are autograd's, or make its products
+    # where the arithmetic is the same: modules whose passes are autograd's, or make its
+    # products
     scenario = tiny.scenario(
-        prototypes={"small": {"model": "logistic-regression"}, "large": {"model": "by-autograd"}},
+        prototypes={
+            "small": {"model": "logistic-regression"},
+            "large": {"model": "by-autograd"},
+        },
         policy={"kind": "uniform", "strategy": "top-k"},
     )
     reference = ReferenceLoop(scenario, Streams(0))
@@ -163,8 +195,12 @@ def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
         assert torch.equal(tiny.residual(work, client), residual)
 
 
-@pytest.mark.parametrize(("method", "steps"), [("fedkd", 1), ("fedkd", 2), ("fedavg", 2)])
-def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(method, steps):
+@pytest.mark.parametrize(
+    ("method", "steps"), [("fedkd", 1), ("fedkd", 2), ("fedavg", 2)]
+)
+def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
+    method, steps
+):
     arm, weight, rate = "detached-ef(top-k,weight=0.5)", 0.5, 0.02
     scenario = tiny.scenario(
         method=method,
@@ -175,7 +211,9 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
         training={"batch_size": 8, "learning_rate": rate, "local_steps": steps},
     )
     work = workload(scenario, learns=False)
-    module = plain(build_model("by-autograd", work.data.input_shape, work.data.classes, seed=0))
+    module = plain(
+        build_model("by-autograd", work.data.input_shape, work.data.classes, seed=0)
+    )
     client, error = 0, torch.zeros(work.task(1, 0).parameters)
     scale = -rate if method == "fedkd" else -1.0  # of gradients, of weight differences
     for round in (1, 2, 3):
@@ -213,13 +251,19 @@ def gradient_at(module, weights, data, batch):
 
 
 def test_distillation_loss_by_hand():
-    teacher = soft_targets(torch.log(torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])), 1.0)
+    teacher = soft_targets(
+        torch.log(torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])), 1.0
+    )
     student = torch.log(torch.tensor([[0.25, 0.5, 0.25], [0.2, 0.2, 0.6]]))
     expected = 0.5 * np.log(2) - 0.25 * np.log(2)  # sample 1; sample 2 agrees
     assert kl_sum(teacher, student, 1.0)[0].item() == pytest.approx(expected, rel=1e-6)
-    hot = kl_sum(soft_targets(torch.tensor([[4.0, 0.0]]), 2.0), torch.tensor([[0.0, 0.0]]), 2.0)[0]
+    hot = kl_sum(
+        soft_targets(torch.tensor([[4.0, 0.0]]), 2.0), torch.tensor([[0.0, 0.0]]), 2.0
+    )[0]
     p = 1 / (1 + np.exp(-2.0))
-    assert hot.item() == pytest.approx(p * np.log(2 * p) + (1 - p) * np.log(2 * (1 - p)), rel=1e-6)
+    assert hot.item() == pytest.approx(
+        p * np.log(2 * p) + (1 - p) * np.log(2 * (1 - p)), rel=1e-6
+    )
 
 
 def test_mean_logits_is_over_clients_not_prototypes():
@@ -228,7 +272,7 @@ def test_mean_logits_is_over_clients_not_prototypes():
     assert logits[0].item() == 1.0
 
 
-# ---- the safeguard -------------------------------------------------------------------------------
+# ---- the safeguard -------------------------------------------------------------------
 
 
 def test_a_surge_undoes_the_round_and_forces_top_k_once():
@@ -249,7 +293,9 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
     assert second.outcome.forced_arm == "top-k"
     assert second.outcome.model_version == first.outcome.model_version == 1
     assert tiny.state_of(work).memories == memories
-    assert all(torch.equal(weights(work)[name], vector) for name, vector in before.items())
+    assert all(
+        torch.equal(weights(work)[name], vector) for name, vector in before.items()
+    )
     for client, residual in enumerate(residuals):
         # the gradient of the undone round stays
         assert not torch.equal(tiny.residual(work, client), residual)
@@ -269,7 +315,9 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
     undone = workload(scenario, surge={1: 1e9}, learns=False)
     accepted = workload(scenario, learns=False)
     for work in (undone, accepted):
-        uploads = [work.execute(work.task(1, c), Choice("random-k", 700)) for c in range(4)]
+        uploads = [
+            work.execute(work.task(1, c), Choice("random-k", 700)) for c in range(4)
+        ]
         sent = [tiny.dense(work, upload) for upload in uploads]
         whole = [tiny.residual(work, c) + vector for c, vector in enumerate(sent)]
         outcome = work.merge(1, uploads)
@@ -291,8 +339,9 @@ def test_of_two_uploads_of_a_client_in_an_undone_merge_the_later_goes_back_first
 
 @pytest.mark.parametrize("clients", [1, 4])
 def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
-    """Its distillation loss is 0 but for rounding, which doubles from round to round as it
-    likes."""
+    """Its distillation loss is 0 but for rounding, which doubles from round to round as
+    it likes.
+    """
     scenario = tiny.scenario(
         rounds=12,
         prototypes={"small": {"model": "lenet5-half"}},
@@ -316,7 +365,9 @@ def test_two_rollbacks_in_a_row_where_they_are_allowed():
 @pytest.mark.parametrize(
     ("reference", "undone"), [("last-accepted", True), ({"running-median": 3}, False)]
 )
-def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(reference, undone):
+def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(
+    reference, undone
+):
     safeguard = {"rollback": {"threshold": 2.0}, "reference": reference}
     guard = Safeguard(tiny.scenario(safeguard=safeguard), "kd_loss")
     before = guard.before(lambda: {"small": {"kd_loss": 1.0}})
@@ -334,7 +385,7 @@ def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
     assert [len(r.rewards) for r in rounds] == [4, 0, 4]
 
 
-# ---- sizes, losses, lost uploads -----------------------------------------------------------------
+# ---- sizes, losses, lost uploads -----------------------------------------------------
 
 
 def test_a_merge_of_nothing_changes_nothing():
@@ -347,7 +398,9 @@ def test_a_merge_of_nothing_changes_nothing():
 
 
 def test_a_prototype_without_participants_is_only_distilled():
-    scenario = tiny.scenario(distillation={"learning_rate": 1e-12}, safeguard={"rollback": None})
+    scenario = tiny.scenario(
+        distillation={"learning_rate": 1e-12}, safeguard={"rollback": None}
+    )
     work = workload(scenario)
     before = weights(work)
     work.merge(1, [work.execute(work.task(1, 0), Choice("top-k", 100))])
@@ -359,13 +412,22 @@ def test_a_prototype_without_participants_is_only_distilled():
 def test_who_trains_together_decides_no_bit(monkeypatch):
     scenario = tiny.scenario(
         prototypes={p: {"model": "logistic-regression"} for p in ("small", "large")},
-        clients=[{"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")],
+        clients=[
+            {"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")
+        ],
     )
     work, rounds = played(scenario)
     assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
     monkeypatch.setattr(Trainer, "together", 2)
     other, again = played(scenario)
-    assert trained_together(other, range(10)) == [(0, 6), (2, 8), (4,), (1, 7), (3, 9), (5,)]
+    assert trained_together(other, range(10)) == [
+        (0, 6),
+        (2, 8),
+        (4,),
+        (1, 7),
+        (3, 9),
+        (5,),
+    ]
     assert [r.outcome for r in again] == [r.outcome for r in rounds]
     for name, vector in weights(work).items():
         assert torch.equal(weights(other)[name], vector)
@@ -393,7 +455,11 @@ def test_learning_that_diverged_names_the_client(monkeypatch):
         ]
 
     monkeypatch.setattr(work.kit, "trained_each", with_a_loss_that_is_none)
-    with pytest.raises(RunFailed, match=r"client 3's training loss is nan in round 1: .*diverged"):
+    with pytest.raises(
+        RunFailed,
+        match=r"client 3's training loss is nan in round 1: "
+        r".*diverged",
+    ):
         work.merge(1, uploads)
 
 
@@ -401,7 +467,12 @@ def test_learning_that_diverged_names_the_client(monkeypatch):
     "changes",
     [
         {},
-        {"prototypes": {"small": {"model": "by-autograd"}, "large": {"model": "by-autograd"}}},
+        {
+            "prototypes": {
+                "small": {"model": "by-autograd"},
+                "large": {"model": "by-autograd"},
+            }
+        },
     ],
 )
 def test_others_train_alone(changes):
@@ -428,7 +499,9 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
         before, after = printed[0].outcome.local_loss[f"{client}/1"]
         assert before == after
         for now, then in zip(printed[1:], causal, strict=False):
-            now_of, then_of = (of.outcome.local_loss[f"{client}/{of.round}"] for of in (now, then))
+            now_of, then_of = (
+                of.outcome.local_loss[f"{client}/{of.round}"] for of in (now, then)
+            )
             assert now_of == then_of
 
 
@@ -446,8 +519,12 @@ def test_local_loss_is_over_the_samples_it_names(data):
     model = work.kit._seats["large"].flat.module.eval()
     with torch.no_grad():
         logits = model(work.data.samples(torch.from_numpy(samples)))
-    expected = torch.nn.functional.cross_entropy(logits, work.data.labels[samples]).item()
-    outcome = work.merge(1, [work.execute(work.task(1, c), Choice("top-k", 300)) for c in range(4)])
+    expected = torch.nn.functional.cross_entropy(
+        logits, work.data.labels[samples]
+    ).item()
+    outcome = work.merge(
+        1, [work.execute(work.task(1, c), Choice("top-k", 300)) for c in range(4)]
+    )
     assert outcome.local_loss["1/1"][0] == pytest.approx(expected, rel=1e-6)
 
 
@@ -477,10 +554,10 @@ def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
     assert np.array_equal(batches[0], work.data.owned[0])
 
 
-# ---- saving --------------------------------------------------------------------------------------
+# ---- saving --------------------------------------------------------------------------
 
 
-# ---- data ----------------------------------------------------------------------------------------
+# ---- data ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stored", ["bytes", "floats", "floats as they are"])
@@ -506,15 +583,20 @@ def test_samples_are_normalised_as_the_data_set_says(stored):
 
 
 def test_a_median_of_losses_passes_over_rounds_without_them():
-    """A round in which no prototype had enough uploads for the merging rule measures nothing."""
+    """A round in which no prototype had enough uploads for the merging rule measures
+    nothing.
+    """
     reference = {"running-median": 3}
-    made = tiny.scenario(safeguard={"rollback": {"threshold": 2.0}, "reference": reference})
+    made = tiny.scenario(
+        safeguard={"rollback": {"threshold": 2.0}, "reference": reference}
+    )
     guard = Safeguard(made, "kd_loss")
     start = {"small": 1.0, "large": 5.0}
     for after in ({"small": 3.0, "large": 4.0}, {}, {"small": 2.0}):
         assert not guard.rejects(start, {})
         guard.accept(start, after)
-    # small: the median of 3 and 2; large: of 4, the last round that had one in the window
+    # small: the median of 3 and 2; large: of 4, the last round that had one in the
+    # window
     assert not guard.rejects(start, {"small": 5.0, "large": 8.0})
     assert guard.rejects(start, {"small": 5.1})
     assert guard.rejects(start, {"large": 8.1})

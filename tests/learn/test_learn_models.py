@@ -1,5 +1,6 @@
-"""Models: exact sizes, keyed initialisation, and fast layers equal to the ordinary ones bit for
-bit."""
+"""Models: exact sizes, keyed initialisation, and fast layers equal to the ordinary ones
+bit for bit.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def test_models_of_text_have_the_sizes_that_are_said(name, parameters):
 
 
 def test_flops_of_models_of_text_by_hand():
-    # per character: gates of both layers, then the head; attention over all pairs of places
+    # per character: gates of both layers, then the head; attention over all pairs of
+    # places
     per_character = 4 * 256 * (8 + 256) + 4 * 256 * (256 + 256) + 256 * 96
     assert facts("char-lstm", "text-mini").forward_flops == 2 * 80 * per_character
     per_character = 2 * (128 * 3 * 128 + 128 * 128 + 2 * 128 * 4 * 128) + 128 * 96
@@ -94,7 +96,8 @@ def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
         assert torch.equal(a, b), key
         assert torch.equal(a, c), key
     assert any(
-        not torch.equal(a, b) for a, b in zip(first.parameters(), other.parameters(), strict=True)
+        not torch.equal(a, b)
+        for a, b in zip(first.parameters(), other.parameters(), strict=True)
     )
     torch.set_rng_state(state)
 
@@ -174,7 +177,9 @@ def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
         def __init__(self, input_shape, classes):
             super().__init__()
             self.norm = nn.BatchNorm2d(input_shape[0])
-            self.head = nn.Linear(input_shape[1] * input_shape[2] * input_shape[0], classes)
+            self.head = nn.Linear(
+                input_shape[1] * input_shape[2] * input_shape[0], classes
+            )
 
         def forward(self, x):
             return self.head(self.norm(x).flatten(1))
@@ -199,7 +204,9 @@ def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
     def factory(input_shape, classes):
         raise AssertionError("a factory with static facts is not called for them")
 
-    factory.facts = lambda input_shape, classes: ModelFacts(input_shape, classes, 1, 2, 3, 4)
+    factory.facts = lambda input_shape, classes: ModelFacts(
+        input_shape, classes, 1, 2, 3, 4
+    )
     add_part("model", "stated", factory)
     assert model_facts("stated", MNIST, 10).parameters == 1
 
@@ -221,7 +228,9 @@ def test_a_factory_that_makes_something_else_is_refused(add_part):
     with pytest.raises(InputError, match="model flat"):
         build_model("flat", MNIST, 10, seed=0)
     add_part(
-        "model", "wide", lambda input_shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
+        "model",
+        "wide",
+        lambda input_shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, 3)),
     )
     with pytest.raises(InputError, match=r"model wide: logits of shape \(n, 10\)"):
         count_facts("wide", MNIST, 10)
@@ -241,7 +250,9 @@ def test_every_model_of_the_registry_is_exported():
 
 
 def test_counting_computes_no_gradient_in_this_process():
-    """Beside a GPU, PyTorch would then let this process fork no workers that compute some."""
+    """Beside a GPU, PyTorch would then let this process fork no workers that compute
+    some.
+    """
     here = []
 
     class Watched(torch.nn.Linear):

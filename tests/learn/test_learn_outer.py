@@ -12,7 +12,9 @@ from simfed.learn.models import outer as products
 @pytest.mark.parametrize(
     "size", [(3, 10, 10, 784), (1, 32, 120, 400), (2, 5, 7, 37), (2, 5, 62, 16)]
 )
-def test_products_go_to_the_weights_as_a_step_of_its_own_brings_them(size, width, monkeypatch):
+def test_products_go_to_the_weights_as_a_step_of_its_own_brings_them(
+    size, width, monkeypatch
+):
     widest, loop = products._load_loop()
     monkeypatch.setattr(products, "_load_loop", lambda: (min(width, widest), loop))
     models, samples, outputs, inputs = size
@@ -23,7 +25,9 @@ def test_products_go_to_the_weights_as_a_step_of_its_own_brings_them(size, width
     for sample in range(samples):  # rounded once, but for one in some 10⁸
         product = outer[:, sample, :, None].double() * x[:, sample, None].double()
         sums = (product + sums).float()
-    apart = torch.empty(models, outputs * inputs + 3)[:, 3:].view(models, outputs, inputs)
+    apart = torch.empty(models, outputs * inputs + 3)[:, 3:].view(
+        models, outputs, inputs
+    )
     assert products.add_product(outer, x, apart, None)
     assert torch.equal(apart, sums)
     before = torch.randn(models, outputs, inputs, generator=drawn)

@@ -9,11 +9,15 @@ from simfed.learn.data.owned import count_owned
 from simfed.scenario import Scenario
 
 
-@pytest.mark.parametrize(("classes", "columns"), [(40, 40), (41, 21), (80, 40), (81, 27)])
+@pytest.mark.parametrize(
+    ("classes", "columns"), [(40, 40), (41, 21), (80, 40), (81, 27)]
+)
 def test_of_many_classes_neighbours_are_counted_together(add_part, classes, columns):
     labels = np.repeat(np.arange(classes), 6)
     images = np.zeros((len(labels), 1, 2, 2), np.uint8)
-    add_part("dataset", "many", lambda: Dataset(images, labels, images, labels, classes))
+    add_part(
+        "dataset", "many", lambda: Dataset(images, labels, images, labels, classes)
+    )
     plain = {
         "name": "many",
         "rounds": 1,

@@ -60,7 +60,9 @@ def test_a_very_skewed_split_over_100_clients_ends():
 @pytest.mark.parametrize("sigma", [300.0, 1e308])
 def test_log_normal_sizes_of_any_sigma_leave_everyone_a_sample(sigma):
     labels = np.zeros(5000, int)
-    split = deal(labels, Streams(0), clients=1000, public=0, kind="quantity", sigma=sigma)
+    split = deal(
+        labels, Streams(0), clients=1000, public=0, kind="quantity", sigma=sigma
+    )
     sizes = [len(part) for part in split.clients]
     assert (min(sizes), max(sizes), sum(sizes)) == (1, 4001, 5000)
 
@@ -72,7 +74,13 @@ def test_as_many_clients_as_samples_own_one_each():
 
 def test_alpha_sets_the_skew():
     def share_of_largest_class(alpha):
-        split = deal(np.repeat(np.arange(10), 2000), Streams(1), clients=10, public=0, alpha=alpha)
+        split = deal(
+            np.repeat(np.arange(10), 2000),
+            Streams(1),
+            clients=10,
+            public=0,
+            alpha=alpha,
+        )
         counts = [
             np.bincount(np.repeat(np.arange(10), 2000)[part], minlength=10)
             for part in split.clients
@@ -85,12 +93,18 @@ def test_alpha_sets_the_skew():
 
 
 def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution():
-    # a client's share of one class is Beta(α, (N−1)α): mean 1/N, variance (1/N)(1−1/N)/(Nα+1)
+    # a client's share of one class is Beta(α, (N−1)α): mean 1/N, variance
+    # (1/N)(1−1/N)/(Nα+1)
     clients, alpha, draws = 4, 0.7, 600
     labels = np.zeros(5000, int)
     shares = np.array(
         [
-            len(deal(labels, Streams(s), clients=clients, public=0, alpha=alpha).clients[0]) / 5000
+            len(
+                deal(
+                    labels, Streams(s), clients=clients, public=0, alpha=alpha
+                ).clients[0]
+            )
+            / 5000
             for s in range(draws)
         ]
     )
@@ -108,7 +122,9 @@ def test_iid_sizes_differ_by_at_most_one_and_classes_are_mixed():
 
 
 def test_a_client_of_two_shards_sees_at_most_as_many_classes_as_borders_allow():
-    split = deal(TEN_EACH, Streams(0), clients=50, public=0, kind="shards", shards_per_client=2)
+    split = deal(
+        TEN_EACH, Streams(0), clients=50, public=0, kind="shards", shards_per_client=2
+    )
     # 100 shards of 10 samples fit the classes of 100 exactly
     assert all(len(part) == 20 for part in split.clients)
     assert all(len(np.unique(TEN_EACH[part])) <= 2 for part in split.clients)
@@ -132,7 +148,8 @@ def test_the_public_set_is_drawn_from_all_samples_alike():
     drawn = np.zeros(1000)
     for seed in range(400):
         drawn[deal(TEN_EACH, Streams(seed), clients=1, public=100).public] += 1
-    # each sample is drawn with probability 0.1: 40 ± 6 times in 400; all 1,000 within ±5.5 sd
+    # each sample is drawn with probability 0.1: 40 ± 6 times in 400; all 1,000 within
+    # ±5.5 sd
     assert drawn.sum() == 40_000
     assert abs(drawn - 40).max() < 5.5 * 6
 
@@ -144,13 +161,22 @@ def test_the_public_set_is_drawn_from_all_samples_alike():
             {"clients": 1, "public": 1001},
             r"dataset\.public: got 1001, expected at most the 1000 training samples",
         ),
-        ({"clients": 1, "public": 1000}, r"clients: got 1, expected from 1 to 0 clients"),
+        (
+            {"clients": 1, "public": 1000},
+            (
+                r"clients: got 1, expected from 1 to 0 "
+                r"clients"
+            ),
+        ),
         (
             {"clients": 1001, "public": 0},
             r"clients: got 1001, expected from 1 to 1000 "
             r"clients",
         ),
-        ({"clients": 10, "public": 0, "kind": "dirichlets"}, "did you mean 'dirichlet'"),
+        (
+            {"clients": 10, "public": 0, "kind": "dirichlets"},
+            ("did you mean 'dirichlet'"),
+        ),
         (
             {"clients": 10, "public": 0, "kind": "shards", "shards_per_client": 101},
             r"dataset\.partition\.shards_per_client: got 101, expected at most 100",

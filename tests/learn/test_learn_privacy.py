@@ -1,4 +1,6 @@
-"""Client-level privacy: what a merge gets of its arrivals, by hand and by moments of the noise."""
+"""Client-level privacy: what a merge gets of its arrivals, by hand and by moments of
+the noise.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def who(client, prototype="a", samples=1, parameters=D):
     )
 
 
-def means_of(clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, other=0):
+def means_of(
+    clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, other=0
+):
     """A server that expects `expected` of 8 clients, of which `other` have prototype b."""
     world = SimpleNamespace(
         aggregation=SimpleNamespace(concurrency=None),
@@ -72,12 +76,16 @@ def means_of(clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, 
     )
     tasks = SimpleNamespace(first_of=lambda name: who(0, name, parameters=parameters))
     privacy = SimpleNamespace(clip=clip)
-    return NoisyMeans(world, privacy, method or Method(), tasks, Noise(noise, noise, count))
+    return NoisyMeans(
+        world, privacy, method or Method(), tasks, Noise(noise, noise, count)
+    )
 
 
 def arrival(client, values, *, weight=1.0, staleness=0, **facts):
     sent = values if isinstance(values, Sparse) else torch.tensor(values)
-    return Arrival(who(client, **facts), staleness, ArrivedValues({"update": sent}), weight)
+    return Arrival(
+        who(client, **facts), staleness, ArrivedValues({"update": sent}), weight
+    )
 
 
 def update(arrivals, name="a"):
@@ -87,8 +95,9 @@ def update(arrivals, name="a"):
 
 
 def test_each_client_is_shortened_and_counts_one_of_the_expected():
-    """Of three that came where four are expected: a long one, a short one, and one as sparse as it
-    travelled; how many samples they own does not count."""
+    """Of three that came where four are expected: a long one, a short one, and one as
+    sparse as it travelled; how many samples they own does not count.
+    """
     came = [
         arrival(1, [3.0, 4.0, 0.0, 0.0], samples=100),
         arrival(2, [0.0, 0.0, 0.5, 0.0]),
@@ -107,7 +116,12 @@ def test_a_change_without_a_finite_norm_counts_nothing(value):
         arrival(3, Sparse(torch.tensor([2]), torch.tensor([value]), D)),
     ]
     good = arrival(2, [0.0, 0.5, 0.0, 0.0])
-    assert update(means_of(1.0).arrivals(Sums(), [*bad, good], 1)) == [0.0, 0.125, 0.0, 0.0]
+    assert update(means_of(1.0).arrivals(Sums(), [*bad, good], 1)) == [
+        0.0,
+        0.125,
+        0.0,
+        0.0,
+    ]
     means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2))
     means.arrivals(Sums(), bad, 1)
     assert means.clip == pytest.approx(math.exp(0.2 * 2 * 0.5 / 4))
@@ -115,11 +129,15 @@ def test_a_change_without_a_finite_norm_counts_nothing(value):
 
 def test_uploads_of_one_client_are_one_change():
     came = [arrival(1, [3.0, 0.0, 0.0, 0.0]), arrival(1, [0.0, 4.0, 0.0, 0.0])]
-    assert update(means_of(1.0).arrivals(Sums(), came, 1)) == pytest.approx([0.15, 0.2, 0.0, 0.0])
+    assert update(means_of(1.0).arrivals(Sums(), came, 1)) == pytest.approx(
+        [0.15, 0.2, 0.0, 0.0]
+    )
 
 
 def test_what_is_late_is_weighed_before_it_is_shortened():
-    """By the server's mode and by the method itself: 8 · 0.5 · (1 + 3)^−0.5 = 2, then 1."""
+    """By the server's mode and by the method itself: 8 · 0.5 · (1 + 3)^−0.5 = 2, then
+    1.
+    """
     came = [arrival(1, [8.0, 0.0, 0.0, 0.0], weight=0.5, staleness=3)]
     method = FedBuff(exponent=0.5)
     assert update(means_of(9.0, method=method).arrivals(Sums(), came, 9))[0] == 0.5
@@ -131,7 +149,10 @@ def test_prototypes_have_their_share_of_the_cohort_and_noise_of_their_own():
     came = [arrival(1, [1.0, 0.0, 0.0, 0.0])]
     means = means_of(2.0, noise=1e-6, other=2).arrivals(Sums(), came, 1)
     assert update(means)[0] == pytest.approx(1 / 3, rel=1e-4)
-    a, b = ((torch.tensor(update(means, n)) * share)[1:] for n, share in (("a", 3.0), ("b", 1.0)))
+    a, b = (
+        (torch.tensor(update(means, n)) * share)[1:]
+        for n, share in (("a", 3.0), ("b", 1.0))
+    )
     assert 0 < b.abs().max() < 2e-5
     assert not torch.allclose(a, b, atol=1e-9)
 
@@ -143,7 +164,9 @@ def test_the_noise_is_normal_keyed_and_there_when_nobody_came():
         torch.tensor(update(make.arrivals(Sums(), [], round))) for round in (1, 1, 2)
     )
     assert torch.equal(first, again)
-    assert abs((first @ later).item() / (first.norm() * later.norm()).item()) < 5 / math.sqrt(d)
+    assert abs(
+        (first @ later).item() / (first.norm() * later.norm()).item()
+    ) < 5 / math.sqrt(d)
     assert first.std().item() == pytest.approx(noise * clip / expected, rel=0.025)
     assert abs(first.mean().item()) < 5 * noise * clip / expected / math.sqrt(d)
     assert 2.6 < (first / first.std()).pow(4).mean().item() < 3.4
@@ -152,7 +175,10 @@ def test_the_noise_is_normal_keyed_and_there_when_nobody_came():
 
 
 def test_an_adaptive_clip_follows_the_quantile():
-    """Three of four norms are above 1: the clip grows by exp(−η(¼ − ½)); then no norm is."""
+    """Three of four norms are above 1: the clip grows by exp(−η(¼ − ½)).
+
+    Then no norm is.
+    """
     means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), expected=4)
     came = [arrival(client, [float(client), 0.0, 0.0, 0.0]) for client in (1, 2, 3, 4)]
     first = update(means.arrivals(Sums(), came, 1))
@@ -165,7 +191,9 @@ def test_an_adaptive_clip_follows_the_quantile():
 
 def test_the_noise_on_the_count_moves_the_clip():
     def after(rounds, count):
-        means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), count=count, expected=4)
+        means = means_of(
+            AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), count=count, expected=4
+        )
         clips = [1.0]
         for round in range(rounds):
             means.arrivals(Sums(), [], round)
@@ -179,7 +207,9 @@ def test_the_noise_on_the_count_moves_the_clip():
 
 def run(made, rounds=2, workload=None):
     """A workload after so many rounds of everybody."""
-    work = workload or HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    work = workload or HostedWorkload(
+        made, Streams(0), data=tiny.federation(made), learns=False
+    )
     for round in range(work.version + 1, work.version + rounds + 1):
         uploads = [
             work.execute(work.task(round, client), Choice.of("dense"))
@@ -195,10 +225,13 @@ def weights(work, name="only"):
 
 
 def quiet(level, **changes):
-    """A world with so wide a clip and so little noise, less than a file may ask for, that neither
-    shows."""
+    """A world with so wide a clip and so little noise, less than a file may ask for,
+    that neither shows.
+    """
     made = scenario({"level": level, "clip": 1e6, "noise": 1.0}, **changes)
-    return made.model_copy(update={"privacy": made.privacy.model_copy(update={"noise": 1e-15})})
+    return made.model_copy(
+        update={"privacy": made.privacy.model_copy(update={"noise": 1e-15})}
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,7 +274,9 @@ def shared(**changes):
         policy={"kind": "uniform", "strategy": "shared-random-k"},
         **changes,
     )
-    return made, HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
+    return made, HostedWorkload(
+        made, Streams(0), data=tiny.federation(made), learns=False
+    )
 
 
 def test_a_cohort_that_sends_the_same_entries_gets_noise_on_these_alone():
@@ -295,7 +330,7 @@ def test_an_entry_that_no_noise_would_cover_ends_the_run():
         means.arrivals(Sums(), [arrival(1, [0.5, 0.1, 0.0, 0.0])], 1)
 
 
-# ---- samples ---------------------------------------------------------------------------------
+# ---- samples -------------------------------------------------------------------------
 
 
 def own_gradients(module, samples, labels):
@@ -324,7 +359,9 @@ def clipped_by_hand(rows, clip):
     ],
 )
 def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
-    """To float32's last digits, by the fast passes of the model and by those of any module."""
+    """To float32's last digits, by the fast passes of the model and by those of any
+    module.
+    """
     module = build_model(model, (1, 28, 28), 10, seed=3)
     flat = FlatModel(module)
     draw = torch.Generator().manual_seed(count)
@@ -338,7 +375,9 @@ def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
         loss = passes.clipped_gradient(samples, labels, Classification(), clip, into)
         assert (into - expected).norm() <= 1e-6 * expected.norm()
         logits = plain(module)(samples)
-        assert loss.item() == pytest.approx(F.cross_entropy(logits, labels).item() * count, 1e-5)
+        assert loss.item() == pytest.approx(
+            F.cross_entropy(logits, labels).item() * count, 1e-5
+        )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])
@@ -364,7 +403,11 @@ def test_a_sample_without_a_finite_gradient_counts_nothing(model, value):
 
 
 def trained(privacy, seed=0, rounds=2, **changes):
-    make = partial(quiet, privacy) if isinstance(privacy, str) else partial(scenario, privacy)
+    make = (
+        partial(quiet, privacy)
+        if isinstance(privacy, str)
+        else partial(scenario, privacy)
+    )
     made = make(training={"batch_size": 10, "learning_rate": 0.05, **changes})
     data = tiny.federation(made)
     work = HostedWorkload(made, Streams(seed), data=data, learns=False)
@@ -393,7 +436,9 @@ def test_the_noise_of_a_step_is_that_of_the_expected_batch():
         clients=[{"count": 1, "prototype": "only", "device": "any"}],
         training={"batch_size": 10, "learning_rate": 0.5, "local_steps": 1},
     )
-    data = Federation(tiny.dataset(), [np.arange(40)], np.arange(0), torch.device("cpu"))
+    data = Federation(
+        tiny.dataset(), [np.arange(40)], np.arange(0), torch.device("cpu")
+    )
     work = HostedWorkload(made, Streams(0), data=data, learns=False)
     before = weights(work)
     moved = weights(run(made, 1, work)) - before
@@ -409,9 +454,13 @@ def test_poisson_batches_are_drawn_for_each_step():
     parts = -(-len(owned) // 8)
     assert len(batches) == 3 * parts
     assert all(np.isin(batch, owned).all() for batch in batches)
-    sizes = [len(batch) for round in range(40) for batch in work.kit.batches(who, round)]
+    sizes = [
+        len(batch) for round in range(40) for batch in work.kit.batches(who, round)
+    ]
     assert np.mean(sizes) == pytest.approx(len(owned) / parts, rel=0.05)
-    assert np.var(sizes) == pytest.approx(len(owned) / parts * (1 - 1 / parts), rel=0.15)
+    assert np.var(sizes) == pytest.approx(
+        len(owned) / parts * (1 - 1 / parts), rel=0.15
+    )
 
 
 def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
@@ -426,7 +475,8 @@ def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
 
     add_part("model", "centred", Centred)
     made = scenario(
-        {"level": "sample", "clip": 1.0, "noise": 1.0}, prototypes={"only": {"model": "centred"}}
+        {"level": "sample", "clip": 1.0, "noise": 1.0},
+        prototypes={"only": {"model": "centred"}},
     )
     with pytest.raises(InputError) as error:
         HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
@@ -448,5 +498,7 @@ def test_a_clipped_sum_is_that_of_opacus(model):
     clip = rows.norm(dim=1).median().item()
     expected = (clip / rows.norm(dim=1)).clamp(max=1) @ rows
     into = torch.zeros_like(flat.weights)
-    choose_passes(flat, (1, 28, 28)).clipped_gradient(samples, labels, Classification(), clip, into)
+    choose_passes(flat, (1, 28, 28)).clipped_gradient(
+        samples, labels, Classification(), clip, into
+    )
     assert (into - expected).norm() <= 1e-6 * expected.norm()

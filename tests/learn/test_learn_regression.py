@@ -38,7 +38,8 @@ def write_world(folder: Path, dataset: dict | None = None, **changes) -> Path:
         "name": "prices",
         "method": "fedavg",
         "rounds": 20,
-        "dataset": dataset or {"table": "rows.csv", "target": "price", "task": "regression"},
+        "dataset": dataset
+        or {"table": "rows.csv", "target": "price", "task": "regression"},
         "prototypes": {"p": {"model": "logistic-regression"}},
         "clients": [{"count": 2, "prototype": "p", "device": device, "link": {}}],
         "training": {"local_steps": 4, "batch_size": 16, "learning_rate": 0.1},
@@ -55,7 +56,9 @@ def write_world(folder: Path, dataset: dict | None = None, **changes) -> Path:
 def finished(tmp_path_factory) -> Path:
     """A run of six rounds."""
     folder = tmp_path_factory.mktemp("finished")
-    simfed.run(write_world(folder, rounds=6), out=folder / "run", workers=1, progress=False)
+    simfed.run(
+        write_world(folder, rounds=6), out=folder / "run", workers=1, progress=False
+    )
     return folder / "run"
 
 
@@ -81,15 +84,22 @@ def test_targets_are_standardised_by_the_training_rows(tmp_path):
 
 
 def test_a_regression_is_learned_measured_by_rmse_and_said_so(tmp_path):
-    result = simfed.run(write_world(tmp_path), out=tmp_path / "run", workers=1, progress=False)
+    result = simfed.run(
+        write_world(tmp_path), out=tmp_path / "run", workers=1, progress=False
+    )
     tested = result.prototypes
     data = load_data(simfed.load_scenario(tmp_path / "prices.yaml").dataset)
-    prices = [float(row.split(",")[2]) for row in (tmp_path / "rows.csv").open().readlines()[1:]]
-    assert data.target_sd == pytest.approx(np.std(prices), rel=0.1)  # in the unit of the prices
+    prices = [
+        float(row.split(",")[2])
+        for row in (tmp_path / "rows.csv").open().readlines()[1:]
+    ]
+    # in the unit of the prices
+    assert data.target_sd == pytest.approx(np.std(prices), rel=0.1)
     assert np.allclose(tested.test_measure, data.target_sd * np.sqrt(tested.test_loss))
     assert tested.test_measure.iloc[-1] < 2 < tested.test_measure.iloc[0]
     variance = data.test_labels.var(dtype=np.float64)
-    assert np.allclose(tested.test_accuracy, 1 - tested.test_loss / variance)  # R² beside it
+    # R² beside it
+    assert np.allclose(tested.test_accuracy, 1 - tested.test_loss / variance)
     assert verify(tmp_path / "run") == []
     assert result.manifest["measure"] == {"name": "RMSE", "better": "lower"}
     clients = result.clients
@@ -114,7 +124,9 @@ def test_reports_of_a_regression_follow_the_lower_rmse(finished):
     assert "When each RMSE was reached" in html
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(build_summary_table(result))
-    assert f"p reached {facts_hardest(facts)} after" in console.export_text().replace("\n ", " ")
+    assert f"p reached {facts_hardest(facts)} after" in console.export_text().replace(
+        "\n ", " "
+    )
     assert set(rows(result).columns) >= {"measure", "loss"}
     assert accuracy_figure(result).axes[0].get_ylabel() == "test RMSE"
 
@@ -136,22 +148,29 @@ def test_compare_knows_that_the_lower_rmse_is_better(tmp_path):
         path = write_world(tmp_path, training=training, rounds=10)
         seeds = [simfed.load_scenario(path, {"seed": seed}) for seed in (0, 1)]
         sides.append([simfed.run(one, workers=1, progress=False) for one in seeds])
-    fast, slow = ([run.prototypes.test_measure.iloc[-1] for run in side] for side in sides)
+    fast, slow = (
+        [run.prototypes.test_measure.iloc[-1] for run in side] for side in sides
+    )
     assert max(fast) < min(slow)
     comparison = simfed.compare(*sides, names=["fast", "slow"], thresholds=[15])
     assert (comparison.table.wins[0], comparison.table.losses[0]) == (2, 0)
     assert "to RMSE 15" in comparison.sentences[0]
     assert comparison.sentences[1].partition(" [")[0].endswith("below slow in RMSE")
-    assert comparison.table.measure_difference[0] == pytest.approx(np.mean(fast) - np.mean(slow))
+    assert comparison.table.measure_difference[0] == pytest.approx(
+        np.mean(fast) - np.mean(slow)
+    )
     chosen = simfed.compare(*sides, names=["fast", "slow"]).thresholds
-    assert max(fast) <= chosen[0] < 2 * max(fast)  # the hardest that half of the runs reach
+    # the hardest that half of the runs reach
+    assert max(fast) <= chosen[0] < 2 * max(fast)
 
 
 def test_runs_of_different_measures_are_not_compared(tmp_path):
     path = write_world(tmp_path, rounds=1)
     number = simfed.run(path, workers=1, progress=False)
     rows = (tmp_path / "rows.csv").read_text().splitlines()
-    marks = (f"{row.rpartition(',')[0]},{'ab'[i % 2]}" for i, row in enumerate(rows[1:]))
+    marks = (
+        f"{row.rpartition(',')[0]},{'ab'[i % 2]}" for i, row in enumerate(rows[1:])
+    )
     (tmp_path / "marks.csv").write_text("\n".join([rows[0], *marks]))
     path = write_world(tmp_path, {"table": "marks.csv", "target": "price"}, rounds=1)
     mark = simfed.run(path, workers=1, progress=False)
@@ -171,9 +190,13 @@ def test_a_study_of_a_regression_compares_times_to_an_rmse(tmp_path):
         "compare": {"arms": "training.learning_rate", "thresholds": [15]},
     }
     (tmp_path / "rates.yaml").write_text(json.dumps(study))
-    result = simfed.run_study(tmp_path / "rates.yaml", tmp_path / "out", jobs=1, progress=False)
+    result = simfed.run_study(
+        tmp_path / "rates.yaml", tmp_path / "out", jobs=1, progress=False
+    )
     assert result.thresholds == [15]
-    assert "to RMSE 15 (0.1 sooner in 2, 0.01 in 0 of 2 seeds: 0.1 " in result.verdicts[0]
+    assert (
+        "to RMSE 15 (0.1 sooner in 2, 0.01 in 0 of 2 seeds: 0.1 " in result.verdicts[0]
+    )
     assert set(result.summary.columns) >= {"final_measure", "best_measure"}
     assert (result.summary.best_measure <= result.summary.final_measure).all()
     assert result.bands.measure.notna().all()
@@ -196,11 +219,14 @@ def test_a_study_has_one_measure(tmp_path):
     }
     (tmp_path / "tasks.yaml").write_text(json.dumps(study))
     with pytest.raises(InputError, match="measured alike") as error:
-        simfed.run_study(tmp_path / "tasks.yaml", tmp_path / "out", jobs=1, progress=False)
+        simfed.run_study(
+            tmp_path / "tasks.yaml", tmp_path / "out", jobs=1, progress=False
+        )
     assert error.value.got == "RMSE and accuracy"
     study = {"name": "far", "base": "prices.yaml", "compare": {"thresholds": [15]}}
     (tmp_path / "far.yaml").write_text(json.dumps(study))
-    simfed.study.plan.plan_study(tmp_path / "far.yaml")  # 15 is no accuracy, but an RMSE
+    # 15 is no accuracy, but an RMSE
+    simfed.study.plan.plan_study(tmp_path / "far.yaml")
 
 
 def test_thresholds_that_no_model_can_have_are_refused_before_anything_runs(tmp_path):

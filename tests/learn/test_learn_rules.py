@@ -22,7 +22,10 @@ N, F = 13, 2
 
 @pytest.fixture
 def updates():
-    """Thirteen updates of nine entries; the last three are far away, and two are twins."""
+    """Thirteen updates of nine entries.
+
+    The last three are far away, and two are twins.
+    """
     rows = np.random.default_rng(0).normal(1.0, 0.3, (N, 9))
     rows[-3:] = np.random.default_rng(1).normal(-40.0, 5.0, (3, 9))
     rows[4] = rows[1]
@@ -34,7 +37,9 @@ def merged(rule, rows):
 
 
 def krum_order(rows, f):
-    """Blanchard et al.: places by the sum of squared distances to the n − f − 2 nearest."""
+    """Blanchard et al.: places by the sum of squared distances to the n − f − 2
+    nearest.
+    """
     apart = ((rows[:, None] - rows[None]) ** 2).sum(2, dtype=float)
     scores = []
     for i in range(len(rows)):
@@ -44,21 +49,33 @@ def krum_order(rows, f):
 
 
 def test_the_median_is_numpys(updates):
-    np.testing.assert_allclose(merged(rules.Median(), updates), np.median(updates, 0), rtol=1e-6)
+    np.testing.assert_allclose(
+        merged(rules.Median(), updates), np.median(updates, 0), rtol=1e-6
+    )
     even = updates[:-1]
-    np.testing.assert_allclose(merged(rules.Median(), even), np.median(even, 0), rtol=1e-6)
+    np.testing.assert_allclose(
+        merged(rules.Median(), even), np.median(even, 0), rtol=1e-6
+    )
 
 
-@pytest.mark.parametrize(("share", "cut"), [(0, 0), (0.05, 1), (0.2, 3), (0.4, 6), (0.49, 6)])
-def test_the_trimmed_mean_leaves_out_at_least_the_share_on_each_side(updates, share, cut):
+@pytest.mark.parametrize(
+    ("share", "cut"), [(0, 0), (0.05, 1), (0.2, 3), (0.4, 6), (0.49, 6)]
+)
+def test_the_trimmed_mean_leaves_out_at_least_the_share_on_each_side(
+    updates, share, cut
+):
     expected = np.sort(updates, 0)[cut : N - cut].mean(0)
-    np.testing.assert_allclose(merged(rules.TrimmedMean(share), updates), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        merged(rules.TrimmedMean(share), updates), expected, rtol=1e-5
+    )
 
 
 def test_a_share_of_whole_numbers_is_not_rounded_up():
     rows = np.arange(100, dtype=np.float32)[:, None] ** 2
     expected = np.sort(rows, 0)[7:93].mean(0)  # 0.07 × 100 is 7.000000000000001
-    np.testing.assert_allclose(merged(rules.TrimmedMean(0.07), rows), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        merged(rules.TrimmedMean(0.07), rows), expected, rtol=1e-6
+    )
 
 
 def test_krum_is_one_of_the_updates(updates):
@@ -79,7 +96,9 @@ def test_bulyan_picks_by_krum_and_averages_near_the_median(updates):
     while len(picked) < N - 2 * F:
         picked.append(left.pop(krum_order(updates[left], F)[0]))
     chosen = updates[picked]
-    near = np.argsort(abs(chosen - np.median(chosen, 0)), axis=0, kind="stable")[: N - 4 * F]
+    near = np.argsort(abs(chosen - np.median(chosen, 0)), axis=0, kind="stable")[
+        : N - 4 * F
+    ]
     expected = np.take_along_axis(chosen, near, 0).mean(0)
     np.testing.assert_allclose(merged(rules.Bulyan(F), updates), expected, rtol=1e-5)
 
@@ -101,7 +120,9 @@ def test_a_norm_bound_shortens_what_is_longer_and_no_other(updates):
     np.testing.assert_array_equal(merged(rules.NormBound(1.0), zeros), zeros)
 
 
-@pytest.mark.parametrize("kind", ["krum", "multi-krum", "bulyan", "median", "geometric-median"])
+@pytest.mark.parametrize(
+    "kind", ["krum", "multi-krum", "bulyan", "median", "geometric-median"]
+)
 def test_three_far_ones_of_thirteen_move_little(updates, kind):
     rule = registry("rule").get(kind)
     mean = merged(rule(f=F) if "f" in rule.example else rule(), updates[:-1])
@@ -115,7 +136,7 @@ def test_columns_are_sorted_in_blocks_without_a_seam(updates, monkeypatch):
     np.testing.assert_array_equal(merged(rules.Median(), updates), whole)
 
 
-# ---- in a run --------------------------------------------------------------------------------
+# ---- in a run ------------------------------------------------------------------------
 
 
 def play(rule, method="fedavg", **changes):
@@ -147,7 +168,9 @@ def test_the_mean_leaves_every_bit_as_it_was(method):
 def test_a_step_of_every_averaging_method_is_that_of_one_client_that_krum_picks(method):
     prototypes = ONE if method == "fedavg" else TWO
     each = 6 // len(prototypes)
-    clients = [{"count": each, "prototype": name, "device": "any"} for name in prototypes]
+    clients = [
+        {"count": each, "prototype": name, "device": "any"} for name in prototypes
+    ]
     made = scenario(
         method,
         aggregation={"rule": {"krum": 0}},
@@ -158,13 +181,23 @@ def test_a_step_of_every_averaging_method_is_that_of_one_client_that_krum_picks(
     )
     workload = HostedWorkload(made, Streams(0), data=six_clients(made))
     before = HostedWorkload(made, Streams(0), data=six_clients(made))
-    uploads = [workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(6)]
+    uploads = [
+        workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(6)
+    ]
     workload.work_off()
-    values = [{name: upload.values[name].clone() for name in upload.values} for upload in uploads]
-    stand_ins = [before.execute(before.task(1, c), Choice("dense", 1)) for c in range(6)]
+    values = [
+        {name: upload.values[name].clone() for name in upload.values}
+        for upload in uploads
+    ]
+    stand_ins = [
+        before.execute(before.task(1, c), Choice("dense", 1)) for c in range(6)
+    ]
     before.work_off()
-    for first in range(0, 6, each):  # by hand: all send what the best of their prototype sent
-        rows = torch.stack([values[c]["update"] for c in range(first, first + each)]).numpy()
+    # by hand: all send what the best of their prototype sent
+    for first in range(0, 6, each):
+        rows = torch.stack(
+            [values[c]["update"] for c in range(first, first + each)]
+        ).numpy()
         best = first + int(krum_order(rows, 0)[0])
         for client in range(first, first + each):
             one = stand_ins[client]
@@ -188,7 +221,9 @@ def test_sample_counts_say_nothing_under_a_median():
     made = scenario("fedavg", aggregation={"rule": "median"}, rounds=1)
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
     before = torch.tensor(workload.state()[1]["server/a/weights"])
-    uploads = [workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(4)]
+    uploads = [
+        workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(4)
+    ]
     workload.work_off()
     rows = np.stack([upload.values["update"].numpy() for upload in uploads])
     workload.merge(1, uploads)
@@ -203,7 +238,10 @@ def test_fewer_uploads_than_the_rule_needs_leave_the_prototype_as_it_is():
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
     before = workload.state()[1]["server/a/weights"].copy()
     for round, clients in ((1, [0, 1]), (2, [])):
-        uploads = [workload.execute(workload.task(round, c), Choice("dense", 1)) for c in range(4)]
+        uploads = [
+            workload.execute(workload.task(round, c), Choice("dense", 1))
+            for c in range(4)
+        ]
         for client in {0, 1, 2, 3} - set(clients):
             workload.discard(uploads[client])
         workload.merge(round, [uploads[client] for client in clients])
@@ -216,7 +254,9 @@ def test_a_late_upload_shortens_the_step_by_its_weight():
         made = scenario("fedavg", aggregation={"rule": "median"})
         workload = HostedWorkload(made, Streams(0), data=data_of(made))
         before = torch.tensor(workload.state()[1]["server/a/weights"])
-        uploads = [workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(4)]
+        uploads = [
+            workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(4)
+        ]
         workload.merge(1, uploads, weights)
         after = torch.tensor(workload.state()[1]["server/a/weights"])
         workload.close()
@@ -225,7 +265,7 @@ def test_a_late_upload_shortens_the_step_by_its_weight():
     assert_close(step([0.5] * 4), 0.5 * step([1.0] * 4))
 
 
-# ---- what is refused, and what it costs ------------------------------------------------------
+# ---- what is refused, and what it costs ----------------------------------------------
 
 
 @pytest.mark.parametrize("arm", ["dense", "qsgd(4)", "powersgd", "ef-sign"])
@@ -235,20 +275,29 @@ def test_codecs_that_leave_nothing_out_go_with_a_median(arm):
 
 @pytest.mark.parametrize(
     ("rule", "rows"),
-    [("median", 4), ({"krum": 0}, 6), ("geometric-median", 128), ({"norm-bound": 1}, 4)],
+    [
+        ("median", 4),
+        ({"krum": 0}, 6),
+        ("geometric-median", 128),
+        ({"norm-bound": 1}, 4),
+    ],
 )
 def test_the_server_works_through_the_uploads(rule, rows):
     made = scenario("fedavg", aggregation={"rule": rule})
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
     arrived = [workload.task(1, client).who for client in range(4)]
     name = made.aggregation.rule.kind
-    (work,) = [w for w in workload.tasks.server_work(arrived, 1) if w.quantity == "auxiliary"]
+    (work,) = [
+        w for w in workload.tasks.server_work(arrived, 1) if w.quantity == "auxiliary"
+    ]
     assert work[:3] == ("auxiliary", f"{name}/logistic-regression", rows)
     d = model_facts("logistic-regression", workload.data.input_shape, 4).parameters
     flops = workload.tasks.auxiliary()[work.model]
     assert flops == d * registry("rule").get(name).flops
     too_few = workload.tasks.server_work(arrived[:2], 1)
-    assert bool([w for w in too_few if w.quantity == "auxiliary"]) is (name == "norm-bound")
+    assert bool([w for w in too_few if w.quantity == "auxiliary"]) is (
+        name == "norm-bound"
+    )
     workload.close()
 
 
@@ -259,7 +308,10 @@ def test_every_rule_but_the_mean_is_charged():
 
 
 def test_bad_options_are_errors_by_name():
-    for rule, option in ((rules.GeometricMedian, "steps"), (rules.GeometricMedian, "smoothing")):
+    for rule, option in (
+        (rules.GeometricMedian, "steps"),
+        (rules.GeometricMedian, "smoothing"),
+    ):
         with pytest.raises(InputError) as refused:
             rule(**{option: 0})
         assert refused.value.where == option

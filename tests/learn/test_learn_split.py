@@ -1,5 +1,7 @@
-"""SplitFed as a test plan (Thapa et al., SplitFed: When Federated Learning Meets Split Learning,
-2022): activations up and gradients down for each batch, labels travel, halves priced by FLOPs."""
+"""SplitFed as a test plan (Thapa et al., SplitFed: When Federated Learning Meets Split
+Learning, 2022): activations up and gradients down for each batch, labels travel, halves
+priced by FLOPs.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +27,10 @@ CLIENT_FLOPS = FIRST_FLOPS + 2 * 10 * 10 * 8 * 3 * 25
 
 @dataclass(frozen=True)
 class SplitFed(Averaging):
-    """The model is cut behind its convolutions; both halves are averaged over clients."""
+    """The model is cut behind its convolutions.
+
+    Both halves are averaged over clients.
+    """
 
     def plan(self, setting, who, round):
         return _plan(who.parameters)
@@ -35,7 +40,8 @@ class SplitFed(Averaging):
         yield from client.receive()
         for _ in range(setting.steps(client.who)):
             yield from client.work(forward)
-            yield from client.send(BATCH * (4.0 * ACTIVATIONS + 1.0))  # a label is a byte
+            # a label is a byte
+            yield from client.send(BATCH * (4.0 * ACTIVATIONS + 1.0))
             yield from client.work(served, at=SERVER)
             yield from client.receive(BATCH * 4.0 * ACTIVATIONS)
             yield from client.work(backward)
@@ -45,13 +51,16 @@ class SplitFed(Averaging):
         return {"half": server[who.prototype]["weights"][:CUT]}
 
     def train(self, kit, who, round, down, own):
-        # the server's half of this client is at the server; the test's clients look it up there
+        # the server's half of this client is at the server; the test's clients look it
+        # up there
         whole = torch.cat([down["half"], _SERVER_HALF[who.prototype]])
         before = whole.clone()
         for positions in kit.batches(who, round):
             samples, labels = kit.samples_at(positions)
             mine = _split(whole[:CUT], ((3, 1, 5, 5), (3,), (8, 3, 5, 5), (8,)))
-            theirs = _split(whole[CUT:], ((60, 200), (60,), (42, 60), (42,), (10, 42), (10,)))
+            theirs = _split(
+                whole[CUT:], ((60, 200), (60,), (42, 60), (42,), (10, 42), (10,))
+            )
             sent = _first_half(samples, mine)
             arrived = sent.detach().requires_grad_()
             F.cross_entropy(_second_half(arrived, theirs), labels).backward()
@@ -69,12 +78,16 @@ class SplitFed(Averaging):
             share = arrival.who.samples / total
             name = arrival.who.prototype
             after[name]["weights"] = after[name]["weights"] - share * change
-        _SERVER_HALF.update({name: model["weights"][CUT:] for name, model in after.items()})
+        _SERVER_HALF.update(
+            {name: model["weights"][CUT:] for name, model in after.items()}
+        )
         return after, {}
 
     def begin(self, kit):
         server = super().begin(kit)
-        _SERVER_HALF.update({name: model["weights"][CUT:] for name, model in server.items()})
+        _SERVER_HALF.update(
+            {name: model["weights"][CUT:] for name, model in server.items()}
+        )
         return server
 
 
@@ -84,7 +97,8 @@ _SERVER_HALF = {}
 @lru_cache
 def _plan(parameters):
     down = {"half": Field("weights", CUT)}
-    rest = Field("rest", parameters - CUT, value_bytes=0.0)  # it never leaves the server
+    # it never leaves the server
+    rest = Field("rest", parameters - CUT, value_bytes=0.0)
     return Plan(down, (), {"half": Field("half", CUT), "rest": rest})
 
 
@@ -95,7 +109,10 @@ def _units():
     # forward once, backward twice, and nobody wants the gradient of the images
     ahead, back = CLIENT_FLOPS / step, (2 * CLIENT_FLOPS - FIRST_FLOPS) / step
     shares = {"forward": ahead, "server half": 1 - ahead - back, "backward": back}
-    return [Work("training", MODEL, BATCH, share, kind=kind) for kind, share in shares.items()]
+    return [
+        Work("training", MODEL, BATCH, share, kind=kind)
+        for kind, share in shares.items()
+    ]
 
 
 def _split(vector, shapes):
@@ -149,7 +166,10 @@ def _registered():
 
 
 def test_for_one_client_it_learns_what_the_uncut_model_does():
-    whole, cut = (simfed.run(scenario(method), progress=False) for method in ("fedavg", "splitfed"))
+    whole, cut = (
+        simfed.run(scenario(method), progress=False)
+        for method in ("fedavg", "splitfed")
+    )
     for column in ("test_loss", "test_accuracy"):
         assert cut.prototypes[column].tolist() == pytest.approx(
             whole.prototypes[column].tolist(), abs=1e-6
@@ -160,20 +180,34 @@ def test_its_exchanges_and_halves_are_charged(tmp_path):
     server = {"server": {"device": "x86-2core-vm"}}
     whole = simfed.run(scenario("fedavg", 3, **server), time_only=True, progress=False)
     cut = simfed.run(
-        scenario("splitfed", 3, **server), tmp_path / "run", time_only=True, progress=False
+        scenario("splitfed", 3, **server),
+        tmp_path / "run",
+        time_only=True,
+        progress=False,
     )
     assert "\n".join(verify(cut.path)) == ""
-    row, step_s = cut.participations.iloc[0], whole.participations["training_s"].iloc[0] / 4
+    row, step_s = (
+        cut.participations.iloc[0],
+        whole.participations["training_s"].iloc[0] / 4,
+    )
     model = facts(MODEL, "mnist-mini")
     share = (3 * CLIENT_FLOPS - FIRST_FLOPS) / model.train_flops
     assert row["training_s"] == pytest.approx(4 * step_s * share, rel=1e-9)
-    sizes = 4 * BATCH * (4 * ACTIVATIONS + 1) + 4 * CUT, 4 * BATCH * 4 * ACTIVATIONS + 4 * CUT
+    sizes = (
+        4 * BATCH * (4 * ACTIVATIONS + 1) + 4 * CUT,
+        4 * BATCH * 4 * ACTIVATIONS + 4 * CUT,
+    )
     assert (row["uplink_bytes"], row["downlink_bytes"]) == sizes
-    spans = cut.spans[(cut.spans["track"] == "server · steps") & (cut.spans["round"] == 1)]
+    spans = cut.spans[
+        (cut.spans["track"] == "server · steps") & (cut.spans["round"] == 1)
+    ]
     assert len(spans) == 3 * 4
     lasted_s = spans["finished_at_s"] - spans["started_at_s"]
     assert lasted_s.tolist() == pytest.approx([step_s * (1 - share)] * 12, rel=1e-9)
     # one processor serves all clients
     ordered = spans.sort_values("started_at_s")
-    gaps_s = ordered["started_at_s"].to_numpy()[1:] - ordered["finished_at_s"].to_numpy()[:-1]
+    gaps_s = (
+        ordered["started_at_s"].to_numpy()[1:]
+        - ordered["finished_at_s"].to_numpy()[:-1]
+    )
     assert (gaps_s > -1e-12).all()

@@ -1,4 +1,6 @@
-"""Clients' states in bounded memory: files that never change, and checkpoints that link them."""
+"""Clients' states in bounded memory: files that never change, and checkpoints that link
+them.
+"""
 
 import errno
 import os
@@ -30,7 +32,9 @@ LATE = {
 
 
 def state(value):
-    return ClientState(own={"control": torch.full((100,), value)}, rests={"update": torch.ones(9)})
+    return ClientState(
+        own={"control": torch.full((100,), value)}, rests={"update": torch.ones(9)}
+    )
 
 
 def test_what_does_not_fit_comes_back_from_its_file(tmp_path):
@@ -38,7 +42,8 @@ def test_what_does_not_fit_comes_back_from_its_file(tmp_path):
     for client in range(3):
         store[client] = state(float(client))
     files = sorted((tmp_path / "checkpoint" / "clients").iterdir())
-    assert [file.name.partition("-")[0] for file in files] == ["0", "1"]  # the last one is warm
+    # the last one is warm
+    assert [file.name.partition("-")[0] for file in files] == ["0", "1"]
     assert sorted(store) == [0, 1, 2]
     for client in range(3):
         assert store[client].own["control"].tolist() == [client] * 100
@@ -62,7 +67,9 @@ def test_a_run_with_a_bound_of_one_byte_stops_and_goes_on_with_the_same_bits(tmp
     links = tmp_path / "run" / "checkpoint" / "links"
     assert links.exists()
     assert not links.with_name("clients").exists()
-    again = simfed.run(LATE, tmp_path / "run", progress=False, workers=2, memory=1, resume=True)
+    again = simfed.run(
+        LATE, tmp_path / "run", progress=False, workers=2, memory=1, resume=True
+    )
     assert again.fingerprint == whole.fingerprint
     # of the two checkpoints that are kept, no other files
     assert 4 <= len(list(links.iterdir())) <= 8
@@ -89,7 +96,9 @@ def test_a_linked_file_that_has_changed_is_found_before_the_run_goes_on(tmp_path
     assert any("links" in one and "digest" in one for one in problems)
 
 
-def test_a_full_disk_ends_the_run_in_a_sentence_and_it_goes_on_later(tmp_path, monkeypatch):
+def test_a_full_disk_ends_the_run_in_a_sentence_and_it_goes_on_later(
+    tmp_path, monkeypatch
+):
     calls, put = [], module.put_arrays
 
     def full(path, arrays):
@@ -104,7 +113,9 @@ def test_a_full_disk_ends_the_run_in_a_sentence_and_it_goes_on_later(tmp_path, m
     ):
         simfed.run(LATE, tmp_path / "run", progress=False, workers=1, memory=1)
     monkeypatch.setattr(module, "put_arrays", put)
-    again = simfed.run(LATE, tmp_path / "run", progress=False, workers=1, memory=1, resume=True)
+    again = simfed.run(
+        LATE, tmp_path / "run", progress=False, workers=1, memory=1, resume=True
+    )
     assert again.fingerprint == simfed.run(LATE, progress=False, workers=1).fingerprint
 
 

@@ -1,4 +1,6 @@
-"""Text: the shipped sets, next characters as a task, and all averaging methods and codecs on it."""
+"""Text: the shipped sets, next characters as a task, and all averaging methods and
+codecs on it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class TinyTransformer(CausalTransformer):
 
 
 def tiny_text() -> Dataset:
-    """Four owners who count up, each from another digit: 24 training and 8 test texts of 6."""
+    """Four owners who count up, each from another digit: 24 training and 8 test texts
+    of 6.
+    """
     codes = (np.arange(32)[:, None] + np.arange(7)) % 5
     samples, following = codes[:, :-1].astype(np.int16), codes[:, 1:]
     return Dataset(
@@ -91,7 +95,7 @@ def run(tmp_path, out=None, **changes):
     return simfed.run(load(path), out=out, workers=1, progress=False)
 
 
-# ---- the shipped sets --------------------------------------------------------------------------
+# ---- the shipped sets ----------------------------------------------------------------
 
 
 def test_text_mini_comes_with_simfed_and_has_natural_owners():
@@ -100,7 +104,9 @@ def test_text_mini_comes_with_simfed_and_has_natural_owners():
     assert (len(data.owners), data.classes) == (43, len(ALPHABET))
     samples, following = data.train(np.arange(2))
     assert (samples[0, 1:] == following[0, :-1]).all()
-    assert "".join(ALPHABET[c] for c in samples[0]).startswith("Fellow-Citizens of the Senate")
+    assert "".join(ALPHABET[c] for c in samples[0]).startswith(
+        "Fellow-Citizens of the Senate"
+    )
     assert data.owners[data.train_owners[0]] == "Abraham Lincoln"
     assert set(data.train_owners) == set(data.test_owners) == set(range(43))
     places = TEXT_MINI.home.glob("*")
@@ -134,14 +140,16 @@ def test_characters_have_numbers_and_others_are_named():
         number_characters("né", "here")
 
 
-# ---- the task ----------------------------------------------------------------------------------
+# ---- the task ------------------------------------------------------------------------
 
 
 def test_the_loss_of_next_characters_and_its_gradient_are_autograds():
     torch.manual_seed(0)
     outputs = torch.randn(3, 4, 5, requires_grad=True)
     targets = torch.randint(5, (3, 4))
-    expected = torch.nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+    expected = torch.nn.functional.cross_entropy(
+        outputs.flatten(0, 1), targets.flatten()
+    )
     expected.backward()
     value, gradient = NextToken().loss(outputs.detach(), targets)
     assert value.item() == pytest.approx(expected.item())
@@ -161,7 +169,12 @@ def test_a_model_learns_to_count(tmp_path):
         tmp_path,
         tmp_path / "run",
         rounds=6,
-        training={"batch_size": 6, "learning_rate": 0.05, "local_steps": 10, "optimizer": "adam"},
+        training={
+            "batch_size": 6,
+            "learning_rate": 0.05,
+            "local_steps": 10,
+            "optimizer": "adam",
+        },
     )
     tested = result.prototypes
     assert tested.test_accuracy.iloc[-1] > 0.9  # right next characters
@@ -178,7 +191,9 @@ def test_a_model_learns_to_count(tmp_path):
 
 
 AVERAGING = [
-    name for name in registry("method").names() if not registry("method").get(name).needs_classes
+    name
+    for name in registry("method").names()
+    if not registry("method").get(name).needs_classes
 ]
 
 

@@ -39,7 +39,12 @@ def one_thread():
 
 def perceptron(input_shape=SHAPE, classes=CLASSES):
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(144, 20), nn.ReLU(), nn.Linear(20, 9), nn.Tanh(), nn.Linear(9, 4)
+        nn.Flatten(),
+        nn.Linear(144, 20),
+        nn.ReLU(),
+        nn.Linear(20, 9),
+        nn.Tanh(),
+        nn.Linear(9, 4),
     )
 
 
@@ -49,13 +54,18 @@ def logistic():
 
 def unbiased():
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(144, 6, bias=False), nn.Sigmoid(), nn.Identity(), nn.Linear(6, 4)
+        nn.Flatten(),
+        nn.Linear(144, 6, bias=False),
+        nn.Sigmoid(),
+        nn.Identity(),
+        nn.Linear(6, 4),
     )
 
 
 def narrow():
-    """Whose products of three samples begin at odd places of a stack, and one of whose layers puts
-    out a single column."""
+    """Whose products of three samples begin at odd places of a stack, and one of whose
+    layers puts out a single column.
+    """
     sizes = (144, 6), (6, 200), (200, 1), (1, 4)
     layers = [part for size in sizes for part in (nn.Linear(*size), nn.ReLU())]
     return nn.Sequential(nn.Flatten(), *layers[:-1])
@@ -80,7 +90,9 @@ def built(model, seed=0):
 def trainer(model, options, passes=None):
     flat = built(model)
     made = Training.model_validate({"batch_size": 5, **options})
-    return Trainer(flat, choose_passes(flat, SHAPE) if passes is None else passes(flat), DATA, made)
+    return Trainer(
+        flat, choose_passes(flat, SHAPE) if passes is None else passes(flat), DATA, made
+    )
 
 
 def courses(model, sizes, *, drift=False, seed=1, **steps):
@@ -142,7 +154,9 @@ def test_the_gradient_of_one_plain_step_is_told_as_it_is(model, passes):
         loss = F.cross_entropy(ordinary(samples), labels)
         loss.backward()
         expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
-        torch.testing.assert_close(after.model["gradient"], expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            after.model["gradient"], expected, rtol=1e-4, atol=1e-6
+        )
         assert torch.equal(after.model["weights"], course.steps.model["weights"])
         assert after.loss.item() == pytest.approx(loss.item(), rel=1e-6)
 
@@ -157,7 +171,9 @@ def test_of_several_steps_their_change_over_the_rate_is_told():
 
 @settings(max_examples=20, deadline=None)
 @given(
-    st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=6),
+    st.lists(
+        st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=6
+    ),
     st.integers(1, 4),
     st.randoms(use_true_random=False),
 )
@@ -184,7 +200,9 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     assert type(passes) is LinearPasses
     begun = torch.ones_like(flat.weights)
     by_hand = begun.clone()
-    passes.gradient(samples, lambda logits: cross_entropy(logits, labels), by_hand, training=True)
+    passes.gradient(
+        samples, lambda logits: cross_entropy(logits, labels), by_hand, training=True
+    )
     torch.testing.assert_close(by_hand - 1, expected, rtol=1e-4, atol=1e-6)
 
     def of_rows(logits):
@@ -203,7 +221,9 @@ def test_cross_entropies_are_those_of_each_model():
     logits = torch.randn(5, 7, 4, generator=generator)
     labels = torch.randint(4, (5, 7), generator=generator)
     values, gradients = cross_entropies(logits, labels)
-    for one, target, value, gradient in zip(logits, labels, values, gradients, strict=True):
+    for one, target, value, gradient in zip(
+        logits, labels, values, gradients, strict=True
+    ):
         expected, of_logits = cross_entropy(one, target)
         assert torch.equal(gradient, of_logits)
         assert value.item() == pytest.approx(expected.item(), rel=1e-6)
@@ -240,7 +260,9 @@ def frozen():
         frozen,
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.Softplus()),
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.ReLU()),
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.Dropout(), nn.Linear(8, 4)),
+        lambda: nn.Sequential(
+            nn.Flatten(), nn.Linear(144, 8), nn.Dropout(), nn.Linear(8, 4)
+        ),
         lambda: nn.Sequential(nn.Linear(12, 4), nn.Flatten(), nn.Linear(48, 4)),
         lambda: nn.Sequential(nn.Flatten(2), nn.Linear(144, 4), nn.Flatten()),
     ],
@@ -249,7 +271,7 @@ def test_what_is_not_known_goes_by_autograd(module):
     assert type(choose_passes(FlatModel(module()), SHAPE)) is Passes
 
 
-# ---- in runs ----------------------------------------------------------------------------------
+# ---- in runs -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -29,7 +29,11 @@ def cases(draw):
     ]
     flows = []
     for _ in range(draw(st.integers(1, 14))):
-        path = draw(st.lists(st.integers(0, len(links) - 1), min_size=1, max_size=4, unique=True))
+        path = draw(
+            st.lists(
+                st.integers(0, len(links) - 1), min_size=1, max_size=4, unique=True
+            )
+        )
         start = draw(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 8)))
         size = draw(st.one_of(st.just(7.0), st.floats(0.5, 60)))
         flows.append(
@@ -93,7 +97,10 @@ def test_the_numbers_of_links_and_flows_mean_nothing(case, model, random):
     permuted = {
         "links": [case["links"][k] for k in link_order],
         "flows": [
-            {**case["flows"][k], "path": [new_number[link] for link in case["flows"][k]["path"]]}
+            {
+                **case["flows"][k],
+                "path": [new_number[link] for link in case["flows"][k]["path"]],
+            }
             for k in flow_order
         ],
     }
@@ -113,7 +120,9 @@ def test_a_link_split_in_two_in_series_is_the_same_link(case, share):
     extra = len(case["links"])
     first = case["links"][0]
     split = changed(
-        case, None, lambda flow: {"path": [*flow["path"], *([extra] if 0 in flow["path"] else [])]}
+        case,
+        None,
+        lambda flow: {"path": [*flow["path"], *([extra] if 0 in flow["path"] else [])]},
     )
     split["links"][0] = {**first, "latency_s": first["latency_s"] * share}
     split["links"].append({**first, "latency_s": first["latency_s"] * (1 - share)})
@@ -124,19 +133,28 @@ def test_a_link_split_in_two_in_series_is_the_same_link(case, share):
 @given(cases())
 def test_a_link_too_fast_to_matter_does_not(case):
     total = sum(link["capacity_bytes_per_s"] for link in case["links"])
-    wide = changed(case, None, lambda flow: {"path": [*flow["path"], len(case["links"])]})
-    wide["links"].append({"capacity_bytes_per_s": total * len(case["flows"]), "latency_s": 0.0})
+    wide = changed(
+        case, None, lambda flow: {"path": [*flow["path"], len(case["links"])]}
+    )
+    wide["links"].append(
+        {"capacity_bytes_per_s": total * len(case["flows"]), "latency_s": 0.0}
+    )
     close(net.replay(wide), net.replay(case))
 
 
 @settings(max_examples=30, deadline=None)
 @given(cases())
 def test_a_flow_of_weight_two_is_two_flows(case):
-    """Two equal flows side by side take as long as one of twice the size and twice the weight."""
+    """Two equal flows side by side take as long as one of twice the size and twice the
+    weight.
+    """
     one = changed(
         case,
         None,
-        lambda flow: {"size_bytes": 2 * flow["size_bytes"], "weight": 2 * flow["weight"]},
+        lambda flow: {
+            "size_bytes": 2 * flow["size_bytes"],
+            "weight": 2 * flow["weight"],
+        },
     )
     two = {"links": case["links"], "flows": case["flows"] * 2}
     finish = net.replay(two)
@@ -152,8 +170,12 @@ def played(case, traces, epoch_s=0.0):
     flows = []
     for k, flow in enumerate(case["flows"]):
         latency = sum(case["links"][link]["latency_s"] for link in flow["path"])
-        flows.append(Flow(k, flow["size_bytes"], tuple(flow["path"]), latency, flow["weight"]))
-    engine.start_all(zip([flow["start_s"] for flow in case["flows"]], flows, strict=True))
+        flows.append(
+            Flow(k, flow["size_bytes"], tuple(flow["path"]), latency, flow["weight"])
+        )
+    engine.start_all(
+        zip([flow["start_s"] for flow in case["flows"]], flows, strict=True)
+    )
     engine.advance(inf)
     return np.array([flow.spent_s for flow in flows])
 
@@ -161,7 +183,8 @@ def played(case, traces, epoch_s=0.0):
 @settings(max_examples=40, deadline=None)
 @given(cases())
 def test_a_constant_trace_is_a_constant_link(case):
-    # two pieces that differ by nothing a double can hold, so that the trace does have events
+    # two pieces that differ by nothing a double can hold, so that the trace does have
+    # events
     traces = {}
     for k, link in enumerate(case["links"]):
         rate = link["capacity_bytes_per_s"]
@@ -198,7 +221,9 @@ def test_a_loop_shifted_by_its_period_is_the_same(case, rates, piece, turns):
 @given(cases(), MODELS, st.data())
 def test_a_flow_that_starts_after_everything_is_over_changes_nothing(case, model, data):
     before = net.replay(case, model)
-    path = data.draw(st.lists(st.integers(0, len(case["links"]) - 1), min_size=1, unique=True))
+    path = data.draw(
+        st.lists(st.integers(0, len(case["links"]) - 1), min_size=1, unique=True)
+    )
     late = {"start_s": float(before.max()) + 1.0, "size_bytes": 5.0, "path": path}
     after = net.replay({**case, "flows": [*case["flows"], late]}, model)
     assert after[:-1].tolist() == before.tolist()
@@ -207,17 +232,23 @@ def test_a_flow_that_starts_after_everything_is_over_changes_nothing(case, model
 @settings(max_examples=30, deadline=None)
 @given(cases())
 def test_the_total_work_of_a_single_link_does_not_depend_on_how_it_is_shared(case):
-    """On one link the last byte leaves at the same time under any work-conserving sharing."""
+    """On one link the last byte leaves at the same time under any work-conserving
+    sharing.
+    """
     flows = [{**flow, "path": [0]} for flow in case["flows"]]
     link = {**case["links"][0], "latency_s": 0.0}
     equal = net.replay({"links": [link], "flows": flows})
     weighted = net.replay(
-        {"links": [link], "flows": [{**f, "weight": 1.0 + k} for k, f in enumerate(flows)]}
+        {
+            "links": [link],
+            "flows": [{**f, "weight": 1.0 + k} for k, f in enumerate(flows)],
+        }
     )
     assert weighted.max() == pytest.approx(equal.max(), rel=1e-9)
     work_end = 0.0
     for flow in sorted(flows, key=lambda f: f["start_s"]):
         work_end = (
-            max(work_end, flow["start_s"]) + flow["size_bytes"] / link["capacity_bytes_per_s"]
+            max(work_end, flow["start_s"])
+            + flow["size_bytes"] / link["capacity_bytes_per_s"]
         )
     assert equal.max() == pytest.approx(work_end, rel=1e-9)

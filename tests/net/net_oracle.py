@@ -1,8 +1,8 @@
 """Slow networks, written from the definitions and sharing no code with simfed.
 
-`Oracle` is what the engine is held against: rates by progressive filling in `Fraction`s after every
-event, remaining bytes of every flow carried along. `least_ways` is what the routes are.
-O(everything).
+`Oracle` is what the engine is held against: rates by progressive filling in `Fraction`s
+after every event, remaining bytes of every flow carried along. `least_ways` is what the
+routes are. O(everything).
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class Oracle:
 
     def cost(self, k: int, link: int) -> Fraction:
         flow = self.flows[k]
-        if flow.radio is not None and flow.radio[1] == link and self.capacities[flow.radio[0]]:
+        if (
+            flow.radio is not None
+            and flow.radio[1] == link
+            and self.capacities[flow.radio[0]]
+        ):
             return 1 / self.capacities[flow.radio[0]]
         return flow.costs.get(link, Fraction(1))
 
@@ -52,8 +56,12 @@ class Oracle:
                 over = [k for k in rising if link in self.flows[k].path]
                 if over:
                     users = [k for k in rates if link in self.flows[k].path]
-                    used = sum((rates[k] * self.cost(k, link) for k in users), Fraction(0))
-                    rising_on = sum(self.flows[k].weight * self.cost(k, link) for k in over)
+                    used = sum(
+                        (rates[k] * self.cost(k, link) for k in users), Fraction(0)
+                    )
+                    rising_on = sum(
+                        self.flows[k].weight * self.cost(k, link) for k in over
+                    )
                     limits.append(((capacity - used) / rising_on, over))
             for k in rising:
                 if self.flows[k].cap is not None:
@@ -79,7 +87,9 @@ class Oracle:
                 for f in self.flows
                 if f.ended_at is None and not f.cancelled and f.joins_at > self.now
             ]
-            ends = [self.now + self.flows[k].left / r for k, r in rates.items() if r > 0]
+            ends = [
+                self.now + self.flows[k].left / r for k, r in rates.items() if r > 0
+            ]
             then = min([until, *waits, *ends])
             if then > until or then == self.now:
                 return
@@ -97,10 +107,11 @@ class Oracle:
 
 
 def least_ways(lines, server, way):
-    """For every node that has one, the lines of its way to the server (`up`) or from it (`down`).
+    """For every node that has one, the lines of its way to the server (`up`) or from it
+    (`down`).
 
-    Dijkstra over whole ways: of least latency, then of fewest links, then first in the alphabet by
-    the names from the server on, then by the numbers of the lines.
+    Dijkstra over whole ways: of least latency, then of fewest links, then first in the
+    alphabet by the names from the server on, then by the numbers of the lines.
     """
     ways = {}
     heap = [(0.0, 0, (server,), ())]
@@ -110,8 +121,12 @@ def least_ways(lines, server, way):
             continue
         ways[names[-1]] = way_lines
         for k, line in enumerate(lines):
-            near, far = (line.head, line.tail) if way == "up" else (line.tail, line.head)
+            near, far = (
+                (line.head, line.tail) if way == "up" else (line.tail, line.head)
+            )
             if near == names[-1] and far not in ways:
                 longer = (k, *way_lines) if way == "up" else (*way_lines, k)
-                heapq.heappush(heap, (latency_s + line.latency_s, links + 1, (*names, far), longer))
+                heapq.heappush(
+                    heap, (latency_s + line.latency_s, links + 1, (*names, far), longer)
+                )
     return ways

@@ -1,4 +1,6 @@
-"""From a scenario's YAML to links and paths: every topology, rates that vary, and what is wrong."""
+"""From a scenario's YAML to links and paths: every topology, rates that vary, and what
+is wrong.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from simfed.scenario.load import dump_scenario, validate_scenario
 
 
 def scenario(link="{}", network="{}", folder=".", other="{up: 2 Mbps, latency: 1 ms}"):
-    """Return a world of two clients behind a link, as YAML says it, and of three others."""
+    """Return a world of two clients behind a link, as YAML says it, and of three
+    others.
+    """
     [group] = worlds.TINY["clients"]
     links = {2: yaml.safe_load(link), 3: yaml.safe_load(other)}
     clients = [group | {"count": count, "link": links[count]} for count in links]
@@ -33,9 +37,12 @@ def build_topology(link="{}", network="{}", seed=0, folder=".", **other):
     again = validate_scenario(
         yaml.safe_load(dump_scenario(plain)), source="again", folder="elsewhere"
     )
-    assert again == plain  # a resolved scenario is the same scenario, wherever it stands
+    # a resolved scenario is the same scenario, wherever it stands
+    assert again == plain
     links = [group.link for group in plain.clients]
-    return build(plain.network, links, Streams(seed), link_of_client=plain.group_of_client())
+    return build(
+        plain.network, links, Streams(seed), link_of_client=plain.group_of_client()
+    )
 
 
 def names(topology, client, direction="up"):
@@ -43,7 +50,9 @@ def names(topology, client, direction="up"):
 
 
 def rate(topology, name):
-    ids = {topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))}
+    ids = {
+        topology.link_name(k): k for k in range(len(topology.capacities_bytes_per_s))
+    }
     return topology.capacities_bytes_per_s[ids[name]]
 
 
@@ -78,17 +87,21 @@ def test_every_link_can_have_another_latency_downwards():
     grown = build_topology("{latency: 100 ms, down_latency: 200 ms}", network)
     assert grown.path(0, "up").latency_s == pytest.approx(0.112)
     assert grown.path(0, "down").latency_s == pytest.approx(0.223)
-    star = build_topology("{latency: 100 ms}", "{server: {latency: 10 ms, down_latency: 20 ms}}")
-    assert (star.path(0, "up").latency_s, star.path(0, "down").latency_s) == pytest.approx(
-        (0.11, 0.12)
+    star = build_topology(
+        "{latency: 100 ms}", ("{server: {latency: 10 ms, down_latency: 20 ms}}")
     )
+    assert (
+        star.path(0, "up").latency_s,
+        star.path(0, "down").latency_s,
+    ) == pytest.approx((0.11, 0.12))
     network = """{topology: graph,
       edges: [{between: [a, server], latency: 2 ms, down_latency: 3 ms}],
                  server: {latency: 10 ms, down_latency: 20 ms}}"""
     drawn = build(scenario(network=network).network, [LinkSpec(at="a")], Streams(0))
-    assert (drawn.path(0, "up").latency_s, drawn.path(0, "down").latency_s) == pytest.approx(
-        (0.012, 0.023)
-    )
+    assert (
+        drawn.path(0, "up").latency_s,
+        drawn.path(0, "down").latency_s,
+    ) == pytest.approx((0.012, 0.023))
 
 
 def test_a_graph_of_edges_with_routes():
@@ -100,7 +113,8 @@ def test_a_graph_of_edges_with_routes():
         "{at: a}",
         network.replace(
             "}],",
-            "}, {between: [client-2, server]}, {between: [client-3, server]}, {between: "
+            "}, {between: [client-2, server]}, {between: [client-3, server]}, "
+            "{between: "
             "[client-4, server]}],",
         ),
     )
@@ -113,7 +127,9 @@ def test_a_graph_file_beside_the_scenario(tmp_path):
     drawn.add_edge("hub", "server", capacity="1 Mbps", latency="3 ms")
     networkx.write_graphml(drawn, tmp_path / "net.graphml")
     text = "{topology: graph, file: net.graphml}"
-    topology = build_topology("{at: hub}", text, folder=tmp_path, other="{at: hub, up: 2 Mbps}")
+    topology = build_topology(
+        "{at: hub}", text, folder=tmp_path, other="{at: hub, up: 2 Mbps}"
+    )
     assert names(topology, 3) == ["client-3/up", "hub>server"]
 
 
@@ -132,9 +148,19 @@ def test_a_graph_file_s_missing_capacities_are_what_the_scenario_says(tmp_path):
     others = ("hub>core", "core>hub", "server>core")
     assert rates("{missing: 8 Mbps}") == said | dict.fromkeys(others, 1e6)
     assert rates("{missing: unlimited}") == said | dict.fromkeys(others, inf)
-    with pytest.raises(InputError, match=r"LinkSpeedRaw.*network\.capacity: \{missing: 1 Gbps\}"):
+    with pytest.raises(
+        InputError,
+        match=r"LinkSpeedRaw.*network\.capacity: \{missing: "
+        r"1 Gbps\}",
+    ):
         rates("null")
-    for wrong in ("{missing: 0 Mbps}", "{missing: 10}", "{missing: none}", "{}", "10 Mbps"):
+    for wrong in (
+        "{missing: 0 Mbps}",
+        "{missing: 10}",
+        ("{missing: none}"),
+        "{}",
+        "10 Mbps",
+    ):
         with pytest.raises(InputErrors, match=r"network\.capacity"):
             rates(wrong)
 
@@ -143,7 +169,10 @@ def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
     drawn = networkx.Graph()
     drawn.add_edge("hub", "server", capacity="1 Mbps", loss=0.1)
     networkx.write_gml(drawn, tmp_path / "net.gml")
-    plain, links = {"topology": "graph", "file": str(tmp_path / "net.gml")}, [LinkSpec(at="hub")]
+    plain, links = (
+        {"topology": "graph", "file": str(tmp_path / "net.gml")},
+        [LinkSpec(at="hub")],
+    )
     with pytest.raises(
         InputError,
         match=(
@@ -160,13 +189,16 @@ def test_models_and_their_options():
     assert build_model(scenario().network) == Fluid()
     assert build_model(scenario(network="{model: tcp}").network) == Tcp()
     options = "{model: tcp, tcp: {handshake: false, header: 40 B}}"
-    assert build_model(scenario(network=options).network) == Tcp(handshake=False, header_bytes=40.0)
+    assert build_model(scenario(network=options).network) == Tcp(
+        handshake=False, header_bytes=40.0
+    )
 
 
 def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = (
-        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: "
+        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: "
+        "a.txt, format: "
         "pensieve, end: loop}}"
     )
     one = build_topology(link, folder=tmp_path)
@@ -177,12 +209,16 @@ def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     assert len({one.traces[2 * client].offset_s for client in range(2)}) == 2
     assert all(0 <= t.offset_s < 3 for t in one.traces.values())
     assert build_topology(link, folder=tmp_path).traces == one.traces
-    assert build_topology(link, folder=tmp_path, seed=1).traces[0].offset_s != up.offset_s
+    assert (
+        build_topology(link, folder=tmp_path, seed=1).traces[0].offset_s != up.offset_s
+    )
 
 
 def test_offsets_are_the_streams_of_their_clients(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
-    topology = build_topology("{up: {file: a.txt, format: pensieve, end: loop}}", folder=tmp_path)
+    topology = build_topology(
+        "{up: {file: a.txt, format: pensieve, end: loop}}", folder=tmp_path
+    )
     assert topology.traces[2].offset_s == Streams(0)("trace-offset", 1).random() * 3.0
 
 
@@ -190,7 +226,9 @@ def test_offsets_are_the_streams_of_their_clients(tmp_path):
     ("end", "extra", "offset"),
     [("hold", "", 0.0), ("error", "", 0.0), ("loop", ", offset: 2 s", 2.0)],
 )
-def test_offsets_can_be_given_and_are_0_where_a_trace_ends(tmp_path, end, extra, offset):
+def test_offsets_can_be_given_and_are_0_where_a_trace_ends(
+    tmp_path, end, extra, offset
+):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = f"{{up: {{file: a.txt, format: pensieve, end: {end}{extra}}}}}"
     assert build_topology(link, folder=tmp_path).traces[0].offset_s == offset
@@ -210,7 +248,8 @@ def test_formats_take_their_options(tmp_path):
 def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = (
-        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: a.txt, format: "
+        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: "
+        "a.txt, format: "
         "pensieve, end: loop}}"
     )
     traces = build_topology(link, folder=tmp_path).traces
@@ -222,7 +261,8 @@ def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
 def test_traces_that_are_too_much_together_are_refused(monkeypatch):
     monkeypatch.setattr("simfed.net.building.MOST_PIECES_TOGETHER", 100)
     link = (
-        "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5, step: 1 s, "
+        "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: "
+        "0.5, step: 1 s, "
         "length: 60 s}, end: loop}}"
     )
     with pytest.raises(
@@ -257,17 +297,21 @@ def test_adding_clients_changes_nobodys_trace():
         "end": "loop",
     }
     network, links = NetworkSpec(), [LinkSpec(up=spec)]
-    few, many = (build(network, links, Streams(3), link_of_client=[0] * n) for n in (2, 5))
+    few, many = (
+        build(network, links, Streams(3), link_of_client=[0] * n) for n in (2, 5)
+    )
     assert all(few.traces[k] == many.traces[k] for k in few.traces)
 
 
 def test_shared_links_can_vary_too(tmp_path):
     spec = (
-        "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, step: 1 s}, "
+        "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, "
+        "step: 1 s}, "
         "end: loop}"
     )
     network = (
-        f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: {{receive: "
+        f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: "
+        f"{{receive: "
         f"{spec}}}}}"
     )
     topology = build_topology("{}", network)
@@ -288,7 +332,9 @@ def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
 
 def test_the_examples_of_the_documentation_are_valid():
     docs = Path(__file__).parents[2] / "docs"
-    page = "\n".join((docs / name).read_text() for name in ("network.md", "radio-cells.md"))
+    page = "\n".join(
+        (docs / name).read_text() for name in ("network.md", "radio-cells.md")
+    )
     chunks = [
         c
         for block in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)

@@ -15,7 +15,8 @@ def case(**changes):
         "name": "two",
         "links": [{"capacity_bytes_per_s": 4.0, "latency_s": 1.0}],
         "flows": [
-            {"start_s": 0.0, "size_bytes": 8.0, "path": [0], "finish_s": 5.0} for _ in range(2)
+            {"start_s": 0.0, "size_bytes": 8.0, "path": [0], "finish_s": 5.0}
+            for _ in range(2)
         ],
     }
     return {**made, **changes}
@@ -39,7 +40,9 @@ def test_weights_and_caps_are_optional_keys_of_a_flow():
 
 
 def test_keys_of_the_users_own_are_left_alone():
-    assert net.replay(case(packets_lost=3, **flow(client="pi-7", finish_s=None))).tolist() == [3.0]
+    assert net.replay(
+        case(packets_lost=3, **flow(client="pi-7", finish_s=None))
+    ).tolist() == [3.0]
 
 
 def test_files_may_hold_many_cases_or_one(tmp_path):
@@ -57,7 +60,10 @@ def test_a_byte_order_mark_is_no_error(tmp_path):
 
 @pytest.mark.parametrize("direction", [1, -1])
 def test_the_furthest_weights_share_exactly(direction):
-    """10 bytes of one take the link first, then 10 of the other; both cross it alone in turn."""
+    """10 bytes of one take the link first, then 10 of the other.
+
+    Both cross it alone in turn.
+    """
     flows = [
         {"start_s": 0, "size_bytes": 10.0, "path": [0], "weight": 10.0 ** (sign * 9)}
         for sign in (direction, -direction)
@@ -76,7 +82,9 @@ def test_errors_are_relative_to_the_time_the_flow_took():
     rows = net.error_table([case(flows=flows)], [[12.2, 14.0, 22.0]])
     row = rows[0]
     assert (row.name, row.flows) == ("two", 3)
-    assert (row.mean, row.median, row.worst) == pytest.approx(((0.1 + 0.25) / 3, 0.1, 0.25))
+    assert (row.mean, row.median, row.worst) == pytest.approx(
+        ((0.1 + 0.25) / 3, 0.1, 0.25)
+    )
     assert row.p90 == pytest.approx(0.22)
     assert row.makespan == 0.0
     assert rows[1].name == "all"

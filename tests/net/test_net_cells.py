@@ -25,10 +25,12 @@ def cell(weights=(1.0, 1.0), **more) -> Cell:
 
 
 def star(rates, *, cells, **more) -> Star:
-    return Star(len(rates), up_bytes_per_s=rates, down_bytes_per_s=rates, cells=cells, **more)
+    return Star(
+        len(rates), up_bytes_per_s=rates, down_bytes_per_s=rates, cells=cells, **more
+    )
 
 
-# ---- rates of the standards ----------------------------------------------------------------------
+# ---- rates of the standards ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -53,13 +55,16 @@ def test_phy_rates_are_those_of_the_standards(wifi, mcs, mbps):
 
 def test_overheads_take_more_of_a_fast_radio():
     wifi = Wifi("ac", 80)
-    slow, fast = (float(wifi.alone(wifi.phy_rate(mcs)) / wifi.phy_rate(mcs)) for mcs in (0, 9))
+    slow, fast = (
+        float(wifi.alone(wifi.phy_rate(mcs)) / wifi.phy_rate(mcs)) for mcs in (0, 9)
+    )
     assert 0.5 < fast < slow < 0.9
     single = Wifi("n", 20, aggregation=False)
     assert single.alone(65 * MBPS) < 0.55 * Wifi("n", 20).alone(65 * MBPS)
     assert single.alone(0.0) == 0
     one_frame = Wifi("n", 20, max_mpdus=1).alone(65 * MBPS)
-    assert Wifi("n", 20, max_ampdu_bytes=1).alone(65 * MBPS) == one_frame  # of at least one
+    # of at least one
+    assert Wifi("n", 20, max_ampdu_bytes=1).alone(65 * MBPS) == one_frame
     assert one_frame < Wifi("n", 20, max_ampdu_bytes=16_000).alone(65 * MBPS)
 
 
@@ -71,7 +76,9 @@ def test_weights_are_one_on_average_and_equal_without_aggregation():
     assert (down == down[0]).all()
     assert (Wifi("n", 20, aggregation=False).weights(rates)[0] == 1).all()
     up, down = Wifi("n", 20, fair="airtime").weights(rates)
-    assert up / up[0] == pytest.approx(Wifi("n", 20).alone(rates) / Wifi("n", 20).alone(rates[0]))
+    assert up / up[0] == pytest.approx(
+        Wifi("n", 20).alone(rates) / Wifi("n", 20).alone(rates[0])
+    )
     assert (up == down).all()
 
 
@@ -83,11 +90,13 @@ def test_who_has_no_rate_weighs_one():
     assert list(Cellular().weights(one)) == [1, 2]
 
 
-# ---- sharing -------------------------------------------------------------------------------------
+# ---- sharing -------------------------------------------------------------------------
 
 
 def test_a_slow_station_slows_all():
-    """At equal rates a byte of the slow one costs four times as much: 5 s for 4 bytes of each."""
+    """At equal rates a byte of the slow one costs four times as much: 5 s for 4 bytes
+    of each.
+    """
     anomaly = star([4.0, 1.0], cells=[cell()])
     fast, slow = play(anomaly, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)])
     assert fast == slow == (5.0, HOME)
@@ -102,7 +111,9 @@ def test_airtime_fairness_gives_each_what_it_has_alone_over_two():
 
 def test_wifi_is_half_duplex_and_cellular_is_not():
     both = [FlowStart(0, 0, 8.0, "up"), FlowStart(0, 0, 8.0, "down")]
-    assert [end.duration_s for end in play(star([4.0], cells=[cell((1.0,))]), both)] == [4.0, 4.0]
+    assert [
+        end.duration_s for end in play(star([4.0], cells=[cell((1.0,))]), both)
+    ] == [4.0, 4.0]
     apart = star([4.0], cells=[cell((1.0,), one_air=False)])
     assert play(apart, both) == [(2.0, f"{HOME}, up"), (2.0, f"{HOME}, down")]
     assert apart.ways_apart
@@ -110,17 +121,24 @@ def test_wifi_is_half_duplex_and_cellular_is_not():
 
 
 def test_behind_a_narrow_wire_the_air_is_not_full():
-    """A line of 2 bytes/s is shared evenly, and the air 1/4 + 1/2 full; a third client, outside the
-    cell, gets as much as those in it."""
+    """A line of 2 bytes/s is shared evenly, and the air 1/4 + 1/2 full.
+
+    A third client, outside the cell, gets as much as those in it.
+    """
     home = star([4.0, 2.0, 9.0], cells=[cell()], receive_bytes_per_s=2.0)
     inside = [FlowStart(0, 0, 3.0), FlowStart(0, 1, 3.0)]
     assert play(home, inside) == [(3.0, "server/receive"), (3.0, "server/receive")]
-    assert [end.duration_s for end in play(home, [*inside, FlowStart(0, 2, 3.0)])] == [4.5] * 3
+    assert [end.duration_s for end in play(home, [*inside, FlowStart(0, 2, 3.0)])] == [
+        4.5
+    ] * 3
 
 
 def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
-    """8 bytes each; until 2 s both cost 1/4 s per byte (2 bytes/s each), then one costs 1 s, and
-    both get 0.8 bytes/s for their last 4 bytes."""
+    """8 bytes each.
+
+    Until 2 s both cost 1/4 s per byte (2 bytes/s each), then one costs 1 s, and both
+    get 0.8 bytes/s for their last 4 bytes.
+    """
     fades = LinkTrace(Trace.of([0.0, 2.0], [4.0, 1.0], 100.0, "hold"))
     home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): fades})
     ends = play(home, [FlowStart(0, 0, 8.0), FlowStart(0, 1, 8.0)])
@@ -130,15 +148,22 @@ def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
 
 
 def fading(**more):
-    """Two clients who have half of the time each; one falls from 4 to 1 byte/s at 2 s, and its
-    weight with it."""
+    """Two clients who have half of the time each.
+
+    One falls from 4 to 1 byte/s at 2 s, and its weight with it.
+    """
     fades = Trace((0.0, 2.0), (4.0, 1.0), 100.0, "hold", (1.0, 0.25))
-    return star([4.0, 4.0], cells=[cell()], traces={(1, "up"): LinkTrace(fades)}, **more)
+    return star(
+        [4.0, 4.0], cells=[cell()], traces={(1, "up"): LinkTrace(fades)}, **more
+    )
 
 
 def test_a_weight_may_follow_a_radio():
-    """2 bytes/s each until 2 s; from then on still 2 for the one, 0.5 for the other, and 1 when it
-    is alone. Twice as much for who sends with weight 2."""
+    """2 bytes/s each until 2 s.
+
+    From then on still 2 for the one, 0.5 for the other, and 1 when it is alone. Twice
+    as much for who sends with weight 2.
+    """
     ends = play(fading(), [FlowStart(0, 0, 8.0), FlowStart(0, 1, 6.0)])
     assert [end.duration_s for end in ends] == [4.0, 5.0]
     ends = play(fading(), [FlowStart(0, 0, 4.0), FlowStart(0, 1, 8.0, weight=2.0)])
@@ -146,7 +171,9 @@ def test_a_weight_may_follow_a_radio():
 
 
 def test_a_weight_that_follows_a_radio_is_kept_through_a_stall():
-    """A stall of the radio from 3 s to 4 s, during which the other one has all of the air."""
+    """A stall of the radio from 3 s to 4 s, during which the other one has all of the
+    air.
+    """
     home, never = fading(), Rhythm(Discrete((1e6,)), Discrete((1.0,)))
     rhythms = {"client-1/up": Rhythm(Discrete((3.0,)), Discrete((1.0,)))}
     stall(
@@ -173,7 +200,7 @@ def test_the_air_itself_may_vary():
     assert play(home, [FlowStart(0, 0, 6.0)])[0] == (2.0, HOME)
 
 
-# ---- records -------------------------------------------------------------------------------------
+# ---- records -------------------------------------------------------------------------
 
 
 def run(topology, sends, model="fluid"):
@@ -192,7 +219,10 @@ def run(topology, sends, model="fluid"):
 
 
 def test_the_meter_tells_bytes_and_seconds_of_airtime():
-    """Alone until 1 s (4 of 8 bytes); then two that cost 1/4 and 1 s: 0.8 bytes/s each."""
+    """Alone until 1 s (4 of 8 bytes).
+
+    Then two that cost 1/4 and 1 s: 0.8 bytes/s each.
+    """
     transfers, uses = run(
         star([4.0, 1.0], cells=[cell()]), [(0, 0, 8.0, "up"), (1, 1, 4.0, "down")]
     )
@@ -221,7 +251,7 @@ def test_a_cancelled_transfer_gives_its_air_back():
     assert stays.value == pytest.approx(6.0)
 
 
-# ---- cases ---------------------------------------------------------------------------------------
+# ---- cases ---------------------------------------------------------------------------
 
 
 def wifi_case(**changes):
@@ -263,4 +293,7 @@ def test_a_model_of_ones_own_need_not_know_of_cells():
             return wire_bytes
 
     home = star([4.0, 1.0], cells=[cell()])
-    assert play(home, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)], Plain())[0].duration_s == 5.0
+    assert (
+        play(home, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)], Plain())[0].duration_s
+        == 5.0
+    )

@@ -53,7 +53,10 @@ def test_a_dedicated_link_takes_size_over_capacity_to_1e12_however_late(late_s):
 
 
 def test_late_short_transfers_that_share_keep_their_digits():
-    """At 1e7 s the clock's digits are 2 ns apart; a shared transfer of a millisecond keeps 1e-9."""
+    """At 1e7 s the clock's digits are 2 ns apart.
+
+    A shared transfer of a millisecond keeps 1e-9.
+    """
     env, network = world(Star(2, receive_bytes_per_s=1e6))
     env.run(env.timeout(1e7 + 0.1))
     a, b = network.send(0, 500.0), network.send(1, 500.0)
@@ -74,7 +77,8 @@ def test_the_bottleneck_until_now_is_known_before_the_end():
     env.run(1.0)
     network.send(1, 40.0)
     env.run(1.5)
-    assert slow.bottleneck == "client-0/up"  # what the other one changes counts from the next on
+    # what the other one changes counts from the next on
+    assert slow.bottleneck == "client-0/up"
     assert slow.limited_s == {"client-0/up": 1.0}
 
 
@@ -83,14 +87,19 @@ def test_the_bottleneck_is_the_link_that_limited_it_longest():
     slow, fast = network.send(0, 20.0), network.send(1, 4.0)
     env.run(slow)
     # 2 each for 2 s; then 0 alone at its own link's 3
-    assert slow.limited_s == {"server/receive": 2.0, "client-0/up": pytest.approx(16 / 3)}
+    assert slow.limited_s == {
+        "server/receive": 2.0,
+        "client-0/up": pytest.approx(16 / 3),
+    }
     assert slow.bottleneck == "client-0/up"
     assert fast.bottleneck == "server/receive"
 
 
 def test_use_records_name_links_and_count_every_byte():
     uses: list[LinkUse] = []
-    env, network = world(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0), on_use=uses.append)
+    env, network = world(
+        Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0), on_use=uses.append
+    )
     env.run(env.timeout(10.0))
     network.send(0, 12.0)
     network.send(1, 6.0)
@@ -123,7 +132,8 @@ def test_a_transfer_cancelled_at_the_instant_it_ends_has_ended():
     moved = []
 
     def deadline():
-        yield env.timeout(2.0)  # scheduled before the network's own wake-up of that instant
+        # scheduled before the network's own wake-up of that instant
+        yield env.timeout(2.0)
         moved.append(transfer.cancel())
 
     env.process(deadline())
@@ -170,7 +180,9 @@ def test_arrivals_that_a_cancellation_comes_upon_are_told_after_it():
     told = []
     for client in range(2):
         transfer = network.send(client, 4.0)
-        transfer.callbacks.append(lambda event, client=client: told.append((client, event.value)))
+        transfer.callbacks.append(
+            lambda event, client=client: told.append((client, event.value))
+        )
     late = network.send(2, 10.0)
 
     def cut(_):
@@ -198,7 +210,8 @@ def test_capacity_zero_for_a_while_pauses():
 
 
 @pytest.mark.parametrize(
-    ("end", "reason"), [("hold", "its capacity is 0 for ever"), ("error", "its trace has ended")]
+    ("end", "reason"),
+    [("hold", "its capacity is 0 for ever"), ("error", ("its trace has ended"))],
 )
 def test_a_dead_link_is_an_error_that_names_it_and_who_waits(end, reason):
     trace = LinkTrace(Trace.of([0.0, 2.0], [4.0, 0.0], 3.0, end))
@@ -218,7 +231,9 @@ def test_a_transfer_that_starts_on_a_dead_link_is_an_error_too():
     env, network = world(Star(1, traces={(0, "down"): trace}))
     env.run(env.timeout(50.0))
     network.send(0, 1.0, "down")
-    with pytest.raises(RunFailed, match="client-0/down: at 50 s its capacity is 0 for ever"):
+    with pytest.raises(
+        RunFailed, match="client-0/down: at 50 s its capacity is 0 for ever"
+    ):
         env.run()
 
 
@@ -235,14 +250,19 @@ def test_a_link_finds_its_place_in_its_trace_anew_while_others_are_busy():
     env, network = world(Star(2, up_bytes_per_s=[1.0, 1.0], traces={(0, "up"): trace}))
     network.send(1, 1000.0)  # the network is never idle
     assert env.run(network.send(0, 2.0)) == 2.0
-    env.run(until=55.0)  # changes at 10, 20, … have passed unseen: it is 15 s into the third turn
+    # changes at 10, 20, … have passed unseen: it is 15 s into the third turn
+    env.run(until=55.0)
     assert env.run(network.send(0, 10.0)) == pytest.approx(2.0)
 
 
 def test_tcps_segment_time_is_that_of_the_capacity_it_meets():
-    """A seventh of the link's peak when it starts: the handshake's packets take the time of now."""
+    """A seventh of the link's peak when it starts: the handshake's packets take the
+    time of now.
+    """
     trace = LinkTrace(Trace.of([0.0, 1.0], [7e5, 1e5], 1e6, "loop"))
-    env, network = world(Star(1, latency_s=0.05, traces={(0, "up"): trace}), model="tcp")
+    env, network = world(
+        Star(1, latency_s=0.05, traces={(0, "up"): trace}), model="tcp"
+    )
     env.run(until=10.0)
     took = env.run(network.send(0, 1448.0))
     assert took == pytest.approx(0.15 + (2 * 54 + 1502) / 1e5)
@@ -269,9 +289,16 @@ def test_cancelled_tcp_transfers_report_payload_without_headers():
 def test_play_gives_what_the_network_gives(model):
     trace = LinkTrace(Trace.of([0.0, 0.5], [4e5, 9e5], 1.0, "loop"), 0.2)
     star = Star(
-        6, up_bytes_per_s=3e5, latency_s=0.05, receive_bytes_per_s=trace, send_bytes_per_s=1e6
+        6,
+        up_bytes_per_s=3e5,
+        latency_s=0.05,
+        receive_bytes_per_s=trace,
+        send_bytes_per_s=1e6,
     )
-    sends = [FlowStart(0.3 * k, k, 1e5 * (k + 1), "up" if k % 3 else "down") for k in range(6)]
+    sends = [
+        FlowStart(0.3 * k, k, 1e5 * (k + 1), "up" if k % 3 else "down")
+        for k in range(6)
+    ]
     env, network = world(star, model=model)
     uses = {}
 
@@ -315,16 +342,24 @@ def test_one_timer_for_the_whole_network():
 
 
 def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
-    """Many random compressions, sizes, rates, latencies and chunks, over the slower of two links:
-    the first chunk is there when it starts."""
+    """Many random compressions, sizes, rates, latencies and chunks, over the slower of
+    two links: the first chunk is there when it starts.
+    """
     rng = np.random.default_rng(7)
     longer = 0
     for _ in range(500):
-        whole_s, latency_s = 10 ** rng.uniform(-4, 3), rng.choice([0.0, 10 ** rng.uniform(-4, 1)])
+        whole_s, latency_s = (
+            10 ** rng.uniform(-4, 3),
+            rng.choice([0.0, 10 ** rng.uniform(-4, 1)]),
+        )
         size, rate = 10 ** rng.uniform(2, 9), 10 ** rng.uniform(3, 9)
         chunks = int(rng.integers(2, 65))
-        env = simpy.Environment(initial_time=float(rng.choice([0.0, 1e6 * rng.random()])))
-        star = Star(1, up_bytes_per_s=rate, receive_bytes_per_s=2 * rate, latency_s=latency_s)
+        env = simpy.Environment(
+            initial_time=float(rng.choice([0.0, 1e6 * rng.random()]))
+        )
+        star = Star(
+            1, up_bytes_per_s=rate, receive_bytes_per_s=2 * rate, latency_s=latency_s
+        )
         network = Network(env, star)
         pace = Pace(chunks, whole_s * (chunks - 1) / chunks)
         took_s = env.run(network.send(0, size, pace=pace))
@@ -352,7 +387,9 @@ def test_a_paced_upload_never_ends_before_its_compression():
 
 
 def test_a_paced_upload_in_a_cell_goes_by_what_its_radio_gives():
-    """A byte takes 1 / 50 s of the air, of which half is the cell's: 100 bytes take 4 s."""
+    """A byte takes 1 / 50 s of the air, of which half is the cell's: 100 bytes take 4
+    s.
+    """
     for traces in ({}, {(0, "up"): LinkTrace(Trace([0.0], [50.0], 1.0, end="hold"))}):
         env = simpy.Environment()
         home = Cell("home", [0], [1.0], [1.0], share=0.5)
@@ -362,7 +399,10 @@ def test_a_paced_upload_in_a_cell_goes_by_what_its_radio_gives():
 
 
 def test_two_paced_uploads_that_share_a_link_are_held_by_it_or_by_their_caps():
-    """Both could send for half a second alone; together they need more than the link has."""
+    """Both could send for half a second alone.
+
+    Together they need more than the link has.
+    """
     env = simpy.Environment()
     network = Network(env, Star(2, receive_bytes_per_s=100.0))
     both = [network.send(client, 50.0, pace=Pace(2, 0.1)) for client in (0, 1)]

@@ -47,7 +47,10 @@ def test_a_link_shared_later_starts_to_share_and_says_who_limited_whom():
     engine.start(a)
     engine.start(b, at_s=1.0)
     # a alone for 1 s (4), then 2.5 against b's 1.5 until b ends after 4/1.5 s, then 4
-    assert ends(engine, a, b) == [pytest.approx(1 + 8 / 3 + (8 - 2.5 * 8 / 3) / 4), 4 / 1.5]
+    assert ends(engine, a, b) == [
+        pytest.approx(1 + 8 / 3 + (8 - 2.5 * 8 / 3) / 4),
+        4 / 1.5,
+    ]
     assert a.dwelt_s == {0: pytest.approx(a.spent_s)}
     assert b.dwelt_s == {1: pytest.approx(b.spent_s)}
 
@@ -101,18 +104,24 @@ def test_the_capacity_of_a_link_used_alone_can_fall_below_what_the_shared_link_g
 
 
 def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
-    """A long queue on one link: stale heap entries are dropped and its clock set back many
-    times."""
+    """A long queue on one link: stale heap entries are dropped and its clock set back
+    many times.
+    """
     uses: list[Use] = []
     engine = Engine([10.0], meter=Meter(uses.append))
     rng = np.random.default_rng(0)
-    flows = [Flow(k, float(size), (0,)) for k, size in enumerate(rng.exponential(9.0, 2000))]
-    engine.start_all(zip(np.cumsum(rng.exponential(1.0, 2000)).tolist(), flows, strict=True))
+    flows = [
+        Flow(k, float(size), (0,)) for k, size in enumerate(rng.exponential(9.0, 2000))
+    ]
+    engine.start_all(
+        zip(np.cumsum(rng.exponential(1.0, 2000)).tolist(), flows, strict=True)
+    )
     engine.advance(inf)
     total = sum(flow.size_bytes for flow in flows)
     assert sum(use[3] for use in uses) == pytest.approx(total, rel=1e-12)
     busy = sum(to_s - from_s for _, from_s, to_s, *_ in uses)
-    assert busy == pytest.approx(total / 10.0, rel=1e-12)  # it works at full rate whenever it works
+    # it works at full rate whenever it works
+    assert busy == pytest.approx(total / 10.0, rel=1e-12)
     assert all(before[2] <= after[1] for before, after in pairwise(uses))
 
 
@@ -123,7 +132,10 @@ def test_a_link_that_never_limits_keeps_no_memory_of_the_flows_it_saw():
     engine.advance(1499.0)
     link = engine.sharing.shared[0]
     assert len(link.flows) == 10
-    assert max(len(heap) for heap in (link.by_limit, link.ends, link.by_cap, link.guards)) < 100
+    assert (
+        max(len(heap) for heap in (link.by_limit, link.ends, link.by_cap, link.guards))
+        < 100
+    )
 
 
 def test_use_records_say_when_how_much_and_of_how_many():
@@ -146,7 +158,10 @@ def test_a_use_record_ends_where_the_capacity_changes():
     engine.advance(1.0)
     engine.change_capacity(0, 2.0)
     engine.advance(inf)
-    assert [use[:6] for use in uses] == [(0, 0.0, 1.0, 4.0, 4.0, 1), (0, 1.0, 3.0, 4.0, 2.0, 1)]
+    assert [use[:6] for use in uses] == [
+        (0, 0.0, 1.0, 4.0, 4.0, 1),
+        (0, 1.0, 3.0, 4.0, 2.0, 1),
+    ]
 
 
 def test_a_million_bytes_among_crumbs_leave_no_error_behind():
@@ -163,7 +178,9 @@ def test_a_million_bytes_among_crumbs_leave_no_error_behind():
 def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
     engine = Engine([4.0])
     started(
-        engine, Flow(0, 9.0, (0,), cap_bytes_per_s=1.0), Flow(1, 9.0, (0,), cap_bytes_per_s=1.0)
+        engine,
+        Flow(0, 9.0, (0,), cap_bytes_per_s=1.0),
+        Flow(1, 9.0, (0,), cap_bytes_per_s=1.0),
     )
     engine.advance(0.0)
     link = engine.sharing.shared[0]
@@ -182,7 +199,10 @@ def test_progressive_filling_on_the_textbook_example():
 
 def test_progressive_filling_with_weights_and_caps():
     allocation = max_min(
-        [12.0], [[0], [0], [0], []], weights=[1, 2, 1, 1], caps_bytes_per_s=[inf, inf, 1.5, 7]
+        [12.0],
+        [[0], [0], [0], []],
+        weights=[1, 2, 1, 1],
+        caps_bytes_per_s=[inf, inf, 1.5, 7],
     )
     assert allocation.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
     assert allocation.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
@@ -193,21 +213,30 @@ def test_progressive_filling_with_weights_and_caps():
     [
         ([2.0, 2.0, 2.0], None),
         ([2.0, 2.0, 3.0], "link 0 carries 7.0 of 6.0 bytes/s"),
-        ([1.5, 2.0, 2.0], "flow 0 is neither at its cap nor the fastest on a full link"),
+        (
+            [1.5, 2.0, 2.0],
+            ("flow 0 is neither at its cap nor the fastest on a full link"),
+        ),
         ([3.0, 1.5, 1.5], "flow 0 runs at 3.0 bytes/s above its cap of 2.5"),
     ],
 )
 def test_the_certificate_finds_what_is_unfair(rates, sentence):
-    assert why_not_max_min([6.0], [[0]] * 3, rates, caps_bytes_per_s=[2.5, inf, inf]) == sentence
+    assert (
+        why_not_max_min([6.0], [[0]] * 3, rates, caps_bytes_per_s=[2.5, inf, inf])
+        == sentence
+    )
 
 
 def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
-    """On long paths a flow that is met on many links is looked at once, on short ones at each
-    link."""
+    """On long paths a flow that is met on many links is looked at once, on short ones
+    at each link.
+    """
     rng = np.random.default_rng(7)
     capacities = rng.integers(1, 9, 40).astype(float)
     paths = [tuple(range(int(a), int(a + n))) for a, n in rng.integers(1, 20, (60, 2))]
-    drawn = list(zip(paths, rng.exponential(40.0, 60), rng.uniform(0, 60, 60), strict=True))
+    drawn = list(
+        zip(paths, rng.exponential(40.0, 60), rng.uniform(0, 60, 60), strict=True)
+    )
     took = []
     for longest in (64, 0):
         monkeypatch.setattr("simfed.net.sharing._LONG_PATH", longest)
@@ -216,14 +245,21 @@ def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
             Flow(k, float(size), path, weight=1.0 + k % 3)
             for k, (path, size, _) in enumerate(drawn)
         ]
-        engine.start_all((float(at), flow) for flow, (_, _, at) in zip(flows, drawn, strict=True))
+        engine.start_all(
+            (float(at), flow) for flow, (_, _, at) in zip(flows, drawn, strict=True)
+        )
         while engine.next_at_s() < inf:
             engine.advance(engine.next_at_s())
             sharing = engine.sharing
             under_way = [flow for flow in flows if flow.joined]
             rates = [sharing.rate(flow) for flow in under_way]
             weights = [flow.weight for flow in under_way]
-            assert why_not_max_min(capacities, [f.links for f in under_way], rates, weights) is None
+            assert (
+                why_not_max_min(
+                    capacities, [f.links for f in under_way], rates, weights
+                )
+                is None
+            )
         took.append([flow.spent_s for flow in flows])
     assert took[0] == pytest.approx(took[1], rel=1e-9)
 

@@ -1,5 +1,6 @@
-"""Any sequence of starts, aborts, capacity changes and waits: the engine agrees with exact
-arithmetic."""
+"""Any sequence of starts, aborts, capacity changes and waits: the engine agrees with
+exact arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +35,16 @@ class NetworkMachine(RuleBasedStateMachine):
         self.ended: set[int] = set()
         self.gone: set[int] = set()
 
-    @initialize(capacities=st.lists(SMALL, min_size=1, max_size=6), airs=st.sets(st.integers(0, 5)))
+    @initialize(
+        capacities=st.lists(SMALL, min_size=1, max_size=6),
+        airs=st.sets(st.integers(0, 5)),
+    )
     def build(self, capacities: list[Fraction], airs: set[int]) -> None:
         self.airs = airs
         self.oracle = Oracle(list(capacities))
-        self.engine = Engine([float(c) for c in capacities], meter=Meter(self.uses.append))
+        self.engine = Engine(
+            [float(c) for c in capacities], meter=Meter(self.uses.append)
+        )
         if self.from_scratch:  # every repair gives up at once
             self.engine.solve_from_scratch()
 
@@ -52,18 +58,34 @@ class NetworkMachine(RuleBasedStateMachine):
     )
     def start(self, data, size, latency, weight, cap, copies) -> None:  # type: ignore[no-untyped-def]
         count = len(self.oracle.capacities)
-        path = tuple(data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))])
-        airs, wires = self.airs & set(path), [link for link in path if link not in self.airs]
-        exact = {air: data.draw(st.sampled_from([Fraction(1, 4), Fraction(3)])) for air in airs}
-        radio = (wires[0], min(airs)) if airs and wires and data.draw(st.booleans()) else None
+        path = tuple(
+            data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
+        )
+        airs, wires = (
+            self.airs & set(path),
+            [link for link in path if link not in self.airs],
+        )
+        exact = {
+            air: data.draw(st.sampled_from([Fraction(1, 4), Fraction(3)]))
+            for air in airs
+        }
+        radio = (
+            (wires[0], min(airs))
+            if airs and wires and data.draw(st.booleans())
+            else None
+        )
         costs = {air: float(cost) for air, cost in exact.items()} or None
         for _ in range(copies):
             now = self.oracle.now
             self.oracle.flows.append(
-                OracleFlow(path, Fraction(size), now + latency, now, weight, cap, exact, radio)
+                OracleFlow(
+                    path, Fraction(size), now + latency, now, weight, cap, exact, radio
+                )
             )
             limit = inf if cap is None else float(cap)
-            flow = Flow(len(self.flows), float(size), path, float(latency), float(weight), limit)
+            flow = Flow(
+                len(self.flows), float(size), path, float(latency), float(weight), limit
+            )
             flow.costs, flow.radios = costs, None if radio is None else dict([radio])
             self.flows.append(flow)
             self.engine.start(flow)
@@ -71,11 +93,15 @@ class NetworkMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def abort(self, data) -> None:  # type: ignore[no-untyped-def]
-        # A flow within rounding of its end may have ended on one side only: leave it alone.
+        # A flow within rounding of its end may have ended on one side only: leave it
+        # alone.
         running = [
             k
             for k, f in enumerate(self.oracle.flows)
-            if f.ended_at is None and not f.cancelled and k not in self.ended and f.left > 1e-6
+            if f.ended_at is None
+            and not f.cancelled
+            and k not in self.ended
+            and f.left > 1e-6
         ]
         if running:
             k = data.draw(st.sampled_from(running))
@@ -92,7 +118,10 @@ class NetworkMachine(RuleBasedStateMachine):
         self.oracle.capacities[link] = capacity
         self.engine.change_capacity(link, float(capacity))
 
-    @rule(data=st.data(), weight=st.sampled_from([Fraction(1), Fraction(3), Fraction(1, 4)]))
+    @rule(
+        data=st.data(),
+        weight=st.sampled_from([Fraction(1), Fraction(3), Fraction(1, 4)]),
+    )
     def change_weight(self, data, weight) -> None:  # type: ignore[no-untyped-def]
         """Of one that has begun, or not yet; as a trace of its radio does."""
         under_way = [k for k, f in enumerate(self.oracle.flows) if f.ended_at is None]
@@ -117,27 +146,35 @@ class NetworkMachine(RuleBasedStateMachine):
             return
         now, sharing = self.oracle.now, self.engine.sharing
         rates = self.oracle.rates()
-        # one that ends at this very instant may, by rounding, end an ulp later in the engine, and
-        # has its share until then
+        # one that ends at this very instant may, by rounding, end an ulp later in the
+        # engine, and has its share until then
         lags = any(
             exact.ended_at is not None and k not in self.ended and k not in self.gone
             for k, exact in enumerate(self.oracle.flows)
         )
-        for k, (flow, exact) in enumerate(zip(self.flows, self.oracle.flows, strict=True)):
-            close = pytest.approx(float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size_bytes, 1))
+        for k, (flow, exact) in enumerate(
+            zip(self.flows, self.oracle.flows, strict=True)
+        ):
+            close = pytest.approx(
+                float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size_bytes, 1)
+            )
             if k in self.gone:
                 continue
             if exact.ended_at is not None:
                 assert k in self.ended or sharing.left(flow) <= 1e-9 * flow.size_bytes
                 assert (
                     flow.spent_s
-                    == pytest.approx(float(exact.ended_at - exact.started_at), rel=1e-9, abs=1e-12)
+                    == pytest.approx(
+                        float(exact.ended_at - exact.started_at), rel=1e-9, abs=1e-12
+                    )
                     or k not in self.ended
                 )
             elif exact.joins_at <= now:
                 assert (sharing.left(flow) if flow.joined else 0.0) == close
                 if exact.left > 1e-6 and not lags:
-                    assert sharing.rate(flow) == pytest.approx(float(rates[k]), rel=1e-9, abs=1e-9)
+                    assert sharing.rate(flow) == pytest.approx(
+                        float(rates[k]), rel=1e-9, abs=1e-9
+                    )
             else:
                 assert not flow.joined
 
@@ -153,7 +190,9 @@ class NetworkMachine(RuleBasedStateMachine):
                     [sharing.rate(flow) for flow in flows],
                     [flow.weight for flow in flows],
                     [flow.cap_bytes_per_s for flow in flows],
-                    costs=[[flow.cost_on(link) for link in flow.links] for flow in flows],
+                    costs=[
+                        [flow.cost_on(link) for link in flow.links] for flow in flows
+                    ],
                 )
                 is None
             )
@@ -174,7 +213,9 @@ class NetworkMachine(RuleBasedStateMachine):
             assert self.flows[k].spent_s == pytest.approx(took, rel=1e-9, abs=1e-12)
         for link in range(len(self.oracle.capacities)):
             carried = sum(use[3] for use in self.uses if use[0] == link)
-            moved = sum(f.size_bytes - f.remaining_bytes for f in self.flows if link in f.links)
+            moved = sum(
+                f.size_bytes - f.remaining_bytes for f in self.flows if link in f.links
+            )
             assert carried == pytest.approx(moved, rel=1e-9, abs=1e-9)
         for link, from_s, to_s, moved, capacity, _, airtime_s in self.uses:
             assert (airtime_s >= 0) == (link in self.airs)
@@ -188,7 +229,9 @@ class FromScratchMachine(NetworkMachine):
     from_scratch = True
 
 
-NetworkMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+NetworkMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None
+)
 FromScratchMachine.TestCase.settings = settings(
     max_examples=20, stateful_step_count=20, deadline=None
 )

@@ -37,7 +37,9 @@ def alone(size, capacity, latency, **options):
 
 def test_a_small_transfer_takes_handshake_latency_and_its_bytes_with_headers():
     handshake = 2 * 0.05 + 2 * 54 / 1e5
-    assert alone(1448.0, 1e5, 0.05) == pytest.approx(handshake + 0.05 + SEGMENT / 1e5, rel=1e-12)
+    assert alone(1448.0, 1e5, 0.05) == pytest.approx(
+        handshake + 0.05 + SEGMENT / 1e5, rel=1e-12
+    )
 
 
 def test_each_window_waits_for_a_round_trip_and_is_twice_the_last():
@@ -54,24 +56,30 @@ def test_each_window_waits_for_a_round_trip_and_is_twice_the_last():
         (71, 3, 1),
     ):
         expected = begins + rounds * round_trip + last * SEGMENT / rate
-        assert alone(1448.0 * segments, rate, latency) == pytest.approx(expected, rel=1e-9)
+        assert alone(1448.0 * segments, rate, latency) == pytest.approx(
+            expected, rel=1e-9
+        )
 
 
 def test_once_a_window_lasts_a_round_trip_nothing_pauses():
     # one window of 10 segments takes 0.15 s at 1e5 bytes/s, a round trip 0.1 s
     begins = 0.1 + 2 * 54 / 1e5 + 0.05
-    assert alone(1448.0 * 500, 1e5, 0.05) == pytest.approx(begins + 500 * SEGMENT / 1e5, rel=1e-12)
+    assert alone(1448.0 * 500, 1e5, 0.05) == pytest.approx(
+        begins + 500 * SEGMENT / 1e5, rel=1e-12
+    )
 
 
 def test_slow_start_ends_at_the_fair_share_not_at_the_links_rate():
-    """Ten at once on one link: each window lasts a round trip at a tenth of the rate, though not at
-    all of it."""
+    """Ten at once on one link: each window lasts a round trip at a tenth of the rate,
+    though not at all of it.
+    """
     link = {"capacity_bytes_per_s": 1e6, "latency_s": 0.05}
     flow = {"start_s": 0.0, "size_bytes": 144800.0, "path": [0]}
     many = replay({"links": [link], "flows": [dict(flow) for _ in range(10)]}, "tcp")
     begins = 0.1 + 2 * 54 / 1e6 + 0.05
     assert many[0] == pytest.approx(begins + 10 * 100 * SEGMENT / 1e6, rel=1e-9)
-    assert alone(144800.0, 1e6, 0.05) > begins + 100 * SEGMENT / 1e6 + 0.1  # alone it pauses
+    # alone it pauses
+    assert alone(144800.0, 1e6, 0.05) > begins + 100 * SEGMENT / 1e6 + 0.1
 
 
 def test_without_delay_only_headers_remain():
@@ -82,16 +90,23 @@ def test_without_delay_only_headers_remain():
 def test_a_segment_is_stored_and_forwarded_by_every_link_but_the_slowest():
     links = [{"capacity_bytes_per_s": c, "latency_s": 0.0} for c in (1e5, 2e5, 4e5)]
     flow = {"start_s": 0.0, "size_bytes": 144800.0, "path": [0, 1, 2]}
-    took = replay({"links": links, "flows": [flow]}, {"kind": "tcp", "handshake": False})[0]
-    assert took == pytest.approx(100 * SEGMENT / 1e5 + SEGMENT / 2e5 + SEGMENT / 4e5, rel=1e-12)
+    took = replay(
+        {"links": links, "flows": [flow]}, {"kind": "tcp", "handshake": False}
+    )[0]
+    assert took == pytest.approx(
+        100 * SEGMENT / 1e5 + SEGMENT / 2e5 + SEGMENT / 4e5, rel=1e-12
+    )
 
 
 def test_clients_that_send_nothing_change_no_transfer():
-    """A server's link that one client cannot fill, and three can, takes its time per packet from
-    either."""
+    """A server's link that one client cannot fill, and three can, takes its time per
+    packet from either.
+    """
     took = {
         play(
-            Star(n, up_bytes_per_s=1e6 / 8, latency_s=0.01, receive_bytes_per_s=2e6 / 8),
+            Star(
+                n, up_bytes_per_s=1e6 / 8, latency_s=0.01, receive_bytes_per_s=2e6 / 8
+            ),
             [FlowStart(0.0, 0, 6000.0)],
             "tcp",
         )[0].duration_s
@@ -110,16 +125,18 @@ def test_links_that_cannot_limit_store_and_forward_too(receive):
     expected = replay({"links": links, "flows": [flow]}, "tcp")[0]
     ap = [Tier("ap", 1, 4e5, latency_s=0.002)]
     topology = tree(1, Access(1e5, latency_s=0.005), ap, receive_bytes_per_s=receive)
-    assert play(topology, [FlowStart(0.0, 0, 30_000.0)], "tcp")[0].duration_s == pytest.approx(
-        expected, rel=1e-12
-    )
+    assert play(topology, [FlowStart(0.0, 0, 30_000.0)], "tcp")[
+        0
+    ].duration_s == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_varying_link_that_cannot_limit_stores_and_forwards_at_its_present_rate():
     def took(at_s):
         trace = LinkTrace(Trace.of([0.0, 1.0], [2e5, 4e5], 3.0, "hold"))
         star = Star(1, up_bytes_per_s=1e5, receive_bytes_per_s=trace)
-        return play(star, [FlowStart(at_s, 0, 1448.0)], Tcp(handshake=False))[0].duration_s
+        return play(star, [FlowStart(at_s, 0, 1448.0)], Tcp(handshake=False))[
+            0
+        ].duration_s
 
     assert took(0.0) == pytest.approx(SEGMENT / 1e5 + SEGMENT / 2e5, rel=1e-12)
     assert took(1.5) == pytest.approx(SEGMENT / 1e5 + SEGMENT / 4e5, rel=1e-12)
@@ -148,7 +165,9 @@ def test_losses_of_a_path_combine():
         ]
         return {
             "links": links,
-            "flows": [{"start_s": 0, "size_bytes": 1e7, "path": list(range(len(losses)))}],
+            "flows": [
+                {"start_s": 0, "size_bytes": 1e7, "path": list(range(len(losses)))}
+            ],
         }
 
     assert replay(case(0.02, 0.03), "tcp")[0] == pytest.approx(

@@ -1,4 +1,6 @@
-"""Stars, trees and graphs: which links a client's bytes cross, and what is wrong with a network."""
+"""Stars, trees and graphs: which links a client's bytes cross, and what is wrong with a
+network.
+"""
 
 from __future__ import annotations
 
@@ -39,20 +41,28 @@ def both(a, b, rate=inf, latency_s=0.0, back=None):
 
 def test_a_stars_path_is_the_own_link_and_the_servers():
     star = Star(
-        3, up_bytes_per_s=5.0, down_bytes_per_s=9.0, receive_bytes_per_s=6.0, send_bytes_per_s=7.0
+        3,
+        up_bytes_per_s=5.0,
+        down_bytes_per_s=9.0,
+        receive_bytes_per_s=6.0,
+        send_bytes_per_s=7.0,
     )
     assert names(star, 1) == ["client-1/up", "server/receive"]
     assert names(star, 1, "down") == ["server/send", "client-1/down"]
 
 
 def test_latencies_add_up_and_a_round_trip_is_both_ways():
-    star = Star(2, latency_s=[0.01, 0.02], down_latency_s=[0.03, 0.05], server_latency_s=0.001)
+    star = Star(
+        2, latency_s=[0.01, 0.02], down_latency_s=[0.03, 0.05], server_latency_s=0.001
+    )
     up, down = star.path(1, "up"), star.path(1, "down")
     assert (up.latency_s, down.latency_s) == pytest.approx((0.021, 0.051))
     assert up.rtt_s == down.rtt_s == pytest.approx(0.072)
 
 
-@pytest.mark.parametrize(("receive", "binds"), [(9.9, True), (10.0, True), (10.1, False)])
+@pytest.mark.parametrize(
+    ("receive", "binds"), [(9.9, True), (10.0, True), (10.1, False)]
+)
 def test_a_server_link_faster_than_all_clients_together_cannot_bind(receive, binds):
     star = Star(2, up_bytes_per_s=[4.0, 6.0], receive_bytes_per_s=receive)
     assert ("server/receive" in names(star, 0)) is binds
@@ -60,7 +70,12 @@ def test_a_server_link_faster_than_all_clients_together_cannot_bind(receive, bin
 
 def test_a_varying_link_counts_with_its_peak():
     trace = LinkTrace(Trace.of([0.0, 1.0], [1.0, 8.0], 2.0, "loop"))
-    slow = Star(2, up_bytes_per_s=[4.0, 6.0], traces={(0, "up"): trace}, receive_bytes_per_s=13.0)
+    slow = Star(
+        2,
+        up_bytes_per_s=[4.0, 6.0],
+        traces={(0, "up"): trace},
+        receive_bytes_per_s=13.0,
+    )
     assert names(slow, 0) == ["client-0/up", "server/receive"]
 
 
@@ -71,7 +86,9 @@ def test_a_varying_server_link_counts_with_its_slowest():
         "server/receive",
     ]
     always = LinkTrace(Trace.of([0.0, 1.0], [9.0, 80.0], 2.0, "loop"))
-    assert names(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=always), 0) == ["client-0/up"]
+    assert names(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=always), 0) == [
+        "client-0/up"
+    ]
 
 
 def test_a_million_clients_are_cheap():
@@ -84,7 +101,7 @@ def test_a_shared_link_may_be_called_like_a_client_that_is_not_there():
     assert names(tree(2, Access(), [Tier("client-2", 1, 1.0)]), 0) == ["client-2/up"]
 
 
-# ---- trees ---------------------------------------------------------------------------------------
+# ---- trees ---------------------------------------------------------------------------
 
 
 def test_clients_are_dealt_in_blocks_up_a_tree():
@@ -94,10 +111,15 @@ def test_clients_are_dealt_in_blocks_up_a_tree():
         [Tier("edge", 3, 4.0, 4.0, 0.01), Tier("core", 1, 5.0, 5.0, 0.02)],
         receive_bytes_per_s=3.0,
     )
-    assert [names(topology, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + ["edge-1/up"] * 2 + [
-        "edge-2/up"
-    ] * 2
-    assert names(topology, 5) == ["client-5/up", "edge-2/up", "core/up", "server/receive"]
+    assert [names(topology, c)[1] for c in range(6)] == ["edge-0/up"] * 2 + [
+        "edge-1/up"
+    ] * 2 + ["edge-2/up"] * 2
+    assert names(topology, 5) == [
+        "client-5/up",
+        "edge-2/up",
+        "core/up",
+        "server/receive",
+    ]
     assert names(topology, 5, "down") == ["core/down", "edge-2/down", "client-5/down"]
     assert topology.path(0, "up").latency_s == pytest.approx(0.03)
 
@@ -113,14 +135,19 @@ def test_clients_can_choose_their_node():
     assert (names(topology, 0), names(topology, 1)) == (["edge-1/up"], ["edge-0/up"])
 
 
-# ---- graphs --------------------------------------------------------------------------------------
+# ---- graphs --------------------------------------------------------------------------
 
 
 @st.composite
 def drawn_lines(draw):
-    """Few nodes and few latencies, so that ways tie; parallel lines and loops among them."""
+    """Few nodes and few latencies, so that ways tie.
+
+    Parallel lines and loops among them.
+    """
     ends = st.sampled_from(["server", *"abcdefgh"])
-    latencies = st.sampled_from(draw(st.sampled_from([[0.0], [0.0, 1.0], [0.1, 0.2, 0.3]])))
+    latencies = st.sampled_from(
+        draw(st.sampled_from([[0.0], [0.0, 1.0], [0.1, 0.2, 0.3]]))
+    )
     drawn = draw(st.lists(st.tuples(ends, ends, latencies), min_size=1, max_size=40))
     return [Line(f"{a}>{b} {k}", a, b, 1.0, s) for k, (a, b, s) in enumerate(drawn)]
 
@@ -136,19 +163,25 @@ def test_routes_are_those_that_whole_ways_compared_name_by_name_would_give(lines
             access = [2 * client + (way == "down")]
             links = [2 * len(homes) + k for k in crossed]
             path = topology.path(client, way)
-            assert path.crossed == tuple(access + links if way == "up" else links + access)
+            assert path.crossed == tuple(
+                access + links if way == "up" else links + access
+            )
             assert path.latency_s == sum([lines[k].latency_s for k in crossed])
 
 
 def test_ties_between_long_ways_are_decided_where_they_part():
-    # two chains from the server, and leaves that hang on both: the names differ far from the leaf
+    # two chains from the server, and leaves that hang on both: the names differ far
+    # from the leaf
     lines = []
     for k in range(300):
         for side in "ab":
             lines += both(f"{side}{k + 1}", f"{side}{k}" if k else "server", 1.0)
             lines += both(f"leaf{k + 1}", f"{side}{k + 1}", 1.0)
     topology = graph(
-        300, Access(9.0), lines[::-1], node_of_client=[f"leaf{k + 1}" for k in range(300)]
+        300,
+        Access(9.0),
+        lines[::-1],
+        node_of_client=[f"leaf{k + 1}" for k in range(300)],
     )
     assert names(topology, 299)[1:3] == ["leaf300>a300", "a300>a299"]
     assert len(names(topology, 299)) == 302
@@ -157,13 +190,22 @@ def test_ties_between_long_ways_are_decided_where_they_part():
 def test_a_chain_of_ten_thousand_links_has_a_step_per_link():
     count = 10_000
     lines = [
-        x for k in range(count) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0, 0.5)
+        x
+        for k in range(count)
+        for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0, 0.5)
     ]
     topology = graph(
-        count, Access(2.0, 2.0), lines, node_of_client=[f"n{k + 1}" for k in range(count)]
+        count,
+        Access(2.0, 2.0),
+        lines,
+        node_of_client=[f"n{k + 1}" for k in range(count)],
     )
     assert len(topology.routes.line) == 2 * count + 2
-    assert topology.path(count - 1, "up").links[:3] == (2 * count - 2, 4 * count - 2, 4 * count - 4)
+    assert topology.path(count - 1, "up").links[:3] == (
+        2 * count - 2,
+        4 * count - 2,
+        4 * count - 4,
+    )
     assert topology.path(count - 1, "down").latency_s == count / 2
     assert len(topology.path(4, "up").crossed) == 6
 
@@ -178,12 +220,19 @@ def test_ways_worked_out_are_kept_within_a_bound(monkeypatch):
         return walk(routes, step)
 
     monkeypatch.setattr(Routes, "lines_from", lines_from)
-    lines = [x for k in range(3) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0)]
+    lines = [
+        x for k in range(3) for x in both(f"n{k + 1}", f"n{k}" if k else "server", 1.0)
+    ]
     topology = graph(3, Access(), lines, node_of_client=["n1", "n2", "n3"])
     for _ in range(2):
-        assert [len(topology.path(client, "up").links) for client in range(3)] == [1, 2, 3]
+        assert [len(topology.path(client, "up").links) for client in range(3)] == [
+            1,
+            2,
+            3,
+        ]
         topology.path(2, "down")  # its ways are still there
-    assert len(walked) == 2 * 2 * 3  # those of the first round had to go, of both directions
+    # those of the first round had to go, of both directions
+    assert len(walked) == 2 * 2 * 3
 
 
 def test_a_clients_path_is_found_once_until_links_change_and_few_are_kept(monkeypatch):
@@ -201,19 +250,31 @@ def test_a_clients_path_is_found_once_until_links_change_and_few_are_kept(monkey
 
 
 def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
-    lines = [*both("a", "server", 1.0), *both("a", "b", 2.0, 1.0), *both("b", "server", 3.0, 1.0)]
+    lines = [
+        *both("a", "server", 1.0),
+        *both("a", "b", 2.0, 1.0),
+        *both("b", "server", 3.0, 1.0),
+    ]
     topology = graph(
         3,
         Access(9.0, 9.0),
         lines,
         node_of_client=["a", "a", "b"],
-        routes=[["a", "b", "server"], ["client-1", "a", "server"], ["server", "b", "a"]],
+        routes=[
+            ["a", "b", "server"],
+            ["client-1", "a", "server"],
+            ["server", "b", "a"],
+        ],
     )
     assert names(topology, 0) == ["client-0/up", "a>b", "b>server"]
     assert names(topology, 1) == ["client-1/up", "a>server"]
-    assert names(topology, 1, "down") == [*names(topology, 0, "down")[:-1], "client-1/down"]
+    assert names(topology, 1, "down") == [
+        *names(topology, 0, "down")[:-1],
+        "client-1/down",
+    ]
     assert names(topology, 0, "down") == ["server>b", "b>a", "client-0/down"]
-    assert names(topology, 2) == ["client-2/up", "b>server"]  # 1 s either way: fewer links
+    # 1 s either way: fewer links
+    assert names(topology, 2) == ["client-2/up", "b>server"]
 
 
 def test_a_client_can_be_a_node_of_the_graph():
@@ -244,14 +305,18 @@ def test_a_route_from_a_client_may_begin_with_a_node_that_is_called_like_it():
 def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
     drawn = kind()
     drawn.add_edge("ap", "core", up="80 Mbps", down="160 Mbps", latency="5 ms")
-    drawn.add_edge("core", "server", capacity="1 Gbps", latency="2 ms", loss=0.01, colour="red")
+    drawn.add_edge(
+        "core", "server", capacity="1 Gbps", latency="2 ms", loss=0.01, colour="red"
+    )
     path = tmp_path / f"net.{suffix}"
     getattr(networkx, f"write_{suffix}")(drawn, path)
     lines = read_graph(path)
     assert lines == lines_of(drawn)
     by_name = {line.name: line for line in lines}
     assert by_name["ap>core"].capacity_bytes_per_s == 1e7
-    assert by_name["core>server"] == Line("core>server", "core", "server", 1.25e8, 0.002, 0.01)
+    assert by_name["core>server"] == Line(
+        "core>server", "core", "server", 1.25e8, 0.002, 0.01
+    )
     assert ("core>ap" in by_name) is (kind is networkx.Graph)
     if kind is networkx.Graph:
         assert by_name["core>ap"].capacity_bytes_per_s == 2e7
@@ -262,27 +327,44 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
     ("attributes", "sentence"),
     [
         ({}, "no capacity is given, expected capacity as text such as 10 Mbps"),
-        ({"LinkSpeedRaw": 1e7, "delay": 3}, "its other attributes are LinkSpeedRaw, delay, exp"),
+        (
+            {"LinkSpeedRaw": 1e7, "delay": 3},
+            ("its other attributes are LinkSpeedRaw, delay, exp"),
+        ),
         ({"bandwidth": "10 Mbps"}, "its other attributes are bandwidth, expected"),
         ({f"a{k}": 1 for k in range(9)}, "a6, a7, …, expected"),
-        ({"up": "10 Mbps", "bw": 1}, "no capacity back is given; .* are bw, expected capacity, or"),
+        (
+            {"up": "10 Mbps", "bw": 1},
+            ("no capacity back is given; .* are bw, expected capacity, or"),
+        ),
     ],
 )
-def test_an_edge_of_a_file_without_a_capacity_is_refused(tmp_path, suffix, attributes, sentence):
+def test_an_edge_of_a_file_without_a_capacity_is_refused(
+    tmp_path, suffix, attributes, sentence
+):
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", **attributes)
     path = tmp_path / f"net.{suffix}"
     getattr(networkx, f"write_{suffix}")(drawn, path)
-    with pytest.raises(InputError, match=rf"net.{suffix}: edge a to server: .*{sentence}"):
+    with pytest.raises(
+        InputError,
+        match=rf"net.{suffix}: edge a to server: "
+        rf".*{sentence}",
+    ):
         read_graph(path)
     assert {line.latency_s for line in read_graph(path, 2e6)} == {0.0}
     back = attributes.get("up") and 1.25e6
-    assert [line.capacity_bytes_per_s for line in read_graph(path, 2e6)] == [back or 2e6, 2e6]
+    assert [line.capacity_bytes_per_s for line in read_graph(path, 2e6)] == [
+        back or 2e6,
+        2e6,
+    ]
 
 
 def test_attributes_of_the_users_own_are_left_alone():
     drawn = networkx.Graph()
-    drawn.add_edge("a", "server", owner="x", domain="y", group=3, key=1, weight=2.0, **{"class": 3})
+    drawn.add_edge(
+        "a", "server", owner="x", domain="y", group=3, key=1, weight=2.0, **{"class": 3}
+    )
     assert [line.name for line in lines_of(drawn)] == ["a>server", "server>a"]
 
 
@@ -292,19 +374,25 @@ def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("simfed.net.topology.MOST_LINES", 3)
     sentence = "got 4, expected at most 3 links between nodes, each direction counted"
     with pytest.raises(InputError, match=f"graph: {sentence}"):
-        graph(1, Access(), [*both("a", "b"), *both("b", "server")], node_of_client=["a"])
+        graph(
+            1, Access(), [*both("a", "b"), *both("b", "server")], node_of_client=["a"]
+        )
     with pytest.raises(InputError, match=f"tiers: {sentence}"):
         tree(1, Access(), [Tier("edge", 1), Tier("core", 1)])
     with pytest.raises(InputError, match=f"net.gml: {sentence}"):
         read_graph(tmp_path / "net.gml")
     monkeypatch.setattr("simfed.net.graphs.MOST_FILE_BYTES", 20)
     with pytest.raises(
-        InputError, match=r"net\.gml: got '201 bytes', expected a file of at most 20 bytes"
+        InputError,
+        match=r"net\.gml: got '201 bytes', expected a file of at most 20 "
+        r"bytes",
     ):
         read_graph(tmp_path / "net.gml")
 
 
-@pytest.mark.parametrize(("name", "text"), [("net.gml", "graph ["), ("net.graphml", "<x")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("net.gml", "graph ["), ("net.graphml", "<x")]
+)
 def test_a_broken_graph_file_is_named(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=f"{name}: no graph in {name[4:]} format"):

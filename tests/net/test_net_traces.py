@@ -34,7 +34,9 @@ def file(tmp_path, text):
     return path
 
 
-def took(trace: LinkTrace, size: float, *, at_s: float = 0.0, epoch_s: float = 0.0) -> float:
+def took(
+    trace: LinkTrace, size: float, *, at_s: float = 0.0, epoch_s: float = 0.0
+) -> float:
     engine = Engine([trace.trace.peak_bytes_per_s], {0: trace})
     engine.epoch_s = epoch_s
     flow = Flow(0, size, (0,))
@@ -44,8 +46,13 @@ def took(trace: LinkTrace, size: float, *, at_s: float = 0.0, epoch_s: float = 0
 
 
 def bytes_until(trace: Trace, at_s: float) -> float:
-    """What a link can carry from 0 to `at_s`; an `error` trace carries nothing after its end."""
-    turns, rest_s = divmod(at_s, trace.duration_s) if trace.end == "loop" else (0.0, at_s)
+    """What a link can carry from 0 to `at_s`.
+
+    An `error` trace carries nothing after its end.
+    """
+    turns, rest_s = (
+        divmod(at_s, trace.duration_s) if trace.end == "loop" else (0.0, at_s)
+    )
     whole = bytes_of_turn(trace, trace.duration_s)
     after_s = max(rest_s - trace.duration_s, 0.0) if trace.end == "hold" else 0.0
     carried = bytes_of_turn(trace, min(rest_s, trace.duration_s))
@@ -54,7 +61,9 @@ def bytes_until(trace: Trace, at_s: float) -> float:
 
 def bytes_of_turn(trace: Trace, at_s: float) -> float:
     ends_s = np.minimum([*trace.starts_s[1:], trace.duration_s], at_s)
-    return float(np.dot(trace.rates_bytes_per_s, np.maximum(ends_s - trace.starts_s, 0.0)))
+    return float(
+        np.dot(trace.rates_bytes_per_s, np.maximum(ends_s - trace.starts_s, 0.0))
+    )
 
 
 TRACES = st.builds(
@@ -75,7 +84,9 @@ TRACES = st.builds(
 
 @settings(deadline=None)
 @given(TRACES, st.floats(0.01, 300), st.floats(0, 50), st.floats(0, 50))
-def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(trace, size, offset, start):
+def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(
+    trace, size, offset, start
+):
     end = start + took(LinkTrace(trace, offset), size, at_s=start)
     carried = bytes_until(trace, end + offset) - bytes_until(trace, start + offset)
     assert carried == pytest.approx(size, rel=1e-9, abs=1e-7)
@@ -83,8 +94,14 @@ def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(trace, size, offse
 
 def test_the_three_ends():
     starts, rates = [0.0, 1.0], [4.0, 2.0]
-    loop, hold, error = (Trace.of(starts, rates, 3.0, end) for end in ("loop", "hold", "error"))
-    assert [bytes_until(trace, 7.0) for trace in (loop, hold, error)] == [20.0, 16.0, 8.0]
+    loop, hold, error = (
+        Trace.of(starts, rates, 3.0, end) for end in ("loop", "hold", "error")
+    )
+    assert [bytes_until(trace, 7.0) for trace in (loop, hold, error)] == [
+        20.0,
+        16.0,
+        8.0,
+    ]
     last = Moment(0, 1)
     assert loop.next_moment(last) == (Moment(1, 0), 3.0)
     assert hold.next_moment(last) == (None, inf)
@@ -130,7 +147,10 @@ def test_mahimahi_counts_packets_of_1500_bytes(tmp_path):
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 5000), min_size=1, max_size=60).map(sorted), st.floats(0.01, 1))
+@given(
+    st.lists(st.integers(0, 5000), min_size=1, max_size=60).map(sorted),
+    st.floats(0.01, 1),
+)
 def test_mahimahi_keeps_every_packet(tmp_path_factory, times, bin_s):
     times[-1] = max(times[-1], 1)
     path = tmp_path_factory.mktemp("mahimahi") / "t"
@@ -173,7 +193,9 @@ def test_csv_without_header_and_with_a_duration(tmp_path):
     ],
 )
 def test_the_first_row_of_a_csv_is_lost_only_if_it_is_a_header(tmp_path, text, columns):
-    trace = read_csv(file(tmp_path, text), time_column=columns[0], rate_column=columns[1])
+    trace = read_csv(
+        file(tmp_path, text), time_column=columns[0], rate_column=columns[1]
+    )
     assert trace == Trace((0.0, 1.0), (1e6, 2e6), 2.0, "loop")
 
 
@@ -181,7 +203,19 @@ CELLS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
     st.integers(-5, 10**20).map(str),
     st.sampled_from(
-        ["1e400", "-1e-400", "+1", " 2 ", "1_0", ".5", "5.", "1E2", "\u0663", "4\t", "00.1"]
+        [
+            "1e400",
+            "-1e-400",
+            "+1",
+            " 2 ",
+            "1_0",
+            ".5",
+            "5.",
+            "1E2",
+            "\u0663",
+            "4\t",
+            "00.1",
+        ]
     ),
     st.sampled_from(
         ["", "x", "nan", "Infinity", '"3"', '"3\n"', "1e", "0x1", "NA", "true", "\x0b1"]
@@ -190,7 +224,9 @@ CELLS = st.one_of(
 
 
 def line_by_line(path, columns):
-    """The numbers of a CSV file as Python's own `csv` and `float` read them, or where they stop."""
+    """The numbers of a CSV file as Python's own `csv` and `float` read them, or where
+    they stop.
+    """
     reader = csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")))
     rows = []
     for row in reader:
@@ -207,10 +243,16 @@ def line_by_line(path, columns):
 @settings(deadline=None, max_examples=80)
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=12),
-    st.lists(st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\n# said\n"]), min_size=12, max_size=12),
+    st.lists(
+        st.sampled_from(["\n", "\r\n", "\r", "\n\n", ("\n# said\n")]),
+        min_size=12,
+        max_size=12,
+    ),
     st.sampled_from([(0, 1), (1, 0), (0, 2), (1, 2), (0, 0)]),
 )
-def test_tables_give_the_numbers_that_python_reads(tmp_path_factory, rows, ends, columns):
+def test_tables_give_the_numbers_that_python_reads(
+    tmp_path_factory, rows, ends, columns
+):
     path = tmp_path_factory.mktemp("table") / "t.csv"
     text = "0,0,0\n" + "".join(map(str.__add__, rows, ends))
     path.write_text(text, encoding="utf-8", newline="")
@@ -224,9 +266,12 @@ def test_tables_give_the_numbers_that_python_reads(tmp_path_factory, rows, ends,
 
 @settings(deadline=None)
 @given(
-    st.lists(st.floats(0, 1e300), min_size=1, max_size=9), st.sampled_from([" ", "\t", ",", "  "])
+    st.lists(st.floats(0, 1e300), min_size=1, max_size=9),
+    st.sampled_from([" ", "\t", ",", "  "]),
 )
-def test_lines_of_any_separator_are_read_bit_for_bit(tmp_path_factory, rates, separator):
+def test_lines_of_any_separator_are_read_bit_for_bit(
+    tmp_path_factory, rates, separator
+):
     path = tmp_path_factory.mktemp("lines") / "t"
     rows = [f"{k}{separator}{rate!r}\n" for k, rate in enumerate([0.0, *rates, 1.0])]
     path.write_text("".join(rows))
@@ -239,11 +284,16 @@ def test_lines_of_any_separator_are_read_bit_for_bit(tmp_path_factory, rates, se
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_twenty_thousand_cells_are_what_float_makes_of_them(tmp_path, plain):
-    """Of all exponents, as many digits as Python writes and many more, read at once and by row."""
+    """Of all exponents, as many digits as Python writes and many more, read at once and
+    by row.
+    """
     rng = np.random.default_rng(3)
     numbers = np.abs(rng.integers(0, 2**64, 20_000, np.uint64).view(np.float64))
     numbers = numbers[np.isfinite(numbers)].tolist()
-    cells = [[repr(x), f"{x:.30e}", f"{x:.17g}", f"{x:.5g}"][k % 4] for k, x in enumerate(numbers)]
+    cells = [
+        [repr(x), f"{x:.30e}", f"{x:.17g}", f"{x:.5g}"][k % 4]
+        for k, x in enumerate(numbers)
+    ]
     rows = [f"{k},{cell}\n" for k, cell in enumerate(cells)]
     path = file(tmp_path, "".join(rows) + ("" if plain else '"90000",1\n'))
     asked = {"time_column": 0, "rate_column": 1}
@@ -258,7 +308,9 @@ def test_columns_that_are_plain_numbers_are_parsed_at_once(tmp_path, monkeypatch
     # without Python's reader, but for the first row
     read_rows, seen = csv.reader, []
     monkeypatch.setattr(
-        csv, "reader", lambda lines: read_rows(seen.append(line) or line for line in lines)
+        csv,
+        "reader",
+        lambda lines: read_rows(seen.append(line) or line for line in lines),
     )
     assert read_csv(path) == expected
     assert len(seen) <= 2
@@ -283,7 +335,9 @@ def test_a_fault_far_into_a_file_is_named_by_its_line(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("read", [read_csv, read_pensieve])
-def test_a_file_beyond_the_bounds_is_refused(tmp_path, monkeypatch, read, bound, sentence):
+def test_a_file_beyond_the_bounds_is_refused(
+    tmp_path, monkeypatch, read, bound, sentence
+):
     monkeypatch.setattr(trace_files, bound, 2)
     with pytest.raises(InputError, match=sentence):
         read(file(tmp_path, "0,1\n1,1\n2,1\n3,1.5"))
@@ -321,7 +375,9 @@ def test_markov_on_off_spends_its_time_as_asked():
     assert set(trace.rates_bytes_per_s) == {0.0, 10.0}
     # share of time on: sd of the mean over about 10,000 cycles is 0.4 %
     assert trace.mean_bytes_per_s == pytest.approx(7.5, rel=0.02)
-    stays = np.diff([*trace.starts_s, trace.duration_s])[np.array(trace.rates_bytes_per_s) > 0]
+    stays = np.diff([*trace.starts_s, trace.duration_s])[
+        np.array(trace.rates_bytes_per_s) > 0
+    ]
     assert stays.mean() == pytest.approx(3.0, rel=0.05)
     assert stays.std() == pytest.approx(3.0, rel=0.05)  # exponential: sd = mean
 
@@ -350,7 +406,8 @@ def test_lognormal_ar1_has_the_mean_spread_and_memory_asked_for():
     )
     rates = np.array(trace.rates_bytes_per_s)
     assert len(rates) == 60_000
-    # 60,000 steps of correlation 0.8 are worth about 6,700 independent ones: sd of the mean 0.6 %
+    # 60,000 steps of correlation 0.8 are worth about 6,700 independent ones: sd of the
+    # mean 0.6 %
     assert rates.mean() == pytest.approx(1e6, rel=0.03)
     assert rates.std() / rates.mean() == pytest.approx(0.5, rel=0.05)
     logs = np.log(rates)

@@ -11,7 +11,10 @@ CHUNK = st.tuples(
     st.sampled_from([0.0, 0.0, 1.5, 1e6 + 0.1]),
     st.lists(
         st.tuples(
-            st.integers(0, 3), *[NUMBER] * 4, st.integers(1, 9), st.just(NO_AIR) | st.floats(0, 9)
+            st.integers(0, 3),
+            *[NUMBER] * 4,
+            st.integers(1, 9),
+            st.just(NO_AIR) | st.floats(0, 9),
         )
     ),
 )
@@ -19,7 +22,13 @@ CHUNK = st.tuples(
 
 def expected(chunks):
     return [
-        LinkUse("abcd"[link], epoch_s + from_s, epoch_s + to_s, *numbers, None if air < 0 else air)
+        LinkUse(
+            "abcd"[link],
+            epoch_s + from_s,
+            epoch_s + to_s,
+            *numbers,
+            None if air < 0 else air,
+        )
         for epoch_s, uses in chunks
         for link, from_s, to_s, *numbers, air in uses
     ]
@@ -39,8 +48,12 @@ def test_it_is_the_list_of_its_uses(chunks, more):
     uses, others = filled(chunks), filled(more)
     assert len(uses) == len(expected(chunks))
     assert list(uses) == expected(chunks)
-    assert [uses.name_of(link) for link, *_ in uses.intervals()] == [use.link for use in uses]
-    assert [each[1:] for each in uses.intervals()] == [(use.from_s, use.to_s) for use in uses]
+    assert [uses.name_of(link) for link, *_ in uses.intervals()] == [
+        use.link for use in uses
+    ]
+    assert [each[1:] for each in uses.intervals()] == [
+        (use.from_s, use.to_s) for use in uses
+    ]
     uses.extend(others)
     assert list(uses) == expected([*chunks, *more])
     assert list(others) == expected(more)

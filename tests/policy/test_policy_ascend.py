@@ -32,7 +32,9 @@ def played(policy, reward_of, rounds, seed=0):
 @given(warmup=st.integers(1, 8), arms=st.integers(1, 5), seed=st.integers(0, 1000))
 def test_warm_up_plays_each_arm_exactly_h_times(warmup, arms, seed):
     names = [f"arm-{i}" for i in range(arms)]
-    story = played(Ascend(names, warmup=warmup), lambda arm, t: 0.0, warmup * arms + 5, seed)
+    story = played(
+        Ascend(names, warmup=warmup), lambda arm, t: 0.0, warmup * arms + 5, seed
+    )
     first = [pull.arm for pull, _ in story[: warmup * arms]]
     assert Counter(first) == dict.fromkeys(names, warmup)
     assert {pull.choice for pull, _ in story[: warmup * arms]} == {"warm-up"}
@@ -48,7 +50,9 @@ def test_every_warm_up_order_is_equally_likely():
 
 
 def test_the_probability_of_a_warm_up_pull_is_its_share_of_the_slots_left():
-    (first, _), (second, _), _, (last, _) = played(Ascend("ab", warmup=2), lambda arm, t: 0.0, 4)
+    (first, _), (second, _), _, (last, _) = played(
+        Ascend("ab", warmup=2), lambda arm, t: 0.0, 4
+    )
     assert first.probability == 1 / 2
     assert second.probability == (1 / 3 if second.arm == first.arm else 2 / 3)
     assert last.probability == 1.0
@@ -196,7 +200,9 @@ def test_a_step_of_1_over_n_makes_the_utility_the_mean_of_all_rewards():
         policy = Ascend(("only",), warmup=3, ema="1/n", initial=initial)
         story = played(policy, lambda arm, t: rewards[t - 1], len(rewards))
         seen = [values[0] for _, values in story[1:]] + [policy.values()[0]]
-        assert seen == pytest.approx([np.mean(rewards[: n + 1]) for n in range(len(rewards))])
+        assert seen == pytest.approx(
+            [np.mean(rewards[: n + 1]) for n in range(len(rewards))]
+        )
 
 
 def test_the_moving_average_from_zero_is_taken_through_the_warm_up():

@@ -1,4 +1,6 @@
-"""K set by the client's clock: where it settles, who fills whose time, and what it ignores."""
+"""K set by the client's clock: where it settles, who fills whose time, and what it
+ignores.
+"""
 
 import copy
 
@@ -15,7 +17,9 @@ SECONDS = st.floats(1e-3, 10)
 
 
 def play(policy, seconds_of, rest_s, rounds=60):
-    """(K, seconds of the upload) after so many rounds on a link that takes `seconds_of(K)`."""
+    """(K, seconds of the upload) after so many rounds on a link that takes
+    `seconds_of(K)`.
+    """
     for _ in range(rounds):
         pull = policy.pull(RNG)
         policy.watch(pull, Spent(0.0, rest_s, seconds_of(pull.k.amount), 0.0))
@@ -25,9 +29,12 @@ def play(policy, seconds_of, rest_s, rounds=60):
 
 
 @given(share=st.floats(0.1, 2), rest_s=SECONDS, per_entry_s=st.floats(1e-6, 1e-3))
-def test_an_upload_takes_its_share_of_the_rest_or_k_is_at_an_end(share, rest_s, per_entry_s):
+def test_an_upload_takes_its_share_of_the_rest_or_k_is_at_an_end(
+    share, rest_s, per_entry_s
+):
     policy = Balance(("top-k",), share=share, least=10, most=10_000)
-    k, _ = play(policy, lambda k: k * per_entry_s, rest_s, rounds=1)  # at once: nothing disturbs
+    # at once: nothing disturbs
+    k, _ = play(policy, lambda k: k * per_entry_s, rest_s, rounds=1)
     wanted = share * rest_s / per_entry_s
     assert k == pytest.approx(min(max(wanted, 10), 10_000), abs=0.51)
 
@@ -56,12 +63,15 @@ def test_download_work_and_waiting_are_the_rest():
     share=st.floats(0.1, 0.8),
 )
 def test_a_cohort_settles_where_uploads_take_a_share_of_the_longest_rest(needs, share):
-    cohort = [Balance(("top-k",), share=share, least="0.0000001%", most="100%") for _ in needs]
+    cohort = [
+        Balance(("top-k",), share=share, least="0.0000001%", most="100%") for _ in needs
+    ]
     longest_s = max(work_s for work_s, _ in needs)
     for _ in range(200):
         pulls = [policy.pull(RNG) for policy in cohort]
         uploads_s = [
-            per_cent_s * pull.k.amount for pull, (_, per_cent_s) in zip(pulls, needs, strict=True)
+            per_cent_s * pull.k.amount
+            for pull, (_, per_cent_s) in zip(pulls, needs, strict=True)
         ]
         ends_s = [work_s + u for (work_s, _), u in zip(needs, uploads_s, strict=True)]
         for policy, pull, (work_s, _), u, end_s in zip(
@@ -72,7 +82,9 @@ def test_a_cohort_settles_where_uploads_take_a_share_of_the_longest_rest(needs, 
     assert round_s <= (1 + share) * longest_s * 1.001
     for (_, per_cent_s), upload_s in zip(needs, uploads_s, strict=True):
         all_s = 100 * per_cent_s  # who can send everything in that time does
-        assert upload_s == pytest.approx(min(all_s, share / (1 + share) * round_s), rel=0.01)
+        assert upload_s == pytest.approx(
+            min(all_s, share / (1 + share) * round_s), rel=0.01
+        )
 
 
 def test_an_upload_without_any_duration_may_be_whole():
@@ -82,7 +94,9 @@ def test_an_upload_without_any_duration_may_be_whole():
 
 
 def test_shares_are_shares_of_each_model():
-    pull = Balance(("top-k", "random-k"), strategy="random-k", least="1%", most="4%").pull(RNG)
+    pull = Balance(
+        ("top-k", "random-k"), strategy="random-k", least="1%", most="4%"
+    ).pull(RNG)
     assert (str(pull.arm), pull.k.plain, pull.choice) == ("random-k", "2%", "fixed")
 
 

@@ -13,7 +13,9 @@ RNG = np.random.default_rng(0)
 def test_uniform_plays_one_arm_and_draws_nothing():
     policy = Uniform(("top-k", "random-k"), strategy="random-k")
     before = RNG.bit_generator.state
-    assert {policy.pull(RNG) for _ in range(10)} == {Pull(Choice("random-k"), "fixed", 1.0)}
+    assert {policy.pull(RNG) for _ in range(10)} == {
+        Pull(Choice("random-k"), "fixed", 1.0)
+    }
     assert RNG.bit_generator.state == before
     assert policy.values() == (0.0, 1.0)
 

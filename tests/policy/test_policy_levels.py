@@ -1,4 +1,6 @@
-"""Strategy and level together: bandits over pairs, apart, and policies that set K themselves."""
+"""Strategy and level together: bandits over pairs, apart, and policies that set K
+themselves.
+"""
 
 import copy
 import math
@@ -68,7 +70,13 @@ def test_apart_is_two_bandits_that_are_paid_the_same():
         policy.update(pull, reward), codec.update(first, reward)
         if second:
             level.update(second, reward)
-    assert [str(arm) for arm in policy.arms] == ["top-k", "random-k", "dense", "@10", "@20"]
+    assert [str(arm) for arm in policy.arms] == [
+        "top-k",
+        "random-k",
+        "dense",
+        "@10",
+        "@20",
+    ]
     assert policy.values() == (*codec.values(), *level.values())
 
 
@@ -80,7 +88,10 @@ def test_apart_the_probability_is_the_one_that_pairs_come_with():
     counts = Counter(pull.arm for pull in pulls)
     arms = sorted(chances, key=str)
     assert math.fsum(chances.values()) == pytest.approx(1)
-    assert chisquare([counts[a] for a in arms], [3000 * chances[a] for a in arms]).pvalue > 1e-3
+    assert (
+        chisquare([counts[a] for a in arms], [3000 * chances[a] for a in arms]).pvalue
+        > 1e-3
+    )
 
 
 def test_apart_a_forced_pull_teaches_nothing():
@@ -106,7 +117,7 @@ def test_apart_needs_all_pairs():
         build_policy("ascend", ("top-k@1", "random-k@2"), factored=True)
 
 
-# ---- K that moves ----------------------------------------------------------------------------
+# ---- K that moves --------------------------------------------------------------------
 
 
 class Textbook:
@@ -119,7 +130,9 @@ class Textbook:
 
     def step(self, wage):
         delta = (self.high - self.low) / math.sqrt(2 * (self.m + 1))
-        near = self.k - delta / 2 if self.k - delta / 2 >= self.low else self.k + delta / 2
+        near = (
+            self.k - delta / 2 if self.k - delta / 2 >= self.low else self.k + delta / 2
+        )
         rising = np.sign(wage(near) - wage(self.k)) * np.sign(self.k - near)
         played = self.k, near
         self.k = min(max(self.k - delta * rising, self.low), self.high)
@@ -139,7 +152,8 @@ def hill(best):
     return lambda k: -((math.log(k / best)) ** 2) / 50
 
 
-@example(best=8.0, window=2, widen=1.0000000000000002)  # an interval that shrinks to a point
+# an interval that shrinks to a point
+@example(best=8.0, window=2, widen=1.0000000000000002)
 @example(best=1.0, window=2, widen=1.0000000000000002)
 @settings(max_examples=15, deadline=None)
 @given(best=st.floats(0.3, 90), window=st.integers(2, 12), widen=st.floats(1.0, 2.0))

@@ -19,7 +19,9 @@ def with_plays(plays, **options):
 
 
 def testbeliefs_are_those_of_one_prior_play_in_the_middle_and_discounted_rewards():
-    policy = with_plays([("top-k", 1.0), ("random-k", 0.25), ("top-k", 0.5)], discount=0.8)
+    policy = with_plays(
+        [("top-k", 1.0), ("random-k", 0.25), ("top-k", 0.5)], discount=0.8
+    )
     n = (0.8**2 + 1, 0.8, 0)
     s = (0.8**2 * 1.0 + 0.5, 0.8 * 0.25, 0)
     means, sds = policy.beliefs()
@@ -44,7 +46,9 @@ def test_the_arm_of_the_largest_mean_is_exploited_and_every_other_explored():
 
 def test_an_arm_that_is_not_played_drifts_back_to_the_prior_and_not_without_a_discount():
     one_bad = [("top-k", 0.0)] * 20 + [("random-k", 0.5)] * 500
-    forgets, remembers = (with_plays(one_bad, discount=discount) for discount in (0.98, 1.0))
+    forgets, remembers = (
+        with_plays(one_bad, discount=discount) for discount in (0.98, 1.0)
+    )
     assert forgets.beliefs()[0][0] == pytest.approx(0.5, abs=1e-3)
     assert remembers.beliefs()[0][0] == pytest.approx(0.5 / 21)
 

@@ -24,7 +24,9 @@ MADE = {
 
 
 def indices(counts, sums, padding):
-    return [s / n + padding(n) if n else math.inf for n, s in zip(counts, sums, strict=True)]
+    return [
+        s / n + padding(n) if n else math.inf for n, s in zip(counts, sums, strict=True)
+    ]
 
 
 def ucb1_indices(history):
@@ -36,8 +38,14 @@ def ucb1_indices(history):
 
 def d_ucb_indices(history, discount, xi):
     weights = [discount ** (len(history) - 1 - i) for i in range(len(history))]
-    counts = [sum(w for w, (a, _) in zip(weights, history, strict=True) if a == s) for s in ARMS]
-    sums = [sum(w * r for w, (a, r) in zip(weights, history, strict=True) if a == s) for s in ARMS]
+    counts = [
+        sum(w for w, (a, _) in zip(weights, history, strict=True) if a == s)
+        for s in ARMS
+    ]
+    sums = [
+        sum(w * r for w, (a, r) in zip(weights, history, strict=True) if a == s)
+        for s in ARMS
+    ]
     everything = max(1.0, sum(counts))
     return indices(counts, sums, lambda n: 2 * math.sqrt(xi * math.log(everything) / n))
 
@@ -46,7 +54,9 @@ def sw_ucb_indices(history, window, xi):
     recent = history[-window:]
     counts = [sum(1 for a, _ in recent if a == arm) for arm in ARMS]
     sums = [sum(r for a, r in recent if a == arm) for arm in ARMS]
-    return indices(counts, sums, lambda n: math.sqrt(xi * math.log(max(1, len(recent))) / n))
+    return indices(
+        counts, sums, lambda n: math.sqrt(xi * math.log(max(1, len(recent))) / n)
+    )
 
 
 @pytest.mark.parametrize("kind", UCBS)
@@ -105,7 +115,8 @@ def test_an_arm_whose_uploads_never_arrive_does_not_hold_the_client_up(kind):
         else:
             policy.update(pull, 0.8 if pull.arm == "random-k" else 0.3)
     assert math.isnan(policy.values()[0])
-    assert arms.count("random-k") > arms.count("top-k") >= 2  # it is tried again, ever more rarely
+    # it is tried again, ever more rarely
+    assert arms.count("random-k") > arms.count("top-k") >= 2
 
 
 def test_nothing_is_stuck_where_no_upload_arrives_at_all():

@@ -1,4 +1,6 @@
-"""What simfed depends on: declared versions, installed ones, and weaknesses that are known."""
+"""What simfed depends on: declared versions, installed ones, and weaknesses that are
+known.
+"""
 
 import csv
 from configparser import ConfigParser
@@ -17,7 +19,10 @@ with (ROOT / ".ci" / "advisories.csv").open(encoding="utf-8") as file:
 def declared():
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    return [Requirement(line) for line in setup["options"]["install_requires"].strip().split("\n")]
+    return [
+        Requirement(line)
+        for line in setup["options"]["install_requires"].strip().split("\n")
+    ]
 
 
 def lowest(requirement):
@@ -27,24 +32,32 @@ def lowest(requirement):
 @pytest.mark.parametrize("weakness", KNOWN, ids=lambda row: row["name"])
 def test_known_weaknesses_are_mended_in_every_version_allowed_and_installed(weakness):
     mended = Version(weakness["mended_in"])
-    if weakness["reached"] == "no":  # simfed never calls what is weak: older versions may stay
+    # simfed never calls what is weak: older versions may stay
+    if weakness["reached"] == "no":
         assert not _calls(weakness["what"].split()[0])
         return
     for requirement in declared():
         if requirement.name.lower() == weakness["package"]:
-            assert lowest(requirement) >= mended, f"setup.cfg allows {requirement}: {weakness}"
+            assert lowest(requirement) >= mended, (
+                f"setup.cfg allows {requirement}: {weakness}"
+            )
     try:
         installed = Version(version(weakness["package"]))
     except PackageNotFoundError:
         return
-    # what a machine was installed with is not simfed's to mend, unless it is needed to run
+    # what a machine was installed with is not simfed's to mend, unless it is needed to
+    # run
     if weakness["package"] != "setuptools":
         assert installed >= mended, f"{installed} is installed: {weakness}"
 
 
 def _calls(name):
     """The modules that call, say, `torch.load`."""
-    return [path for path in (ROOT / "simfed").rglob("*.py") if f"{name}(" in path.read_text()]
+    return [
+        path
+        for path in (ROOT / "simfed").rglob("*.py")
+        if f"{name}(" in path.read_text()
+    ]
 
 
 def test_what_is_installed_fits_together():
@@ -52,7 +65,9 @@ def test_what_is_installed_fits_together():
     waiting, seen, wrong = declared(), set(), []
     while waiting:
         requirement = waiting.pop()
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is not None and not requirement.marker.evaluate(
+            {"extra": ""}
+        ):
             continue
         try:
             installed = distribution(requirement.name)

@@ -8,7 +8,11 @@ import pytest
 
 import simfed.sim
 
-ROOMS = [r.name for r in pkgutil.iter_modules(simfed.__path__) if r.ispkg and r.name != "native"]
+ROOMS = [
+    r.name
+    for r in pkgutil.iter_modules(simfed.__path__)
+    if r.ispkg and r.name != "native"
+]
 
 
 def classes_of(room):
@@ -32,9 +36,13 @@ def does_anything(method):
 
 
 def private_overrides(kind):
-    """Methods with an underscore that a class changes of a base in another module of simfed."""
+    """Methods with an underscore that a class changes of a base in another module of
+    simfed.
+    """
     for base in kind.__mro__[1:]:
-        if base.__module__ == kind.__module__ or not base.__module__.startswith("simfed."):
+        if base.__module__ == kind.__module__ or not base.__module__.startswith(
+            "simfed."
+        ):
             continue
         for name, method in vars(base).items():
             private = name.startswith("_") and not name.startswith("__")

@@ -11,7 +11,10 @@ from importlinter.api import read_configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = {
-    "imports point down": ["-c", "from importlinter.cli import lint_imports_command as c; c()"],
+    "imports point down": [
+        "-c",
+        ("from importlinter.cli import lint_imports_command as c; c()"),
+    ],
     "style": ["-m", "ruff", "check", "."],
     "format": ["-m", "ruff", "format", "--check", "."],
     "types": ["-m", "mypy"],
@@ -19,10 +22,13 @@ TOOLS = {
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(w, marks=[pytest.mark.long] if w == "types" else []) for w in TOOLS]
+    "what",
+    [pytest.param(w, marks=[pytest.mark.long] if w == "types" else []) for w in TOOLS],
 )
 def test_tools_are_content(what):
-    done = subprocess.run([sys.executable, *TOOLS[what]], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *TOOLS[what]], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -47,7 +53,9 @@ def test_no_circle_of_imports_not_even_a_lazy_one():
         for module in graph.modules
         for imported in graph.find_modules_directly_imported_by(module)
     )
-    circles = [sorted(c) for c in nx.strongly_connected_components(imports) if len(c) > 1]
+    circles = [
+        sorted(c) for c in nx.strongly_connected_components(imports) if len(c) > 1
+    ]
     assert circles == []
 
 
@@ -60,10 +68,15 @@ def test_every_scenario_that_ships_is_valid():
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "scenarios" / "studies").glob("*.yaml")), ids=lambda path: path.stem
+    "path",
+    sorted((ROOT / "scenarios" / "studies").glob("*.yaml")),
+    ids=lambda path: path.stem,
 )
 def test_every_study_that_ships_has_valid_scenarios(path):
-    """As `simfed study run` checks them; here not all, but every value of every axis."""
+    """As `simfed study run` checks them.
+
+    Here not all, but every value of every axis.
+    """
     from simfed.experiment.checks import check
     from simfed.study import plan_study
 

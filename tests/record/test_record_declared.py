@@ -1,4 +1,6 @@
-"""A table is declared in one place: it is written, read, verified, documented and shown."""
+"""A table is declared in one place: it is written, read, verified, documented and
+shown.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ class Charge(NamedTuple):
 def charges():
     declare(
         "charges",
-        Table(Charge, order=("round", "client"), once=("round", "client"), title="Batteries"),
+        Table(
+            Charge,
+            order=("round", "client"),
+            once=("round", "client"),
+            title="Batteries",
+        ),
     )
     yield
     forget("charges")
@@ -41,7 +48,9 @@ def charges():
 def run(charges, tmp_path):
     def recording(recorder):
         recorder.charges.extend(
-            Charge(round, client, 100.0 - round - client) for round in (1, 2) for client in (0, 1)
+            Charge(round, client, 100.0 - round - client)
+            for round in (1, 2)
+            for client in (0, 1)
         )
         return world(recorder)
 
@@ -65,7 +74,10 @@ def test_rows_are_written_and_read(run):
         ({"level_j": lambda v: [-1.0, *v[1:]]}, "level_j: negative values"),
         ({"client": lambda v: v[::-1]}, "not in the order of round and client"),
         ({"client": lambda v: [0, 0, *v[2:]]}, "rows of one round and client twice"),
-        ({"round": lambda v: [*v[:3], 99]}, "a round that rounds.parquet does not have"),
+        (
+            {"round": lambda v: [*v[:3], 99]},
+            ("a round that rounds.parquet does not have"),
+        ),
     ],
 )
 def test_what_is_forged_in_it_is_found(run, tmp_path, change, sentence):
@@ -73,7 +85,9 @@ def test_what_is_forged_in_it_is_found(run, tmp_path, change, sentence):
     assert any(sentence in text for text in broken), broken
 
 
-def test_its_fingerprint_counts_its_cells_and_other_runs_keep_theirs(run, charges, tmp_path):
+def test_its_fingerprint_counts_its_cells_and_other_runs_keep_theirs(
+    run, charges, tmp_path
+):
     other = sim.write(tmp_path / "other", world, plain())
     assert not (other.path / "charges.parquet").exists()
     assert other.fingerprint != run.fingerprint
@@ -88,8 +102,14 @@ def test_it_is_documented_and_shown(run):
     pytest.importorskip("plotly")
     from simfed.report.page import build_page
 
-    assert "| `level_j` | float64, may be empty | joules left; empty" in describe_table("charges")
-    assert [column.name for column in columns("charges")] == ["round", "client", "level_j"]
+    assert "| `level_j` | float64, may be empty | joules left; empty" in describe_table(
+        "charges"
+    )
+    assert [column.name for column in columns("charges")] == [
+        "round",
+        "client",
+        "level_j",
+    ]
     shown = build_page([run], sections=("scenario",))
     assert "Batteries (charges.parquet, 4 rows)" in shown
     assert "joules left; empty where nobody measured" in shown

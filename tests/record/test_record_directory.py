@@ -40,10 +40,14 @@ def a_round(number, **changes):
 def record_some(recorder, rounds=range(1, 4)):
     for number in rounds:
         recorder.rounds.append(a_round(number))
-        recorder.prototypes.append(PrototypeResult(number, "small", 0.5 / number, None, None))
+        recorder.prototypes.append(
+            PrototypeResult(number, "small", 0.5 / number, None, None)
+        )
         recorder.policies.append(PolicyValue(number, 0, "top-k", 0.1 * number))
         recorder.links.append(LinkUse("up", number - 1.0, float(number), 8.0, 10.0, 1))
-        recorder.spans.append(Span("client 0", "training", "training", number, 0, 0.0, 1.0))
+        recorder.spans.append(
+            Span("client 0", "training", "training", number, 0, 0.0, 1.0)
+        )
 
 
 def create(path, mode="full", **options):
@@ -72,7 +76,11 @@ def test_a_finished_run_reads_back_as_it_was_recorded(tmp_path):
     assert run.summary == {"rounds": 3}
     assert run.manifest["seed"] == 0
     assert run.scenario == {"name": "tiny", "rounds": 3}
-    assert run.fingerprint == directory.manifest["fingerprint"] == fingerprint(recorder.batches)
+    assert (
+        run.fingerprint
+        == directory.manifest["fingerprint"]
+        == fingerprint(recorder.batches)
+    )
 
 
 def test_nothing_temporary_and_no_segments_are_left(tmp_path):
@@ -119,7 +127,10 @@ def test_an_empty_folder_is_fine(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda run: (run / "manifest.json").unlink(), "a folder without manifest.json"),
+        (
+            lambda run: (run / "manifest.json").unlink(),
+            ("a folder without manifest.json"),
+        ),
         (lambda run: (run / "manifest.json").write_text("{"), "a whole JSON file"),
         (lambda run: (run / "manifest.json").write_text("[]"), "a JSON object"),
         (
@@ -136,7 +147,10 @@ def test_an_empty_folder_is_fine(tmp_path):
             lambda run: (run / "summary.json").write_text('{"rounds": 2, "rounds": 3}'),
             "summary.json: cannot be read: the key 'rounds' stands twice",
         ),
-        (lambda run: (run / "manifest.json").write_text("{}"), "got None, expected .*of format 2"),
+        (
+            lambda run: (run / "manifest.json").write_text("{}"),
+            ("got None, expected .*of format 2"),
+        ),
         (
             lambda run: (run / "spans.parquet").unlink(),
             "spans.parquet is missing, expected a whole run directory",
@@ -196,7 +210,9 @@ def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
         patched.setattr(pq, "ParquetWriter", FullDisk)
         with pytest.raises(RunFailed, match="No space left on device"):
             directory.finish(recorder, manifest={}, summary={})
-    with pytest.raises(InputError, match="its status is running, expected a finished run"):
+    with pytest.raises(
+        InputError, match="its status is running, expected a finished run"
+    ):
         open_run(tmp_path / "run")
     assert not list((tmp_path / "run").glob("*.parquet"))
     assert not list((tmp_path / "run").glob(".partial*"))
@@ -212,12 +228,16 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
     directory = create(tmp_path / "run")
     journal, recorder = directory.open_journal(), directory.recorder(rows_in_memory=1)
     for number in (2, 4):
-        save(directory, journal, number, {"weights": np.arange(number, dtype=np.float32)})
+        save(
+            directory, journal, number, {"weights": np.arange(number, dtype=np.float32)}
+        )
     record_some(recorder, range(5, 7))
     recorder.settle()  # on disk, then the process dies
     del recorder, directory
 
-    directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    directory = RunDirectory.resume(
+        tmp_path / "run", scenario_yaml=SCENARIO, mode="full"
+    )
     checkpoint = directory.last
     assert (checkpoint.round, checkpoint.facts) == (4, {"at": 4})
     assert checkpoint.arrays["weights"].tolist() == [0.0, 1.0, 2.0, 3.0]
@@ -231,8 +251,14 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
 
 def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):
     facts = {"mode": "full", "versions": {"simfed": "0.1.0"}}
-    RunDirectory.create(tmp_path / "run", scenario_yaml=SCENARIO, manifest=facts).stop("failed", "")
-    with pytest.raises(InputError, match=r"simfed 0\.1\.0 began this run, this is") as caught:
+    RunDirectory.create(tmp_path / "run", scenario_yaml=SCENARIO, manifest=facts).stop(
+        "failed", ""
+    )
+    with pytest.raises(
+        InputError,
+        match=r"simfed 0\.1\.0 began this run, this "
+        r"is",
+    ) as caught:
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     assert "--overwrite begins the run again" in caught.value.hint
 
@@ -258,10 +284,14 @@ def test_without_a_checkpoint_a_run_begins_again(tmp_path):
     recorder.settle()
     directory.stop("failed", "the power went")
     with pytest.raises(
-        InputError, match=r"its status is failed, expected a finished run .the power went"
+        InputError,
+        match=r"its status is failed, expected a finished run .the power "
+        r"went",
     ):
         open_run(tmp_path / "run")
-    directory = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
+    directory = RunDirectory.resume(
+        tmp_path / "run", scenario_yaml=SCENARIO, mode="full"
+    )
     assert directory.last is None
     assert "reason" not in directory.manifest
 
@@ -269,7 +299,9 @@ def test_without_a_checkpoint_a_run_begins_again(tmp_path):
 def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
     create(tmp_path / "run")
     with pytest.raises(InputError, match="got 'rounds: 4 in place of rounds: 3'"):
-        RunDirectory.resume(tmp_path / "run", scenario_yaml="name: tiny\nrounds: 4\n", mode="full")
+        RunDirectory.resume(
+            tmp_path / "run", scenario_yaml="name: tiny\nrounds: 4\n", mode="full"
+        )
     with pytest.raises(InputError, match="a full run, as it began"):
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="time-only")
     begun = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
@@ -283,33 +315,46 @@ def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
     other = {**begun.manifest, "device": "cpu", "data": {"mnist": "1"}, "models": {}}
     RunDirectory(tmp_path / "run", other).go_on()
     with pytest.raises(InputError, match="the data that this run began with"):
-        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now)
+        RunDirectory.resume(
+            tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now
+        )
 
 
-def test_a_finished_run_is_known_by_its_scenario_and_one_that_never_began_is_none(tmp_path):
+def test_a_finished_run_is_known_by_its_scenario_and_one_that_never_began_is_none(
+    tmp_path,
+):
     finished(tmp_path / "done")
-    directory = RunDirectory.resume(tmp_path / "done", scenario_yaml=SCENARIO, mode="full")
+    directory = RunDirectory.resume(
+        tmp_path / "done", scenario_yaml=SCENARIO, mode="full"
+    )
     assert directory.finished
     with pytest.raises(InputError, match="the scenario that this run began with"):
         RunDirectory.resume(tmp_path / "done", scenario_yaml="rounds: 4", mode="full")
-    assert RunDirectory.resume(tmp_path / "no", scenario_yaml=SCENARIO, mode="full") is None
+    assert (
+        RunDirectory.resume(tmp_path / "no", scenario_yaml=SCENARIO, mode="full")
+        is None
+    )
 
 
 def test_other_versions_are_said_where_a_run_goes_on(tmp_path):
     begun = {"versions": {"torch": "2.4.0", "numpy": "2.1.0"}, "data": {}, "models": {}}
     RunDirectory.create(
-        tmp_path / "run", scenario_yaml=SCENARIO, manifest={**begun, "mode": "full", "warnings": []}
+        tmp_path / "run",
+        scenario_yaml=SCENARIO,
+        manifest={**begun, "mode": "full", "warnings": []},
     )
     now = {**begun, "versions": {"torch": "2.5.1", "numpy": "2.1.0"}}
     directory = RunDirectory.resume(
         tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now
     )
     directory.go_on()
-    said = ["began with torch 2.4.0 and went on with 2.5.1: its last bits may be others"]
+    said = [
+        ("began with torch 2.4.0 and went on with 2.5.1: its last bits may be others")
+    ]
     assert read_manifest(tmp_path / "run")["warnings"] == said
 
 
-# ---- damage --------------------------------------------------------------------------------------
+# ---- damage --------------------------------------------------------------------------
 
 
 def with_two_checkpoints(path):
@@ -340,7 +385,9 @@ def swap(one, other):
 
 DAMAGED_NEWEST = {
     "a torn state": lambda folder: (folder / "state.json").write_text('{"format": 1'),
-    "a state of another layout": lambda folder: (folder / "state.json").write_text('{"format": 1}'),
+    "a state of another layout": lambda folder: (folder / "state.json").write_text(
+        '{"format": 1}'
+    ),
     "no object": lambda folder: (folder / "state.json").write_text("[]"),
     "a changed fact": lambda folder: (folder / "state.json").write_text(
         (folder / "state.json").read_text().replace('"at": 2', '"at": 3')
@@ -360,7 +407,9 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
 ):
     folder = with_two_checkpoints(tmp_path / "run")
     if what == "arrays of another round":  # else the older one would be damaged too
-        (tmp_path / "copy").write_bytes((folder / "arrays-000001.safetensors").read_bytes())
+        (tmp_path / "copy").write_bytes(
+            (folder / "arrays-000001.safetensors").read_bytes()
+        )
     DAMAGED_NEWEST[what](folder)
     if what == "arrays of another round":
         (tmp_path / "copy").replace(folder / "arrays-000001.safetensors")
@@ -380,7 +429,9 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
     ("damage", "sentence"),
     [
         (
-            lambda folder: [flip(folder / name) for name in ("state.json", "earlier.json")],
+            lambda folder: [
+                flip(folder / name) for name in ("state.json", "earlier.json")
+            ],
             (
                 r"state\.json: its content is not what its digest says, expected "
                 r"a whole checkpoint file of this run \(no"
@@ -410,10 +461,14 @@ def test_where_no_checkpoint_is_whole_the_file_is_named_and_nothing_changed(
     assert str(caught.value).endswith(
         "(no other checkpoint is whole, --overwrite begins the run again)"
     )
-    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
 
 
-def test_where_only_the_journal_is_damaged_the_run_begins_again_and_it_is_said(tmp_path):
+def test_where_only_the_journal_is_damaged_the_run_begins_again_and_it_is_said(
+    tmp_path,
+):
     folder = with_two_checkpoints(tmp_path / "run")
     flip(tmp_path / "run" / "journal.jsonl", 3)
     directory, checkpoint = look(tmp_path / "run")
@@ -445,13 +500,19 @@ def test_a_checkpoint_of_another_run_is_not_taken_for_ones_own(tmp_path):
         look(tmp_path / "run")
 
 
-def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(tmp_path):
+def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(
+    tmp_path,
+):
     directory = create(tmp_path / "run")
     recorder = directory.recorder(rows_in_memory=1)
     record_some(recorder)
     recorder.settle()
     flip(tmp_path / "run" / "checkpoint" / "segments" / "links-000000.parquet")
-    with pytest.raises(RunFailed, match=r"links-000000\.parquet: was changed while the run"):
+    with pytest.raises(
+        RunFailed,
+        match=r"links-000000\.parquet: was changed while the "
+        r"run",
+    ):
         directory.finish(recorder, manifest={}, summary={})
     assert read_manifest(tmp_path / "run")["status"] == "running"
 
@@ -477,7 +538,7 @@ def test_a_changed_manifest_is_refused_where_a_run_goes_on(tmp_path):
     assert read_manifest(tmp_path / "run")["status"] == "running"
 
 
-# ---- one folder, several processes, several runs -------------------------------------------------
+# ---- one folder, several processes, several runs -------------------------------------
 
 
 def names(folder):
@@ -513,7 +574,10 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
         ("thesis", {"resume": True}, "other files in it"),
         ("thesis", {"overwrite": True}, "other files in it"),
     ):
-        with pytest.raises(InputError, match=sentence), reserve(tmp_path / folder, **options):
+        with (
+            pytest.raises(InputError, match=sentence),
+            reserve(tmp_path / folder, **options),
+        ):
             raise AssertionError
     assert names(tmp_path) == ["run", "thesis"]
     assert names(tmp_path / "thesis") == ["text"]
@@ -526,13 +590,17 @@ def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["resume", "overwrite"])
 def test_a_link_in_a_run_folder_is_refused_and_not_followed(tmp_path, name, how):
-    """It came with somebody else's run: what it leads to is nobody's to write or delete."""
+    """It came with somebody else's run: what it leads to is nobody's to write or
+    delete.
+    """
     mine, link = tmp_path / "mine", tmp_path / "run" / name
     mine.write_text("precious")
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(mine)
     with (
-        pytest.raises(InputError, match=f"{name}: got 'a link'|{name}: a link") as error,
+        pytest.raises(
+            InputError, match=f"{name}: got 'a link'|{name}: a link"
+        ) as error,
         reserve(tmp_path / "run", **{how: True}),
     ):
         pass

@@ -6,7 +6,9 @@ import pytest
 
 from simfed.record.schema import TABLES, describe_table
 
-PAGE = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text(
+    encoding="utf-8"
+)
 
 
 @pytest.mark.parametrize("table", TABLES)

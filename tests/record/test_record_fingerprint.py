@@ -43,9 +43,11 @@ def test_any_changed_value_changes_it(data):
     column = data.draw(st.sampled_from(columns("spans")))
     was = getattr(SPANS[row], column.name)
     new = data.draw(
-        {"str": st.text(), "int64": st.integers(0, 9), "float64": st.floats(allow_nan=False)}[
-            column.dtype
-        ].filter(lambda value: value != was)
+        {
+            "str": st.text(),
+            "int64": st.integers(0, 9),
+            "float64": st.floats(allow_nan=False),
+        }[column.dtype].filter(lambda value: value != was)
     )
     changed = list(SPANS)
     changed[row] = SPANS[row]._replace(**{column.name: new})
@@ -91,7 +93,9 @@ def test_slices_of_columns_hash_like_the_rows_they_show():
 
 def test_it_covers_every_column_of_every_table():
     running = Fingerprint()
-    assert {table for table, _ in running._columns} == set(TABLES) - set(OPTIONAL_TABLES)
+    assert {table for table, _ in running._columns} == set(TABLES) - set(
+        OPTIONAL_TABLES
+    )
     recorder = Recorder()
     recorder.clients.append(ClientResult(1, 0, 0.5, 1.0, 0.75, 0.5))
     running.add("clients", recorder.table("clients"))
@@ -100,7 +104,9 @@ def test_it_covers_every_column_of_every_table():
     recorder.processor.append(ProcessorUse(1, 1, 0, 0.0, 1.0, 0.5, 0.25))
     running.add("processor", recorder.table("processor"))
     covered = set(running._columns)
-    assert covered == {(table, column.name) for table in TABLES for column in columns(table)}
+    assert covered == {
+        (table, column.name) for table in TABLES for column in columns(table)
+    }
 
 
 def test_an_empty_optional_table_and_no_table_are_the_same():
@@ -116,6 +122,9 @@ def test_airtime_counts_where_a_link_is_a_cells():
             recorder.links.append(LinkUse("edge", 0.0, 1.0, 5.0, 9.0, 1, airtime_s))
         return recorder.batches
 
-    hashes = [fingerprint(recorded(seen)) for seen in ([None, None], [None, 0.5], [0.5, 0.5])]
-    assert hashes[0] == "ac44cb80be01c06d999dc2243a9e588f"  # as of versions that knew no cells
+    hashes = [
+        fingerprint(recorded(seen)) for seen in ([None, None], [None, 0.5], [0.5, 0.5])
+    ]
+    # as of versions that knew no cells
+    assert hashes[0] == "ac44cb80be01c06d999dc2243a9e588f"
     assert len(set(hashes)) == 3

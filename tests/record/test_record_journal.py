@@ -5,7 +5,17 @@ import pytest
 from simfed import InputError, RunFailed
 from simfed.record.journal import COMPRESSED, NAME, Journal, check_prefix, read_finished
 
-MERGED = [1, False, None, {"p": {"kd_loss": float("inf")}}, {}, {}, {}, {"p": [0.5, 1.2, None]}, []]
+MERGED = [
+    1,
+    False,
+    None,
+    {"p": {"kd_loss": float("inf")}},
+    {},
+    {},
+    {},
+    {"p": [0.5, 1.2, None]},
+    [],
+]
 LINES = [("a", "up 3/1", [1234.5, None]), ("b", "merge 1", MERGED)]
 
 
@@ -19,7 +29,9 @@ def written(path, lines=LINES):
 def test_it_answers_in_order_what_it_was_told(tmp_path):
     end = written(tmp_path).flush().bytes
     journal = Journal(tmp_path / NAME, end)
-    assert [journal.known(key, label) for key, label, _ in LINES] == [x[2] for x in LINES]
+    assert [journal.known(key, label) for key, label, _ in LINES] == [
+        x[2] for x in LINES
+    ]
     assert journal.next is None
     assert journal.known("c", "merge 2") is None
 
@@ -77,11 +89,17 @@ def test_damage_before_a_state_is_found(tmp_path, damage, said):
 @pytest.mark.parametrize(
     ("label", "answer"),
     [
-        *[("up 3/1", size) for size in (None, 5, [-1.0, 3], [float("inf"), 3], ["many", 3])],
+        *[
+            ("up 3/1", size)
+            for size in (None, 5, [-1.0, 3], [float("inf"), 3], ["many", 3])
+        ],
         *[("up 3/1", [size, 3]) for size in (float("nan"), 10**400)],
         ("down 3/1", [5.0, [1]]),
         ("merge x", MERGED),
-        *[("merge 1", outcome) for outcome in (None, "no", MERGED[:-1], ["1", *MERGED[1:]])],
+        *[
+            ("merge 1", outcome)
+            for outcome in (None, "no", MERGED[:-1], ["1", *MERGED[1:]])
+        ],
         ("merge 1", [*MERGED[:6], {"1/0": ["x", "y"]}, *MERGED[7:]]),
         ("under way", [["a", {}, None, 5]]),
     ],
@@ -92,7 +110,9 @@ def test_an_answer_that_learning_never_gives_is_damage(tmp_path, label, answer):
         Journal(tmp_path / NAME, end)
 
 
-@pytest.mark.parametrize("line", [b"[" * 100_000, b"[[], 1, 2]\n", b'["\xff", "a", 1]\n'])
+@pytest.mark.parametrize(
+    "line", [b"[" * 100_000, b"[[], 1, 2]\n", b'["\xff", "a", 1]\n']
+)
 def test_a_line_that_is_none_is_damage(tmp_path, line):
     (tmp_path / NAME).write_bytes(line)
     with pytest.raises(InputError, match="damaged at byte 0"):

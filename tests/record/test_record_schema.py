@@ -38,12 +38,17 @@ def test_arrow_types_follow_the_annotations():
     fields = schema.arrow_schema("rounds")
     assert fields.field("round") == pa.field("round", pa.int64(), nullable=False)
     assert fields.field("rolled_back").type == pa.bool_()
-    assert fields.field("critical_client") == pa.field("critical_client", pa.int64(), nullable=True)
+    assert fields.field("critical_client") == pa.field(
+        "critical_client", pa.int64(), nullable=True
+    )
 
 
 def test_rows_are_frozen_and_become_a_frame_as_they_are():
     pandas = pytest.importorskip("pandas")
-    rows = [schema.PolicyValue(1, 0, "top-k", 0.5), schema.PolicyValue(1, 0, "random-k", 0.25)]
+    rows = [
+        schema.PolicyValue(1, 0, "top-k", 0.5),
+        schema.PolicyValue(1, 0, "random-k", 0.25),
+    ]
     with pytest.raises(AttributeError):
         rows[0].value = 1.0
     assert pandas.DataFrame(rows).value.tolist() == [0.5, 0.25]

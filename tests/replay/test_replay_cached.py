@@ -22,7 +22,9 @@ from simfed.replay import Cached, TrajectoryStore
 CLIENTS = 3
 ARMS = ("top-k", "random-k", "periodic-k")
 PLAN = Plan({}, (), {"update": Field("update", 100, compressed=True)})
-WHO = [Who(client, "p", Size("m", 100, 0, 10, CLIENTS), 32) for client in range(CLIENTS)]
+WHO = [
+    Who(client, "p", Size("m", 100, 0, 10, CLIENTS), 32) for client in range(CLIENTS)
+]
 
 
 def size_of(arm, k, index_code):
@@ -59,7 +61,11 @@ class Learner:
     def execute(self, task, choice):
         assert task == self.task(task.round, task.client)
         self.executed += 1
-        mixed = self.residuals[task.client] * 31 + self.weight * 7 + ARMS.index(choice.strategy)
+        mixed = (
+            self.residuals[task.client] * 31
+            + self.weight * 7
+            + ARMS.index(choice.strategy)
+        )
         mixed += choice.level.entries
         self.residuals[task.client] = mixed % 1_000_003
         self.open[task.client] = Upload(self, task, choice)
@@ -69,7 +75,9 @@ class Learner:
         self.merged += 1
         for upload in sorted(contributions, key=lambda c: c.task.client):
             del self.open[upload.task.client]
-            self.weight = (self.weight * 17 + self.residuals[upload.task.client]) % 1_000_003
+            self.weight = (
+                self.weight * 17 + self.residuals[upload.task.client]
+            ) % 1_000_003
         rolled_back = self.weight % 5 == 0
         self.version += not rolled_back
         evaluated = round % 2 == 0 or round == self.evaluate_last
@@ -81,7 +89,9 @@ class Learner:
             losses={"p": {"kd_loss": self.weight / 7}, "q": {"kd_loss": float("inf")}},
             shared_loss={"p": self.weight / 7 + self.flaw, "q": float("inf")},
             shared_loss_before={"p": 1 / 3},
-            local_loss={f"{c}/{round}": (r / 3, r / 11) for c, r in enumerate(self.residuals)},
+            local_loss={
+                f"{c}/{round}": (r / 3, r / 11) for c, r in enumerate(self.residuals)
+            },
             evaluation={"p": Evaluation(self.weight / 1e6, 0.1)} if evaluated else {},
         )
 
@@ -154,12 +164,17 @@ class Built(list):
 
 def replaying(store, built=None, key="k", **options):
     built = Built() if built is None else built
-    made = StandIn(built.options.get("index_code", "ideal"), built.options.get("evaluate_last"))
+    made = StandIn(
+        built.options.get("index_code", "ideal"), built.options.get("evaluate_last")
+    )
     return Cached(made, built, store.open(key, {"what": "a test"}), **options), built
 
 
 def play(workload, decisions, first=1):
-    """One synchronous round per entry: {client: (arm, k, arrives)}; everything that came out."""
+    """One synchronous round per entry: {client: (arm, k, arrives)}.
+
+    Everything that came out.
+    """
     seen = []
     for round, decided in enumerate(decisions, first):
         started = [
@@ -230,14 +245,16 @@ def test_an_evaluation_only_for_being_the_last_is_another_outcome(store):
     long, built = run(store, fixed(6))
     assert short == play(Learner(evaluate_last=5), fixed(5))
     assert long == play(Learner(), fixed(6))
-    assert built[0].merged == 6 - 4  # round 5 came out anew: its outcome has no evaluation
+    # round 5 came out anew: its outcome has no evaluation
+    assert built[0].merged == 6 - 4
 
 
 def test_the_order_of_lost_uploads_is_no_decision_but_who_lost_is(store):
     def one_round(lost):
         workload, built = replaying(store)
         started = [
-            workload.execute(workload.task(1, c), Choice("top-k", 3)) for c in range(CLIENTS)
+            workload.execute(workload.task(1, c), Choice("top-k", 3))
+            for c in range(CLIENTS)
         ]
         for client in lost:
             workload.discard(started[client])
@@ -278,13 +295,18 @@ def test_learning_that_does_not_come_out_again_is_an_error(store):
 
 
 def test_clients_at_work_across_merges_keep_their_contributions(store):
-    """Client 2 stays at work over several merges, and over the state that is gone on from."""
+    """Client 2 stays at work over several merges, and over the state that is gone on
+    from.
+    """
 
     def play_asynchronously(workload, last):
         slow = workload.execute(workload.task(1, 2), Choice("random-k", 4))
         seen = [slow.uplink_bytes()]
         for round in (1, 2, 3):
-            pair = [workload.execute(workload.task(round, c), Choice("top-k", 5)) for c in (0, 1)]
+            pair = [
+                workload.execute(workload.task(round, c), Choice("top-k", 5))
+                for c in (0, 1)
+            ]
             seen.append(merge(workload, round, pair))
         seen.append(merge(workload, last, [slow]))
         workload.close()
@@ -296,7 +318,9 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
     for last, merged in ((4, None), (5, 1)):
         again, built = replaying(store)
         assert play_asynchronously(again, last) == play_asynchronously(Learner(), last)
-        assert [learner.merged for learner in built] == ([] if merged is None else [merged])
+        assert [learner.merged for learner in built] == (
+            [] if merged is None else [merged]
+        )
 
 
 def test_who_charges_otherwise_shares_what_is_learned_and_no_sizes(store):
@@ -321,19 +345,24 @@ rounds_decided = st.lists(
 
 
 @settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
-    runs=st.lists(rounds_decided, min_size=2, max_size=4), code=st.sampled_from(["ideal", "rice"])
+    runs=st.lists(rounds_decided, min_size=2, max_size=4),
+    code=st.sampled_from(["ideal", "rice"]),
 )
 def test_whatever_is_decided_replaying_and_learning_agree(tmp_path, runs, code):
     store = TrajectoryStore(tmp_path / f"{random.getrandbits(64):x}")
     for decisions in (*runs, runs[0]):
-        seen, _ = run(store, decisions, built=Built(index_code=code), key=code, state_every=2)
+        seen, _ = run(
+            store, decisions, built=Built(index_code=code), key=code, state_every=2
+        )
         assert seen == play(Learner(index_code=code), decisions)
 
 
-# --- the cache on disk -------------------------------------------------------------------------
+# --- the cache on disk ----------------------------------------------------------------
 
 
 def test_a_torn_last_line_is_ignored(store):
@@ -369,7 +398,8 @@ def test_a_changed_byte_of_the_cache_never_reaches_a_result_unnoticed(tmp_path):
             content[at] ^= 1
             place.write_bytes(content)
             store = TrajectoryStore(tmp_path / "cache")
-            # one round more: it goes on from a kept state, perhaps the one that was changed
+            # one round more: it goes on from a kept state, perhaps the one that was
+            # changed
             seen, said = replayed_again(store, 7)
             assert seen == play(Learner(), fixed(7)), (file.name, at)
             torn = (
@@ -414,12 +444,15 @@ def test_a_changed_state_is_not_gone_on_from(store):
     workload, built = replaying(store, state_every=50)
     assert play(workload, fixed(5)) == play(Learner(), fixed(5))
     assert built[0].merged == 5
-    assert workload.warnings == [f"{state}: damaged and not used; `simfed cache clear` removes it"]
+    assert workload.warnings == [
+        (f"{state}: damaged and not used; `simfed cache clear` removes it")
+    ]
 
 
 def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path):
     (tmp_path / "file").write_text("")
-    store = TrajectoryStore(tmp_path / "file")  # its place is taken: no folder can be made
+    # its place is taken: no folder can be made
+    store = TrajectoryStore(tmp_path / "file")
     workload, _ = replaying(store)
     assert play(workload, fixed(3)) == play(Learner(), fixed(3))
     workload.close()
@@ -475,7 +508,8 @@ def test_trimming_keeps_what_was_used_last(tmp_path):
         os.utime(tmp_path / key / "about.json", (1e9 - age, 1e9 - age))
     sizes = {k.key: k.size_bytes for k in store.kept()}
     states = {
-        k: sum(p.stat().st_size for p in (tmp_path / k).rglob("*.safetensors")) for k in sizes
+        k: sum(p.stat().st_size for p in (tmp_path / k).rglob("*.safetensors"))
+        for k in sizes
     }
     # states go before steps, the oldest first
     TrajectoryStore(tmp_path, sum(sizes.values()) - states["old"]).trim()
@@ -512,7 +546,10 @@ def test_several_processes_share_a_cache(tmp_path):
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     arms = [*ARMS, *ARMS]
-    crew = [context.Process(target=_play_many, args=(tmp_path, arm, results)) for arm in arms]
+    crew = [
+        context.Process(target=_play_many, args=(tmp_path, arm, results))
+        for arm in arms
+    ]
     for process in crew:
         process.start()
     assert [results.get(timeout=60)[1] for _ in crew] == [True] * len(crew)

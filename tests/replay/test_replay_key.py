@@ -37,7 +37,8 @@ CLOCK = (
     "clients[0].devices",
     "clients[0].availability",  # and failures: who took part is the way down the tree
     "clients[0].failure",
-    "policy.kind",  # policies act through their decisions alone, once they learn or do not
+    # policies act through their decisions alone, once they learn or do not
+    "policy.kind",
     "policy.c",
     "policy.ema",
     "policy.initial",
@@ -89,7 +90,9 @@ def scenario(**changes):
 
 
 def leaves(value, path=""):
-    """Every key path with its value, and how to make a scenario with another value there."""
+    """Every key path with its value, and how to make a scenario with another value
+    there.
+    """
     if isinstance(value, BaseModel):
         unused = {
             name
@@ -99,7 +102,11 @@ def leaves(value, path=""):
         for name in {*type(value).model_fields, *(value.model_extra or ())} - unused:
             inner = getattr(value, name)
             for where, old, change in leaves(inner, f"{path}.{name}" if path else name):
-                yield where, old, lambda new, n=name, c=change: value.model_copy(update={n: c(new)})
+                yield (
+                    where,
+                    old,
+                    lambda new, n=name, c=change: value.model_copy(update={n: c(new)}),
+                )
     elif isinstance(value, dict) and value:
         for key, inner in value.items():
             for where, old, change in leaves(inner, f"{path}.{key}"):
@@ -140,7 +147,9 @@ def test_the_walk_over_a_scenario_reaches_its_depths():
     } <= set(ALL)
 
 
-@pytest.mark.parametrize("where", [w for w in ALL if other(ALL[w][0]) is not None or w in INSTEAD])
+@pytest.mark.parametrize(
+    "where", [w for w in ALL if other(ALL[w][0]) is not None or w in INSTEAD]
+)
 def test_each_key_counts_or_belongs_to_the_clock(where):
     old, change = ALL[where]
     changed = change(INSTEAD.get(where, other(old)))
@@ -159,7 +168,9 @@ def test_who_is_which_client_counts_and_how_it_is_written_does_not():
     def of(order, *groups):
         prototypes = {"p": {"model": "lenet5-half"}, "q": {"model": "lenet5"}}
         clients = [{"count": n, "prototype": p, "device": d} for n, p, d in groups]
-        return learning_key(scenario(client_order=order, prototypes=prototypes, clients=clients))
+        return learning_key(
+            scenario(client_order=order, prototypes=prototypes, clients=clients)
+        )
 
     base = of("grouped", (2, "p", "d"), (2, "q", "d"))
     assert of("grouped", (1, "p", "slow"), (1, "p", "fast"), (2, "q", "d")) == base
@@ -178,7 +189,9 @@ def test_rounds_count_under_a_schedule_that_looks_at_them():
     )
     for kind in ("constant", "step", "inverse-sqrt"):
         same = {"training": {"schedule": {"kind": kind}}}
-        assert learning_key(scenario(**same)) == learning_key(scenario(**same, rounds=30))
+        assert learning_key(scenario(**same)) == learning_key(
+            scenario(**same, rounds=30)
+        )
 
 
 def test_fixed_policies_share_whatever_their_reward_says():
@@ -189,12 +202,15 @@ def test_fixed_policies_share_whatever_their_reward_says():
     assert of(kind="uniform", strategy="random-k") == top
     replayed = {"kind": "ascend", "arms_from": "a-run"}
     assert of(**replayed, reward={"local_loss": {"samples": 9}}) == of(**replayed)
-    assert of(kind="ascend") != top  # local losses are computed, and the safeguard is on
+    # local losses are computed, and the safeguard is on
+    assert of(kind="ascend") != top
     assert of(kind="exp3") != top
 
 
 def test_the_device_counts():
-    assert learning_key(scenario(), device="cpu") != learning_key(scenario(), device="cuda")
+    assert learning_key(scenario(), device="cpu") != learning_key(
+        scenario(), device="cuda"
+    )
 
 
 def test_the_code_and_the_versions_count(monkeypatch):
@@ -217,12 +233,16 @@ ROOMS = sorted({file.relative_to(ROOT).parts[0] for file in ROOT.glob("*/*.py")}
 
 
 def test_a_doubled_constant_counts_in_every_room_that_a_run_imports(tmp_path):
-    shutil.copytree(ROOT, tmp_path, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True)
+    shutil.copytree(
+        ROOT, tmp_path, ignore=shutil.ignore_patterns("*.so"), dirs_exist_ok=True
+    )
     before = code_digest(root=tmp_path)
     assert code_digest("study/work.py", "flower", root=tmp_path) != before
     changed = set()
     for room in ROOMS:
-        sources = ((file, file.read_text()) for file in sorted((tmp_path / room).glob("*.py")))
+        sources = (
+            (file, file.read_text()) for file in sorted((tmp_path / room).glob("*.py"))
+        )
         file, source = next(pair for pair in sources if _double(pair[1]) != pair[1])
         file.write_text(_double(source))
         code_digest.cache_clear()
@@ -233,12 +253,18 @@ def test_a_doubled_constant_counts_in_every_room_that_a_run_imports(tmp_path):
 
 
 def _double(source):
-    return re.sub(r"\b([1-9]\d*)\b", lambda match: str(2 * int(match[0])), source, count=1)
+    return re.sub(
+        r"\b([1-9]\d*)\b", lambda match: str(2 * int(match[0])), source, count=1
+    )
 
 
 def test_what_a_run_imports_lies_in_rooms_that_count():
     beside = "|".join(_NOT_RUN)
-    imports = re.compile(rf"(^\s*(from|import) |[\"'])simfed\.({beside})\b[^ ]*", re.MULTILINE)
+    imports = re.compile(
+        rf"(^\s*(from|import) |[\"'])simfed\.({beside})\b[^ "
+        rf"]*",
+        re.MULTILINE,
+    )
     found = {
         (room, match[0].strip())
         for room in {*ROOMS} - {*_NOT_RUN}
@@ -253,14 +279,18 @@ def test_what_a_run_imports_lies_in_rooms_that_count():
 
 
 def test_every_data_file_counts(tmp_path, add_part):
-    """A data set of one's own by what it gives, one that comes with simfed by its files."""
+    """A data set of one's own by what it gives, one that comes with simfed by its
+    files.
+    """
     import numpy as np
 
     from simfed.learn.data import Dataset
 
     def of(values):
         def images():
-            return Dataset(values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2)
+            return Dataset(
+                values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2
+            )
 
         add_part("dataset", "mine", images)
         digest_named_data.cache_clear()
@@ -315,7 +345,9 @@ def test_a_part_registered_by_its_place_is_not_built_in(add_part):
     add_part("model", "placed", f"{__name__}:FirstEntries")
     assert REGISTRIES["model"].origin("placed") == "registered"
     assert REGISTRIES["model"].get("placed") is FirstEntries
-    assert digest_parts(scenario(prototypes={"p": {"model": "placed"}})).keys() == {"model placed"}
+    assert digest_parts(scenario(prototypes={"p": {"model": "placed"}})).keys() == {
+        "model placed"
+    }
 
 
 def test_who_takes_part_counts_by_the_source_of_parts_of_ones_own(add_part):

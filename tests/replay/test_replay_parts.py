@@ -63,9 +63,14 @@ def test_names_in_one_file_differ():
 def test_what_cannot_be_described_is_like_nothing_else():
     one, other = (closed_over(torch.zeros(2)) for _ in range(2))
     assert digest_part(one) != digest_part(other)
-    typed = "from simfed.replay.parts import digest_part\nclass P: pass\nprint(digest_part(P))"
+    typed = (
+        "from simfed.replay.parts import digest_part\nclass P: "
+        "pass\nprint(digest_part(P))"
+    )
     said = [
-        subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, check=True)
+        subprocess.run(
+            [sys.executable, "-c", typed], capture_output=True, text=True, check=True
+        )
         for _ in range(2)
     ]
     assert said[0].stdout != said[1].stdout
@@ -80,7 +85,8 @@ def test_objects_that_hold_each_other_have_an_end():
 def digest_elsewhere(folder):
     """In a process of its own, as another day's run would."""
     script = (
-        "from simfed.replay.parts import digest_part\nimport mine\nprint(digest_part(mine.Net))"
+        "from simfed.replay.parts import digest_part\nimport "
+        "mine\nprint(digest_part(mine.Net))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -95,7 +101,8 @@ def digest_elsewhere(folder):
 def test_modules_of_the_users_count_as_far_as_they_are_used(tmp_path):
     files = {
         "mine.py": (
-            "import numpy\nfrom helper import width\nclass Net(numpy.ndarray):\n    width = width\n"
+            "import numpy\nfrom helper import width\nclass Net(numpy.ndarray):\n    "
+            "width = width\n"
         ),
         "helper.py": "import deep\ndef width():\n    return deep.WIDTH\n",
         "deep.py": "WIDTH = 3\n",

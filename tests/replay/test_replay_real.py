@@ -18,14 +18,20 @@ def scenario(up="50 Mbps", **changes):
         "prototypes.b.model": "perceptron",
         "clients[*].link": {"up": up, "latency": "10 ms"},
         "compression.k": 500,
-        "policy": {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}},
+        "policy": {
+            "kind": "ascend",
+            "warmup": 1,
+            "reward": {"local_loss": {"samples": 20}},
+        },
         "evaluation.every": 3,
     }
     return worlds.world("two", keys, **changes)
 
 
 def play(scenario, store=None, **options):
-    return experiment.run(scenario, workers=1, progress=False, trajectories=store, **options)
+    return experiment.run(
+        scenario, workers=1, progress=False, trajectories=store, **options
+    )
 
 
 def learned(run):
@@ -45,7 +51,10 @@ def test_an_adaptive_run_shares_its_beginning_and_goes_its_own_way(store):
     replayed = play(elsewhere, store)
     assert replayed.fingerprint == computed.fingerprint
     # the same warm-up; then greedy against exploring
-    arms = [run.participations.set_index(["round", "client"])["arm"] for run in (first, computed)]
+    arms = [
+        run.participations.set_index(["round", "client"])["arm"]
+        for run in (first, computed)
+    ]
     assert (arms[0] == arms[1]).loc[1:3].all()
     assert not (arms[0] == arms[1]).all()
     again = play(elsewhere, store)
@@ -66,7 +75,9 @@ def test_an_interrupted_run_goes_on_wherever_its_learning_was(store, tmp_path, k
     slow = scenario(policy=TOP, checkpoint={"every": 2})
     kept = "the scenario alone" if known == 8 else "the last checkpoint"
     with pytest.raises(Interrupted, match=kept):
-        experiment.run(slow, tmp_path / "run", workers=1, progress=stop, trajectories=store)
+        experiment.run(
+            slow, tmp_path / "run", workers=1, progress=stop, trajectories=store
+        )
     resumed = play(slow, store, out=tmp_path / "run", resume=True)
     assert resumed.fingerprint == whole.fingerprint
     assert verify(tmp_path / "run") == []
@@ -74,8 +85,12 @@ def test_an_interrupted_run_goes_on_wherever_its_learning_was(store, tmp_path, k
     assert (again.fingerprint, learned(again)) == (whole.fingerprint, 0.0)
 
 
-@pytest.mark.parametrize(("known", "says"), [(0, "goes on from there"), (8, "begins again")])
-def test_ctrl_c_says_whether_anything_was_learned(store, tmp_path, known, says, monkeypatch):
+@pytest.mark.parametrize(
+    ("known", "says"), [(0, "goes on from there"), (8, ("begins again"))]
+)
+def test_ctrl_c_says_whether_anything_was_learned(
+    store, tmp_path, known, says, monkeypatch
+):
     if known:
         play(scenario(policy=TOP, rounds=known), store)
     monkeypatch.setattr(CtrlC, "asked", lambda ctrl_c: True)
@@ -83,16 +98,21 @@ def test_ctrl_c_says_whether_anything_was_learned(store, tmp_path, known, says, 
         play(scenario(policy=TOP), store, out=tmp_path / "run")
 
 
-# ---- clients in flight ---------------------------------------------------------------------------
+# ---- clients in flight ---------------------------------------------------------------
 
 RATES = "40 kbps", "100 kbps", "250 kbps", "400 kbps"
 
 
 def flying(uplinks):
-    """Four clients, each on an uplink of its own (Mbps), of whom three are always at work."""
+    """Four clients, each on an uplink of its own (Mbps), of whom three are always at
+    work.
+    """
     changes = {
         "method": "fedavg",
-        "clients": [worlds.TINY["clients"][0] | {"count": 1, "link": {"up": up}} for up in uplinks],
+        "clients": [
+            worlds.TINY["clients"][0] | {"count": 1, "link": {"up": up}}
+            for up in uplinks
+        ],
         "aggregation": {"mode": "buffered", "buffer": 2, "concurrency": 3},
         "rounds": 8,
         "training.local_steps": 1,
@@ -107,4 +127,5 @@ def test_arrivals_in_another_order_are_learned_anew(store):
     assert other.manifest["learning_wall_s"]["rebuild"] > 0.0
     assert other.fingerprint == play(elsewhere).fingerprint
     assert not first.prototypes["test_loss"].equals(other.prototypes["test_loss"])
-    assert len(store.kept()) == 1  # one tree: what differs is the way down, not the root
+    # one tree: what differs is the way down, not the root
+    assert len(store.kept()) == 1

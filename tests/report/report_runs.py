@@ -1,7 +1,10 @@
-"""Made-up runs for the report's tests; `report_run(clients, rounds, …)` opens one, made once.
+"""Made-up runs for the report's tests.
 
-A plugin and no conftest.py, of which doctest collection bears only one. PYTEST_DONT_REWRITE: it has
-no assertions, and may have been imported before it is a plugin.
+`report_run(clients, rounds, …)` opens one, made once.
+
+A plugin and no conftest.py, of which doctest collection bears only one.
+PYTEST_DONT_REWRITE: it has no assertions, and may have been imported before it is a
+plugin.
 """
 
 from __future__ import annotations
@@ -23,4 +26,6 @@ def report_folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def report_run(report_folder):
     """The same, opened."""
-    return functools.cache(lambda *args, **kwargs: open_run(report_folder(*args, **kwargs)))
+    return functools.cache(
+        lambda *args, **kwargs: open_run(report_folder(*args, **kwargs))
+    )

@@ -1,10 +1,10 @@
 """Run directories of a made-up world, for testing what reads them.
 
-The world is small but obeys every law of a real one (`simfed verify` finds nothing): phases add up
-to spans, spans of one track never overlap, two edge links are shared equally below each client's
-own cap, bytes add up, the round ends when its last awaited upload has arrived and the server has
-worked. Numbers that only learning could tell (accuracy, losses, rewards) follow smooth curves with
-noise.
+The world is small but obeys every law of a real one (`simfed verify` finds nothing):
+phases add up to spans, spans of one track never overlap, two edge links are shared
+equally below each client's own cap, bytes add up, the round ends when its last awaited
+upload has arrived and the server has worked. Numbers that only learning could tell
+(accuracy, losses, rewards) follow smooth curves with noise.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ORDER = ("download", "training", "compression", "upload", "waiting", "offline")
 class World:
     """A synthetic run; `write` makes its directory.
 
-    `lost`: share of participations that are dropped (away for the rest of the round) or failed.
-    `learns`: False makes it a time-only run; `diverges`: its losses end in infinity and NaN. Every
-    17th round is rolled back.
+    `lost`: share of participations that are dropped (away for the rest of the round) or
+    failed. `learns`: False makes it a time-only run; `diverges`: its losses end in
+    infinity and NaN. Every 17th round is rolled back.
     """
 
     def __init__(
@@ -76,13 +76,18 @@ class World:
         arm, choice = self._pulls(t)
         times = {
             "download": self.model_bytes / self.down + 0.01,
-            "training": 0.05 * (1 + 0.8 * self.kind) / self.speed * rng.lognormal(0, 0.1, n),
+            "training": 0.05
+            * (1 + 0.8 * self.kind)
+            / self.speed
+            * rng.lognormal(0, 0.1, n),
             "compression": 0.02 * (1 + (arm == 2)) / self.speed,
         }
         size = rng.uniform(0.9, 1.1, n) * 40_000.0
         sent_s = sum(times.values())
         upload, pieces = self._uploads(sent_s, size)
-        gone = (rng.random(n) < self.lost) & (np.arange(n) != np.argmax(sent_s + upload))
+        gone = (rng.random(n) < self.lost) & (
+            np.arange(n) != np.argmax(sent_s + upload)
+        )
         share = np.where(gone, rng.uniform(0.3, 0.9, n), 1.0)
         times["upload"], size = upload * share, size * share
         elapsed_s = sent_s + times["upload"]
@@ -118,16 +123,22 @@ class World:
             rolled_back=rolled_back,
             critical_client=last,
             critical_phase=phase,
-            critical_link=f"edge-{last % 2 + 1}" if phase in ("download", "upload") else None,
+            critical_link=f"edge-{last % 2 + 1}"
+            if phase in ("download", "upload")
+            else None,
             duration_s=waited_s + SERVER_S,
             server_s=SERVER_S,
-            saved_without_critical_s=waited_s - float(others.max()) if (others > 0).any() else None,
+            saved_without_critical_s=waited_s - float(others.max())
+            if (others > 0).any()
+            else None,
         )
         return end_s
 
     def _pulls(self, t: int) -> tuple[np.ndarray, np.ndarray]:
         explore = self.rng.random(self.clients) < min(1, 3 / np.sqrt(t))
-        arm = np.where(explore, self.rng.integers(0, 3, self.clients), self.value.argmax(axis=1))
+        arm = np.where(
+            explore, self.rng.integers(0, 3, self.clients), self.value.argmax(axis=1)
+        )
         if self.forced:
             return np.zeros(self.clients, int), np.full(self.clients, "forced")
         return arm, np.where(explore, "explore", "exploit")
@@ -142,13 +153,17 @@ class World:
             pieces += [(f"edge-{edge + 1}", *piece) for piece in used]
         return upload, pieces
 
-    def _participations(self, t, start_s, end_s, times, size, arm, choice, outcome) -> None:
+    def _participations(
+        self, t, start_s, end_s, times, size, arm, choice, outcome
+    ) -> None:
         for c in range(self.clients):
             at_s = start_s
             for kind in ORDER:
                 duration_s = float(times[kind][c])
                 if duration_s > 0:
-                    until_s = end_s if kind in ("waiting", "offline") else at_s + duration_s
+                    until_s = (
+                        end_s if kind in ("waiting", "offline") else at_s + duration_s
+                    )
                     self._row(
                         "spans",
                         track=f"client {c}",
@@ -162,7 +177,9 @@ class World:
                     at_s = until_s
             rewarded = outcome[c] == "aggregated" and self.learns
             gain = float(0.4 * np.exp(-t / 10) + 0.02 * self.rng.normal())
-            busy_s = sum(float(times[kind][c]) for kind in ("training", "compression", "upload"))
+            busy_s = sum(
+                float(times[kind][c]) for kind in ("training", "compression", "upload")
+            )
             reward = float(np.clip(gain / busy_s, -1, 1))
             self._row(
                 "participations",
@@ -187,7 +204,10 @@ class World:
                 if outcome[c] == "aggregated"
                 else None,
                 merge=t,
-                **{f: float(times[k][c]) for f, k in zip(PHASES, CLIENT_KINDS, strict=True)},
+                **{
+                    f: float(times[k][c])
+                    for f, k in zip(PHASES, CLIENT_KINDS, strict=True)
+                },
             )
             for a, name in enumerate(ARMS if self.learns else ()):
                 value = np.inf if self.diverges and a == 0 else float(self.value[c, a])
@@ -242,15 +262,21 @@ class World:
         evaluated = t % max(1, self.rounds // 20) == 0 or t == self.rounds
         for i, prototype in enumerate(self.names):
             noise = self.rng.normal(0, 0.01)
-            accuracy = 0.1 + (0.82 + 0.05 * i) * (1 - np.exp(-4 * t / self.rounds)) + noise
+            accuracy = (
+                0.1 + (0.82 + 0.05 * i) * (1 - np.exp(-4 * t / self.rounds)) + noise
+            )
             broken = self.diverges and t > self.rounds / 2
             self._row(
                 "prototypes",
                 round=t,
                 prototype=prototype,
-                kd_loss=np.inf if broken else float(np.exp(-3 * t / self.rounds) * (1 + noise)),
+                kd_loss=np.inf
+                if broken
+                else float(np.exp(-3 * t / self.rounds) * (1 + noise)),
                 test_accuracy=float(min(accuracy, 1)) if evaluated else None,
-                test_loss=(np.nan if broken else float(2.3 * np.exp(-3 * t / self.rounds)))
+                test_loss=(
+                    np.nan if broken else float(2.3 * np.exp(-3 * t / self.rounds))
+                )
                 if evaluated
                 else None,
             )
@@ -281,30 +307,43 @@ class World:
             "seed": self.seed,
             "versions": {"simfed": "0.1.0", "python": "3.11.7"},
             "warnings": ["made up: no device was measured"],
-            "wall_s": {"total": 1.0, "learning": 0.5, "simulation": 0.3, "recording": 0.2},
+            "wall_s": {
+                "total": 1.0,
+                "learning": 0.5,
+                "simulation": 0.3,
+                "recording": 0.2,
+            },
         }
         groups = self.scenario["clients"]
         directory = RunDirectory.create(
-            path, scenario_yaml=yaml.safe_dump(self.scenario, sort_keys=False), manifest=facts
+            path,
+            scenario_yaml=yaml.safe_dump(self.scenario, sort_keys=False),
+            manifest=facts,
         )
         clients = {group["prototype"]: group["count"] for group in groups}
         directory.finish(
-            self.recorder, manifest=facts, summary=summarise(self.recorder.table, clients)
+            self.recorder,
+            manifest=facts,
+            summary=summarise(self.recorder.table, clients),
         )
         return path
 
 
 def run_maker(root: Path) -> Callable[..., Path]:
-    """A function that writes the run of given arguments below `root`, once, and gives its
-    folder."""
+    """A function that writes the run of given arguments below `root`, once, and gives
+    its folder.
+    """
     numbers = itertools.count()
     return functools.cache(
-        lambda *args, **kwargs: World(*args, **kwargs).write(root / f"run-{next(numbers)}")
+        lambda *args, **kwargs: World(*args, **kwargs).write(
+            root / f"run-{next(numbers)}"
+        )
     )
 
 
 def equal_sharing(arrive_s, size, cap, capacity):
-    """Flows on one link, shared equally below each flow's cap: (durations, pieces of use).
+    """Flows on one link, shared equally below each flow's cap: (durations, pieces of
+    use).
 
     A piece is (from, to, bytes, flows). Piecewise constant, exact up to rounding.
     """

@@ -23,7 +23,11 @@ def run(report_folder, tmp_path):
     [
         (["--rounds", "1"], "timeline.png", b"\x89PNG"),
         (["--format", "svg", "--rounds", "1"], "timeline.svg", b"<?xml"),
-        (["--format", "pdf", "--width", "88mm", "--rounds", "2"], "timeline.pdf", b"%PDF"),
+        (
+            ["--format", "pdf", "--width", "88mm", "--rounds", "2"],
+            "timeline.pdf",
+            b"%PDF",
+        ),
         (["--format", "perfetto"], "timeline.json.gz", b"\x1f\x8b"),
         (["--format", "html", "--rounds", "3:4"], "timeline.html", b"<!doctype html>"),
     ],
@@ -35,7 +39,19 @@ def test_timeline_writes_every_format(run, capsys, arguments, file, start):
 
 
 def test_the_format_follows_from_the_file(run, tmp_path):
-    assert main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / "a.json.gz")]) == 0
+    assert (
+        main(
+            [
+                "timeline",
+                str(run),
+                "--rounds",
+                "1",
+                "--out",
+                str(tmp_path / "a.json.gz"),
+            ]
+        )
+        == 0
+    )
     trace = json.loads(gzip.decompress((tmp_path / "a.json.gz").read_bytes()))
     assert {e["args"]["round"] for e in trace["traceEvents"] if e["ph"] == "X"} == {1}
 
@@ -62,7 +78,10 @@ def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
 
 @pytest.mark.parametrize("name", ["a.SVG", "a.JSON.GZ"])
 def test_a_files_ending_may_be_in_capitals(run, tmp_path, name):
-    assert main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / name)]) == 0
+    assert (
+        main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / name)])
+        == 0
+    )
     assert (tmp_path / name).stat().st_size > 0
 
 
@@ -94,7 +113,10 @@ def test_neither_torch_nor_simpy_is_imported(report_folder, tmp_path):
         "import sys; from simfed.cli import main; "
         f"assert main(['report', {str(run)!r}]) == 0; "
         f"assert main(['timeline', {str(run)!r}, '--rounds', '1']) == 0; "
-        "print([m for m in ('torch', 'simpy', 'simfed.sim', 'simfed.learn') if m in sys.modules])"
+        "print([m for m in ('torch', 'simpy', 'simfed.sim', 'simfed.learn') if m in "
+        "sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[]"

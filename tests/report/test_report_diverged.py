@@ -1,4 +1,7 @@
-"""Training that diverged leaves infinities and NaN in the record; they must break no picture."""
+"""Training that diverged leaves infinities and NaN in the record.
+
+They must break no picture.
+"""
 
 import gzip
 import io
@@ -30,12 +33,20 @@ def test_the_summary_is_printed(run):
 
 @pytest.mark.parametrize("measure", ["accuracy", "loss", "kd_loss"])
 def test_curves_are_drawn_as_far_as_they_go(run, tmp_path, measure):
-    assert save_picture(accuracy_figure(run, y=measure), tmp_path / "a.png", dpi=50).stat().st_size
-    assert save_picture(gantt_figure(run, rounds=(19, 20)), tmp_path / "b.png", dpi=50).is_file()
+    assert (
+        save_picture(accuracy_figure(run, y=measure), tmp_path / "a.png", dpi=50)
+        .stat()
+        .st_size
+    )
+    assert save_picture(
+        gantt_figure(run, rounds=(19, 20)), tmp_path / "b.png", dpi=50
+    ).is_file()
 
 
 def test_the_trace_is_json_as_the_standard_has_it(run, tmp_path):
-    text = gzip.decompress(write_trace(run, tmp_path / "a.json.gz").read_bytes()).decode()
+    text = gzip.decompress(
+        write_trace(run, tmp_path / "a.json.gz").read_bytes()
+    ).decode()
 
     def refused(name):
         raise AssertionError(name)

@@ -1,4 +1,7 @@
-"""Runs for other tools. Those marked `exports` read back what TensorBoard and MLflow wrote."""
+"""Runs for other tools.
+
+Those marked `exports` read back what TensorBoard and MLflow wrote.
+"""
 
 import math
 import sys
@@ -34,18 +37,28 @@ def test_energy_is_summed_up_where_every_device_knows_its_power(report_run):
 
     class Known:
         def __getattr__(self, name):
-            return participations if name == "participations" else getattr(report_run(4, 3), name)
+            return (
+                participations
+                if name == "participations"
+                else getattr(report_run(4, 3), name)
+            )
 
     rows = export.rows(Known()).drop_duplicates("round")
     counts = participations.groupby("round").size().cumsum()
     assert list(rows["energy_j"]) == [2.0 * count for count in counts]
-    participations = participations.assign(energy_j=[math.nan, *participations["energy_j"][1:]])
+    participations = participations.assign(
+        energy_j=[math.nan, *participations["energy_j"][1:]]
+    )
     assert export.rows(Known())["energy_j"].isna().all()
 
 
-def test_scalars_of_a_name_go_forward_in_time_and_leave_out_what_was_not_measured(report_run):
+def test_scalars_of_a_name_go_forward_in_time_and_leave_out_what_was_not_measured(
+    report_run,
+):
     run = report_run()
-    scalars = pd.DataFrame(export.scalars(run), columns=["name", "round", "at_s", "value"])
+    scalars = pd.DataFrame(
+        export.scalars(run), columns=["name", "round", "at_s", "value"]
+    )
     assert scalars["value"].notna().all()
     for _, group in scalars.groupby("name"):
         assert group["at_s"].is_monotonic_increasing
@@ -93,31 +106,49 @@ def test_what_cannot_be_written_is_said(report_folder, capsys, arguments, compla
 
 
 @pytest.mark.parametrize("package", ["tensorboard", "mlflow"])
-def test_a_missing_extra_is_one_sentence(report_folder, tmp_path, capsys, monkeypatch, package):
+def test_a_missing_extra_is_one_sentence(
+    report_folder, tmp_path, capsys, monkeypatch, package
+):
     for name in [n for n in sys.modules if n.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    ask = ["export", str(report_folder(4, 3)), "--to", package, "--out", str(tmp_path / "o")]
+    ask = [
+        "export",
+        str(report_folder(4, 3)),
+        "--to",
+        package,
+        "--out",
+        str(tmp_path / "o"),
+    ]
     assert main(ask) == 2
     said = capsys.readouterr().err
     assert said == (
-        f"simfed: --to {package}: the package {package}, which writes its files, is missing "
+        f"simfed: --to {package}: the package {package}, which writes its files, is "
+        f"missing "
         f"(pip install 'simfed[{package}]')\n"
     )
     assert not (tmp_path / "o").exists()
 
 
 def expected(run, name):
-    return [(n, at_s, value) for other, n, at_s, value in export.scalars(run) if other == name]
+    return [
+        (n, at_s, value)
+        for other, n, at_s, value in export.scalars(run)
+        if other == name
+    ]
 
 
 @pytest.mark.exports
-def test_tensorboard_reads_what_was_written_against_simulated_time(report_run, tmp_path):
+def test_tensorboard_reads_what_was_written_against_simulated_time(
+    report_run, tmp_path
+):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = report_run()
     export.write_tensorboard({"a run": run}, tmp_path / "one")
-    events = EventAccumulator(str(tmp_path / "one" / "a run"), size_guidance={"scalars": 0})
+    events = EventAccumulator(
+        str(tmp_path / "one" / "a run"), size_guidance={"scalars": 0}
+    )
     events.Reload()
     names = {name for name, *_ in export.scalars(run)}
     assert set(events.Tags()["scalars"]) == names
@@ -125,16 +156,22 @@ def test_tensorboard_reads_what_was_written_against_simulated_time(report_run, t
         read = events.Scalars(name)
         wanted = expected(run, name)
         assert [e.wall_time for e in read] == [at_s for _, at_s, _ in wanted]
-        assert [e.value for e in read] == pytest.approx([v for *_, v in wanted], rel=1e-6)
+        assert [e.value for e in read] == pytest.approx(
+            [v for *_, v in wanted], rel=1e-6
+        )
         assert [e.step for e in read] == [n for n, _, _ in wanted]
     again = tmp_path / "again"
     export.write_tensorboard({"a run": run}, again)
-    one, other = (next((f / "a run").iterdir()).read_bytes() for f in (tmp_path / "one", again))
+    one, other = (
+        next((f / "a run").iterdir()).read_bytes() for f in (tmp_path / "one", again)
+    )
     assert one == other
 
 
 @pytest.mark.exports
-def test_mlflow_reads_what_was_written_against_simulated_time(report_run, tmp_path, monkeypatch):
+def test_mlflow_reads_what_was_written_against_simulated_time(
+    report_run, tmp_path, monkeypatch
+):
     from mlflow.tracking import MlflowClient
 
     run = report_run()
@@ -146,7 +183,10 @@ def test_mlflow_reads_what_was_written_against_simulated_time(report_run, tmp_pa
     assert logged.info.run_name == "a run"
     assert logged.info.status == "FINISHED"
     assert logged.data.tags["simfed.fingerprint"] == run.fingerprint
-    assert logged.data.params["clients/0.prototype"] == run.scenario["clients"][0]["prototype"]
+    assert (
+        logged.data.params["clients/0.prototype"]
+        == run.scenario["clients"][0]["prototype"]
+    )
     read = client.get_metric_history(logged.info.run_id, "accuracy/small")
     wanted = expected(run, "accuracy/small")
     assert sorted((m.step, m.timestamp, m.value) for m in read) == [

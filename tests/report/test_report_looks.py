@@ -1,4 +1,7 @@
-"""Every picture and chart of made-up runs looks as kept in `looks.txt`; see `looks.py`."""
+"""Every picture and chart of made-up runs looks as kept in `looks.txt`.
+
+See `looks.py`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ MEASURED = HERE.parents[1] / "calibration" / "xeon-2core-vm.csv"
 
 def column(group, field, *values):
     drawn = np.array(values, dtype=float)
-    return FleetColumn(group, field, "fixed" if len(values) == 1 else "uniform", drawn, len(values))
+    return FleetColumn(
+        group, field, "fixed" if len(values) == 1 else "uniform", drawn, len(values)
+    )
 
 
 def fleet_of_nine():
@@ -46,7 +51,9 @@ def profiled():
     keys = list(dict.fromkeys(row.key for row in table.rows))[::20]
     rows = tuple(row for row in table.rows if row.key in keys)
     curves = {key: curve for key, curve in profile.curves.items() if key in keys}
-    return dataclasses.replace(profile, curves=curves), dataclasses.replace(table, rows=rows)
+    return dataclasses.replace(profile, curves=curves), dataclasses.replace(
+        table, rows=rows
+    )
 
 
 def pictures(run):
@@ -62,7 +69,10 @@ def pictures(run):
     profile, rows = profiled()
     yield "profile", profile_figure(profile)
     yield "profile, measured", profile_figure(profile, rows)
-    yield "profile without intervals", profile_figure(load_profile("rtx3090-ryzen4800h"))
+    yield (
+        "profile without intervals",
+        profile_figure(load_profile("rtx3090-ryzen4800h")),
+    )
     yield "held out", draw_comparison_figure(compare(profile, rows))
     classes = np.array([[5, 1], [0, 3], [9, 0]])
     yield "owned", draw_owned_figure(classes.sum(axis=1), classes, ["cat", "dog"])
@@ -80,7 +90,9 @@ def test_groups_that_lie_upon_each_other_take_turns():
     columns = [column(i, "device.speed", 1, 2) for i in range(2)]
     columns.append(column(2, "device.speed", 1, 3))
     alike, other, alone = draw_fleet_figure(columns, list("abc")).axes[0].lines
-    (first, dash), (second, other_dash) = (line._unscaled_dash_pattern for line in (alike, other))
+    (first, dash), (second, other_dash) = (
+        line._unscaled_dash_pattern for line in (alike, other)
+    )
     assert list(dash) == list(other_dash)
     assert len(set(dash)) == 1  # as long as the gap that the other fills
     assert second - first == dash[0]
@@ -88,5 +100,6 @@ def test_groups_that_lie_upon_each_other_take_turns():
 
 
 def test_every_picture_and_chart_looks_as_kept(tmp_path):
-    make = run_maker(tmp_path)  # folders of its own: what they are called is on the page
+    # folders of its own: what they are called is on the page
+    make = run_maker(tmp_path)
     looks.assert_looks(HERE / "looks.txt", lines(lambda *world: open_run(make(*world))))

@@ -1,4 +1,6 @@
-"""Names of strangers in pictures and tables: drawn as they are, and no formula or broken XML."""
+"""Names of strangers in pictures and tables: drawn as they are, and no formula or
+broken XML.
+"""
 
 import xml.etree.ElementTree as xml
 

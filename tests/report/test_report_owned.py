@@ -1,7 +1,11 @@
 """What clients own, as a table of the report."""
 
 from simfed.cli import main
-from simfed.report.owned import build_owned_table, format_label_lines, format_owned_lines
+from simfed.report.owned import (
+    build_owned_table,
+    format_label_lines,
+    format_owned_lines,
+)
 
 
 def test_bars_stand_where_there_are_classes_only():
@@ -42,13 +46,20 @@ def test_the_balance_of_labels_is_told_in_eighty_columns():
 
 
 def test_the_inputs_of_a_table_are_listed_an_id_as_one(tmp_path, capsys):
-    rows = "".join(f"{k},{'no' if k % 4 else 'yes'},{k / 7},{'abc'[k % 3]}\n" for k in range(40))
+    rows = "".join(
+        f"{k},{'no' if k % 4 else 'yes'},{k / 7},{'abc'[k % 3]}\n" for k in range(40)
+    )
     (tmp_path / "t.csv").write_text(f"id,ill,age,city\n{rows}")
     (tmp_path / "x.yaml").write_text(
-        "{name: x, method: fedavg, rounds: 1, dataset: {table: t.csv, target: ill}, prototypes: "
-        "{p: {model: logistic-regression}}, clients: [{count: 2, prototype: p, link: {}, device: "
+        "{name: x, method: fedavg, rounds: 1, dataset: {table: t.csv, target: ill}, "
+        "prototypes: "
+        "{p: {model: logistic-regression}}, clients: [{count: 2, prototype: p, link: "
+        "{}, device: "
         "{training: 0 s, compression: 0 s}}]}"
     )
     assert main(["data", "show", str(tmp_path / "x.yaml")]) == 0
     printed = capsys.readouterr().out
-    assert "\ninputs: id (another in every row), age, city (3 texts)\nlabels: no: " in printed
+    assert (
+        "\ninputs: id (another in every row), age, city (3 texts)\nlabels: no: "
+        in printed
+    )

@@ -81,7 +81,9 @@ def inflated(reader: Reader, name: str) -> str:
 
 def chosen(payload, panel, *key):
     """Return name → trace of a panel's figure; the only one, if no key is said."""
-    figures = {tuple(name): figure for name, figure in payload["panels"][panel]["figures"]}
+    figures = {
+        tuple(name): figure for name, figure in payload["panels"][panel]["figures"]
+    }
     figure = figures[key] if key else next(iter(figures.values()))
     return {trace["name"]: trace for trace in figure["data"]}
 
@@ -105,8 +107,18 @@ def test_the_page_refers_to_nothing_outside_itself(text, reader):
     for tag, attributes in reader.tags:
         for name in ("src", "href", "action", "data", "srcset"):
             value = attributes.get(name)
-            assert value is None or value.startswith("#") or value == "data:,", (tag, name, value)
-    visible = re.sub(r'<script type="application/octet-stream".*?</script>', "", text, flags=re.S)
+            assert value is None or value.startswith("#") or value == "data:,", (
+                tag,
+                name,
+                value,
+            )
+    visible = re.sub(
+        r"<script "
+        r'type="application/octet-stream".*?</script>',
+        "",
+        text,
+        flags=re.S,
+    )
     assert "://" not in visible
     assert "url(" not in visible
     assert "@import" not in visible
@@ -153,7 +165,9 @@ def test_every_chart_is_a_valid_plotly_figure(payload):
 def test_every_section_has_its_heading_and_its_link(reader):
     ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    links = [a["href"][1:] for t, a in reader.tags if t == "a" and a["href"].startswith("#")]
+    links = [
+        a["href"][1:] for t, a in reader.tags if t == "a" and a["href"].startswith("#")
+    ]
     assert set(links) <= set(ids)
     assert set(page.SECTIONS) - {"app"} <= set(links)  # which an app alone has
     referred = [
@@ -167,7 +181,11 @@ def test_every_section_has_its_heading_and_its_link(reader):
 
 def test_the_learning_curves_are_those_of_the_record(payload, report_run):
     traces = chosen(payload, "learning", "test accuracy", "round")
-    small = report_run().prototypes.query("prototype == 'small'").dropna(subset="test_accuracy")
+    small = (
+        report_run()
+        .prototypes.query("prototype == 'small'")
+        .dropna(subset="test_accuracy")
+    )
     assert traces["small"]["y"] == pytest.approx(small["test_accuracy"].to_numpy())
     assert traces["small"]["x"].tolist() == small["round"].tolist()
     assert set(traces) == {"small", "large", frames.MEAN}
@@ -176,8 +194,12 @@ def test_the_learning_curves_are_those_of_the_record(payload, report_run):
 def test_the_clients_seconds_are_those_of_the_record(payload, report_run):
     run = report_run()
     seconds = {name: t["x"].sum() for name, t in chosen(payload, "time").items()}
-    assert seconds["upload"] == pytest.approx(run.participations["uplink_s"].sum(), rel=1e-5)
-    assert seconds["waiting"] == pytest.approx(run.participations["waiting_s"].sum(), rel=1e-5)
+    assert seconds["upload"] == pytest.approx(
+        run.participations["uplink_s"].sum(), rel=1e-5
+    )
+    assert seconds["waiting"] == pytest.approx(
+        run.participations["waiting_s"].sum(), rel=1e-5
+    )
 
 
 def test_shares_of_strategies_add_up_to_100_percent(payload):
@@ -198,8 +220,12 @@ def test_the_gantt_holds_every_bar_with_its_facts(payload, report_run):
     lengths = collections.Counter()
     for kind, length in zip(bars["kind"], bars["length"], strict=True):
         lengths[data["kinds"][kind]["label"]] += length
-    assert lengths["upload"] == pytest.approx(run.participations["uplink_s"].sum(), rel=1e-5)
-    assert lengths["training"] == pytest.approx(run.participations["training_s"].sum(), rel=1e-5)
+    assert lengths["upload"] == pytest.approx(
+        run.participations["uplink_s"].sum(), rel=1e-5
+    )
+    assert lengths["training"] == pytest.approx(
+        run.participations["training_s"].sum(), rel=1e-5
+    )
     on_server = run.spans[run.spans["track"] == "server"]
     assert bars["part"].count(None) == len(on_server)
     assert {"decompression", "logits"} <= set(lengths)
@@ -221,7 +247,9 @@ def test_the_critical_client_of_every_round_is_marked(payload, report_run):
 
 
 def repeated(run, times):
-    """Return a run of one client and one round, its round played over and over by other arms."""
+    """Return a run of one client and one round, its round played over and over by other
+    arms.
+    """
     length_s = run.rounds["finished_at_s"].iloc[0]
 
     def repeat(name):
@@ -229,16 +257,24 @@ def repeated(run, times):
         if name == "spans":
             one = one[one["kind"] == "training"]
         many = one.loc[one.index.repeat(times)].reset_index(drop=True)
-        turn = many.groupby(one.index.repeat(times)).cumcount() if len(one) > 1 else many.index
+        turn = (
+            many.groupby(one.index.repeat(times)).cumcount()
+            if len(one) > 1
+            else many.index
+        )
         if "round" in many:
             many["round"] = turn + 1
         for column in {"started_at_s", "finished_at_s"}.intersection(many):
             many[column] += turn * length_s
         if "arm" in many:
             many["arm"] = [f"arm-{i % 300}" for i in turn]
-        return pa.Table.from_pandas(many, schema=run.table(name).schema, preserve_index=False)
+        return pa.Table.from_pandas(
+            many, schema=run.table(name).schema, preserve_index=False
+        )
 
-    facts = {name: getattr(run, name) for name in ("manifest", "summary", "scenario_yaml")}
+    facts = {
+        name: getattr(run, name) for name in ("manifest", "summary", "scenario_yaml")
+    }
     return Run(path=None, read_table=functools.cache(repeat), **facts)
 
 
@@ -262,19 +298,27 @@ def test_a_round_without_anybody_is_said_to_have_nobody(report_run):
         if name == "rounds":
             second = table["round"] == 2
             table.loc[second, "participants"] = 0
-            table.loc[second, ["critical_client", "critical_phase", "critical_link"]] = None
+            table.loc[
+                second, ["critical_client", "critical_phase", "critical_link"]
+            ] = None
         elif name in ("participations", "spans"):
             table = table[table["round"] != 2]
-        return pa.Table.from_pandas(table, schema=run.table(name).schema, preserve_index=False)
+        return pa.Table.from_pandas(
+            table, schema=run.table(name).schema, preserve_index=False
+        )
 
-    facts = {name: getattr(run, name) for name in ("manifest", "summary", "scenario_yaml")}
+    facts = {
+        name: getattr(run, name) for name in ("manifest", "summary", "scenario_yaml")
+    }
     empty = Run(path=None, read_table=read, **facts)
     data = gantt_data.build_gantt_data(empty, "a", {1: "words"})
     assert data["rounds"]["words"] == ["words", "round 2: nobody was there", "round 3"]
     assert data["rounds"]["critical"][1] is None
 
 
-def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_them(report_run):
+def test_more_bars_than_a_page_carries_are_sampled_by_rounds_the_longest_among_them(
+    report_run,
+):
     run = report_run(10, 100)
     sampled = gantt_data.choose_rounds(run, most_bars=1500)
     assert len(sampled) <= 30
@@ -306,11 +350,20 @@ def test_a_client_that_takes_part_several_times_in_a_round_keeps_its_bars_apart(
             "name": "twice",
             "method": "fedavg",
             "rounds": 2,
-            "dataset": {"name": "mnist-mini", "public": 0, "partition": {"kind": "iid"}},
+            "dataset": {
+                "name": "mnist-mini",
+                "public": 0,
+                "partition": {"kind": "iid"},
+            },
             "prototypes": {"only": {"model": "logistic-regression"}},
             "clients": [
                 {"prototype": "only", "failure": {"upload": 0.5}, **host},
-                {"prototype": "only", "count": 2, **host, "device": {**device, "speed": 0.1}},
+                {
+                    "prototype": "only",
+                    "count": 2,
+                    **host,
+                    "device": {**device, "speed": 0.1},
+                },
             ],
             "aggregation": {"mode": "buffered", "buffer": 4, "concurrency": 3},
             "compression": {"strategies": ["dense"]},
@@ -324,7 +377,9 @@ def test_a_client_that_takes_part_several_times_in_a_round_keeps_its_bars_apart(
     assert several["outcome"].nunique() > 1
     key = ["round", "client", "started_at_s", "outcome"]
     bars = build_timeline(run).bars.query("kind == 'training'")
-    assert sorted(bars[key].itertuples(index=False)) == sorted(parts[key].itertuples(index=False))
+    assert sorted(bars[key].itertuples(index=False)) == sorted(
+        parts[key].itertuples(index=False)
+    )
     data = gantt_data.build_gantt_data(run, "a", {})
     assert set(data["bars"]["part"]) - {None} == set(range(len(parts)))
     slices = [e for e in list_events(run) if e["ph"] == "X" and e["name"] == "upload"]
@@ -349,8 +404,11 @@ def test_names_are_text_wherever_they_appear(report_run):
     assert EVIL not in text
     assert "&lt;script&gt;alert(1)" in text
     payload = json.loads(inflated(Reader(text), "payload"))
-    # plotly reads tags in texts; what selectors choose by and the Gantt's data it never sees
-    drawn = [figure for spec in payload["panels"].values() for _, figure in spec["figures"]]
+    # plotly reads tags in texts; what selectors choose by and the Gantt's data it never
+    # sees
+    drawn = [
+        figure for spec in payload["panels"].values() for _, figure in spec["figures"]
+    ]
     assert "<script>" not in json.dumps(drawn)
     assert "<b>bold" not in json.dumps(drawn)
     assert "&lt;b&gt;bold" in json.dumps(drawn)
@@ -383,7 +441,9 @@ def test_several_runs_are_overlaid_and_compared(report_run):
 def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
     runs = {"a": report_run(), "b": report_run(10, 20, 1)}
     tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-    facts = {what: (value, more) for what, value, more in compare.list_lead_facts(runs, tidy)}
+    facts = {
+        what: (value, more) for what, value, more in compare.list_lead_facts(runs, tidy)
+    }
     mean = tidy[tidy["prototype"] == frames.MEAN].dropna(subset=["accuracy"])
     last = mean.groupby("run")["accuracy"].last()
     gap = 100 * (last["a"] - last["b"])
@@ -391,11 +451,17 @@ def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
     assert facts["final accuracy"][0] == f"{abs(gap):.1f} points"
     assert facts["final accuracy"][1].startswith(f"{better} above: ")
     (target, *_) = reach.find_hardest_targets(mean)
-    first = reach.list_threshold_rows(mean, [target]).set_index("run")["at_s"].astype(float)
+    first = (
+        reach.list_threshold_rows(mean, [target]).set_index("run")["at_s"].astype(float)
+    )
     value, more = facts[f"to {100 * target:g} %"]
     ratio = max(first) / min(first)
-    assert value == (f"{ratio:.2f}× sooner" if ratio >= 1.05 else "no relevant difference")
-    assert f"{format_duration(first['a'])} against {format_duration(first['b'])}" in more
+    assert value == (
+        f"{ratio:.2f}× sooner" if ratio >= 1.05 else "no relevant difference"
+    )
+    assert (
+        f"{format_duration(first['a'])} against {format_duration(first['b'])}" in more
+    )
     table = compare.build_lead_table(runs, tidy)
     assert table.header[0] == "run"
     assert f"{-gap:+.1f} points" in table.rows[1]
@@ -406,9 +472,13 @@ def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
 def test_a_run_of_one_prototype_is_compared_with_one_of_several(report_run):
     runs = {"a": report_run(4, 6, prototypes=("only",)), "b": report_run(4, 6)}
     tidy = pd.concat([frames.curves(run, label) for label, run in runs.items()])
-    assert "final accuracy" in {what for what, *_ in compare.list_lead_facts(runs, tidy)}
+    assert "final accuracy" in {
+        what for what, *_ in compare.list_lead_facts(runs, tidy)
+    }
     assert all("%" in row[-3] for row in compare.build_lead_table(runs, tidy).rows)
-    payload = json.loads(inflated(Reader(page.build_page(list(runs.values()))), "payload"))
+    payload = json.loads(
+        inflated(Reader(page.build_page(list(runs.values()))), "payload")
+    )
     lines = chosen(payload, "learning")
     shown = {name for name, line in lines.items() if line.get("visible", True) is True}
     assert {name.partition(", ")[2] for name in shown} == {"only", frames.MEAN}
@@ -425,7 +495,9 @@ def test_a_run_of_one_prototype_is_compared_with_one_of_several(report_run):
         (0.0, 1.0, "∞× sooner"),
     ],
 )
-def test_what_is_sooner_by_little_is_no_win_and_never_is_later_than_the_end(a_s, b_s, value):
+def test_what_is_sooner_by_little_is_no_win_and_never_is_later_than_the_end(
+    a_s, b_s, value
+):
     times = [
         (end_s, False) if math.isnan(at_s) else (at_s, True)
         for at_s, end_s in ((a_s, 5.0), (b_s, 6.0))
@@ -509,9 +581,15 @@ def test_no_runs_are_an_input_error():
 def test_long_curves_are_thinned_and_the_page_says_so(report_run):
     tidy = frames.curves(report_run())
     long = tidy.loc[tidy.index.repeat(500)].reset_index(drop=True)
-    panel = build_curves_panel(long, key="k", title="t", about="a", y={"kd_loss": "loss"})
+    panel = build_curves_panel(
+        long, key="k", title="t", about="a", y={"kd_loss": "loss"}
+    )
     for figure in panel.figures.values():
-        assert 0.9 * MOST_POINTS < sum(len(trace.x) for trace in figure.data) <= MOST_POINTS
+        assert (
+            0.9 * MOST_POINTS
+            < sum(len(trace.x) for trace in figure.data)
+            <= MOST_POINTS
+        )
     assert "evenly spaced" in panel.notes[0]
 
 
@@ -549,7 +627,9 @@ def test_edge_servers_have_a_row_each():
             "rounds": 2,
             "dataset": {"name": "mnist-mini"},
             "prototypes": {"only": {"model": "logistic-regression"}},
-            "clients": [{"prototype": "only", "count": 6, "device": device, "link": link}],
+            "clients": [
+                {"prototype": "only", "count": 6, "device": device, "link": link}
+            ],
             "network": tree,
             "aggregation": {"edge_servers": {"at": "edge", "merges": 2}},
             "policy": {"kind": "uniform", "strategy": "dense"},
@@ -574,7 +654,9 @@ def test_edge_servers_have_a_row_each():
         if tracks[track]["group"] == "edge servers"
     ]
     spans = build_timeline(run).edges()
-    lengths = (spans["finished_at_s"] - spans["started_at_s"]).map(lambda x: float(f"{x:.7g}"))
+    lengths = (spans["finished_at_s"] - spans["started_at_s"]).map(
+        lambda x: float(f"{x:.7g}")
+    )
     recorded = zip(spans["track"], spans["name"], spans["round"], lengths, strict=True)
     assert sorted(drawn) == sorted(recorded)
 

@@ -31,7 +31,12 @@ pytest_plugins = ["report_runs"]
 
 @pytest.mark.parametrize(
     ("most", "expected"),
-    [(999.0, (1.0, "B")), (1000.0, (1e3, "kB")), (1e12, (1e12, "TB")), (0.0, (1.0, "B"))],
+    [
+        (999.0, (1.0, "B")),
+        (1000.0, (1e3, "kB")),
+        (1e12, (1e12, "TB")),
+        (0.0, (1.0, "B")),
+    ],
 )
 def test_sizes_are_drawn_in_the_largest_unit_that_fits(most, expected):
     assert choose_bytes_unit(most) == expected
@@ -46,9 +51,12 @@ def test_times_are_drawn_in_the_unit_of_the_longest(longest_s, unit):
 
 
 def bars_of(figure, kind: str) -> int:
-    colour = np.array([int(PHASES[kind].colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    colour = np.array(
+        [int(PHASES[kind].colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    )
     return sum(
-        len([path for path in collection.get_paths() if len(path.vertices) == 5])  # no filled area
+        # no filled area
+        len([path for path in collection.get_paths() if len(path.vertices) == 5])
         for ax in figure.axes
         for collection in ax.collections
         if type(collection) is PolyCollection
@@ -57,7 +65,9 @@ def bars_of(figure, kind: str) -> int:
     )
 
 
-@pytest.mark.parametrize("kind", ["download", "training", "compression", "upload", "waiting"])
+@pytest.mark.parametrize(
+    "kind", ["download", "training", "compression", "upload", "waiting"]
+)
 def test_every_span_of_the_rounds_is_a_bar_in_its_phases_colour(report_run, kind):
     run = report_run()
     spans = run.spans[run.spans["round"].between(2, 3) & (run.spans["kind"] == kind)]
@@ -69,12 +79,16 @@ def test_server_work_and_lost_participations_are_drawn(report_run):
     lost = run.participations.query("outcome == 'dropped'").iloc[0]
     figure = gantt_figure(run, rounds=(int(lost["round"]),) * 2)
     assert bars_of(figure, "server") == 3
-    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    labels = [
+        text.get_text() for legend in figure.legends for text in legend.get_texts()
+    ]
     assert "dropped" in labels
     assert {"top-k", "random-k", "periodic-k"} & set(labels)
 
 
-def test_one_outline_per_round_for_the_critical_client_and_one_for_the_server(report_run):
+def test_one_outline_per_round_for_the_critical_client_and_one_for_the_server(
+    report_run,
+):
     figure = gantt_figure(report_run(), rounds=(1, 4))
     assert len(figure.axes[0].patches) == 8
 
@@ -102,7 +116,9 @@ def test_links_are_drawn_against_their_capacity(report_run):
     names = [text.get_text() for ax in figure.axes[1:] for text in ax.texts]
     assert sorted(names) == ["edge-1", "edge-2"]
     for ax in figure.axes[1:]:
-        top = max(collection.get_datalim(ax.transData).y1 for collection in ax.collections)
+        top = max(
+            collection.get_datalim(ax.transData).y1 for collection in ax.collections
+        )
         assert top <= ax.get_yticks()[-1] * (1 + 1e-9)
 
 
@@ -145,7 +161,10 @@ def test_why_a_round_took_long_is_said_at_every_width(report_run, width):
     texts = [*figure.axes[0].texts, *figure.texts]
     said = " ".join(text.get_text() for text in texts)
     for number in (1, 2):
-        assert f"round {number}: client {run.rounds['critical_client'][number - 1]}" in said
+        assert (
+            f"round {number}: client {run.rounds['critical_client'][number - 1]}"
+            in said
+        )
     figure.canvas.draw()
     for text in figure.texts:
         box = text.get_window_extent(figure.canvas.get_renderer())
@@ -153,7 +172,9 @@ def test_why_a_round_took_long_is_said_at_every_width(report_run, width):
         assert box.x1 <= figure.bbox.x1
         assert box.y0 >= 0
     if width == 3.0:
-        assert len(gantt_figure(run, rounds=(1, 20), width_in=3).texts) > gantt.MOST_WORDS
+        assert (
+            len(gantt_figure(run, rounds=(1, 20), width_in=3).texts) > gantt.MOST_WORDS
+        )
 
 
 def test_height_and_letters_are_as_asked(report_run):
@@ -162,7 +183,9 @@ def test_height_and_letters_are_as_asked(report_run):
     assert list(figure.get_size_inches()) == [7, 6]
     assert figure.axes[-1].xaxis.label.get_size() == 10
     figure.canvas.draw()
-    assert figure.axes[-1].get_xticklabels()[0].get_size() == pytest.approx(6.5 / 7 * 10)
+    assert figure.axes[-1].get_xticklabels()[0].get_size() == pytest.approx(
+        6.5 / 7 * 10
+    )
     assert figure.legends[0].get_texts()[0].get_size() == pytest.approx(6.5 / 7 * 10)
     with pytest.raises(InputError, match="room for every row"):
         gantt_figure(run, rounds=(1, 1), height_in=1.0)
@@ -194,7 +217,9 @@ def test_only_what_is_drawn_is_in_the_legend(report_run):
     run = report_run(learns=False)
     for number in (1, 2, 3):
         figure = gantt_figure(run, rounds=(number, number))
-        named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+        named = {
+            text.get_text() for legend in figure.legends for text in legend.get_texts()
+        }
         spans = run.spans[run.spans["round"] == number]
         played = set(spans.loc[spans["kind"] == "compression", "name"])
         assert named & {"top-k", "random-k", "periodic-k"} == played
@@ -205,7 +230,12 @@ def test_only_what_is_drawn_is_in_the_legend(report_run):
 def test_links_of_clients_that_are_not_shown_are_left_out():
     names = ["client-3/up", "client-4/up", "edge"]
     rounds = pd.DataFrame(
-        {"round": [1], "started_at_s": [0.0], "finished_at_s": [9.0], "critical_link": [names[1]]}
+        {
+            "round": [1],
+            "started_at_s": [0.0],
+            "finished_at_s": [9.0],
+            "critical_link": [names[1]],
+        }
     )
     use = pd.DataFrame(
         {
@@ -219,7 +249,9 @@ def test_links_of_clients_that_are_not_shown_are_left_out():
     )
     clients = pd.DataFrame({"client": [3, 4], "prototype": "p"})
     tables = {"participations": pa.Table.from_pandas(clients)}
-    run = SimpleNamespace(table=lambda name: tables.get(name) or pa.Table.from_pandas(use))
+    run = SimpleNamespace(
+        table=lambda name: tables.get(name) or pa.Table.from_pandas(use)
+    )
     assert Timeline(run, rounds, clients, use).links() == ["client-4/up", "edge"]
     assert Timeline(run, rounds, clients[:1], use).links() == ["edge"]
     use["flows"] = 1  # nothing is shared: the shown client's own link stands for it
@@ -235,7 +267,8 @@ def test_a_capacity_is_drawn_as_it_steps_also_while_idle():
         }
     )
     x, y = frames.compute_capacity_steps(use, 0.0, 8.0)
-    assert x.tolist() == [1, 4, 4, 5, 5, 6]  # through the idle time: it was the same around it
+    # through the idle time: it was the same around it
+    assert x.tolist() == [1, 4, 4, 5, 5, 6]
     assert y.tolist() == [9, 9, 9, 9, 4, 4]
     x, y = frames.compute_capacity_steps(use.iloc[[0, 2]], 0.0, 8.0)
     assert np.isnan(x).sum() == 1  # nobody recorded when it stepped
@@ -257,7 +290,9 @@ def test_too_many_bars_are_an_input_error(report_run, monkeypatch):
 def test_svg_keeps_its_text_and_pdf_its_fonts(report_run, tmp_path):
     figure = gantt_figure(report_run(), rounds=(1, 1))
     svg = save_picture(figure, tmp_path / "a.svg")
-    words = " ".join("".join(e.itertext()) for e in ET.parse(svg).iter() if e.tag.endswith("text"))
+    words = " ".join(
+        "".join(e.itertext()) for e in ET.parse(svg).iter() if e.tag.endswith("text")
+    )
     for word in ("download", "upload", "server", "edge-1", "round 1"):
         assert word in words
     pdf = save_picture(figure, tmp_path / "a.pdf").read_bytes()
@@ -276,7 +311,9 @@ def test_the_same_run_gives_the_same_bytes(report_run, tmp_path, kind):
 def test_names_with_markup_stay_text(report_run, tmp_path):
     run = report_run(4, 2, prototypes=("$x^2$", "<b>&"))
     svg = save_picture(gantt_figure(run), tmp_path / "a.svg")
-    texts = ["".join(e.itertext()) for e in ET.parse(svg).iter() if e.tag.endswith("text")]
+    texts = [
+        "".join(e.itertext()) for e in ET.parse(svg).iter() if e.tag.endswith("text")
+    ]
     assert "$x^2$" in texts
     assert "<b>&" in texts
 
@@ -285,11 +322,15 @@ def test_a_file_of_another_kind_or_place_is_an_input_error(report_run, tmp_path)
     figure = accuracy_figure(report_run())
     with pytest.raises(InputError, match=r"\*\.png"):
         save_picture(figure, tmp_path / "a.gif")
-    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+    with pytest.raises(
+        InputError, match="cannot be written: No such file or directory"
+    ):
         save_picture(figure, tmp_path / "nowhere" / "a.png")
 
 
-@pytest.mark.parametrize("text", ["", "0", "1in", "wide", "3 feet", "100in", "nan", "-4"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "1in", "wide", "3 feet", "100in", "nan", "-4"]
+)
 def test_a_width_that_makes_no_sense_is_an_input_error(text):
     with pytest.raises(InputError, match="--width"):
         parse_width(text)
@@ -298,7 +339,9 @@ def test_a_width_that_makes_no_sense_is_an_input_error(text):
 def test_one_run_has_a_curve_per_prototype_and_the_mean(report_run):
     (ax,) = accuracy_figure(report_run()).axes
     assert [line.get_label() for line in ax.lines] == ["small", "large", MEAN]
-    tidy = curves(report_run()).query("prototype == 'small'").dropna(subset=["accuracy"])
+    tidy = (
+        curves(report_run()).query("prototype == 'small'").dropna(subset=["accuracy"])
+    )
     assert ax.lines[0].get_ydata() == pytest.approx(tidy["accuracy"].to_numpy())
 
 
@@ -316,7 +359,9 @@ def test_bands_are_drawn_between_low_and_high(report_run):
 
 
 def test_a_run_that_learned_nothing_is_left_out_beside_one_that_did(report_run):
-    (ax,) = accuracy_figure([report_run(), report_run(6, 4, name="timed", learns=False)]).axes
+    (ax,) = accuracy_figure(
+        [report_run(), report_run(6, 4, name="timed", learns=False)]
+    ).axes
     assert len(ax.get_lines()) == 1
 
 

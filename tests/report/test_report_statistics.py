@@ -71,7 +71,9 @@ def test_a_time_cut_early_leaves_the_median_open():
 
 def test_ratios_of_paired_times_are_averaged_as_logarithms():
     paired = compare_times([10, 10, 10], YES3, [20, 20, 20], YES3)
-    assert (paired.ratio.least, paired.ratio.low, paired.ratio.high) == pytest.approx((2, 2, 2))
+    assert (paired.ratio.least, paired.ratio.low, paired.ratio.high) == pytest.approx(
+        (2, 2, 2)
+    )
     paired = compare_times([1.0, 1.0], [True] * 2, [2.0, 8.0], [True] * 2)
     assert paired.ratio.least == pytest.approx(4.0)  # √(2·8)
     t = 12.706204736432095
@@ -80,8 +82,11 @@ def test_ratios_of_paired_times_are_averaged_as_logarithms():
 
 
 def test_pairing_sees_what_pooling_hides():
-    a = np.array([10.0, 100.0, 1000.0, 50.0, 400.0])  # seeds differ by far more than arms
-    paired = compare_times(a, [True] * 5, 1.2 * a * [1, 1.01, 0.99, 1.0, 1.02], [True] * 5)
+    # seeds differ by far more than arms
+    a = np.array([10.0, 100.0, 1000.0, 50.0, 400.0])
+    paired = compare_times(
+        a, [True] * 5, 1.2 * a * [1, 1.01, 0.99, 1.0, 1.02], [True] * 5
+    )
     assert paired.verdict == 1
     assert paired.ratio.least == pytest.approx(1.2, rel=0.02)
 
@@ -107,7 +112,9 @@ def test_an_arm_that_never_gets_there_loses_where_the_other_did():
 )
 def test_an_interval_that_covers_too_little_decides_nothing(seeds, confidence, verdict):
     """All seeds won by a censored margin: two seeds cover 50 %, five 94 %."""
-    paired = compare_times([1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence)
+    paired = compare_times(
+        [1] * seeds, [True] * seeds, [9] * seeds, [False] * seeds, confidence
+    )
     assert (paired.wins, paired.verdict) == (seeds, verdict)
 
 
@@ -143,7 +150,9 @@ def test_differences_are_paired():
 
 
 times = st.floats(0.1, 100.0)
-pairs = st.lists(st.tuples(times, st.booleans(), times, st.booleans()), min_size=1, max_size=9)
+pairs = st.lists(
+    st.tuples(times, st.booleans(), times, st.booleans()), min_size=1, max_size=9
+)
 
 
 @settings(deadline=None)
@@ -152,10 +161,17 @@ def test_swapping_the_arms_swaps_the_verdict(rows):
     a, known_a, b, known_b = zip(*rows, strict=True)
     one = compare_times(a, known_a, b, known_b)
     other = compare_times(b, known_b, a, known_a)
-    assert (one.wins, one.losses, one.verdict) == (other.losses, other.wins, -other.verdict)
+    assert (one.wins, one.losses, one.verdict) == (
+        other.losses,
+        other.wins,
+        -other.verdict,
+    )
     assert one.p_value == other.p_value
     # ratios too, however many seeds there are: the middle of two is the geometric one
-    for mine, back in ((one.ratio.least, other.ratio.most), (one.ratio.most, other.ratio.least)):
+    for mine, back in (
+        (one.ratio.least, other.ratio.most),
+        (one.ratio.most, other.ratio.least),
+    ):
         assert mine == pytest.approx(math.inf if back == 0 else 1 / back, rel=1e-9)
 
 
@@ -165,14 +181,18 @@ def test_the_unit_of_time_does_not_matter(rows, scale):
     a, known_a, b, known_b = (np.array(column) for column in zip(*rows, strict=True))
     one = compare_times(a, known_a, b, known_b)
     other = compare_times(a * scale, known_a, b * scale, known_b)
-    assert (one.wins, one.losses) == (other.wins, other.losses) or np.isclose(a, b).any()
+    assert (one.wins, one.losses) == (other.wins, other.losses) or np.isclose(
+        a, b
+    ).any()
     assert one.ratio.least == pytest.approx(other.ratio.least, rel=1e-9)
 
 
 @settings(deadline=None)
 @given(pairs)
 def test_ending_a_run_sooner_never_turns_a_verdict_into_its_opposite(rows):
-    """What censoring takes away is knowledge: true order statistics stay inside the bounds."""
+    """What censoring takes away is knowledge: true order statistics stay inside the
+    bounds.
+    """
     a, _, b, _ = zip(*rows, strict=True)
     everything = estimate_median_time(a, [True] * len(a))
     cut = float(np.median(a))
@@ -195,14 +215,19 @@ def test_intervals_cover_what_they_say():
         b = a * truth * rng.lognormal(0, 0.3, seeds)
         exact = compare_times(a, [True] * seeds, b, [True] * seeds).ratio
         hits["t"] += exact.low <= truth <= exact.high
-        # end every run of B at its third quarter: the two slowest seeds of B are censored
+        # end every run of B at its third quarter: the two slowest seeds of B are
+        # censored
         end = np.sort(b)[5]
         censored = compare_times(a, [True] * seeds, np.minimum(b, end), b <= end).ratio
         hits["order"] += censored.low <= truth <= censored.high
         nominal = censored.coverage
-    assert hits["t"] / studies == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / studies))
+    assert hits["t"] / studies == pytest.approx(
+        0.95, abs=3 * math.sqrt(0.95 * 0.05 / studies)
+    )
     # bounds only widen the interval, so it covers at least what it says
-    assert hits["order"] / studies >= nominal - 3 * math.sqrt(nominal * (1 - nominal) / studies)
+    assert hits["order"] / studies >= nominal - 3 * math.sqrt(
+        nominal * (1 - nominal) / studies
+    )
     assert nominal >= 0.95
 
 
@@ -210,14 +235,18 @@ def test_a_sentence_about_many_settings_counts_them():
     from simfed.report.comparison import describe_sides
 
     def against(times, seeds=3):
-        return compare_times([1.0] * seeds, [True] * seeds, [times] * seeds, [True] * seeds)
+        return compare_times(
+            [1.0] * seeds, [True] * seeds, [times] * seeds, [True] * seeds
+        )
 
     settings = [(f"{n} Mbps", against(1 + n / 10)) for n in range(1, 7)]
     settings += [("slow", against(0.5)), ("same", against(1.0))]
     text = describe_sides("top-k", "random-k", 0.9, settings, 0.95)
     assert text.startswith(
-        "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× (at 6 Mbps) "
-        "sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to 90 % at "
+        "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× "
+        "(at 6 Mbps) "
+        "sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to "
+        "90 % at "
         "slow; "
     )
     assert text.count("at 3 Mbps") == 0
@@ -231,7 +260,9 @@ def test_seeds_that_tell_nothing_are_no_ratio_of_zero():
     # nobody knows of the second seed which arm was sooner, so no bound of the median
     paired = compare_times([1.0, 9.0], [True, False], [9.0, 9.0], [False, False])
     text = describe_sides("top-k", "random-k", 0.7, [("", paired)], 0.95)
-    assert "(top-k sooner in 1, random-k in 0 of 2 seeds, too few seeds to decide)" in text
+    assert (
+        "(top-k sooner in 1, random-k in 0 of 2 seeds, too few seeds to decide)" in text
+    )
 
 
 def test_settings_that_read_alike_are_told_one_number():
@@ -262,11 +293,14 @@ def test_what_reads_as_once_is_no_verdict_whatever_is_asked_for():
     paired = compare_times(a, [True] * 3, b, [True] * 3, relevant_ratio=1.0)
     assert (paired.wins, paired.clear, paired.verdict) == (3, 1, 0)
     more = [10.1, 20.2, 30.3]
-    assert compare_times(a, [True] * 3, more, [True] * 3, relevant_ratio=1.0).verdict == 1
+    assert (
+        compare_times(a, [True] * 3, more, [True] * 3, relevant_ratio=1.0).verdict == 1
+    )
 
 
 @pytest.mark.parametrize(
-    ("best", "threshold"), [(0.994, 0.99), (0.985, 0.98), (0.979, 0.97), (0.96, 0.95), (0.94, 0.9)]
+    ("best", "threshold"),
+    [(0.994, 0.99), (0.985, 0.98), (0.979, 0.97), (0.96, 0.95), (0.94, 0.9)],
 )
 def test_one_threshold_for_several_runs_is_the_hardest_round_number(best, threshold):
     curves = [pd.Series([0.5, best])] * 3

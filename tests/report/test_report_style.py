@@ -80,8 +80,13 @@ def test_every_client_phase_has_a_look():
 def test_kinds_of_a_methods_own_have_looks_of_their_own_that_stay():
     names = [f"kind {i}" for i in range(18)]
     together = looks([*names, "training", "logits"])
-    assert (together["training"], together["logits"]) == (PHASES["training"], WORK["logits"])
-    seen = {(look.colour, look.hatch) for look in (*together.values(), *PHASES.values())}
+    assert (together["training"], together["logits"]) == (
+        PHASES["training"],
+        WORK["logits"],
+    )
+    seen = {
+        (look.colour, look.hatch) for look in (*together.values(), *PHASES.values())
+    }
     assert len(seen) == 18 + len(PHASES) + 1
     assert looks(reversed(names)) == {name: together[name] for name in names}
     assert phase("digest") == looks(["digest", "training"])["digest"]
@@ -107,8 +112,14 @@ def test_no_strategy_looks_like_a_phase():
     phases = [look.colour for look in PHASES.values()]
     for arm, look in itertools.product(ARM_COLOURS, phases):
         assert distance(arm, look, "usual") > 25, (arm, look)
-    for vision, (a, b) in itertools.product(VISION, itertools.combinations(ARM_COLOURS, 2)):
-        assert distance(a, b, vision) > (25 if vision == "usual" else 12), (vision, a, b)
+    for vision, (a, b) in itertools.product(
+        VISION, itertools.combinations(ARM_COLOURS, 2)
+    ):
+        assert distance(a, b, vision) > (25 if vision == "usual" else 12), (
+            vision,
+            a,
+            b,
+        )
 
 
 def test_a_level_is_a_shade_of_its_strategys_colour_and_of_its_mark():

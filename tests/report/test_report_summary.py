@@ -30,8 +30,18 @@ def test_the_summary_says_what_a_person_asks(report_run):
     run = report_run()
     text = printed(run)
     final = frames.curves(run)
-    final = final[(final["round"] == 20) & (final["prototype"] == frames.MEAN)]["accuracy"].item()
-    for fact in ("synthetic", "10 clients", "20 rounds", "seed 0", "small", "large", "top-k"):
+    final = final[(final["round"] == 20) & (final["prototype"] == frames.MEAN)][
+        "accuracy"
+    ].item()
+    for fact in (
+        "synthetic",
+        "10 clients",
+        ("20 rounds"),
+        "seed 0",
+        "small",
+        "large",
+        "top-k",
+    ):
         assert fact in text
     for phase in ("download", "training", "compression", "upload", "waiting"):
         assert phase in text
@@ -56,7 +66,10 @@ def test_joules_are_said_where_watts_are_known(report_run):
     run = report_run(4, 3)
     assert "energy" not in printed(run)
     rows = len(run.participations)
-    total, known = f"{2 * (rows - 1)} J", f"of {rows - 1} of {rows} participations alone"
+    total, known = (
+        f"{2 * (rows - 1)} J",
+        (f"of {rows - 1} of {rows} participations alone"),
+    )
     text = " ".join(printed(Powered(run)).split())
     assert f"energy of devices {total}, 2 J a participation; {known}" in text
     facts = {what: said for what, *said in list_headline_facts(Powered(run))}
@@ -67,12 +80,16 @@ def test_joules_are_said_where_watts_are_known(report_run):
 
 @pytest.mark.parametrize("clients", [1, 10, 300])
 def test_the_summary_fits_80_columns(report_run, clients):
-    run = report_run(clients, 3, name="a name that is longer than anybody would want it to be " * 3)
+    run = report_run(
+        clients, 3, name="a name that is longer than anybody would want it to be " * 3
+    )
     assert max(map(len, printed(run).splitlines())) <= 80
 
 
 def test_a_name_with_markup_stays_text(report_run):
-    run = report_run(4, 2, name="[bold]x[/bold] [/] [red]", prototypes=("[blink]p", "q"))
+    run = report_run(
+        4, 2, name="[bold]x[/bold] [/] [red]", prototypes=("[blink]p", "q")
+    )
     text = printed(run)
     assert "[bold]x[/bold] [/] [red]" in text
     assert "[blink]p" in text
@@ -98,7 +115,9 @@ def test_curves_accumulate_time_and_bytes(report_run):
     tidy = frames.curves(run)
     small = tidy[tidy["prototype"] == "small"].sort_values("round")
     assert small["at_s"].is_monotonic_increasing
-    assert small["uplink_bytes"].iloc[-1] == pytest.approx(run.participations["uplink_bytes"].sum())
+    assert small["uplink_bytes"].iloc[-1] == pytest.approx(
+        run.participations["uplink_bytes"].sum()
+    )
     assert (small["total_bytes"] > small["uplink_bytes"]).all()
 
 
@@ -122,7 +141,11 @@ def test_a_threshold_is_reached_in_the_first_round_that_has_it():
     )
     reached = reach.list_threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
     assert reached.loc[0.5, "round"] == 1
-    assert reached.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3.0, 30.0]
+    assert reached.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [
+        3,
+        3.0,
+        30.0,
+    ]
     assert pd.isna(reached.loc[0.9, "at_s"])
 
 
@@ -142,7 +165,9 @@ def test_one_more_client_that_was_waited_for_is_one_client(report_run, monkeypat
 
 
 def test_what_nobody_knows_to_be_saved_is_no_second(report_run):
-    """Nobody was there beside the one client, so no round says how long it took without it."""
+    """Nobody was there beside the one client, so no round says how long it took without
+    it.
+    """
     run = report_run(1, 3)
     assert [row["saved_s"] for row in rank_stragglers(run.table)] == [None]
     table = printed(run)[printed(run).index("Who the rounds waited for") :]
@@ -165,7 +190,9 @@ def test_a_cell_of_a_clients_choices_says_for_how_many_rounds_it_stands(report_r
 
     def notes(most_bins):
         by = ["prototype", "client"]
-        shares = frames.compute_arm_shares(run.participations, by=by, most_bins=most_bins)
+        shares = frames.compute_arm_shares(
+            run.participations, by=by, most_bins=most_bins
+        )
         return build_client_choice_panel({"run": shares}, ["top-k"]).notes
 
     what = "run: a cell stands for {} rounds and shows what was played most in them."
@@ -199,7 +226,9 @@ def a_run_of(rows):
 
 def test_many_arms_are_rows_in_the_order_of_the_scenario():
     arms = ["dense", "top-k@50", "top-k@5", "top-k@500", "top-k@5000", "dense"]
-    run = a_run_of([(r, 0, "small", arm, 9, "explore") for r, arm in enumerate(arms, 1)])
+    run = a_run_of(
+        [(r, 0, "small", arm, 9, "explore") for r, arm in enumerate(arms, 1)]
+    )
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(summary.build_strategies_table(run))
     lines = console.export_text().splitlines()
@@ -210,7 +239,10 @@ def test_many_arms_are_rows_in_the_order_of_the_scenario():
 
 def test_k_is_told_where_it_was_set_anew_for_each_play():
     rows = [(r, 0, "small", "top-k", 10 * r, "exploit") for r in range(1, 6)]
-    rows += [(6, 0, "small", "top-k", 1000, "forced"), (6, 1, "large", "top-k", 7, "exploit")]
+    rows += [
+        (6, 0, "small", "top-k", 1000, "forced"),
+        (6, 1, "large", "top-k", 7, "exploit"),
+    ]
     varying = frames.find_varying_k(a_run_of(rows))
     assert varying["value"].tolist() == [10, 20, 30, 40, 50]
     console = Console(width=80, record=True, file=io.StringIO())
@@ -223,7 +255,9 @@ def _rewards(raw, clip=1.0):
 
     told = [None if value is None else max(-clip, min(clip, value)) for value in raw]
     floats = pa.float64()
-    return pa.table({"reward_raw": pa.array(raw, floats), "reward": pa.array(told, floats)})
+    return pa.table(
+        {"reward_raw": pa.array(raw, floats), "reward": pa.array(told, floats)}
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,16 +270,22 @@ def _rewards(raw, clip=1.0):
         ([5.0], (1, 1, 5.0), "1 of 1"),
     ],
 )
-def test_clipped_rewards_are_counted_and_warned_of_above_60_percent(raw, counted, warned):
+def test_clipped_rewards_are_counted_and_warned_of_above_60_percent(
+    raw, counted, warned
+):
     found = count_clipped(_rewards(raw))
     assert (found["told"], found["clipped"]) == counted[:2]
     assert found["clip_of_a_twentieth"] == pytest.approx(counted[2])
     warnings = warn_of_clipping({"rewards": found})
     assert bool(warnings) == bool(warned)
-    assert all(warned in sentence and "would cut 5 %" in sentence for sentence in warnings)
+    assert all(
+        warned in sentence and "would cut 5 %" in sentence for sentence in warnings
+    )
 
 
 def test_the_summary_tells_how_many_rewards_were_clipped(report_run):
     run = report_run()
-    assert run.summary["rewards"]["told"] == run.participations["reward"].notna().sum() > 0
+    assert (
+        run.summary["rewards"]["told"] == run.participations["reward"].notna().sum() > 0
+    )
     assert f"of {run.summary['rewards']['told']:,} clipped" in printed(run)

@@ -33,7 +33,8 @@ def test_rounds_are_a_range_with_both_ends(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "0:3", "5:2", "21", "21:30", "a", "1-3", "-1:3", "1.5", "9" * 5000]
+    "text",
+    ["", "0", "0:3", "5:2", "21", "21:30", "a", "1-3", "-1:3", "1.5", "9" * 5000],
 )
 def test_rounds_that_are_not_there_are_an_input_error(text):
     with pytest.raises(InputError, match="--rounds"):
@@ -85,7 +86,9 @@ def test_clients_are_grouped_by_prototype_in_the_scenarios_order(report_run):
 def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
     timeline = build_timeline(report_run())
     for row in timeline.rounds.itertuples():
-        bars = timeline.bars[(timeline.bars["round"] == row.round) & timeline.bars["critical"]]
+        bars = timeline.bars[
+            (timeline.bars["round"] == row.round) & timeline.bars["critical"]
+        ]
         assert set(bars["client"].dropna()) == {row.critical_client}
         assert bars["started_at_s"].min() == row.started_at_s
         assert bars["finished_at_s"].max() == pytest.approx(row.finished_at_s)
@@ -112,7 +115,9 @@ def test_every_client_is_in_one_phase_at_every_instant(report_run):
     timeline = build_timeline(report_run(30, 5))
     inside = np.linspace(timeline.from_s, timeline.to_s, 500)[1:-1]
     inside = inside[~np.isin(inside, timeline.bars["finished_at_s"])]
-    assert count_clients_in_phase(timeline.bars, inside).sum(axis=1).eq(30).mean() > 0.99
+    assert (
+        count_clients_in_phase(timeline.bars, inside).sum(axis=1).eq(30).mean() > 0.99
+    )
 
 
 def test_the_slowest_are_those_who_held_up_most_rounds(report_run):
@@ -138,7 +143,9 @@ def test_a_stretch_without_anybody_is_hatched_and_said():
             "dataset": {"name": "mnist-mini"},
             "prototypes": {"a": {"model": "lenet5-half"}},
             "policy": {"kind": "uniform", "strategy": "dense"},
-            "clients": [{**group, "availability": {"markov": {"on": "20 s", "off": "10 min"}}}],
+            "clients": [
+                {**group, "availability": {"markov": {"on": "20 s", "off": "10 min"}}}
+            ],
         },
         time_only=True,
         progress=False,
@@ -151,10 +158,14 @@ def test_a_stretch_without_anybody_is_hatched_and_said():
     spans = [patch for patch in figure.axes[0].patches if patch.get_gid() == "absent"]
     assert [(span.get_x(), span.get_width()) for span in spans] == [(0.0, first_s)]
     assert all(span.get_hatch() for span in spans)
-    labels = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    labels = [
+        text.get_text() for legend in figure.legends for text in legend.get_texts()
+    ]
     assert "nobody was there" in labels
     data = build_gantt_data(run, "a", {})
-    (kind,) = (i for i, look in enumerate(data["kinds"]) if look["label"] == "nobody was there")
+    (kind,) = (
+        i for i, look in enumerate(data["kinds"]) if look["label"] == "nobody was there"
+    )
     assert data["kinds"][kind]["hatched"]
     at = data["bars"]["kind"].index(kind)
     assert data["bars"]["length"][at] == pytest.approx(first_s)

@@ -11,7 +11,10 @@ from simfed.report.trace import list_events, write_trace
 pytest_plugins = ["report_runs"]
 
 NUMBER = {"type": "number", "minimum": 0}
-IDS = {"pid": {"type": "integer", "minimum": 1}, "tid": {"type": "integer", "minimum": 1}}
+IDS = {
+    "pid": {"type": "integer", "minimum": 1},
+    "tid": {"type": "integer", "minimum": 1},
+}
 
 
 def event(phase: str, required: list[str], **properties: dict) -> dict:
@@ -28,7 +31,10 @@ def event(phase: str, required: list[str], **properties: dict) -> dict:
 
 
 TEXT, ARGS = {"type": "string"}, {"type": "object"}
-SCALARS = {"type": "object", "additionalProperties": {"type": ["number", "string", "boolean"]}}
+SCALARS = {
+    "type": "object",
+    "additionalProperties": {"type": ["number", "string", "boolean"]},
+}
 ARROW = {"ts": NUMBER, "cat": TEXT, "id": {"type": "integer"}}
 SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,7 +49,14 @@ SCHEMA = {
                 "type": "object",
                 "oneOf": [
                     event("M", ["args"], args=ARGS),
-                    event("X", ["tid", "ts", "dur"], ts=NUMBER, dur=NUMBER, cat=TEXT, args=SCALARS),
+                    event(
+                        "X",
+                        ["tid", "ts", "dur"],
+                        ts=NUMBER,
+                        dur=NUMBER,
+                        cat=TEXT,
+                        args=SCALARS,
+                    ),
                     event(
                         "C",
                         ["ts", "args"],
@@ -55,7 +68,12 @@ SCHEMA = {
                         },
                     ),
                     event("s", ["tid", "ts", "id", "cat"], **ARROW),
-                    event("f", ["tid", "ts", "id", "cat", "bp"], bp={"const": "e"}, **ARROW),
+                    event(
+                        "f",
+                        ["tid", "ts", "id", "cat", "bp"],
+                        bp={"const": "e"},
+                        **ARROW,
+                    ),
                 ],
             },
         },
@@ -87,7 +105,9 @@ def test_the_trace_obeys_the_schema_of_the_trace_event_format(trace):
 def test_the_schema_check_can_fail(trace):
     event = {"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 0}
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.Draft202012Validator(SCHEMA).validate({**trace, "traceEvents": [event]})
+        jsonschema.Draft202012Validator(SCHEMA).validate(
+            {**trace, "traceEvents": [event]}
+        )
 
 
 def test_slices_of_one_lane_never_overlap(trace):
@@ -102,7 +122,11 @@ def test_slices_of_one_lane_never_overlap(trace):
 
 
 def test_every_client_has_its_lanes(trace, report_run):
-    names = {e["pid"]: e["args"]["name"] for e in of(trace, "M") if e["name"] == "process_name"}
+    names = {
+        e["pid"]: e["args"]["name"]
+        for e in of(trace, "M")
+        if e["name"] == "process_name"
+    }
     lanes = {}
     for e in of(trace, "M"):
         if e["name"] == "thread_name":
@@ -112,7 +136,9 @@ def test_every_client_has_its_lanes(trace, report_run):
     assert len(lanes) == 1 + 10
 
 
-@pytest.mark.parametrize("kind", ["download", "training", "compression", "upload", "waiting"])
+@pytest.mark.parametrize(
+    "kind", ["download", "training", "compression", "upload", "waiting"]
+)
 def test_slices_are_the_records_spans(trace, report_run, kind):
     spans = report_run().spans.query("kind == @kind")
     slices = [s for s in of(trace, "X") if s["name"] == kind]
@@ -163,7 +189,12 @@ def test_counters_show_transfers_shared_links_and_accuracy(trace, report_run):
     active = [value for _, value in values["active"]]
     assert max(active) <= 10
     assert active[-1] == 0
-    assert {"edge-1 use", "edge-2 use", "edge-1 capacity", "edge-1 active"} <= values.keys()
+    assert {
+        "edge-1 use",
+        "edge-2 use",
+        "edge-1 capacity",
+        ("edge-1 active"),
+    } <= values.keys()
     assert not any(name.startswith("client-") for name in values)
     capacity = values["edge-1 capacity"][0][1]
     assert max(value for _, value in values["edge-1 use"]) <= capacity * (1 + 1e-9)
@@ -178,7 +209,9 @@ def test_counters_show_transfers_shared_links_and_accuracy(trace, report_run):
 
 
 def test_a_part_of_a_run_holds_only_its_rounds(report_run):
-    rounds = {e["args"]["round"] for e in list_events(report_run(), (4, 6)) if e["ph"] == "X"}
+    rounds = {
+        e["args"]["round"] for e in list_events(report_run(), (4, 6)) if e["ph"] == "X"
+    }
     assert rounds == {4, 5, 6}
 
 
@@ -188,16 +221,23 @@ def test_a_round_says_why_it_took_so_long(trace):
 
 
 def test_a_time_only_run_has_a_trace_without_accuracy(report_run):
-    names = {e["name"] for e in list_events(report_run(6, 4, learns=False)) if e["ph"] == "C"}
+    names = {
+        e["name"] for e in list_events(report_run(6, 4, learns=False)) if e["ph"] == "C"
+    }
     assert "active" in names
     assert not any(name.endswith((" test", " KD")) for name in names)
 
 
 def test_the_same_run_gives_the_same_bytes(report_run, tmp_path):
-    a, b = (write_trace(report_run(), tmp_path / name) for name in ("a.json.gz", "b.json.gz"))
+    a, b = (
+        write_trace(report_run(), tmp_path / name)
+        for name in ("a.json.gz", "b.json.gz")
+    )
     assert a.read_bytes() == b.read_bytes()
 
 
 def test_a_file_that_cannot_be_written_is_an_input_error(report_run, tmp_path):
-    with pytest.raises(InputError, match="cannot be written: No such file or directory"):
+    with pytest.raises(
+        InputError, match="cannot be written: No such file or directory"
+    ):
         write_trace(report_run(), tmp_path / "nowhere" / "a.json.gz")

@@ -31,7 +31,9 @@ def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("work") / "run"
     yield sim.write(
         path,
-        lambda recorder: sim.build(plain, star=star, devices=devices, recorder=recorder),
+        lambda recorder: sim.build(
+            plain, star=star, devices=devices, recorder=recorder
+        ),
         plain,
     )
     registry("method").remove("made-up")

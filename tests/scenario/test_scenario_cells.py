@@ -37,7 +37,8 @@ def scenario(links, cells=None, **network):
         "dataset": {"name": "mnist-mini", "public": 16},
         "prototypes": {"small": {"model": "lenet5-half"}},
         "clients": [
-            {"count": 2, "prototype": "small", "device": DEVICE, "link": link} for link in links
+            {"count": 2, "prototype": "small", "device": DEVICE, "link": link}
+            for link in links
         ],
         "compression": {"k": 100, "strategies": ["top-k"]},
         "policy": {"kind": "uniform", "strategy": "top-k"},
@@ -50,16 +51,22 @@ def validated(plain):
 
 
 def topology(*args, **network):
-    return check_parts(validated(scenario(*args, **network)), "s", time_only=True).topology
+    return check_parts(
+        validated(scenario(*args, **network)), "s", time_only=True
+    ).topology
 
 
 def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
-    """One access point behind a line, boards of two kinds: rounds, blame, table, invariants."""
+    """One access point behind a line, boards of two kinds: rounds, blame, table,
+    invariants.
+    """
     plain = scenario(
         [{"cell": "home", "mcs": 7}, {"cell": "home", "rate": "6.5 Mbps"}],
         {"home": {"wifi": {"standard": "n", "width": "20 MHz"}, "at": "dsl"}},
         topology="tree",
-        tiers=[{"name": "dsl", "up": "40 Mbps", "down": "100 Mbps", "latency": "10 ms"}],
+        tiers=[
+            {"name": "dsl", "up": "40 Mbps", "down": "100 Mbps", "latency": "10 ms"}
+        ],
         model="tcp",
     )
     result = simfed.run(plain, out=tmp_path / "run", time_only=True, progress=False)
@@ -71,13 +78,19 @@ def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
     assert (air["airtime_s"] <= took_s * (1 + 1e-9)).all()
     sent = result.participations[["uplink_bytes", "downlink_bytes"]].to_numpy().sum()
     assert air["bytes"].sum() == pytest.approx(sent * 1502 / 1448)
-    assert result.links[result.links["link"] != "airtime of cell home"]["airtime_s"].isna().all()
+    assert (
+        result.links[result.links["link"] != "airtime of cell home"]["airtime_s"]
+        .isna()
+        .all()
+    )
     assert simfed.load_run(tmp_path / "run").fingerprint == result.fingerprint
     assert verify(tmp_path / "run") == []
     table = pq.read_table(tmp_path / "run" / "links.parquet")
     twice = pc.multiply(table["airtime_s"], 2.0)
     at = table.schema.names.index("airtime_s")
-    pq.write_table(table.set_column(at, "airtime_s", twice), tmp_path / "run" / "links.parquet")
+    pq.write_table(
+        table.set_column(at, "airtime_s", twice), tmp_path / "run" / "links.parquet"
+    )
     broken = find_broken(simfed.load_run(tmp_path / "run"))
     assert any("have more airtime than time" in sentence for sentence in broken)
 
@@ -95,7 +108,11 @@ def test_clients_of_a_cell_have_its_airtime_in_place_of_links():
 
 
 def test_a_cellular_cell_has_an_airtime_for_each_way_and_weights_by_rates():
-    link = {"cell": "street", "up": "10 Mbps", "down": {"choice": {"values": ["9 Mbps"]}}}
+    link = {
+        "cell": "street",
+        "up": "10 Mbps",
+        "down": {"choice": {"values": ["9 Mbps"]}},
+    }
     street = {"street": {"cellular": {"scheduler": "rr"}, "share": 0.5}}
     built = topology([link, {**link, "up": "30 Mbps"}], street)
     up, down = built.path(0, "up"), built.path(0, "down")
@@ -141,13 +158,19 @@ CELLS = {
 
 
 def uploads(folder, cells, slow, falls_at_s=None):
-    """When uploads of a client at 65 Mbps and one at `slow` end; of the latter's own 65 Mbps until
-    it falls."""
+    """When uploads of a client at 65 Mbps and one at `slow` end.
+
+    Of the latter's own 65 Mbps until it falls.
+    """
     (folder / "rate.csv").write_text(f"0,{65 * MBPS}\n{falls_at_s},{slow * MBPS}\n")
     table = {"file": "rate.csv", "format": "csv", "end": "hold", "rate_unit": "B/s"}
     links = []
     for rate in ("65 Mbps", f"{slow} Mbps" if falls_at_s is None else table):
-        rates = {"up": rate, "down": rate} if "cellular" in cells["home"] else {"rate": rate}
+        rates = (
+            {"up": rate, "down": rate}
+            if "cellular" in cells["home"]
+            else {"rate": rate}
+        )
         links.append({"cell": "home", **rates})
     plain = validated_in(scenario(links, cells), source="s", folder=folder)
     built = check_parts(plain, "s", time_only=True).topology
@@ -156,17 +179,23 @@ def uploads(folder, cells, slow, falls_at_s=None):
 
 
 @pytest.mark.parametrize("fair", CELLS)
-def test_a_rate_that_falls_before_it_matters_is_the_rate_that_it_falls_to(tmp_path, fair):
+def test_a_rate_that_falls_before_it_matters_is_the_rate_that_it_falls_to(
+    tmp_path, fair
+):
     fixed = uploads(tmp_path, CELLS[fair], 6.5)
     assert uploads(tmp_path, CELLS[fair], 6.5, 1e-4) == pytest.approx(fixed)
 
 
 @pytest.mark.parametrize("fair", CELLS)
 def test_weights_follow_a_rate_that_falls_in_the_middle(tmp_path, fair):
-    """Half of the time each, whatever the slow one's rate, where airtime is shared evenly; as many
-    turns each where packets are. Until the fall both get the same, then by weight; who is left has
-    the air alone."""
-    falls_at_s, latency_s = 0.03, CELLULAR_LATENCY_S if fair == "cellular" else WIFI_LATENCY_S
+    """Half of the time each, whatever the slow one's rate, where airtime is shared
+    evenly; as many turns each where packets are. Until the fall both get the same, then
+    by weight; who is left has the air alone.
+    """
+    falls_at_s, latency_s = (
+        0.03,
+        CELLULAR_LATENCY_S if fair == "cellular" else WIFI_LATENCY_S,
+    )
     rates = np.array([65.0, 6.5]) * MBPS
     if fair == "cellular":
         alone = weights = rates
@@ -177,13 +206,21 @@ def test_weights_follow_a_rate_that_falls_in_the_middle(tmp_path, fair):
     together = weights / (weights / alone).sum()
     first_s = falls_at_s + left[0] / together[0]
     last_s = first_s + (left[1] - together[1] * (first_s - falls_at_s)) / alone[1]
-    assert uploads(tmp_path, CELLS[fair], 6.5, falls_at_s) == pytest.approx([first_s, last_s])
+    assert uploads(tmp_path, CELLS[fair], 6.5, falls_at_s) == pytest.approx(
+        [first_s, last_s]
+    )
     if fair != "packets":
         assert first_s == pytest.approx(uploads(tmp_path, CELLS[fair], 65)[0])
 
 
 STREET = {"cell": "street", "up": "8 Mbps", "down": "8 Mbps"}
-ONOFF = {"kind": "markov-on-off", "high": 1, "low": 0.4, "mean_high": "9 s", "mean_low": "3 s"}
+ONOFF = {
+    "kind": "markov-on-off",
+    "high": 1,
+    "low": 0.4,
+    "mean_high": "9 s",
+    "mean_low": "3 s",
+}
 COMES = {"file": "air.csv", "format": "csv", "end": "hold"}
 
 
@@ -203,9 +240,11 @@ def ends_of(topology):
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_a_share_of_the_air_may_vary(tmp_path, scale):
-    """A neighbour comes at 1 s: 1 MB/s until then, 0.5 MB/s from then on. Uploads, 9 ms on their
-    way, have sent 0.991 of 2 MB at 1 s, so that 2.018 s are left; the download, in an airtime of
-    its own, ends before."""
+    """A neighbour comes at 1 s: 1 MB/s until then, 0.5 MB/s from then on.
+
+    Uploads, 9 ms on their way, have sent 0.991 of 2 MB at 1 s, so that 2.018 s are
+    left; the download, in an airtime of its own, ends before.
+    """
     (tmp_path / "air.csv").write_text(f"at,share\n0,{1 / scale}\n1,{0.5 / scale}\n")
     share = {**COMES, "time_column": "at", "rate_column": "share", "scale": scale}
     plain = validated_in(scenario([STREET], street(share)), source="s", folder=tmp_path)
@@ -227,7 +266,8 @@ def test_a_run_keeps_the_table_of_its_shares_and_plays_it_again(tmp_path):
     run = partial(simfed.run, plain, time_only=True)
     whole = run(out=tmp_path / "whole", progress=False)
     assert whole.links["airtime_s"].notna().all()
-    assert capacities_of(whole, tmp_path / "whole") == {}  # bytes/s of airtime depend on who sends
+    # bytes/s of airtime depend on who sends
+    assert capacities_of(whole, tmp_path / "whole") == {}
 
     def stop(round, simulated_s, accuracy):
         if round == 2:
@@ -240,11 +280,19 @@ def test_a_run_keeps_the_table_of_its_shares_and_plays_it_again(tmp_path):
     table.unlink()
     assert verify_again(tmp_path / "run") == []
     (tmp_path / "run" / "network" / "air.csv").write_text("0,1\n0.05,0.5\n")
-    assert any("network/air.csv" in sentence for sentence in verify_again(tmp_path / "run"))
+    assert any(
+        "network/air.csv" in sentence for sentence in verify_again(tmp_path / "run")
+    )
 
 
 def test_shares_are_generated_from_the_seed_and_stay_shares():
-    drawn = {"kind": "lognormal-ar1", "mean": 0.8, "cv": 0.5, "correlation": 0.5, "step": "1 s"}
+    drawn = {
+        "kind": "lognormal-ar1",
+        "mean": 0.8,
+        "cv": 0.5,
+        "correlation": 0.5,
+        "step": "1 s",
+    }
     cells = street({"generate": {**drawn, "length": "99 s"}, "end": "loop"})
     one, two = topology([STREET], cells), topology([STREET], cells)
     up, down = one.traces.values()
@@ -254,7 +302,9 @@ def test_shares_are_generated_from_the_seed_and_stay_shares():
     assert shares.max() == 1
     assert 0 < shares.min() < 0.6
     traces = topology([STREET], street({"generate": ONOFF, "end": "loop"})).traces
-    assert [set(air.trace.rates_bytes_per_s) for air in traces.values()] == [{1.0, 0.4}] * 2
+    assert [set(air.trace.rates_bytes_per_s) for air in traces.values()] == [
+        {1.0, 0.4}
+    ] * 2
 
 
 def test_show_fleet_says_what_a_cell_has_of_the_air(tmp_path, capsys):

@@ -1,4 +1,6 @@
-"""Codecs in scenario files: every way of writing one, and the sentence for each wrong one."""
+"""Codecs in scenario files: every way of writing one, and the sentence for each wrong
+one.
+"""
 
 import pytest
 
@@ -58,7 +60,9 @@ def test_a_strategy_may_be_one_for_each_layer():
 
 def test_what_is_dumped_loads_again():
     made = scenario(
-        compression={"strategies": ["top-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}]},
+        compression={
+            "strategies": ["top-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}]
+        },
         policy={"kind": "uniform", "strategy": {"powersgd": {"rank": 1}}},
     )
     assert Scenario.model_validate(made.model_dump(mode="json")) == made
@@ -76,13 +80,16 @@ def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
         r"codec whose gradient",
     ):
         scenario(
-            method="fedprox", compression={"strategies": ["detached-ef"]}, policy={"kind": "ascend"}
+            method="fedprox",
+            compression={"strategies": ["detached-ef"]},
+            policy={"kind": "ascend"},
         )
     with pytest.raises(InputErrors) as caught:
         scenario(method="fedprox", policy=detached)
     (error,) = str(caught.value).splitlines()
     assert error.startswith(
-        "tiny.yaml: policy: got 'detached-ef(top-k)', expected a codec whose gradient is "
+        "tiny.yaml: policy: got 'detached-ef(top-k)', expected a codec whose gradient "
+        "is "
         "taken at the weights"
     )
     assert "fedkd and fedavg move them" in error
@@ -91,8 +98,11 @@ def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
 def test_an_override_may_write_a_codec(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(
-        "name: tiny\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {s: {model: lenet5}}\n"
+        "name: tiny\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {s: {model: "
+        "lenet5}}\n"
         "clients: [{count: 1, prototype: s, device: d}]\n"
     )
-    made = load_scenario(path, {"compression.strategies": ["top-k", {"qsgd": {"levels": 4}}]})
+    made = load_scenario(
+        path, {"compression.strategies": ["top-k", {"qsgd": {"levels": 4}}]}
+    )
     assert made.compression.strategies == ("top-k", "qsgd(4)")

@@ -1,5 +1,6 @@
-"""What people try in their first hour: short forms that are taken, and errors that say the line and
-what was meant."""
+"""What people try in their first hour: short forms that are taken, and errors that say
+the line and what was meant.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def file(tmp_path, monkeypatch):
 
 
 def device(file, **changes):
-    loaded = load_scenario(file, {f"clients[*].device.{key}": v for key, v in changes.items()})
+    loaded = load_scenario(
+        file, {f"clients[*].device.{key}": v for key, v in changes.items()}
+    )
     parts = Parts(loaded, file)
     assert Checks(parts).errors() == []
     return parts.device(0)
@@ -47,7 +50,10 @@ def device(file, **changes):
 def test_times_alone_are_a_device(file):
     made = device(file)
     assert made.nominal_s("training", model="lenet5-half", batch=32) == 0.012
-    assert made.nominal_s("compression", model="lenet5-half", strategy="top-k", k=157) == 0.0003
+    assert (
+        made.nominal_s("compression", model="lenet5-half", strategy="top-k", k=157)
+        == 0.0003
+    )
     slow = device(file, speed=0.5)
     step_s = slow.nominal_s("training", model="lenet5-half", batch=32)
     assert slow.duration_s(step_s, 0.0, round=1, phase="training") == 0.024
@@ -67,15 +73,25 @@ def test_a_resolved_device_without_a_profile_loads_again(file, tmp_path):
     loaded = load_scenario(file)
     (tmp_path / "again.yaml").write_text(dump_scenario(loaded))
     assert load_scenario(tmp_path / "again.yaml") == loaded
-    assert "training" not in yaml.safe_load(dump_scenario(loaded))["clients"][0]["device"]
+    assert (
+        "training" not in yaml.safe_load(dump_scenario(loaded))["clients"][0]["device"]
+    )
 
 
 def test_short_forms(file):
     loaded = load_scenario(file)
     assert loaded.clients[0].link.up == 10e6 / 8
     ascend = {"method": "fedkd", "policy": {"kind": "ascend"}}
-    for word, on in (("off", False), (False, False), (None, False), ("on", True), (True, True)):
-        said = load_scenario(file, {**ascend, "safeguard.rollback": word}).safeguard.rollback
+    for word, on in (
+        ("off", False),
+        (False, False),
+        (None, False),
+        ("on", True),
+        (True, True),
+    ):
+        said = load_scenario(
+            file, {**ascend, "safeguard.rollback": word}
+        ).safeguard.rollback
         assert (said is not None) == on
     assert load_scenario(file, ascend).safeguard.rollback is not None
 
@@ -139,7 +155,10 @@ def test_a_value_from_the_command_line_has_no_line(file, capsys):
     )
     file.write_text(SCENARIO.replace("rounds: 2", "rounds: 0"))
     assert main(["validate", "s.yaml", "--set", "seed=1"]) == 2
-    assert "s.yaml: line 2: rounds: got 0, expected a whole number" in capsys.readouterr().err
+    assert (
+        "s.yaml: line 2: rounds: got 0, expected a whole number"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_key_of_an_extended_file_names_that_file(file, tmp_path, capsys):
@@ -157,7 +176,8 @@ def test_a_key_of_an_extended_file_names_that_file(file, tmp_path, capsys):
 
 def test_a_study_s_keys_are_paths_themselves(file, tmp_path, capsys):
     (tmp_path / "study.yaml").write_text(
-        "name: s\nbase: s.yaml\ngrid:\n  clients[*].link.up: [1 Mbps]\n  clients[*].lnk: [1]\n"
+        "name: s\nbase: s.yaml\ngrid:\n  clients[*].link.up: [1 Mbps]\n  "
+        "clients[*].lnk: [1]\n"
     )
     assert main(["study", "run", "study.yaml", "--out", "out"]) == 2
     assert (
@@ -168,7 +188,10 @@ def test_a_study_s_keys_are_paths_themselves(file, tmp_path, capsys):
 
 def test_what_yaml_takes_for_one_key_is_told_apart(file):
     for written, said in (
-        ("safeguard: {rollback: {threshold:3}}", "a space follows a colon: threshold: 3"),
+        (
+            "safeguard: {rollback: {threshold:3}}",
+            ("a space follows a colon: threshold: 3"),
+        ),
         ("training: {schedule.kind: cosine}", "write schedule: {kind: …}"),
     ):
         file.write_text(SCENARIO + written + "\n")

@@ -34,14 +34,18 @@ def test_a_resolved_fleet_is_a_world_again():
 
 
 def test_a_fleet_may_name_its_app_by_its_folder_alone(tmp_path):
-    fleet = validate_fleet({**SMALL, "app": "mine"}, source="fleet.yaml", folder=tmp_path)
+    fleet = validate_fleet(
+        {**SMALL, "app": "mine"}, source="fleet.yaml", folder=tmp_path
+    )
     assert fleet.app.folder == str(tmp_path / "mine")
     assert fleet.app.run_config == {}
     assert "app" not in parse_yaml(dump_scenario(made()), where="resolved")
 
 
 def test_a_scenario_stands_for_its_fleet():
-    fleet = load_fleet(ROOT / "scenarios" / "quickstart.yaml", {"clients[*].link.up": "5 Mbps"})
+    fleet = load_fleet(
+        ROOT / "scenarios" / "quickstart.yaml", {"clients[*].link.up": "5 Mbps"}
+    )
     assert fleet.client_count == 10
     assert {group.link.up for group in fleet.clients} == {5e6 / 8}
 
@@ -62,5 +66,8 @@ def test_keys_inside_what_is_written_short_can_be_changed(tmp_path):
     }
     fleet = load_fleet(tmp_path / "fleet.yaml", changes)
     assert (Path(fleet.app.folder).name, fleet.app.run_config) == ("mine", {"times": 3})
-    assert (fleet.clients[0].device.profile, fleet.clients[0].device.speed) == ("x86-2core-vm", 0.5)
+    assert (fleet.clients[0].device.profile, fleet.clients[0].device.speed) == (
+        "x86-2core-vm",
+        0.5,
+    )
     assert (fleet.computing.kind, fleet.computing.speed) == ("measured", 2)

@@ -11,7 +11,9 @@ PLAIN = {
     "rounds": 3,
     "dataset": {"name": "mnist-mini"},
     "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients": [{"count": 2, "prototype": "small", "device": {"profile": "x86-2core-vm"}}],
+    "clients": [
+        {"count": 2, "prototype": "small", "device": {"profile": "x86-2core-vm"}}
+    ],
 }
 
 
@@ -28,7 +30,12 @@ def test_without_choices_of_k_arms_are_the_strategies():
 def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
     made = scenario(
         compression={
-            "strategies": ["top-k", {"qsgd": {"levels": 4}}, "random-k@2%", "top-k + fp16"],
+            "strategies": [
+                "top-k",
+                {"qsgd": {"levels": 4}},
+                "random-k@2%",
+                ("top-k + fp16"),
+            ],
             "k_choices": [500, "1 %"],
             "k": 1000,
         }
@@ -57,7 +64,8 @@ def test_policies_play_what_they_name_or_what_there_is():
 
 
 ASSUMED = (
-    "{count: 2, prototype: small, device: {profile: x86-2core-vm, assume: {compression: 1 ms}}}"
+    "{count: 2, prototype: small, device: {profile: x86-2core-vm, assume: "
+    "{compression: 1 ms}}}"
 )
 
 
@@ -73,7 +81,8 @@ def run(tmp_path, capsys, text, *arguments):
 
 def test_resolved_shows_the_arms(tmp_path, capsys):
     text = (
-        f"clients: [{ASSUMED}]\ncompression: {{k_choices: [500, 1%], strategies: [top-k, dense]}}\n"
+        f"clients: [{ASSUMED}]\ncompression: {{k_choices: [500, 1%], strategies: "
+        f"[top-k, dense]}}\n"
     )
     code, said = run(tmp_path, capsys, text, "--resolved")
     assert code == 0
@@ -81,12 +90,18 @@ def test_resolved_shows_the_arms(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("codec", ["powersgd", "svd"])
-def test_a_rank_above_the_matrices_is_refused_before_anything_runs(tmp_path, capsys, codec):
-    text = f"clients: [{ASSUMED}]\ncompression: {{strategies: [{{{codec}: {{rank: RANK}}}}]}}\n"
+def test_a_rank_above_the_matrices_is_refused_before_anything_runs(
+    tmp_path, capsys, codec
+):
+    text = (
+        f"clients: [{ASSUMED}]\ncompression: {{strategies: [{{{codec}: {{rank: "
+        f"RANK}}}}]}}\n"
+    )
     code, said = run(tmp_path, capsys, text.replace("RANK", "61"))
     assert code == 2
     assert (
-        f"compression.strategies: prototype small: {codec}: rank: got 61, expected a rank of at "
+        f"compression.strategies: prototype small: {codec}: rank: got 61, expected a "
+        f"rank of at "
         "most 60, that of the largest matrix"
     ) in said.err
     assert run(tmp_path, capsys, text.replace("RANK", "60"))[0] == 0
@@ -94,7 +109,8 @@ def test_a_rank_above_the_matrices_is_refused_before_anything_runs(tmp_path, cap
     code, said = run(tmp_path, capsys, f"clients: [{ASSUMED}]\n{policy}")
     assert code == 2
     assert (
-        f"policy: prototype small: {codec}: rank: got 61, expected a rank of at most 60" in said.err
+        f"policy: prototype small: {codec}: rank: got 61, expected a rank of at most "
+        f"60" in said.err
     )
 
 

@@ -15,7 +15,12 @@ from simfed.ground.errors import InputError, InputErrors
 from simfed.ground.registry import registry
 from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
 from simfed.scenario.lines import add_line
-from simfed.scenario.load import apply_overrides, read_yaml, split_key_path, validate_scenario
+from simfed.scenario.load import (
+    apply_overrides,
+    read_yaml,
+    split_key_path,
+    validate_scenario,
+)
 from simfed.scenario.study import load_study_file
 
 TINY = """
@@ -44,14 +49,30 @@ def complaints(path, overrides=()):
 
 def test_defaults_are_those_of_the_method(tiny):
     s = load_scenario(tiny)
-    assert (s.training.learning_rate, s.training.batch_size, s.training.local_steps) == (
+    assert (
+        s.training.learning_rate,
+        s.training.batch_size,
+        s.training.local_steps,
+    ) == (
         0.02,
         32,
         1,
     )
-    assert (s.policy.kind, s.policy.warmup, s.policy.c, s.policy.ema) == ("ascend", 5, 3.0, 0.1)
-    assert (s.policy.reward.rho, s.policy.reward.beta, s.policy.reward.clip) == (0.6, 0.4, (-1, 1))
-    assert (s.policy.reward.local_loss.data, s.policy.reward.local_loss.samples) == ("probe", 256)
+    assert (s.policy.kind, s.policy.warmup, s.policy.c, s.policy.ema) == (
+        "ascend",
+        5,
+        3.0,
+        0.1,
+    )
+    assert (s.policy.reward.rho, s.policy.reward.beta, s.policy.reward.clip) == (
+        0.6,
+        0.4,
+        (-1, 1),
+    )
+    assert (s.policy.reward.local_loss.data, s.policy.reward.local_loss.samples) == (
+        "probe",
+        256,
+    )
     assert s.policy.reward.local_loss.credit == "causal"
     assert (s.compression.k, s.compression.index_code) == (1000, "ideal")
     assert s.compression.strategies == ("top-k", "random-k", "periodic-k")
@@ -70,14 +91,28 @@ def test_the_rollback_is_on_with_ascend_only(tiny):
     assert rollback(policy={"kind": "exp3"}) is None
     assert rollback(policy={"kind": "uniform", "strategy": "top-k"}) is None
     assert rollback(**{"safeguard.rollback": None}) is None
-    assert rollback(policy={"kind": "exp3"}, **{"safeguard.rollback.threshold": 3}).threshold == 3
+    assert (
+        rollback(
+            policy={"kind": "exp3"}, **{"safeguard.rollback.threshold": 3}
+        ).threshold
+        == 3
+    )
     mixed = {"policy": {"kind": "exp3"}, "clients[0].policy": {"kind": "ascend"}}
     assert load_scenario(tiny, mixed).safeguard.rollback is not None
 
 
 def test_a_resolved_scenario_loads_to_the_same(tiny, tmp_path):
-    kinds = [{"policy": {"kind": kind}} for kind in registry("policy").names() if kind != "uniform"]
-    given = {"kind": "ascend", "ema": "1/n", "initial": "ema-from-zero", "count_forced": True}
+    kinds = [
+        {"policy": {"kind": kind}}
+        for kind in registry("policy").names()
+        if kind != "uniform"
+    ]
+    given = {
+        "kind": "ascend",
+        "ema": "1/n",
+        "initial": "ema-from-zero",
+        "count_forced": True,
+    }
     kinds += [{"policy": {"kind": "uniform", "strategy": "dense"}}, {"policy": given}]
     for overrides in (
         {},
@@ -103,7 +138,9 @@ def test_client_order():
 def test_round_robin_deals_every_group_out(counts):
     data = yaml.safe_load(TINY)
     data["prototypes"] = {"small": {"model": "lenet5"}}
-    data["clients"] = [{"count": n, "prototype": "small", "device": "d"} for n in counts]
+    data["clients"] = [
+        {"count": n, "prototype": "small", "device": "d"} for n in counts
+    ]
     data["client_order"] = "round-robin"
     order = validate_scenario(data, source="x", folder=Path()).group_of_client()
     assert np.bincount(order, minlength=len(counts)).tolist() == counts
@@ -121,14 +158,24 @@ def test_round_robin_deals_every_group_out(counts):
 )
 def test_schedules(tiny, schedule, factors):
     s = load_scenario(tiny, {"training.schedule": schedule, "rounds": 3})
-    assert [s.learning_rate_factor(t) for t in (1, 2, 3, 4)] == pytest.approx(factors, abs=1e-12)
+    assert [s.learning_rate_factor(t) for t in (1, 2, 3, 4)] == pytest.approx(
+        factors, abs=1e-12
+    )
 
 
 def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, add_part):
     class Mine:
         learns = True
 
-        def __init__(self, arms, reward_range=(-1.0, 1.0), *, depth: int, mood=("good", 3), **more):
+        def __init__(
+            self,
+            arms,
+            reward_range=(-1.0, 1.0),
+            *,
+            depth: int,
+            mood=("good", 3),
+            **more,
+        ):
             if depth < 0:
                 raise InputError("a depth of at least 0", where="depth", got=depth)
             if len(arms) > 3:
@@ -147,7 +194,10 @@ def test_a_policy_of_ones_own_has_the_keys_of_its_constructor(tiny, add_part):
         again = tiny.with_name("again.yaml")
         again.write_text(dump_scenario(scenario))
         assert dump_scenario(load_scenario(again)) == dump_scenario(scenario)
-    missing, negative = {"policy": {"kind": "mine"}}, {"policy": {"kind": "mine", "depth": -1}}
+    missing, negative = (
+        {"policy": {"kind": "mine"}},
+        {"policy": {"kind": "mine", "depth": -1}},
+    )
     assert complaints(tiny, missing) == [
         f"{tiny}: policy.depth: this key is missing with kind mine"
     ]
@@ -162,7 +212,8 @@ def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, add_part):
 
     add_part("policy", "mine", mine)
     assert complaints(tiny, {"policy": {"kind": "mine"}}) == [
-        f"{tiny}: policy: got 'kind', expected other names for the options of policy mine: this "
+        f"{tiny}: policy: got 'kind', expected other names for the options of policy "
+        f"mine: this "
         "one is taken"
     ]
 
@@ -176,7 +227,9 @@ def test_an_option_may_be_of_a_class_of_the_parts_own(tiny, add_part):
     class Mine:
         learns = True
 
-        def __init__(self, arms, reward_range, *, law: Law | None = None, depth: int = 1):
+        def __init__(
+            self, arms, reward_range, *, law: Law | None = None, depth: int = 1
+        ):
             pass
 
     add_part("policy", "mine", Mine)
@@ -203,7 +256,9 @@ def test_who_learns_from_rewards(tiny):
 
 def test_what_clients_may_play(tiny):
     def arms(**policy):
-        scenario = load_scenario(tiny, {"policy": policy, "compression.strategies": ["top-k"]})
+        scenario = load_scenario(
+            tiny, {"policy": policy, "compression.strategies": ["top-k"]}
+        )
         return tuple(map(str, scenario.arms_of_group(scenario.clients[0])))
 
     assert arms(kind="uniform", strategy="dense") == ("dense",)
@@ -222,7 +277,12 @@ def test_extends_merges_mappings_and_replaces_the_rest(tiny):
     child = tiny.parent / "child.yaml"
     child.write_text("extends: tiny.yaml\nname: child\ndataset: {public: 64}\n")
     s = load_scenario(child)
-    assert (s.name, s.dataset.name, s.dataset.public, s.rounds) == ("child", "mnist-mini", 64, 3)
+    assert (s.name, s.dataset.name, s.dataset.public, s.rounds) == (
+        "child",
+        "mnist-mini",
+        64,
+        3,
+    )
 
 
 def test_extends_drops_a_section_by_null(tiny):
@@ -251,7 +311,11 @@ def test_a_missing_file_is_named_with_the_one_that_extends_it(tmp_path):
     b, c = tmp_path / "b.yaml", tmp_path / "c.yaml"
     assert str(refused.value).startswith(f"{b}: extends: {c}: no such file")
     c.mkdir()
-    with pytest.raises(InputError, match=r"b\.yaml: extends: .*c\.yaml: this is a folder"):
+    with pytest.raises(
+        InputError,
+        match=r"b\.yaml: extends: .*c\.yaml: this is a "
+        r"folder",
+    ):
         load_scenario(tmp_path / "a.yaml")
 
 
@@ -278,7 +342,8 @@ def test_a_chain_of_extends_has_an_end(tmp_path):
     for i in range(102):
         (tmp_path / f"{i}.yaml").write_text(f"extends: {i + 1}.yaml\n")
     assert complaints(tmp_path / "0.yaml") == [
-        f"{tmp_path}/0.yaml: too many, expected at most 100 files that extend one another"
+        f"{tmp_path}/0.yaml: too many, expected at most 100 files that extend one "
+        f"another"
     ]
 
 
@@ -297,7 +362,11 @@ def test_numbers_as_people_write_them(tmp_path):
 @pytest.mark.parametrize(
     ("written", "path", "expected"),
     [
-        ({"trimmed-mean": 0.1}, "aggregation.rule.share", {"kind": "trimmed-mean", "share": 2}),
+        (
+            {"trimmed-mean": 0.1},
+            "aggregation.rule.share",
+            {"kind": "trimmed-mean", "share": 2},
+        ),
         ({"trimmed-mean": 0.1}, "aggregation.rule.trimmed-mean", {"trimmed-mean": 2}),
         ({"f": 1}, "aggregation.rule.kind", {"f": 1, "kind": 2}),
         ("krum", "aggregation.rule.f", {"kind": "krum", "f": 2}),
@@ -356,11 +425,15 @@ def test_the_other_kind_of_file_is_one_sentence(tmp_path):
     path.write_text("name: s\nbase: other.yaml\nseeds: [0]\n")
     with pytest.raises(InputError) as error:
         load_scenario(path)
-    assert str(error.value) == f"{path}: this is a study, expected a scenario (simfed study run)"
+    assert str(error.value) == (
+        f"{path}: this is a study, expected a scenario (simfed study run)"
+    )
     path.write_text("name: s\nclients: []\n")
     with pytest.raises(InputError) as error:
         load_study_file(path)
-    assert str(error.value) == f"{path}: this is a scenario, expected a study (simfed run)"
+    assert str(error.value) == (
+        f"{path}: this is a scenario, expected a study (simfed run)"
+    )
 
 
 def test_nothing_is_allowed_that_was_not_asked_for():
@@ -396,4 +469,6 @@ def test_lines_are_those_of_the_text_that_was_read(tiny):
     with pytest.raises(InputErrors) as refused:
         load_scenario(tiny)
     tiny.unlink()
-    assert f"{tiny}: line {number}: there is no key 'kay'" in str(add_line(*refused.value.errors))
+    assert f"{tiny}: line {number}: there is no key 'kay'" in str(
+        add_line(*refused.value.errors)
+    )

@@ -1,4 +1,6 @@
-"""The key `privacy`: what is read, and what is refused because no theorem stands behind it."""
+"""The key `privacy`: what is read, and what is refused because no theorem stands behind
+it.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ def attacked(attack):
     ("privacy", "changes"),
     [
         *((CLIENT, {"method": m}) for m in ("fedavg", "fedprox", "fedopt", "fedbuff")),
-        *((SAMPLE, {"method": m}) for m in ("fedavg", "fedbuff", "scaffold", "fedasync")),
+        *(
+            (SAMPLE, {"method": m})
+            for m in ("fedavg", "fedbuff", "scaffold", "fedasync")
+        ),
         *(
             (CLIENT, {"participation": {"clients_per_round": 5, "selection": one}})
             for one in ("uniform", "fastest", "all")
@@ -96,7 +101,10 @@ def test_what_a_theorem_covers_is_accepted(privacy, changes):
 
 def test_amplified_is_poisson_synchronous_and_always_there():
     assert is_amplified(scenario())
-    away = {**plain()["clients"][0], "availability": {"markov": {"on": "1 h", "off": "1 h"}}}
+    away = {
+        **plain()["clients"][0],
+        "availability": {"markov": {"on": "1 h", "off": "1 h"}},
+    }
     for changes in (
         {"participation": {"clients_per_round": 5}},
         {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
@@ -106,7 +114,9 @@ def test_amplified_is_poisson_synchronous_and_always_there():
         parts = Parts(scenario(**changes))
         assert not is_amplified(parts.scenario)
         assert any("not amplified" in sentence for sentence in Checks(parts).warnings())
-    assert not any("amplified" in sentence for sentence in Checks(Parts(scenario())).warnings())
+    assert not any(
+        "amplified" in sentence for sentence in Checks(Parts(scenario())).warnings()
+    )
 
 
 def test_a_large_delta_is_said():

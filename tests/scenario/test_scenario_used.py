@@ -14,7 +14,12 @@ from simfed.scenario.fleet_file import FleetFile, FleetGroup
 from simfed.scenario.load import apply_overrides, validate_scenario
 from simfed.scenario.policy import PolicySpec
 from simfed.scenario.reference import build_scenario_schema
-from simfed.schema.section import OnlyWith, Section, list_marked_keys, list_scenario_marks
+from simfed.schema.section import (
+    OnlyWith,
+    Section,
+    list_marked_keys,
+    list_scenario_marks,
+)
 
 STAR = """
 name: used
@@ -38,9 +43,15 @@ WORLDS = {
     "in flight": {"aggregation": {"mode": "asynchronous", "concurrency": 2}},
     "not charged": {"charge.downlink": False},
     "tcp": {"network.model": "tcp"},
-    "tree of tcp": {"network": {"topology": "tree", "model": "tcp", "tiers": [{"name": "edge"}]}},
+    "tree of tcp": {
+        "network": {"topology": "tree", "model": "tcp", "tiers": [{"name": "edge"}]}
+    },
     "graph of tcp": {
-        "network": {"topology": "graph", "model": "tcp", "edges": [{"between": ["a", "server"]}]}
+        "network": {
+            "topology": "graph",
+            "model": "tcp",
+            "edges": [{"between": ["a", "server"]}],
+        }
     },
     "distils": {"safeguard.rollback": {}},
     "cell": {"network.cells": {"home": {"wifi": {"standard": "n"}}}},
@@ -70,7 +81,9 @@ def sections(section=Section):
 SCHEMA = build_scenario_schema()
 DEFINITIONS = {**FleetFile.model_json_schema()["$defs"], **SCHEMA["$defs"]}
 MARKS = [
-    (mapping, name, only) for mapping in sections() for name, only in list_marked_keys(mapping)
+    (mapping, name, only)
+    for mapping in sections()
+    for name, only in list_marked_keys(mapping)
 ]
 
 
@@ -82,7 +95,9 @@ def sample(node):
     """Some value that a key may have, by its JSON Schema."""
     if "$ref" in node:
         part = DEFINITIONS[node["$ref"].rpartition("/")[2]]
-        return {key: sample(part["properties"][key]) for key in part.get("required", ())}
+        return {
+            key: sample(part["properties"][key]) for key in part.get("required", ())
+        }
     for key in ("examples", "enum"):
         if key in node:
             return node[key][-1]
@@ -94,7 +109,9 @@ def sample(node):
     if node.get("type") == "array":
         items = node.get("prefixItems") or [node["items"]]
         return [sample(one) for one in items]
-    return {"integer": 2, "number": 0.5, "boolean": True, "string": "x", "object": {}}[node["type"]]
+    return {"integer": 2, "number": 0.5, "boolean": True, "string": "x", "object": {}}[
+        node["type"]
+    ]
 
 
 def label(mark):
@@ -108,19 +125,27 @@ def needed_keys(mapping):
 
 
 @pytest.mark.parametrize(
-    "mark", [m for m in MARKS if isinstance(m[2], Only) and not m[2].from_the_top], ids=label
+    "mark",
+    [m for m in MARKS if isinstance(m[2], Only) and not m[2].from_the_top],
+    ids=label,
 )
 def test_a_key_of_another_kind_is_refused_with_the_kind_that_uses_it(mark):
     mapping, name, only = mark
     node = DEFINITIONS[mapping.__name__]["properties"][name]
     other = DEFINITIONS[mapping.__name__]["properties"][only.key]
-    kinds = other.get("enum") or ([True, False] if other.get("type") == "boolean" else [])
-    strange = [kind for kind in kinds if kind not in only.values] if only.values else [None]
+    kinds = other.get("enum") or (
+        [True, False] if other.get("type") == "boolean" else []
+    )
+    strange = (
+        [kind for kind in kinds if kind not in only.values] if only.values else [None]
+    )
     assert strange or only.key == "format"  # which is asked for in the next test
     for kind in strange:
         value = {**needed_keys(mapping), only.key: kind, name: sample(node)}
         with pytest.raises(ValidationError) as caught:
-            mapping.model_validate({key: each for key, each in value.items() if each is not None})
+            mapping.model_validate(
+                {key: each for key, each in value.items() if each is not None}
+            )
         said = (
             f"{name} belongs to {only.key}"
             if only.values
@@ -151,14 +176,21 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
         scenario = load(overrides)
         for where, name, only, section in list_scenario_marks(scenario):
             mapping = next(
-                c for c in type(section).__mro__ if c.__name__ in DEFINITIONS or c is Scenario
+                c
+                for c in type(section).__mro__
+                if c.__name__ in DEFINITIONS or c is Scenario
             )
-            node = (SCHEMA if mapping is Scenario else DEFINITIONS[mapping.__name__])["properties"][
-                name
-            ]
-            path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
+            node = (SCHEMA if mapping is Scenario else DEFINITIONS[mapping.__name__])[
+                "properties"
+            ][name]
+            path = "".join(
+                f"[{step}]" if isinstance(step, int) else f".{step}" for step in where
+            )
             mark = mapping.__name__, name
-            changed = {**overrides, f"{path}.{name}".lstrip("."): OTHERS.get(name) or sample(node)}
+            changed = {
+                **overrides,
+                f"{path}.{name}".lstrip("."): OTHERS.get(name) or sample(node),
+            }
             if only.holds(scenario):
                 used.add(mark)
                 continue
@@ -219,9 +251,13 @@ def test_editors_refuse_the_same(tmp_path):
         {"aggregation": {"deadline": "5 s"}},
         {"network.tiers": [{"name": "edge"}]},
     ):
-        assert not check.is_valid(apply_overrides(right, wrong.items(), Scenario)), wrong
+        assert not check.is_valid(apply_overrides(right, wrong.items(), Scenario)), (
+            wrong
+        )
     assert check.is_valid(
-        apply_overrides(right, [("training.schedule", {"kind": "step", "every": 9})], Scenario)
+        apply_overrides(
+            right, [("training.schedule", {"kind": "step", "every": 9})], Scenario
+        )
     )
 
 

@@ -1,9 +1,11 @@
-"""Each key of the schema has an effect wherever it stands, is refused, or is excused here.
+"""Each key of the schema has an effect wherever it stands, is refused, or is excused
+here.
 
-Marked keys (`Only`, `OnlyWith`) are entered where they have no effect by `test_scenario_used.py`.
-This file accounts for all others: `refusals/effects.txt` enters them where another choice
-switches them off, `EXCUSED` says why some may stand there, `ALWAYS` lists those that no choice
-switches off. A new key is in none of them, and fails.
+Marked keys (`Only`, `OnlyWith`) are entered where they have no effect by
+`test_scenario_used.py`. This file accounts for all others: `refusals/effects.txt`
+enters them where another choice switches them off, `EXCUSED` says why some may stand
+there, `ALWAYS` lists those that no choice switches off. A new key is in none of them,
+and fails.
 """
 
 from pathlib import Path
@@ -20,7 +22,9 @@ from simfed.scenario.load import apply_overrides, validate_scenario
 EFFECTS = Path(__file__).parents[1] / "refusals" / "effects.txt"
 
 # (mapping, key) of each row, as its comment says
-REFUSED = {tuple(row.written.split("\n")[0][2:].split(".")) for row in refusals.read(EFFECTS)}
+REFUSED = {
+    tuple(row.written.split("\n")[0][2:].split(".")) for row in refusals.read(EFFECTS)
+}
 
 # mappings with keys that may stand where they have no effect, and why
 EXCUSED = {
@@ -132,9 +136,12 @@ def pairs(table):
 def test_every_key_is_refused_excused_or_has_an_effect():
     marked = {(mapping.__name__, name) for mapping, name, _ in MARKS}
     mappings = {"Scenario": SCHEMA, **SCHEMA["$defs"]}
-    # options of registered parts belong to their kind, and are refused beside another one
+    # options of registered parts belong to their kind, and are refused beside another
+    # one
     own = {name: node for name, node in mappings.items() if "." not in name}
-    every = {(name, key) for name, node in own.items() for key in node.get("properties", ())}
+    every = {
+        (name, key) for name, node in own.items() for key in node.get("properties", ())
+    }
     excused = set().union(*map(pairs, EXCUSED.values()))
     accounted = marked | REFUSED | excused | pairs(ALWAYS)
     assert every - accounted == set()

@@ -24,15 +24,29 @@ MODES = {
 def scenario(mode, rounds=8, **changes):
     """`mode`: a key of `MODES`, or what `aggregation` is to be."""
     aggregation = MODES[mode] if isinstance(mode, str) else mode
-    asked = {} if "concurrency" in aggregation else {"participation": {"clients_per_round": 4}}
-    options = {"rounds": rounds, "clients": 6, "aggregation": aggregation, **asked, **changes}
+    asked = (
+        {}
+        if "concurrency" in aggregation
+        else {"participation": {"clients_per_round": 4}}
+    )
+    options = {
+        "rounds": rounds,
+        "clients": 6,
+        "aggregation": aggregation,
+        **asked,
+        **changes,
+    }
     return sim.scenario(**options)
 
 
 def star():
     up = [2e3, 3e3, 5e3, 8e3, 12e3, 20e3]
     return Star(
-        6, up_bytes_per_s=up, down_bytes_per_s=1e4, receive_bytes_per_s=15e3, latency_s=0.01
+        6,
+        up_bytes_per_s=up,
+        down_bytes_per_s=1e4,
+        receive_bytes_per_s=15e3,
+        latency_s=0.01,
     )
 
 
@@ -47,8 +61,17 @@ class Uneven(sim.Fixed):
 
 
 def world(plain, recorder=None, *, server=False, **parts):
-    device = Uneven(decompression=0.05, inference=0.2, distillation=0.3) if server else None
-    parts.setdefault("devices", [Uneven(0.1 + 0.15 * client, 0.02) for client in range(6)])
+    device = (
+        Uneven(decompression=0.05, inference=0.2, distillation=0.3) if server else None
+    )
+    parts.setdefault(
+        "devices", [Uneven(0.1 + 0.15 * client, 0.02) for client in range(6)]
+    )
     return sim.build(
-        plain, star=star(), downlink_bytes=500.0, server_device=device, recorder=recorder, **parts
+        plain,
+        star=star(),
+        downlink_bytes=500.0,
+        server_device=device,
+        recorder=recorder,
+        **parts,
     )

@@ -5,11 +5,15 @@ import sim_worlds as sim
 from simfed.device import DeviceSpec
 from simfed.net import Star
 
-STAR = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3, latency_s=0.01)
+STAR = Star(
+    4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3, latency_s=0.01
+)
 
 
 class Rewarding:
-    """A stand-in for learning whose losses fall, so that policies have something to learn."""
+    """A stand-in for learning whose losses fall, so that policies have something to
+    learn.
+    """
 
     def __init__(self, sizes):
         self._sizes = sizes
@@ -43,5 +47,9 @@ def world(recorder=None, rounds=7):
     )
     devices = [processor.client(Streams(0), client) for client in range(4)]
     return sim.build(
-        plain(rounds), star=STAR, devices=devices, workload=Rewarding(sizes), recorder=recorder
+        plain(rounds),
+        star=STAR,
+        devices=devices,
+        workload=Rewarding(sizes),
+        recorder=recorder,
     )

@@ -18,13 +18,19 @@ D = 15_738
 
 
 def scenario(clients=4, **changes):
-    """Clients of one prototype, by their number or their groups; anything can be replaced."""
+    """Clients of one prototype, by their number or their groups.
+
+    Anything can be replaced.
+    """
     if isinstance(clients, int):
         clients = [group(clients)]
     plain = {
         "name": "tiny",
         "rounds": 3,
-        "dataset": {"name": "mnist-mini", **({} if "method" in changes else {"public": 8})},
+        "dataset": {
+            "name": "mnist-mini",
+            **({} if "method" in changes else {"public": 8}),
+        },
         "prototypes": {"small": {"model": "lenet5-half"}},
         "clients": clients,
         "policy": {"kind": "uniform", "strategy": "random-k"},
@@ -37,7 +43,12 @@ def scenario(clients=4, **changes):
 
 def group(count, prototype="small", **changes):
     """Clients whose device is calibrated."""
-    return {"count": count, "prototype": prototype, "device": "rtx3090-ryzen4800h", **changes}
+    return {
+        "count": count,
+        "prototype": prototype,
+        "device": "rtx3090-ryzen4800h",
+        **changes,
+    }
 
 
 class Fixed:
@@ -55,7 +66,11 @@ class Fixed:
         return work.times * self.work_s(work)
 
     def charges(self, quantity, model):
-        return quantity in self.seconds or quantity not in ("handling", "evaluation", "losses")
+        return quantity in self.seconds or quantity not in (
+            "handling",
+            "evaluation",
+            "losses",
+        )
 
     def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0, steps=1.0):
         return nominal_s
@@ -68,12 +83,19 @@ class TasksOf(Tasks):
     """The tasks of a scenario, with as much on the way down as a test says."""
 
     def __init__(self, plain, samples_of=lambda client: 600, down_bytes=None):
-        sizes = {name: facts(p.model, plain.dataset.name) for name, p in plain.prototypes.items()}
+        sizes = {
+            name: facts(p.model, plain.dataset.name)
+            for name, p in plain.prototypes.items()
+        }
         super().__init__(plain, sizes, samples_of)
         self._down_bytes = down_bytes
 
     def downlink_bytes(self, plan):
-        return super().downlink_bytes(plan) if self._down_bytes is None else self._down_bytes
+        return (
+            super().downlink_bytes(plan)
+            if self._down_bytes is None
+            else self._down_bytes
+        )
 
 
 @dataclass
@@ -115,7 +137,9 @@ def build(
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
     group_of = plain.group_of_client()
     streams = Streams(seed)
-    processor = build_processor(DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h"))
+    processor = build_processor(
+        DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h")
+    )
     star = star or Star(plain.client_count)
     recorder = recorder or Recorder()
     if workload is None:
@@ -151,9 +175,14 @@ def build(
 
 
 def write(path, world_of, plain, **run_options):
-    """Run into a directory, as the composition root does; `world_of(recorder)` builds the world."""
+    """Run into a directory, as the composition root does.
+
+    `world_of(recorder)` builds the world.
+    """
     directory = RunDirectory.create(
-        path, scenario_yaml=as_yaml(plain), manifest={"name": plain.name, "mode": "time-only"}
+        path,
+        scenario_yaml=as_yaml(plain),
+        manifest={"name": plain.name, "mode": "time-only"},
     )
     recorder = directory.recorder()
     world = world_of(recorder)
@@ -163,7 +192,9 @@ def write(path, world_of, plain, **run_options):
 
 def finish(directory, recorder, plain):
     directory.finish(
-        recorder, manifest={}, summary=summarise(recorder.table, plain.clients_of_prototype)
+        recorder,
+        manifest={},
+        summary=summarise(recorder.table, plain.clients_of_prototype),
     )
     return open_run(directory.path)
 

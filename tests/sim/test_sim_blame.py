@@ -21,12 +21,19 @@ def one_round(star, devices, **options):
 
 def blamed(world):
     row = world.rows("rounds")[0]
-    names = ("critical_client", "critical_phase", "critical_link", "saved_without_critical_s")
+    names = (
+        "critical_client",
+        "critical_phase",
+        "critical_link",
+        "saved_without_critical_s",
+    )
     return tuple(row[name] for name in names)
 
 
 def test_a_slow_processor_is_blamed_for_training_and_no_link():
-    world = one_round(Star(3, up_bytes_per_s=SIZE), [sim.Fixed(1), sim.Fixed(9), sim.Fixed(2)])
+    world = one_round(
+        Star(3, up_bytes_per_s=SIZE), [sim.Fixed(1), sim.Fixed(9), sim.Fixed(2)]
+    )
     assert blamed(world) == (1, "training", None, 7.0)
     assert world.column("participations", "slack_s") == [8.0, 0.0, 7.0]
 
@@ -38,8 +45,8 @@ def test_a_slow_link_is_blamed_by_its_name():
 
 
 def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
-    # three at once on a link of 1 upload/s: all end after 3 s; without one the rest take 2 s.
-    # The simple difference to the next one would say that nothing is saved.
+    # three at once on a link of 1 upload/s: all end after 3 s; without one the rest
+    # take 2 s. The simple difference to the next one would say that nothing is saved.
     star = Star(3, receive_bytes_per_s=SIZE, up_bytes_per_s=SIZE)
     world = one_round(star, [sim.Fixed(1, 0)] * 3)
     assert blamed(world) == (0, "upload", "server/receive", pytest.approx(1.0))
@@ -112,7 +119,9 @@ def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
     monkeypatch.setattr(
         blame,
         "play",
-        lambda net, sends, *a, **k: played.append(len(sends)) or again(net, sends, *a, **k),
+        lambda net, sends, *a, **k: (
+            played.append(len(sends)) or again(net, sends, *a, **k)
+        ),
     )
     one_round(Star(3, up_bytes_per_s=SIZE, down_bytes_per_s=SIZE), [sim.Fixed()] * 3)
     assert played == []

@@ -13,7 +13,9 @@ K_BYTES = 4 * 1998 + 8  # values, and a seed in place of indices
 def test_a_round_is_download_training_compression_upload_then_waiting_for_the_slowest():
     world = sim.build(
         sim.scenario(rounds=1, clients=2),
-        star=Star(2, up_bytes_per_s=[8000.0, 4000.0], down_bytes_per_s=1000.0, latency_s=0.25),
+        star=Star(
+            2, up_bytes_per_s=[8000.0, 4000.0], down_bytes_per_s=1000.0, latency_s=0.25
+        ),
         devices=[sim.Fixed(3.0, 0.5), sim.Fixed(1.0, 0.25)],
         downlink_bytes=2000.0,
     ).run()
@@ -23,7 +25,11 @@ def test_a_round_is_download_training_compression_upload_then_waiting_for_the_sl
         (2.25, 1.0, 0.25, 2.25, 1.25, 0.0),
     ]
     (row,) = world.rows("rounds")
-    assert (row["started_at_s"], row["finished_at_s"], row["duration_s"]) == (0.0, 7.0, 7.0)
+    assert (row["started_at_s"], row["finished_at_s"], row["duration_s"]) == (
+        0.0,
+        7.0,
+        7.0,
+    )
     assert (row["uplink_bytes"], row["downlink_bytes"]) == (2 * K_BYTES, 4000.0)
     assert spans(world, "client 1") == [
         ("download", "download", 0.0, 2.25),
@@ -74,7 +80,9 @@ def test_local_steps_multiply_the_training_time():
 def test_local_epochs_take_as_many_steps_as_a_client_has_batches():
     plain = sim.scenario(rounds=1, training={"local_epochs": 2, "batch_size": 30})
     owned = [1, 30, 31, 61]
-    world = sim.build(plain, devices=[sim.Fixed(0.5)] * 4, samples_of=owned.__getitem__).run()
+    world = sim.build(
+        plain, devices=[sim.Fixed(0.5)] * 4, samples_of=owned.__getitem__
+    ).run()
     assert world.column("participations", "training_s") == [1.0, 1.0, 2.0, 3.0]
 
 
@@ -86,7 +94,9 @@ def test_calibrated_devices_charge_the_tables_row():
 
 def test_a_device_that_gives_no_number_ends_the_run_with_a_sentence():
     world = sim.build(sim.scenario(), devices=[sim.Fixed(float("nan"))] * 4)
-    with pytest.raises(RunFailed, match="client 0, round 1: the device model gave nan seconds"):
+    with pytest.raises(
+        RunFailed, match="client 0, round 1: the device model gave nan seconds"
+    ):
         world.run()
 
 
@@ -101,7 +111,9 @@ def test_what_a_device_lacks_is_an_input_error_with_its_place():
 def test_server_work_comes_after_the_last_upload_while_clients_wait():
     server = sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5)
     plain = sim.scenario(rounds=2, clients=2, distillation={"steps": 3})
-    world = sim.build(plain, devices=[sim.Fixed(1.0), sim.Fixed(2.0)], server_device=server).run()
+    world = sim.build(
+        plain, devices=[sim.Fixed(1.0), sim.Fixed(2.0)], server_device=server
+    ).run()
     assert world.column("rounds", "server_s") == [2 * 0.125 + 2 * 0.25 + 3 * 0.5] * 2
     assert world.column("rounds", "duration_s") == [2.5 + 2.25] * 2
     assert world.column("participations", "waiting_s")[:2] == [3.25, 2.25]
@@ -124,7 +136,9 @@ def test_every_prototype_is_distilled_whoever_took_part():
     )
     world = sim.build(plain, devices=[sim.Fixed()] * 2, server_device=server).run()
     assert world.column("rounds", "server_s") == [0.125 + 0.25 + 2 * 0.5] * 3
-    distilled = [name for kind, name, *_ in spans(world, "server") if kind == "distillation"]
+    distilled = [
+        name for kind, name, *_ in spans(world, "server") if kind == "distillation"
+    ]
     assert distilled == ["small", "large"] * 3
 
 
@@ -157,7 +171,9 @@ def test_a_round_is_the_same_whether_or_not_anybody_looks():
     plain_run = sim.build(plain, star=star).run()
     watched = sim.build(plain, star=star)
     watched.run(
-        progress=lambda *facts: seen.append(facts), save=lambda checkpoint: None, save_every=2
+        progress=lambda *facts: seen.append(facts),
+        save=lambda checkpoint: None,
+        save_every=2,
     )
     assert watched.rows("spans") == plain_run.rows("spans")
     assert [facts[0] for facts in seen] == [1, 2, 3, 4, 5]
@@ -173,7 +189,14 @@ def test_wall_time_is_split_without_a_gap():
 
 
 def phases(world):
-    names = ("downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s")
+    names = (
+        "downlink_s",
+        "training_s",
+        "compression_s",
+        "uplink_s",
+        "waiting_s",
+        "offline_s",
+    )
     return [tuple(row[name] for name in names) for row in world.rows("participations")]
 
 

@@ -35,11 +35,18 @@ MBPS = 1e6 / 8
 DEVICE = {"decompression": "50 ms"}
 
 
-def world(edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds=4, **changes):
-    """Six clients below `count` nodes; `edges`: keys of their edge servers, None: there are
-    none."""
+def world(
+    edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds=4, **changes
+):
+    """Six clients below `count` nodes.
+
+    `edges`: keys of their edge servers, None: there are none.
+    """
     at_edges = {} if edges is None else {"edge_servers": {"at": "edge", **edges}}
-    tree = {"topology": "tree", "tiers": [{"name": "edge", "count": count, **(tier or {})}]}
+    tree = {
+        "topology": "tree",
+        "tiers": [{"name": "edge", "count": count, **(tier or {})}],
+    }
     return scenario(
         CLIENTS, rounds=rounds, method=method, client_order="round-robin", network=tree,
         compression={"k": 500}, policy={"kind": "uniform", "strategy": "top-k"},
@@ -50,7 +57,11 @@ def world(edges=None, cloud=None, *, count=1, tier=None, method="fedavg", rounds
 def build(scenario, *, learn=False):
     parts, recorder = Parts(scenario), Recorder()
     assert Checks(parts).errors(time_only=not learn) == []
-    workload = make_method_workload(parts, 1, "cpu") if learn else make_time_only_workload(parts)
+    workload = (
+        make_method_workload(parts, 1, "cpu")
+        if learn
+        else make_time_only_workload(parts)
+    )
     return build_simulation(parts, workload, recorder), recorder, workload
 
 
@@ -95,7 +106,9 @@ def test_several_edge_servers_that_merge_once_learn_what_one_server_does():
     options = {"rounds": 2, "training": {"local_steps": 2}, "method": "fedprox"}
     flat = play(world(**options, count=3), learn=True)
     tiered = play(world({}, **options, count=3, tier=BACKBONE), learn=True)
-    for one, other in zip(rows(flat, "prototypes"), rows(tiered, "prototypes"), strict=True):
+    for one, other in zip(
+        rows(flat, "prototypes"), rows(tiered, "prototypes"), strict=True
+    ):
         assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-5)
 
 
@@ -105,7 +118,9 @@ def test_the_instants_of_two_merges_between_two_transfers_are_sums():
     begun_s = 0.02 + MODEL_BYTES / (50 * MBPS)
     assert merges["edge-1", 1]["started_at_s"] == pytest.approx(begun_s, rel=1e-12)
     assert merges["edge-1", 2]["started_at_s"] == merges["edge-1", 1]["finished_at_s"]
-    last_s = max(row["finished_at_s"] for row in merges.values() if row["node"] != "server")
+    last_s = max(
+        row["finished_at_s"] for row in merges.values() if row["node"] != "server"
+    )
     ended_s = last_s + 0.02 + MODEL_BYTES / (10 * MBPS)
     assert merges["server", 1]["finished_at_s"] == pytest.approx(ended_s, rel=1e-12)
     assert merges["server", 1]["participants"] == 3
@@ -118,7 +133,9 @@ def test_what_an_edge_server_forwards_too_late_is_lost_with_all_that_it_merged()
     recorder = play(world({"merges": 3}, cloud, count=3, tier=BACKBONE, rounds=2))
     assert {row["outcome"] for row in rows(recorder, "participations")} == {"dropped"}
     assert rows(recorder, "merges")[-1]["participants"] == 3
-    assert [row["critical_phase"] for row in rows(recorder, "rounds")] == ["deadline"] * 2
+    assert [row["critical_phase"] for row in rows(recorder, "rounds")] == [
+        "deadline"
+    ] * 2
 
 
 def test_an_edge_server_that_goes_down_loses_what_it_got():
@@ -127,14 +144,19 @@ def test_an_edge_server_that_goes_down_loses_what_it_got():
     down = [row for row in rows(recorder, "spans") if row["kind"] == "restart"]
     assert down
     assert all(row["track"].startswith("edge-") for row in down)
-    dropped = [row for row in rows(recorder, "participations") if row["outcome"] == "dropped"]
+    dropped = [
+        row for row in rows(recorder, "participations") if row["outcome"] == "dropped"
+    ]
     assert len(dropped) == 2 * len(down)
 
 
 def test_its_device_decompresses_what_arrives():
     recorder = play(world({"device": DEVICE}, count=3, tier=BACKBONE, rounds=1))
     work = [row for row in rows(recorder, "spans") if row["kind"] == "decompression"]
-    assert sorted(row["track"] for row in work) == ["edge-0"] * 2 + ["edge-1"] * 2 + ["edge-2"] * 2
+    assert (
+        sorted(row["track"] for row in work)
+        == ["edge-0"] * 2 + ["edge-1"] * 2 + ["edge-2"] * 2
+    )
     for row in work:
         assert row["finished_at_s"] - row["started_at_s"] == pytest.approx(0.05)
 
@@ -148,7 +170,11 @@ def test_an_edge_server_waits_from_a_merges_start_until_its_last_upload():
     ]
     for wait in waits:
         one = (row for row in rows(recorder, "spans") if row["track"] == wait["track"])
-        then = min(row["started_at_s"] for row in one if row["started_at_s"] > wait["started_at_s"])
+        then = min(
+            row["started_at_s"]
+            for row in one
+            if row["started_at_s"] > wait["started_at_s"]
+        )
         assert wait["finished_at_s"] == then  # what it does with them begins
         assert wait["name"] == "merge 1"
 
@@ -158,18 +184,32 @@ def test_what_is_forged_below_edge_servers_is_found(tmp_path):
     run = simfed.run(plan, tmp_path / "run", time_only=True, progress=False)
     a_second_more = at(4, lambda value: value + 1.0)
     for table, changes, sentence in (
-        ("merges", {"finished_at_s": a_second_more}, "begin before the one before has ended"),
-        ("merges", {"merge": at(4, lambda number: number + 1)}, "are not numbered from 1"),
+        (
+            "merges",
+            {"finished_at_s": a_second_more},
+            ("begin before the one before has ended"),
+        ),
+        (
+            "merges",
+            {"merge": at(4, lambda number: number + 1)},
+            ("are not numbered from 1"),
+        ),
         (
             "merges",
             {"finished_at_s": lambda ends: [*ends[:-1], ends[-1] + 1]},
             "when the rounds do",
         ),
-        ("participations", {"training_s": a_second_more}, "phases that do not sum to their span"),
+        (
+            "participations",
+            {"training_s": a_second_more},
+            ("phases that do not sum to their span"),
+        ),
         ("spans", {"track": at(4, lambda _: "edges-0")}, "are on no known track"),
         ("rounds", {"participants": at(1, lambda count: count + 1)}, "miscount"),
     ):
-        broken = "; ".join(tamper(run, tmp_path / f"{table}-{len(sentence)}", table, **changes))
+        broken = "; ".join(
+            tamper(run, tmp_path / f"{table}-{len(sentence)}", table, **changes)
+        )
         assert sentence in broken
 
 
@@ -196,7 +236,9 @@ PRIVATE = {
     ("changes", "where"),
     [(PRIVATE, "aggregation.edge_servers"), ({"method": "talking"}, "method")],
 )
-def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(changes, where, add_part):
+def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(
+    changes, where, add_part
+):
     add_part("method", "talking", Talking)
     made = world({"merges": 2}, count=2, tier=BACKBONE, **changes)
     errors = Checks(Parts(made)).errors(time_only=True)

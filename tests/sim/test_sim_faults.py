@@ -1,4 +1,6 @@
-"""Links that stall, devices that freeze, messages lost or sent twice, a server that restarts."""
+"""Links that stall, devices that freeze, messages lost or sent twice, a server that
+restarts.
+"""
 
 import mode_worlds as modes
 import pytest
@@ -23,7 +25,9 @@ class Told(Faults):
     """Messages fare as a test says: (client, phase, transmission) → fate; else well."""
 
     def __init__(self, fates, tries=5, timeout_s=0.5, **others):
-        super().__init__(Streams(0), messages=Messages(1.0, 1.0, timeout_s, tries), **others)
+        super().__init__(
+            Streams(0), messages=Messages(1.0, 1.0, timeout_s, tries), **others
+        )
         self.fates = fates
 
     def fate(self, client, key, phase, nth):
@@ -31,7 +35,9 @@ class Told(Faults):
 
 
 def one_client(faults, rounds=1, device=None, **others):
-    """6000 bytes down in 6 s, one second of training, half of compression, 8000 up in 4 s."""
+    """6000 bytes down in 6 s, one second of training, half of compression, 8000 up in 4
+    s.
+    """
     plain = sim.scenario(
         rounds=rounds,
         clients=1,
@@ -56,7 +62,11 @@ def test_a_lost_message_is_sent_again_after_its_timeout():
     fates = {(0, "upload", 0): Fate(1, True), (0, "upload", 1): Fate(1, True)}
     world = one_client(Told(fates)).run()
     (row,) = world.rows("participations")
-    assert (row["outcome"], row["uplink_s"], row["uplink_bytes"]) == ("aggregated", 13.0, 24_000.0)
+    assert (row["outcome"], row["uplink_s"], row["uplink_bytes"]) == (
+        "aggregated",
+        13.0,
+        24_000.0,
+    )
     assert track(world)[3:] == [
         ("upload", "lost", 7.5, 11.5),
         ("timeout", "upload", 11.5, 12.0),
@@ -64,21 +74,32 @@ def test_a_lost_message_is_sent_again_after_its_timeout():
         ("timeout", "upload", 16.0, 16.5),
         ("upload", "upload", 16.5, 20.5),
     ]
-    assert sum(row["bytes"] for row in world.rows("links") if row["link"].endswith("up")) == 24_000
+    assert (
+        sum(row["bytes"] for row in world.rows("links") if row["link"].endswith("up"))
+        == 24_000
+    )
 
 
 def test_after_the_last_try_the_participation_has_failed():
     fates = {(0, "download", nth): Fate(1, True) for nth in range(2)}
     world = one_client(Told(fates, tries=2)).run()
     (row,) = world.rows("participations")
-    assert (row["outcome"], row["downlink_s"], row["downlink_bytes"]) == ("failed", 13.0, 12_000.0)
+    assert (row["outcome"], row["downlink_s"], row["downlink_bytes"]) == (
+        "failed",
+        13.0,
+        12_000.0,
+    )
     assert (row["training_s"], row["uplink_bytes"]) == (0.0, 0.0)
 
 
 def test_a_message_that_leaves_twice_is_two_equal_transfers_of_which_one_counts():
     world = one_client(Told({(0, "upload", 0): Fate(2, False)})).run()
     (row,) = world.rows("participations")
-    assert (row["outcome"], row["uplink_s"], row["uplink_bytes"]) == ("aggregated", 8.0, 16_000.0)
+    assert (row["outcome"], row["uplink_s"], row["uplink_bytes"]) == (
+        "aggregated",
+        8.0,
+        16_000.0,
+    )
     assert track(world)[-1] == ("upload", "doubled", 7.5, 15.5)
 
 
@@ -91,7 +112,9 @@ def test_one_flow_of_two_copies_is_two_flows(up, receive, sizes):
     ends = []
     for twice in (False, True):
         env = simpy.Environment()
-        network = Network(env, Star(len(up), up_bytes_per_s=up, receive_bytes_per_s=receive))
+        network = Network(
+            env, Star(len(up), up_bytes_per_s=up, receive_bytes_per_s=receive)
+        )
         sent = [network.send(c, sizes[c]) for c in range(1, len(up))]
         if twice:
             sent += [network.send(0, sizes[0]), network.send(0, sizes[0])]
@@ -169,7 +192,8 @@ def test_stalls_lie_over_traces_whatever_these_do_at_their_end():
         stall(star, faults.stalls_of, access=True, lines=True)
         env = simpy.Environment()
         seconds[end] = env.run(Network(env, star).send(0, 400.0))
-    # looped: 10 B/s for 3 s, 30 for 1, then 4 and 1 s in turn; the 2 s from 10 and 22 are lost
+    # looped: 10 B/s for 3 s, 30 for 1, then 4 and 1 s in turn; the 2 s from 10 and 22
+    # are lost
     carried = [*[10] * 3, 30, *([10] * 4 + [30]) * 6]
     for second in (10, 11, 22, 23):
         carried[second] = 0
@@ -184,8 +208,12 @@ def test_stalls_lie_over_traces_whatever_these_do_at_their_end():
 def test_transfers_over_a_link_that_stays_at_0_under_its_stalls_end_the_run():
     from simfed.net import LinkTrace, Trace
 
-    star = Star(1, traces={(0, "up"): LinkTrace(Trace.of([0.0, 1.0], [5.0, 0.0], 2.0, "hold"))})
-    stall(star, Faults(Streams(0), stalls=EVERY_10_S).stalls_of, access=True, lines=True)
+    star = Star(
+        1, traces={(0, "up"): LinkTrace(Trace.of([0.0, 1.0], [5.0, 0.0], 2.0, "hold"))}
+    )
+    stall(
+        star, Faults(Streams(0), stalls=EVERY_10_S).stalls_of, access=True, lines=True
+    )
     env = simpy.Environment()
     transfer = Network(env, star).send(0, 50.0)
     with pytest.raises(RunFailed, match="its capacity is 0 for ever"):
@@ -201,12 +229,20 @@ def test_what_came_since_the_last_merge_is_lost_when_the_server_restarts():
     # rounds of 11.5 s and, for the second client, of 15.5 s
     star = Star(2, up_bytes_per_s=[2000.0, 1000.0], down_bytes_per_s=1000.0)
     world = sim.build(
-        plain, star=star, devices=[sim.Fixed(), sim.Fixed()], downlink_bytes=6000.0, faults=faults
+        plain,
+        star=star,
+        devices=[sim.Fixed(), sim.Fixed()],
+        downlink_bytes=6000.0,
+        faults=faults,
     ).run()
     rows = world.rows("participations")
     assert [row["outcome"] for row in rows[:2]] == ["dropped", "dropped"]
     first = world.rows("rounds")[0]
-    assert (first["started_at_s"], first["duration_s"], first["server_s"]) == (0.0, 17.0, 3.0)
+    assert (first["started_at_s"], first["duration_s"], first["server_s"]) == (
+        0.0,
+        17.0,
+        3.0,
+    )
     assert (first["critical_phase"], first["critical_client"]) == ("restart", None)
     assert track(world, "server")[0] == ("restart", "restart", 14.0, 17.0)
     assert rows[0]["uplink_bytes"] == 8000.0  # it had arrived
@@ -227,7 +263,7 @@ def test_a_restart_that_is_due_during_a_merge_comes_after_it():
     assert world.column("participations", "outcome") == ["aggregated", "dropped"]
 
 
-# ---- whole runs --------------------------------------------------------------------------------
+# ---- whole runs ----------------------------------------------------------------------
 
 ALL = {
     "stalls": {
@@ -245,7 +281,11 @@ def scenario(faults, mode="synchronous", rounds=12, **changes):
     """Six clients whose 6 kB take a second or two."""
     device = {"profile": "x86-2core-vm", "speed": 0.01}
     [group] = worlds.TINY["clients"]
-    clients = {"count": 6, "device": device, "link": {"up": "0.2 Mbps", "down": "0.4 Mbps"}}
+    clients = {
+        "count": 6,
+        "device": device,
+        "link": {"up": "0.2 Mbps", "down": "0.4 Mbps"},
+    }
     keys = {
         "rounds": rounds,
         "clients": [group | clients],
@@ -267,7 +307,10 @@ def test_every_fault_strikes_and_verify_has_nothing_against_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "seed", "doubled", "tries", "between_s", "lasts_s"),
-    [("deadline, bound", 253, 0.0, 1, 0.5, 1.0), ("synchronous", 184, 0.5, 2, 1.046875, 2.0)],
+    [
+        ("deadline, bound", 253, 0.0, 1, 0.5, 1.0),
+        ("synchronous", 184, 0.5, 2, 1.046875, 2.0),
+    ],
 )
 def test_a_stalled_link_carries_exactly_nothing(
     tmp_path, mode, seed, doubled, tries, between_s, lasts_s
@@ -294,7 +337,8 @@ def test_faults_that_never_strike_change_nothing(mode):
         "restarts": never,
     }
     with_them, without = (
-        worlds.play(scenario(spec, mode, rounds=4), time_only=True) for spec in (faults, None)
+        worlds.play(scenario(spec, mode, rounds=4), time_only=True)
+        for spec in (faults, None)
     )
     assert with_them.fingerprint == without.fingerprint
 
@@ -329,7 +373,11 @@ def test_verify_plays_every_fault_again(tmp_path, table, change):
             import pyarrow as pa
 
             schema = run.table(name).schema
-            return pa.Table.from_pandas(frame, schema) if name == table else run.table(name)
+            return (
+                pa.Table.from_pandas(frame, schema)
+                if name == table
+                else run.table(name)
+            )
 
     (told,) = replay(Tampered(), parts)
     assert told.startswith(f"{table}.parquet: {changed.name} of {wrong} rows is not")
@@ -346,7 +394,8 @@ def test_learning_without_a_clock_refuses_faults():
     from simfed.learn.plain import _require_no_clock
 
     with pytest.raises(
-        simfed.ground.errors.InputError, match="faults: without a clock nothing can go wrong"
+        simfed.ground.errors.InputError,
+        match="faults: without a clock nothing can go wrong",
     ):
         _require_no_clock(scenario(ALL))
 
@@ -356,28 +405,41 @@ def test_personal_models_are_evaluated_once_there_are_some():
     [group] = worlds.TINY["clients"]
     chances = {2: 0.7, 1: 1}
     clients = [
-        group | {"count": count, "failure": {"training": chances[count]}} for count in chances
+        group | {"count": count, "failure": {"training": chances[count]}}
+        for count in chances
     ]
     keys = {"method": "local-only", "rounds": 4, "seed": 3, "clients": clients}
-    made = worlds.play(worlds.world("tiny", keys, policy={"kind": "uniform", "strategy": "dense"}))
+    made = worlds.play(
+        worlds.world("tiny", keys, policy={"kind": "uniform", "strategy": "dense"})
+    )
     assert 1 < made.prototypes["round"].min() <= 4
     assert set(made.clients["client"]) <= {0, 1}
 
 
 def test_a_message_that_is_cut_in_a_cell_is_one_copy_whatever_it_weighs_there(tmp_path):
-    """The round without its critical client is played again with the copies that there were."""
+    """The round without its critical client is played again with the copies that there
+    were.
+    """
     online = tmp_path / "online.csv"
     online.write_text("client,from_s,to_s\n0,0,5\n1,0,1000\n2,0,1000\n")
 
     def group(up, down, training, **more):
         link = {"cell": "street", "up": up, "down": down}
-        return {"prototype": "a", "device": {"training": training}, "link": link, **more}
+        return {
+            "prototype": "a",
+            "device": {"training": training},
+            "link": link,
+            **more,
+        }
 
     keys = {
         "rounds": 1,
         "clients": [
             group(
-                "20 kbps", "10 Mbps", "100 ms", availability={"trace": str(tmp_path / "online.csv")}
+                "20 kbps",
+                "10 Mbps",
+                "100 ms",
+                availability={"trace": str(tmp_path / "online.csv")},
             ),
             group("1 Mbps", "50 kbps", "1 s"),
             group("1 Mbps", "10 Mbps", "9 s"),

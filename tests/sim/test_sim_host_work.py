@@ -1,5 +1,6 @@
-"""What real hosts do beside the method takes time in a simulation where it is known, and only
-there."""
+"""What real hosts do beside the method takes time in a simulation where it is known,
+and only there.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ def scenario(times=TIMES, server=None, device=(), **changes):
     keys = {
         "rounds": 5,
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
-        "clients": [{"count": 1, "prototype": name, **group} for name in ("small", "large")],
+        "clients": [
+            {"count": 1, "prototype": name, **group} for name in ("small", "large")
+        ],
         "compression.k": 1000,
         "evaluation.every": 2,
     }
@@ -60,7 +63,9 @@ def test_compression_waits_for_what_training_has_used_of_a_quota():
     times = {"training": "30 ms", "compression": "1 ms"}
     plan = scenario(times, device={"quota": 0.15}, rounds=40)
     run = played(plan)
-    training_s, compression_s = (np.array(seconds(run, x)) for x in ("training", "compression"))
+    training_s, compression_s = (
+        np.array(seconds(run, x)) for x in ("training", "compression")
+    )
     # two allowances, of which the first may be filled again while it is used
     assert training_s.min() > 0.03
     assert training_s.max() < 0.2
@@ -81,7 +86,9 @@ def test_a_server_that_knows_them_takes_time_for_merges_and_for_evaluations_that
     run = played(scenario(server=said))
     assert without.rounds["server_s"].tolist() == [0.0] * 5
     # two prototypes, after rounds 2, 4 and the last
-    assert run.rounds["server_s"].tolist() == pytest.approx([0.05, 0.19, 0.05, 0.19, 0.19])
+    assert run.rounds["server_s"].tolist() == pytest.approx(
+        [0.05, 0.19, 0.05, 0.19, 0.19]
+    )
     tested = run.spans[run.spans["kind"] == "evaluation"]
     assert set(tested["name"]) == {"evaluation of small", "evaluation of large"}
     assert set(tested["track"]) == {"server"}
@@ -97,7 +104,10 @@ def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learn
     ):
         run = worlds.play(scenario(server=said, rounds=2, **learns))
         assert run.rounds["server_s"].tolist() == pytest.approx([0.03] * 2)
-        assert run.spans.loc[run.spans["kind"] == "losses", "track"].tolist() == ["server"] * 2
+        assert (
+            run.spans.loc[run.spans["kind"] == "losses", "track"].tolist()
+            == ["server"] * 2
+        )
 
 
 def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
@@ -106,7 +116,8 @@ def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
         "training: {lenet5-half: {32: 10 ms}, lenet5: {32: 20 ms}}\n"
         "compression: {any: {top-k: {1000: 1 ms}}}\n"
         "handling: {lenet5-half: {1: 40 ms}, lenet5: {1: 50 ms}}\n"
-        "power: {training: 4 W, compression: 1 W, uplink: 2 W, downlink: 1 W, idle: 0 W}\n"
+        "power: {training: 4 W, compression: 1 W, uplink: 2 W, downlink: 1 W, idle: 0 "
+        "W}\n"
     )
     clients = [
         {"count": 1, "prototype": prototype, "device": str(tmp_path / "board.yaml")}

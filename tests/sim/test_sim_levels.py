@@ -1,4 +1,6 @@
-"""K that varies by client and round, in whole runs: tables, bytes, time, replay, resuming."""
+"""K that varies by client and round, in whole runs: tables, bytes, time, replay,
+resuming.
+"""
 
 import numpy as np
 import pytest
@@ -12,10 +14,17 @@ from simfed.learn.plain import plain_rounds
 from simfed.policy import Choice
 
 D = {"small": 15_738, "wide": 61_706}
-LEVELS = {"strategies": ["top-k", "random-k"], "k_choices": [100, "2%"], "index_code": "fixed"}
+LEVELS = {
+    "strategies": ["top-k", "random-k"],
+    "k_choices": [100, "2%"],
+    "index_code": "fixed",
+}
 ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
 BALANCE = {"kind": "balance", "share": 0.3, "least": "0.5%", "most": "20%"}
-LINK = {"link": {"up": "5 Mbps", "down": "50 Mbps", "latency": "2 ms"}, "device": "x86-2core-vm"}
+LINK = {
+    "link": {"up": "5 Mbps", "down": "50 Mbps", "latency": "2 ms"},
+    "device": "x86-2core-vm",
+}
 PROTOTYPES = {"small": {"model": "lenet5-half"}, "wide": {"model": "lenet5"}}
 
 
@@ -42,7 +51,9 @@ def test_k_is_that_of_the_arm_and_of_the_clients_model(changes):
     for row in parts.itertuples():
         choice = Choice.of(row.arm)
         assert row.k == choice.level.k(D[row.prototype])
-        assert row.uplink_bytes == choice.codec.size_bytes(D[row.prototype], row.k, "fixed")
+        assert row.uplink_bytes == choice.codec.size_bytes(
+            D[row.prototype], row.k, "fixed"
+        )
 
 
 def test_compression_takes_as_long_as_the_profile_says_for_this_k():
@@ -62,7 +73,11 @@ def test_compression_takes_as_long_as_the_profile_says_for_this_k():
 
 def test_learning_without_a_clock_refuses_who_watches_time():
     watches = world(policy=BALANCE, compression={"index_code": "fixed"})
-    with pytest.raises(InputError, match=r"policy.kind: got 'balance', expected .* no time .*"):
+    with pytest.raises(
+        InputError,
+        match=r"policy.kind: got 'balance', expected .* no "
+        r"time .*",
+    ):
         next(plain_rounds(watches, None, Streams(0)))
 
 
@@ -78,7 +93,9 @@ def test_a_uniform_level_is_the_same_as_that_k():
     assert one.prototypes.equals(other.prototypes)
 
 
-@pytest.mark.parametrize("policy", [{"kind": "uniform", "strategy": "random-k@50"}, ADAPTIVE])
+@pytest.mark.parametrize(
+    "policy", [{"kind": "uniform", "strategy": "random-k@50"}, ADAPTIVE]
+)
 def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy):
     trained_each = Kit.trained_each
 
@@ -107,6 +124,10 @@ def test_so_it_does_with_a_hosted_method(monkeypatch, compression):
         return values, own
 
     monkeypatch.setattr(Scaffold, "trained", spoiled)
-    keys = {"method": "scaffold", "compression": compression, "policy": {"kind": "exp3"}}
+    keys = {
+        "method": "scaffold",
+        "compression": compression,
+        "policy": {"kind": "exp3"},
+    }
     with pytest.raises(RunFailed, match="client 1, round 2: update has values"):
         worlds.play(worlds.world("tiny", keys))

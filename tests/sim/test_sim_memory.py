@@ -27,17 +27,23 @@ LEARNING = ("ascend", "exp3", "ucb")
 RARE = {"between": "10 h", "lasts": "2 s"}
 FEATURES = {
     "nothing else": {},
-    "availability by chance": {"clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}}},
+    "availability by chance": {
+        "clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}}
+    },
     "availability by chance, in flight": {
         "clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}},
         **FILLED,
         "aggregation": {"mode": "buffered", "buffer": 10, "concurrency": 24},
     },
     "availability by day": {
-        "clients[*].availability": {"daily": {"from": "00:00", "to": "23:00", "zones": [-1, 0, 1]}}
+        "clients[*].availability": {
+            "daily": {"from": "00:00", "to": "23:00", "zones": [-1, 0, 1]}
+        }
     },
     "availability by a trace": {"clients[*].availability": {"trace": "online.csv"}},
-    "failures": {"clients[*].failure": {"download": 0.05, "training": 0.1, "upload": 0.1}},
+    "failures": {
+        "clients[*].failure": {"download": 0.05, "training": 0.1, "upload": 0.1}
+    },
     "deadlines far away": {"aggregation": {"mode": "deadline", "deadline": "10 h"}},
     "stalls": {"faults": {"stalls": RARE}},
     "freezes": {"faults": {"freezes": RARE}},
@@ -59,7 +65,10 @@ FEATURES = {
     "exp3": {"policy": {"kind": "exp3"}},
     "ucb": {"policy": {"kind": "ucb", "window": 20}},
     "fastest": {"participation": {"clients_per_round": 10, "selection": "fastest"}},
-    "asynchronous": {**FILLED, "aggregation": {"mode": "asynchronous", "concurrency": 20}},
+    "asynchronous": {
+        **FILLED,
+        "aggregation": {"mode": "asynchronous", "concurrency": 20},
+    },
 }
 WARM_ROUNDS = 20
 MOST_BYTES_PER_ROUND = 3_000
@@ -67,8 +76,10 @@ MOST_BYTES_PER_ROUND = 3_000
 
 
 class Probe:
-    """Traced bytes and events on the clock at two borders of rounds; what is recorded is on disk
-    at both."""
+    """Traced bytes and events on the clock at two borders of rounds.
+
+    What is recorded is on disk at both.
+    """
 
     def __init__(self, monkeypatch):
         self.bytes, self.events = {}, {}
@@ -128,7 +139,10 @@ def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(monkeypatch, featu
 def test_memos_stay_short_where_k_never_comes_twice(monkeypatch):
     """`balance` sets K as it likes; forgetting changes nothing."""
     [group] = worlds.TINY["clients"]
-    device = {"profile": "rtx3090-ryzen4800h", "noise": {"kind": "lognormal", "cv": 0.3}}
+    device = {
+        "profile": "rtx3090-ryzen4800h",
+        "noise": {"kind": "lognormal", "cv": 0.3},
+    }
     keys = {
         "rounds": 60,
         "prototypes.a.model": "lenet5",

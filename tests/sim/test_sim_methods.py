@@ -1,5 +1,6 @@
-"""A made-up method on the clock: units of work in any order, several fields, nothing up, nothing
-down."""
+"""A made-up method on the clock: units of work in any order, several fields, nothing
+up, nothing down.
+"""
 
 from dataclasses import dataclass
 
@@ -28,7 +29,10 @@ class MadeUp(Method):
 
     def plan(self, setting, who, round):
         return Plan(
-            {"weights": Field("weights", who.parameters), "targets": Field("logits", 30)}
+            {
+                "weights": Field("weights", who.parameters),
+                "targets": Field("logits", 30),
+            }
             if self.down
             else {},
             (
@@ -61,7 +65,9 @@ def made_up(**options):
 
 def device(factor=1.0):
     seconds = {"inference": 0.25, "distillation": 0.5, "auxiliary": 0.125}
-    return sim.Fixed(factor, 0.5, **{name: factor * each_s for name, each_s in seconds.items()})
+    return sim.Fixed(
+        factor, 0.5, **{name: factor * each_s for name, each_s in seconds.items()}
+    )
 
 
 def world(rounds=1, clients=2, method=None, devices=None, **options):
@@ -95,7 +101,12 @@ def test_energy_is_counted_by_what_each_unit_is():
     devices = [Watts(1.0, 0.5, **seconds)]
     world(clients=1, devices=devices).run()
     spent_s = {phase: s for phase, s in devices[0].asked.items() if s > 0}
-    of_work = {"training": 4.0, "distillation": 1.0, "inference": 0.25, "auxiliary": 0.5}
+    of_work = {
+        "training": 4.0,
+        "distillation": 1.0,
+        "inference": 0.25,
+        "auxiliary": 0.5,
+    }
     assert spent_s == {**of_work, "compression": 1.0}
 
 
@@ -104,7 +115,8 @@ def test_bytes_are_those_of_every_field():
     played = world(star=star).run()
     (one, _) = played.rows("participations")
     assert one["downlink_bytes"] == 4 * (sim.D + 30)
-    # K of the update, all of the shorter logits (values and a seed each), counts as they are
+    # K of the update, all of the shorter logits (values and a seed each), counts as
+    # they are
     assert one["uplink_bytes"] == (4 * 1998 + 8) + (4 * 600 + 8) + 8 * 10
     assert one["k"] == 1998
     assert one["uplink_s"] == pytest.approx(10.488, rel=1e-12)
@@ -114,8 +126,14 @@ def test_a_method_that_sends_nothing_up_plays_no_arm():
     played = world(method=made_up(up=False), star=Star(2, up_bytes_per_s=1.0)).run()
     for row in played.rows("participations"):
         assert (row["uplink_bytes"], row["uplink_s"], row["compression_s"]) == (0, 0, 0)
-        assert (row["arm"], row["choice"], row["outcome"]) == ("dense", "fixed", "aggregated")
-    assert {kind for kind, *_ in spans(played, "client 0")}.isdisjoint({"upload", "compression"})
+        assert (row["arm"], row["choice"], row["outcome"]) == (
+            "dense",
+            "fixed",
+            "aggregated",
+        )
+    assert {kind for kind, *_ in spans(played, "client 0")}.isdisjoint(
+        {"upload", "compression"}
+    )
 
 
 def test_a_method_that_sends_nothing_down_starts_with_its_work():
@@ -129,7 +147,9 @@ def test_blame_names_the_kind_of_unit_that_took_longest():
     played = world(devices=[device(0.1), slow]).run()
     (row,) = played.rows("rounds")
     assert (row["critical_client"], row["critical_phase"]) == (1, "digest")
-    assert explain_rounds(played.recorder.table) == {1: "round 1: client 1, 99 % digest"}
+    assert explain_rounds(played.recorder.table) == {
+        1: ("round 1: client 1, 99 % digest")
+    }
 
 
 def test_two_units_of_one_kind_are_blamed_together():
@@ -166,7 +186,10 @@ def noisy(units):
         load_profile("rtx3090-ryzen4800h"),
     )
     seen = processor.client(Streams(0), 0)
-    return [seen.duration_s(1.0, 0.0, round=1, phase=work.quantity, nth=nth) for work, nth in units]
+    return [
+        seen.duration_s(1.0, 0.0, round=1, phase=work.quantity, nth=nth)
+        for work, nth in units
+    ]
 
 
 def test_the_second_unit_of_a_quantity_draws_noise_of_its_own():
@@ -184,7 +207,9 @@ def test_draws_count_units_by_quantity_whatever_is_between_them():
             calls.append((phase, nth))
             return nominal_s
 
-    world(clients=1, devices=[Counting(inference=1.0, distillation=1.0, auxiliary=1.0)]).run()
+    world(
+        clients=1, devices=[Counting(inference=1.0, distillation=1.0, auxiliary=1.0)]
+    ).run()
     assert calls == [
         ("distillation", 0),
         ("training", 0),
@@ -222,6 +247,8 @@ def test_a_run_without_learning_of_a_method_that_sends_nothing(add_part):
             return Plan({}, (then, then), {})
 
     add_part("method", "local", Local)
-    rows = worlds.play(worlds.world("tiny", method="local"), time_only=True).participations
+    rows = worlds.play(
+        worlds.world("tiny", method="local"), time_only=True
+    ).participations
     assert rows.training_s.gt(0).all()
     assert rows.uplink_bytes.eq(0).all()

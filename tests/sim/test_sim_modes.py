@@ -1,4 +1,6 @@
-"""Each server mode on tiny worlds: who is merged when, who is late, who is started again."""
+"""Each server mode on tiny worlds: who is merged when, who is late, who is started
+again.
+"""
 
 import math
 from collections import Counter
@@ -15,13 +17,21 @@ LATE = {"mode": "deadline", "deadline": "2 s", "late": "merge"}
 
 
 def play(aggregation, seconds, rounds=3, *, server_s=None, star=None, **changes):
-    """Clients whose training takes `seconds`, everything else no time; uploads of 8,000 bytes."""
-    plain = sim.scenario(rounds=rounds, aggregation=aggregation, clients=len(seconds), **changes)
+    """Clients whose training takes `seconds`, everything else no time.
+
+    Uploads of 8,000 bytes.
+    """
+    plain = sim.scenario(
+        rounds=rounds, aggregation=aggregation, clients=len(seconds), **changes
+    )
     server = None
     if server_s is not None:
         server = sim.Fixed(decompression=0.0, inference=0.0, distillation=server_s)
     world = sim.build(
-        plain, star=star, devices=[sim.Fixed(s, 0.0) for s in seconds], server_device=server
+        plain,
+        star=star,
+        devices=[sim.Fixed(s, 0.0) for s in seconds],
+        server_device=server,
     )
     world.weights = []
     merge = world.workload.merge
@@ -36,14 +46,26 @@ def play(aggregation, seconds, rounds=3, *, server_s=None, star=None, **changes)
 
 
 def story(world, *names):
-    """(client, round, …) of every participation, in the order in which they were settled."""
+    """(client, round, …) of every participation, in the order in which they were
+    settled.
+    """
     return [tuple(row[n] for n in names) for row in world.rows("participations")]
 
 
 def test_an_upload_that_arrives_at_the_deadline_counts_and_a_later_one_is_cut_off():
     star = Star(3, up_bytes_per_s=8000.0)  # a second per upload
-    world = play({"mode": "deadline", "deadline": "2 s"}, [0.5, 1.0, 1.5], rounds=1, star=star)
-    names = ("client", "outcome", "training_s", "uplink_s", "uplink_bytes", "waiting_s", "slack_s")
+    world = play(
+        {"mode": "deadline", "deadline": "2 s"}, [0.5, 1.0, 1.5], rounds=1, star=star
+    )
+    names = (
+        "client",
+        "outcome",
+        "training_s",
+        "uplink_s",
+        "uplink_bytes",
+        "waiting_s",
+        "slack_s",
+    )
     assert story(world, *names) == [
         (0, "aggregated", 0.5, 1.0, 8000.0, 0.5, 0.5),
         (1, "aggregated", 1.0, 1.0, 8000.0, 0.0, 0.0),
@@ -62,7 +84,9 @@ def test_a_round_ends_before_its_deadline_when_everybody_has_ended():
 
 def test_who_is_late_goes_on_is_not_started_meanwhile_and_is_merged_later():
     world = play(LATE, [1.0, 2.0, 3.0], rounds=3)
-    assert story(world, "client", "round", "merge", "outcome", "staleness", "finished_at_s") == [
+    assert story(
+        world, "client", "round", "merge", "outcome", "staleness", "finished_at_s"
+    ) == [
         (0, 1, 1, "aggregated", 0, 2.0),
         (1, 1, 1, "aggregated", 0, 2.0),
         (0, 2, 2, "aggregated", 0, 4.0),
@@ -79,7 +103,9 @@ def test_a_round_without_arrivals_merges_nothing_and_says_so():
     world = play({"mode": "deadline", "deadline": "0.5 s"}, [1.0, 2.0], rounds=2)
     assert world.weights == [{}, {}]
     rows = world.rows("rounds")
-    assert [(r["duration_s"], r["participants"], r["dropped"]) for r in rows] == [(0.5, 2, 2)] * 2
+    assert [(r["duration_s"], r["participants"], r["dropped"]) for r in rows] == [
+        (0.5, 2, 2)
+    ] * 2
     assert world.column("participations", "model_version") == [0] * 4
 
 
@@ -101,18 +127,31 @@ def test_the_first_m_of_more_that_were_asked_make_the_merge(late):
 
 def test_more_are_asked_than_are_waited_for_rounded_up_and_never_more_than_there_are():
     aggregation = {"mode": "first", "over_selection": 0.3}
-    world = play(aggregation, [1.0] * 9, rounds=1, participation={"clients_per_round": 4})
+    world = play(
+        aggregation, [1.0] * 9, rounds=1, participation={"clients_per_round": 4}
+    )
     assert len(world.rows("participations")) == 6
-    world = play(aggregation, [1.0] * 5, rounds=1, participation={"clients_per_round": 4})
+    world = play(
+        aggregation, [1.0] * 5, rounds=1, participation={"clients_per_round": 4}
+    )
     assert len(world.rows("participations")) == 5
 
 
 def test_an_asynchronous_run_is_the_sequence_worked_out_by_hand():
     world = play({"mode": "asynchronous", "concurrency": 3}, [1.0, 2.0, 3.5], rounds=6)
-    names = ("merge", "client", "round", "staleness", "started_at_s", "finished_at_s", "outcome")
+    names = (
+        "merge",
+        "client",
+        "round",
+        "staleness",
+        "started_at_s",
+        "finished_at_s",
+        "outcome",
+    )
     assert story(world, *names) == [
         (1, 0, 1, 0, 0.0, 1.0, "aggregated"),
-        (2, 0, 2, 0, 1.0, 2.0, "aggregated"),  # two arrivals of one instant are one merge
+        # two arrivals of one instant are one merge
+        (2, 0, 2, 0, 1.0, 2.0, "aggregated"),
         (2, 1, 1, 1, 0.0, 2.0, "aggregated"),
         (3, 0, 3, 0, 2.0, 3.0, "aggregated"),
         (4, 2, 1, 3, 0.0, 3.5, "aggregated"),
@@ -123,13 +162,26 @@ def test_an_asynchronous_run_is_the_sequence_worked_out_by_hand():
         (6, 2, 5, 1, 3.5, 5.0, "dropped"),
     ]
     assert world.column("rounds", "finished_at_s") == [1.0, 2.0, 3.0, 3.5, 4.0, 5.0]
-    assert world.column("participations", "model_version") == [0, 1, 0, 2, 0, 3, 2, 5, 5, 4]
+    assert world.column("participations", "model_version") == [
+        0,
+        1,
+        0,
+        2,
+        0,
+        3,
+        2,
+        5,
+        5,
+        4,
+    ]
     assert world.weights[3] == {(2, 1): 0.5}  # (1 + 3)^(−1/2)
     assert world.weights[4] == {(0, 4): 2**-0.5, (1, 3): 3**-0.5}
 
 
 def test_a_buffer_is_merged_when_it_is_full_and_its_clients_work_on():
-    world = play({"mode": "buffered", "buffer": 3, "concurrency": 2}, [1.0, 1.5], rounds=2)
+    world = play(
+        {"mode": "buffered", "buffer": 3, "concurrency": 2}, [1.0, 1.5], rounds=2
+    )
     assert story(world, "merge", "client", "round", "finished_at_s", "outcome") == [
         (1, 0, 1, 1.0, "aggregated"),
         (1, 0, 1, 2.0, "aggregated"),
@@ -146,7 +198,9 @@ def test_beyond_the_bound_an_upload_is_dropped():
     bound = {"kind": "constant", "bound": 2}
     aggregation = {"mode": "asynchronous", "concurrency": 2, "staleness": bound}
     world = play(aggregation, [1.0, 3.5], rounds=6)
-    slow = [s for s in story(world, "client", "merge", "staleness", "outcome") if s[0] == 1]
+    slow = [
+        s for s in story(world, "client", "merge", "staleness", "outcome") if s[0] == 1
+    ]
     assert slow[0] == (1, 4, 3, "dropped")
     assert world.weights[3] == {}
 
@@ -155,7 +209,12 @@ def test_hinge_weights_reach_the_method():
     hinge = {"kind": "hinge", "after": 1, "slope": 1.0}
     aggregation = {"mode": "asynchronous", "concurrency": 2, "staleness": hinge}
     world = play(aggregation, [1.0, 3.5], rounds=4)
-    assert world.weights == [{(0, 1): 1.0}, {(0, 2): 1.0}, {(0, 3): 1.0}, {(1, 1): 1 / 3}]
+    assert world.weights == [
+        {(0, 1): 1.0},
+        {(0, 2): 1.0},
+        {(0, 3): 1.0},
+        {(1, 1): 1 / 3},
+    ]
 
 
 def test_arrivals_during_the_servers_work_wait_for_the_next_merge():
@@ -174,7 +233,9 @@ def test_arrivals_during_the_servers_work_wait_for_the_next_merge():
 
 def test_a_late_upload_that_waits_for_the_servers_work_keeps_its_client():
     world = play(LATE, [1.0, 2.5], rounds=3, server_s=1.0)
-    assert story(world, "client", "round", "merge", "started_at_s", "finished_at_s") == [
+    assert story(
+        world, "client", "round", "merge", "started_at_s", "finished_at_s"
+    ) == [
         (0, 1, 1, 0.0, 3.0),
         (0, 2, 2, 3.0, 5.0),
         (1, 1, 2, 0.0, 5.0),
@@ -183,11 +244,13 @@ def test_a_late_upload_that_waits_for_the_servers_work_keeps_its_client():
     ]
 
 
-# ---- random fleets -------------------------------------------------------------------------------
+# ---- random fleets -------------------------------------------------------------------
 
 
 class Comings(Availability):
-    """Clients that are there for a part of every period, and whose phases fail now and then."""
+    """Clients that are there for a part of every period, and whose phases fail now and
+    then.
+    """
 
     def __init__(self, clients, period_s, share, chance):
         super().__init__(())
@@ -208,10 +271,15 @@ class Comings(Availability):
         if self.on_s >= self.period_s:
             return math.inf
         # a client that is there stays for some time, however the sum is rounded
-        return max(at_s + self.on_s - self._phase_s(client, at_s), math.nextafter(at_s, math.inf))
+        return max(
+            at_s + self.on_s - self._phase_s(client, at_s),
+            math.nextafter(at_s, math.inf),
+        )
 
     def arrival_after(self, at_s):
-        waits = [self.period_s - self._phase_s(c, at_s) for c in range(len(self.offsets_s))]
+        waits = [
+            self.period_s - self._phase_s(c, at_s) for c in range(len(self.offsets_s))
+        ]
         return at_s + min(waits) + 1e-6
 
     def failure(self, client, phase):
@@ -238,7 +306,9 @@ def test_who_is_away_is_asked_once_for_each_start():
 
 
 def test_an_empty_poisson_cohort_is_a_round_of_no_length():
-    """Six rounds whose coins choose nobody, one or both: it lasts as long as its slowest."""
+    """Six rounds whose coins choose nobody, one or both: it lasts as long as its
+    slowest.
+    """
     world = play(
         {"mode": "synchronous"},
         [0.5, 1.0],
@@ -248,15 +318,20 @@ def test_an_empty_poisson_cohort_is_a_round_of_no_length():
     )
     rows, parts = world.rows("rounds"), world.rows("participations")
     longest = [
-        max((0.0, *(p["training_s"] for p in parts if p["round"] == n))) for n in range(1, 7)
+        max((0.0, *(p["training_s"] for p in parts if p["round"] == n)))
+        for n in range(1, 7)
     ]
     assert [row["duration_s"] for row in rows] == longest
     assert {row["participants"] for row in rows} == {0, 1, 2}
     empty = [row for row in rows if not row["participants"]]
-    assert {(row["critical_client"], row["critical_phase"]) for row in empty} == {(None, "server")}
+    assert {(row["critical_client"], row["critical_phase"]) for row in empty} == {
+        (None, "server")
+    }
 
 
 def test_a_deadline_at_which_nobody_has_come_is_what_the_round_waited_for():
     """Both are kept for the next merge: nobody has ended, but somebody was waited for."""
-    first, _ = play({**LATE, "deadline": "0.75 s"}, [1.0, 1.25], rounds=2).rows("rounds")
+    first, _ = play({**LATE, "deadline": "0.75 s"}, [1.0, 1.25], rounds=2).rows(
+        "rounds"
+    )
     assert (first["duration_s"], first["critical_phase"]) == (0.75, "deadline")

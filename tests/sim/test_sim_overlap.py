@@ -14,14 +14,27 @@ from simfed.net import Star
 from simfed.policy import Choice
 from simfed.verify.invariants import verify
 
-CASES = list(itertools.product((1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)))
+CASES = list(
+    itertools.product(
+        (1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)
+    )
+)
 TOP_K = {
     "policy": {"kind": "uniform", "strategy": "top-k"},
     "compression": {"index_code": "fixed"},
 }
 
 
-def world(chunks, compression_s, rate, latency_s, clients=1, rounds=1, recorder=None, **changes):
+def world(
+    chunks,
+    compression_s,
+    rate,
+    latency_s,
+    clients=1,
+    rounds=1,
+    recorder=None,
+    **changes,
+):
     """Uploads of 240 entries and their indices, over links of their own."""
     group = sim.group(clients, k=240)
     if chunks != 1:
@@ -32,7 +45,9 @@ def world(chunks, compression_s, rate, latency_s, clients=1, rounds=1, recorder=
     return sim.build(plain, star=star, devices=devices, recorder=recorder)
 
 
-@pytest.mark.parametrize(("chunks", "compression_s", "transmission_s", "latency_s"), CASES)
+@pytest.mark.parametrize(
+    ("chunks", "compression_s", "transmission_s", "latency_s"), CASES
+)
 def test_an_overlapped_upload_takes_its_closed_form(
     chunks, compression_s, transmission_s, latency_s
 ):
@@ -45,9 +60,12 @@ def test_an_overlapped_upload_takes_its_closed_form(
     spent_s = row["compression_s"] + row["uplink_s"] + row["waiting_s"]
     assert spent_s == pytest.approx(expected_s, rel=1e-12)
     assert row["uplink_bytes"] == pytest.approx(size_bytes, rel=1e-12)
-    # what is exposed of the upload is what comes after the last slice is compressed, and gaps
+    # what is exposed of the upload is what comes after the last slice is compressed,
+    # and gaps
     assert row["compression_s"] == pytest.approx(comp, rel=1e-12)
-    assert played.column("rounds", "duration_s") == [pytest.approx(1.0 + expected_s, rel=1e-12)]
+    assert played.column("rounds", "duration_s") == [
+        pytest.approx(1.0 + expected_s, rel=1e-12)
+    ]
 
 
 def test_the_critical_path_of_slices_is_compression_or_upload():
@@ -58,8 +76,10 @@ def test_the_critical_path_of_slices_is_compression_or_upload():
 
 
 def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
-    """Joules go by the spans of each: 4 slices of 2 s are compressed, and sent in 1 s each; three
-    of these seconds are worked in. The other client, whose link is its own as well, waits 3 s."""
+    """Joules go by the spans of each: 4 slices of 2 s are compressed, and sent in 1 s
+    each; three of these seconds are worked in. The other client, whose link is its own
+    as well, waits 3 s.
+    """
     seen = {}
 
     class Metered(sim.Fixed):
@@ -75,10 +95,22 @@ def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
     played = sim.build(plain, star=star, devices=devices).run()
     busy, waits = (seen[device] for device in devices)
     assert busy == pytest.approx(
-        {"downlink": 0.0, "training": 1.0, "compression": 8.0, "uplink": 4.0, "idle": -3.0}
+        {
+            "downlink": 0.0,
+            "training": 1.0,
+            "compression": 8.0,
+            "uplink": 4.0,
+            "idle": -3.0,
+        }
     )
     assert waits == pytest.approx(
-        {"downlink": 0.0, "training": 2.0, "compression": 4.0, "uplink": 4.0, "idle": -3.0 + 3.0}
+        {
+            "downlink": 0.0,
+            "training": 2.0,
+            "compression": 4.0,
+            "uplink": 4.0,
+            "idle": -3.0 + 3.0,
+        }
     )
     assert played.column("rounds", "duration_s") == [pytest.approx(10.0)]
     assert sum(busy.values()) == pytest.approx(10.0)
@@ -90,12 +122,14 @@ def test_slices_of_tcp_share_one_handshake():
     for chunks in (1, 2, 8):
         keys = {"network.model": "tcp", "rounds": 1, "clients[0].link.latency": "50 ms"}
         run = play(chunks, keys, time_only=True)
-        took_s[chunks] = run.rounds["duration_s"][0] - run.participations["compression_s"][0]
+        took_s[chunks] = (
+            run.rounds["duration_s"][0] - run.participations["compression_s"][0]
+        )
     assert took_s[2] == pytest.approx(took_s[1], rel=0.02)
     assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
 
 
-# ---- what is learned -----------------------------------------------------------------------------
+# ---- what is learned -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 7])
@@ -149,9 +183,18 @@ def test_blind_slices_keep_states_of_their_own():
 def play(chunks, changes, **options):
     """Run four clients with this overlap, None: without."""
     overlap = None if chunks is None else {"chunks": chunks}
-    group = {"count": 4, "device": "x86-2core-vm", "link": {"up": "1 Mbps"}, "overlap": overlap}
+    group = {
+        "count": 4,
+        "device": "x86-2core-vm",
+        "link": {"up": "1 Mbps"},
+        "overlap": overlap,
+    }
     clients = [worlds.TINY["clients"][0] | group]
-    keys = {"clients": clients, "prototypes.a.model": "lenet5-half", "compression.k": "20%"}
+    keys = {
+        "clients": clients,
+        "prototypes.a.model": "lenet5-half",
+        "compression.k": "20%",
+    }
     return worlds.play(worlds.world("tiny", keys | changes), **options)
 
 

@@ -52,9 +52,12 @@ def build(plain, script, **options):
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain, down_bytes=0.0))
     devices = [sim.Fixed(1.0, 0.5) for _ in range(plain.client_count)]
     star = Star(
-        plain.client_count, up_bytes_per_s=[8000.0 * (c + 1) for c in range(plain.client_count)]
+        plain.client_count,
+        up_bytes_per_s=[8000.0 * (c + 1) for c in range(plain.client_count)],
     )
-    return sim.build(plain, workload=Scripted(sizes, script), devices=devices, star=star, **options)
+    return sim.build(
+        plain, workload=Scripted(sizes, script), devices=devices, star=star, **options
+    )
 
 
 def ascend(**changes):
@@ -71,7 +74,11 @@ def losses(kd, before=None):
 
 
 def test_the_reward_is_gain_over_training_compression_and_upload():
-    alike = {"index_code": "seeded", "k": 1998, "strategies": ["random-k", "periodic-k"]}
+    alike = {
+        "index_code": "seeded",
+        "k": 1998,
+        "strategies": ["random-k", "periodic-k"],
+    }
     world = build(ascend(compression=alike), {1: losses(1.0, before=3.0)}).run()
     for row in world.rows("participations")[:4]:
         client = row["client"]
@@ -87,28 +94,38 @@ def in_flight(aggregation, script, **options):
     """Four clients that are kept in flight by a server whose losses are given."""
     made = ascend(aggregation=aggregation, **options)
     return (
-        build(made.model_copy(update={"rounds": len(script)}), script).run().rows("participations")
+        build(made.model_copy(update={"rounds": len(script)}), script)
+        .run()
+        .rows("participations")
     )
 
 
 def test_a_late_upload_is_paid_for_the_way_from_the_version_it_trained_on():
-    levels = [9.0, 7.0, 6.0, 4.0, 3.5, 3.0]  # of the initial models and after each merge
+    # of the initial models and after each merge
+    levels = [9.0, 7.0, 6.0, 4.0, 3.5, 3.0]
     script = {
-        merge: {"shared_loss": {"small": level}, "shared_loss_before": {"small": before}}
+        merge: {
+            "shared_loss": {"small": level},
+            "shared_loss_before": {"small": before},
+        }
         for merge, (before, level) in enumerate(itertools.pairwise(levels), 1)
     }
     rows = in_flight({"mode": "asynchronous", "concurrency": 4}, script)
     merged = [row for row in rows if row["outcome"] == "aggregated"]
     assert max(row["staleness"] for row in merged) == 3
     for row in merged:
-        assert row["gain"] == 0.5 * (levels[row["model_version"]] - levels[row["merge"]])
+        assert row["gain"] == 0.5 * (
+            levels[row["model_version"]] - levels[row["merge"]]
+        )
 
 
 def test_each_of_a_clients_two_uploads_in_one_merge_is_paid_by_its_own_losses():
     told = {"local_loss": {"0/1": (5.0, 1.0), "0/1.1": (3.0, 1.0), "1/1": (2.0, 1.0)}}
     aggregation = {"mode": "buffered", "buffer": 4, "concurrency": 2}
     rows = in_flight(aggregation, {1: told}, clients=2)
-    gains = [(row["client"], row["gain"]) for row in rows if row["outcome"] == "aggregated"]
+    gains = [
+        (row["client"], row["gain"]) for row in rows if row["outcome"] == "aggregated"
+    ]
     assert (0, 0.25 * 4.0) in gains
     assert (0, 0.25 * 2.0) in gains
     assert (1, 0.25 * 1.0) in gains
@@ -118,8 +135,13 @@ def test_waiting_downlink_and_server_work_are_no_part_of_the_rewards_time():
     quick = build(ascend(), {1: losses(1.0, before=3.0)}).run()
     server = sim.Fixed(decompression=5.0, inference=5.0, distillation=5.0)
     slow = build(ascend(), {1: losses(1.0, before=3.0)}, server_device=server).run()
-    assert slow.column("rounds", "duration_s")[0] > quick.column("rounds", "duration_s")[0] + 40
-    assert slow.column("participations", "reward") == quick.column("participations", "reward")
+    assert (
+        slow.column("rounds", "duration_s")[0]
+        > quick.column("rounds", "duration_s")[0] + 40
+    )
+    assert slow.column("participations", "reward") == quick.column(
+        "participations", "reward"
+    )
 
 
 def test_a_missing_loss_counts_nothing():
@@ -133,7 +155,10 @@ def test_values_before_each_pull_are_recorded_for_policies_that_learn():
     rows = world.rows("policies")
     assert len(rows) == 3 * 4 * 3
     assert [row["value"] for row in rows[:12]] == [None] * 12
-    first = {row["client"]: (row["arm"], row["reward"]) for row in world.rows("participations")[:4]}
+    first = {
+        row["client"]: (row["arm"], row["reward"])
+        for row in world.rows("participations")[:4]
+    }
     for row in rows[12:24]:
         arm, reward = first[row["client"]]
         assert row["value"] == (reward if row["arm"] == arm else None)
@@ -151,7 +176,9 @@ def test_pulls_are_keyed_by_client_and_round_and_not_by_who_else_is_there():
 
 def test_the_round_after_a_rollback_is_forced_and_costs_no_warm_up_slot():
     plain = ascend().model_copy(update={"rounds": 5})
-    script = {2: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
+    script = {
+        2: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}
+    }
     world = build(plain, script).run()
     by_round = {}
     for row in world.rows("participations"):
@@ -179,14 +206,20 @@ def test_every_pull_comes_back_once_with_its_reward_or_to_void(add_part):
             super().void(pull)
 
     add_part("policy", "watching", Watching)
-    script = {1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
-    build(sim.scenario(rounds=3, policy={"kind": "watching", "warmup": 1}), script).run()
+    script = {
+        1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}
+    }
+    build(
+        sim.scenario(rounds=3, policy={"kind": "watching", "warmup": 1}), script
+    ).run()
     warm_up = [("warm-up", "update")] * 4
     assert came_back == [*warm_up, *[("forced", "void")] * 4, *warm_up]
 
 
 def test_rewards_of_a_rejected_round_still_update_the_policy():
-    script = {1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}}
+    script = {
+        1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}
+    }
     world = build(ascend(), script).run()
     rewards = world.column("participations", "reward")[:4]
     assert rewards == [-1.0] * 4
@@ -197,7 +230,9 @@ def test_rewards_of_a_rejected_round_still_update_the_policy():
 def test_without_a_clip_a_reward_is_the_gain_per_second_as_it_is():
     script = {1: losses(9.0, before=1.0), 2: losses(1.0)}
     world = build(sim.scenario(rounds=3, policy=UNCLIPPED), script).run()
-    rewards, raw = (world.column("participations", name) for name in ("reward", "reward_raw"))
+    rewards, raw = (
+        world.column("participations", name) for name in ("reward", "reward_raw")
+    )
     assert rewards == raw
     assert min(rewards[:4]) < -1 < 1 < max(rewards[4:8])
 
@@ -216,7 +251,9 @@ def test_without_a_clip_and_without_time_the_run_ends_with_a_sentence():
 
 
 def test_losses_that_are_no_numbers_end_the_run_with_a_sentence():
-    with pytest.raises(RunFailed, match="round 1: the losses of client 0 are no longer finite"):
+    with pytest.raises(
+        RunFailed, match="round 1: the losses of client 0 are no longer finite"
+    ):
         build(ascend(), {1: losses(math.nan, before=1.0)}).run()
 
 
@@ -233,7 +270,8 @@ def test_accuracy_is_recorded_per_prototype_and_shown_as_their_mean_over_clients
     world.run(progress=lambda *facts: shown.append(facts[2]))
     assert shown == [None, pytest.approx((3 * 0.5 + 0.9) / 4)]
     assert [
-        (r["prototype"], r["test_accuracy"], r["kd_loss"]) for r in world.rows("prototypes")
+        (r["prototype"], r["test_accuracy"], r["kd_loss"])
+        for r in world.rows("prototypes")
     ] == [("small", 0.5, None), ("large", 0.9, None)]
 
 
@@ -269,7 +307,11 @@ def test_a_dropped_client_is_discarded_and_spends_the_rest_of_the_round_away(
     assert row["uplink_bytes"] == uplink_bytes
     # without client 0 (1 s of upload), client 1 (0.5 s) is the last to arrive
     assert world.column("rounds", "duration_s")[0] == max(2.0, at_s)
-    assert (row["outcome"], row["offline_s"], row["waiting_s"]) == ("dropped", 2.0 - at_s, 0.0)
+    assert (row["outcome"], row["offline_s"], row["waiting_s"]) == (
+        "dropped",
+        2.0 - at_s,
+        0.0,
+    )
     assert (row["gain"], row["reward"], row["slack_s"]) == (None, None, None)
     assert ("discard", 1, 0) in world.workload.log
     assert ("merge", 1, [1, 2, 3]) in world.workload.log
@@ -281,7 +323,9 @@ def test_a_lost_warm_up_pull_gives_its_slot_back():
     world = lose_at(build(plain, {}), 1.75, 0, "dropped").run()
     mine = [row for row in world.rows("participations") if row["client"] == 0]
     assert [row["choice"] for row in mine] == ["warm-up"] * 4
-    assert sorted(row["arm"] for row in mine if row["outcome"] == "aggregated") == sorted(ARMS)
+    assert sorted(
+        row["arm"] for row in mine if row["outcome"] == "aggregated"
+    ) == sorted(ARMS)
 
 
 def test_a_failed_client_stays_and_waits():

@@ -25,7 +25,9 @@ def scenario(count=6, changes=(), **more):
 def test_who_is_never_there_again_ends_the_run_with_a_sentence(tmp_path):
     trace = tmp_path / "online.csv"
     trace.write_text("client,from_s,to_s\n0,0,1.5\n")
-    made = scenario(1, {"clients[0].availability": {"trace": str(trace)}, "rounds": 100})
+    made = scenario(
+        1, {"clients[0].availability": {"trace": str(trace)}, "rounds": 100}
+    )
     with pytest.raises(RunFailed, match="no client is ever available again"):
         simfed.run(made, time_only=True, progress=False)
 
@@ -39,10 +41,18 @@ def test_a_server_whose_clients_always_fail_gives_up(monkeypatch):
 
 
 def test_the_fastest_are_asked_after_everybody_was_met():
-    selection = {"clients_per_round": 3, "selection": {"kind": "fastest", "bound": None}}
+    selection = {
+        "clients_per_round": 3,
+        "selection": {"kind": "fastest", "bound": None},
+    }
     slow = TINY["clients"][0] | {"count": 3, "link": {"up": "1 Mbps"}}
-    fast = slow | {"device": {"training": "1 ms", "compression": "0 s"}, "link": {"up": "50 Mbps"}}
-    made = world("tiny", {"clients": [slow, fast], "rounds": 6, "participation": selection})
+    fast = slow | {
+        "device": {"training": "1 ms", "compression": "0 s"},
+        "link": {"up": "50 Mbps"},
+    }
+    made = world(
+        "tiny", {"clients": [slow, fast], "rounds": 6, "participation": selection}
+    )
     run = simfed.run(made, time_only=True, progress=False)
     asked = run.participations.groupby("round")["client"].apply(list)
     assert set(asked[1] + asked[2]) == set(range(6))
@@ -50,7 +60,9 @@ def test_the_fastest_are_asked_after_everybody_was_met():
 
 
 def test_utility_guided_selection_is_told_losses():
-    made = scenario(participation={"clients_per_round": 2, "selection": "oort"}, rounds=4)
+    made = scenario(
+        participation={"clients_per_round": 2, "selection": "oort"}, rounds=4
+    )
     run = simfed.run(made, progress=False, workers=1)
     assert run.participations["local_loss"].notna().all()
     assert (run.participations.groupby("round").size() == 2).all()
@@ -69,8 +81,11 @@ def test_phases_fail_independently_as_often_as_said():
 
     training, upload = failed_in(training=0.1, upload=0.5)
     for lost, share in ((training, 0.1), (upload, 0.9 * 0.5)):
-        assert abs(len(lost) / 800 - share) <= 4.5 * math.sqrt(share * (1 - share) / 800)
-    # keyed: whoever failed still does where failures are more frequent, and the others' luck holds
+        assert abs(len(lost) / 800 - share) <= 4.5 * math.sqrt(
+            share * (1 - share) / 800
+        )
+    # keyed: whoever failed still does where failures are more frequent, and the others'
+    # luck holds
     more_training, other_upload = failed_in(training=0.2, upload=0.5)
     assert training < more_training
     assert other_upload == upload - more_training

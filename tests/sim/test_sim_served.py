@@ -1,5 +1,6 @@
-"""Work at the server within participations, and barriers with deadlines: hand-worked instants,
-blame, drop-outs, checkpoints."""
+"""Work at the server within participations, and barriers with deadlines: hand-worked
+instants, blame, drop-outs, checkpoints.
+"""
 
 from dataclasses import dataclass
 
@@ -62,13 +63,18 @@ def world(kind, clients=1, rounds=1, recorder=None, **changes):
     star = Star(clients, up_bytes_per_s=1000.0)
     devices = [sim.Fixed(1.0 + c) for c in range(clients)]
     return sim.build(
-        plain, star=star, devices=devices, recorder=recorder, server_device=server_device
+        plain,
+        star=star,
+        devices=devices,
+        recorder=recorder,
+        server_device=server_device,
     )
 
 
 def test_work_on_the_server_queues_for_its_one_processor():
     played = world("served", clients=3, server_device=sim.Fixed(2.0)).run()
-    # all messages are there at 1; the server needs 2 s for each, in order of the clients
+    # all messages are there at 1; the server needs 2 s for each, in order of the
+    # clients
     assert [span[2:] for span in spans(played, "server · steps")] == [
         (1.0, 3.0),
         (3.0, 5.0),
@@ -86,7 +92,12 @@ def test_a_barrier_opens_at_its_deadline_and_who_comes_later_fails():
     played = world("gated", clients=4).run()
     # the first comes at 1, so it opens at 2.5 with clients 0 and 1
     rows = played.rows("participations")
-    assert [row["outcome"] for row in rows] == ["aggregated", "aggregated", "failed", "failed"]
+    assert [row["outcome"] for row in rows] == [
+        "aggregated",
+        "aggregated",
+        "failed",
+        "failed",
+    ]
     assert spans(played, "client 0")[1] == ("barrier", "sums", 1.0, 2.5)
     assert [row["uplink_s"] for row in rows] == [1.0, 1.0, 0.0, 0.0]
 
@@ -118,7 +129,10 @@ def test_who_leaves_in_the_queue_or_at_the_server_makes_room(at_s, spans_of_it):
 
 def test_a_run_without_any_span_is_told_as_it_is(tmp_path):
     """Nothing takes time: no track has a span, which no check may stumble over."""
-    keys = {"clients[0].device": {"training": "0 s", "compression": "0 s"}, "clients[0].link": {}}
+    keys = {
+        "clients[0].device": {"training": "0 s", "compression": "0 s"},
+        "clients[0].link": {},
+    }
     run = worlds.play(worlds.world("tiny", keys), tmp_path / "run", time_only=True)
     assert len(run.spans) == 0
     assert "\n".join(verify(run.path)) == ""

@@ -41,8 +41,10 @@ class Staged(Method):
 
 @dataclass(frozen=True)
 class Split(Method):
-    """Split learning: activations up and gradients down for each of three batches; the client's
-    half is priced by its share of the work."""
+    """Split learning: activations up and gradients down for each of three batches.
+
+    The client's half is priced by its share of the work.
+    """
 
     def plan(self, setting, who, round):
         return Plan({}, (), {"counts": Field("counts", 250)})
@@ -98,11 +100,16 @@ def test_stages_wait_for_each_other_to_the_hand_worked_instants():
         ("upload", "upload", 7.5, 8.5),
     ]
     first, _, last = played.rows("participations")
-    assert (first["uplink_s"], first["downlink_s"], first["waiting_s"]) == (2.5, 3.0, 2.0)
+    assert (first["uplink_s"], first["downlink_s"], first["waiting_s"]) == (
+        2.5,
+        3.0,
+        2.0,
+    )
     assert (first["uplink_bytes"], first["downlink_bytes"]) == (2500.0, 6000.0)
     assert (last["waiting_s"], last["training_s"]) == (0.0, 3.0)
     assert played.column("rounds", "duration_s") == [8.5]
-    # all end at 8.5; what they waited for is the training of client 2, which came to shares last
+    # all end at 8.5; what they waited for is the training of client 2, which came to
+    # shares last
     assert played.column("rounds", "critical_client") == [2]
     assert played.column("rounds", "critical_phase") == ["training"]
 
@@ -116,7 +123,9 @@ def test_stages_wait_for_each_other_to_the_hand_worked_instants():
         (6.0, 5.5),  # behind them: nobody waits for it any longer
     ],
 )
-def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to(at_s, opens_at_s):
+def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to(
+    at_s, opens_at_s
+):
     played = lose_at(world(), at_s, 2, "dropped").run()
     rows = played.rows("participations")
     assert [row["outcome"] for row in rows] == ["aggregated", "aggregated", "dropped"]
@@ -126,8 +135,8 @@ def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to
 
 
 def test_who_was_lost_at_a_barrier_is_not_who_came_to_it_last():
-    # client 1 comes at 3.5; client 0 at 7.5, for half a second; client 2 never: the barrier opens
-    # with its loss
+    # client 1 comes at 3.5; client 0 at 7.5, for half a second; client 2 never: the
+    # barrier opens with its loss
     simulation = lose_at(world(trains_s=(5, 1, 20)), 8.0, 0, "dropped")
     played = lose_at(simulation, 9.0, 2, "dropped").run()
     assert played.column("rounds", "duration_s") == [12.0]
@@ -157,7 +166,11 @@ def test_split_learning_is_as_long_as_its_batches():
     assert first["uplink_bytes"] == 3 * 800.0 + 1000.0
 
 
-FOUR = {"clients[0].count": 4, "clients[0].device": "x86-2core-vm", "prototypes.a.model": MODEL}
+FOUR = {
+    "clients[0].count": 4,
+    "clients[0].device": "x86-2core-vm",
+    "prototypes.a.model": MODEL,
+}
 
 
 def play(method, out=None, changes=FOUR, time_only=True, **more):
@@ -246,16 +259,34 @@ def works_nowhere(client):
 @pytest.mark.parametrize(
     ("tell", "sentence"),
     [
-        (lambda client: None, "client 0 is told nothing with `yield from`; it stood at its begin"),
-        (lambda client: client.receive(), "client 0 ends without send(), though the plan"),
+        (
+            lambda client: None,
+            ("client 0 is told nothing with `yield from`; it stood at its begin"),
+        ),
+        (
+            lambda client: client.receive(),
+            ("client 0 ends without send(), though the plan"),
+        ),
         (never_tells, "client 0 comes to send() before the verb ahead of it is told"),
-        (yields_a_verb, "client 0 yields a generator, where every verb is told with `yield from`"),
+        (
+            yields_a_verb,
+            ("client 0 yields a generator, where every verb is told with `yield from`"),
+        ),
         (sends_twice, "client 0 sends twice; it stood at send()"),
-        (goes_on_for_ever, "client 0 never ends: it is told 1,000,000 verbs; it stood at work"),
+        (
+            goes_on_for_ever,
+            ("client 0 never ends: it is told 1,000,000 verbs; it stood at work"),
+        ),
         (breaks, "client 0 raises KeyError: 'no such key'; it stood at receive()"),
         (waits_alone, "client 0 waits for nobody at barrier 'for 0'"),
-        (waits_no_time, "client 0 waits at barrier 'end' for 0.0 s, not for more than 0 s"),
-        (sends_less_than_nothing, "client 0 has send move -1.0 bytes; it stood at its beginning"),
+        (
+            waits_no_time,
+            ("client 0 waits at barrier 'end' for 0.0 s, not for more than 0 s"),
+        ),
+        (
+            sends_less_than_nothing,
+            ("client 0 has send move -1.0 bytes; it stood at its beginning"),
+        ),
         (works_nowhere, "client 0 works at 'edge', which is neither client nor server"),
     ],
 )
@@ -276,8 +307,10 @@ def test_clients_that_wait_for_each_other_for_ever_are_named():
     with pytest.raises(RunFailed) as raised:
         play(told(crossed), rounds=1)
     assert str(raised.value) == (
-        "the story of told never ends: client 0 stands at wait('odd'), client 1 stands at "
-        "wait('even'), client 2 stands at wait('odd'), client 3 stands at wait('even'), and "
+        "the story of told never ends: client 0 stands at wait('odd'), client 1 stands "
+        "at "
+        "wait('even'), client 2 stands at wait('odd'), client 3 stands at "
+        "wait('even'), and "
         "nothing is on the clock"
     )
 
@@ -290,5 +323,9 @@ def goes_astray(client):
 
 
 def test_a_story_that_goes_astray_later_ends_the_run_in_a_sentence(tmp_path):
-    with pytest.raises(InputError, match=r"the story of told: client 0 ends without send\(\)"):
+    with pytest.raises(
+        InputError,
+        match=r"the story of told: client 0 ends without "
+        r"send\(\)",
+    ):
         play(told(goes_astray), tmp_path / "run", rounds=3)

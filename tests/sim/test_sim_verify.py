@@ -1,4 +1,6 @@
-"""`verify` finds nothing in a whole run, and whatever is tampered with in a changed one."""
+"""`verify` finds nothing in a whole run, and whatever is tampered with in a changed
+one.
+"""
 
 import json
 
@@ -22,8 +24,10 @@ def run(tmp_path_factory):
 
 
 def tamper(run, path, table, **changes):
-    """A copy of the run with columns changed; its manifest has the fingerprint of the changed
-    tables."""
+    """A copy of the run with columns changed.
+
+    Its manifest has the fingerprint of the changed tables.
+    """
     path.mkdir()
     for file in run.path.iterdir():
         if file.is_file():
@@ -36,7 +40,10 @@ def tamper(run, path, table, **changes):
         columns = columns.set_column(at, columns.schema.field(name), changed)
     pq.write_table(columns, path / f"{table}.parquet")
     changed = open_run(path)
-    manifest = {**run.manifest, "fingerprint": fingerprint(lambda name: [changed.table(name)])}
+    manifest = {
+        **run.manifest,
+        "fingerprint": fingerprint(lambda name: [changed.table(name)]),
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     broken = verify(path)
     assert not any("np." in sentence for sentence in broken), (
@@ -68,7 +75,9 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
     manifest = {**run.manifest, "fingerprint": "0" * 32}
     (tmp_path / "copy" / "manifest.json").write_text(json.dumps(manifest))
     broken = verify(tmp_path / "copy")
-    assert any(f"that of the tables is {run.fingerprint}" in sentence for sentence in broken)
+    assert any(
+        f"that of the tables is {run.fingerprint}" in sentence for sentence in broken
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,9 +100,21 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
             "miscount their participants, first: round 1",
         ),
         ("rounds", {"late": at(0, lambda v: 1)}, "miscount their late"),
-        ("rounds", {"dropped": at(6, lambda v: 1)}, "miscount their dropped, first: round 7"),
-        ("rounds", {"uplink_bytes": at(0, lambda v: v + 1)}, "do not add up: uplink_bytes"),
-        ("rounds", {"downlink_bytes": at(0, lambda v: v + 1)}, "do not add up: downlink_bytes"),
+        (
+            "rounds",
+            {"dropped": at(6, lambda v: 1)},
+            ("miscount their dropped, first: round 7"),
+        ),
+        (
+            "rounds",
+            {"uplink_bytes": at(0, lambda v: v + 1)},
+            ("do not add up: uplink_bytes"),
+        ),
+        (
+            "rounds",
+            {"downlink_bytes": at(0, lambda v: v + 1)},
+            ("do not add up: downlink_bytes"),
+        ),
         ("rounds", {"server_s": at(0, lambda v: -0.5)}, "server_s: negative values"),
         (
             "rounds",
@@ -115,28 +136,48 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
             {"training_s": at(5, lambda v: v * 1.001)},
             "phases that do not sum to their span, first: round 2, client 1",
         ),
-        ("participations", {"waiting_s": at(5, lambda v: -v - 1e-9)}, "waiting_s: negative values"),
+        (
+            "participations",
+            {"waiting_s": at(5, lambda v: -v - 1e-9)},
+            ("waiting_s: negative values"),
+        ),
         (
             "participations",
             {"waiting_s": at(5, lambda v: v + 1)},
             "wait for something else than their slack",
         ),
         ("participations", {"slack_s": at(5, lambda v: v + 1)}, "slack"),
-        ("participations", {"uplink_bytes": at(0, lambda v: v + 1)}, "do not add up: uplink_bytes"),
+        (
+            "participations",
+            {"uplink_bytes": at(0, lambda v: v + 1)},
+            ("do not add up: uplink_bytes"),
+        ),
         ("participations", {"client": at(0, lambda v: 1)}, "takes part twice"),
         (
             "participations",
             {"client": swap},
             "are not in the order of merge and client, first: round 1, client 0",
         ),
-        ("policies", {"round": at(0, lambda v: 7)}, "not in the order of round and client, first"),
+        (
+            "policies",
+            {"round": at(0, lambda v: 7)},
+            ("not in the order of round and client, first"),
+        ),
         (
             "participations",
             {"round": at(0, lambda v: 99)},
             "a round that rounds.parquet does not have",
         ),
-        ("participations", {"outcome": at(0, lambda v: "lost")}, "'lost' is none of aggregated"),
-        ("participations", {"choice": at(0, lambda v: "guess")}, "'guess' is none of warm-up"),
+        (
+            "participations",
+            {"outcome": at(0, lambda v: "lost")},
+            ("'lost' is none of aggregated"),
+        ),
+        (
+            "participations",
+            {"choice": at(0, lambda v: "guess")},
+            ("'guess' is none of warm-up"),
+        ),
         (
             "participations",
             {"choice": at(0, lambda v: "forced")},
@@ -152,11 +193,19 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
             {"uplink_s": at(0, lambda v: float("nan"))},
             "uplink_s: values that are not finite",
         ),
-        ("spans", {"finished_at_s": at(1, lambda v: v + 1e-3)}, "overlaps on one track"),
+        (
+            "spans",
+            {"finished_at_s": at(1, lambda v: v + 1e-3)},
+            ("overlaps on one track"),
+        ),
         ("spans", {"kind": at(1, lambda v: "upload")}, "do not sum to"),
         ("spans", {"client": at(1, lambda v: 9)}, "in which they took no part"),
         ("spans", {"started_at_s": at(1, lambda v: v + 1e9)}, "end before they start"),
-        ("links", {"bytes": at(0, lambda v: v * 3)}, "more bytes than the capacity allows"),
+        (
+            "links",
+            {"bytes": at(0, lambda v: v * 3)},
+            ("more bytes than the capacity allows"),
+        ),
         ("links", {"bytes": at(0, lambda v: v * 0.5)}, "the transfers over it are"),
         ("links", {"flows": at(0, lambda v: 0)}, "nobody used the link"),
         ("links", {"to_s": at(0, lambda v: v + 0.5)}, "overlaps on one track"),
@@ -172,7 +221,9 @@ def test_a_changed_summary_is_found(run, tmp_path):
     tamper(run, tmp_path / "copy", "rounds")
     summary = {**run.summary, "simulated_s": run.summary["simulated_s"] * 2}
     (tmp_path / "copy" / "summary.json").write_text(json.dumps(summary))
-    assert verify(tmp_path / "copy") == ["summary.json: simulated_s is not what the tables say"]
+    assert verify(tmp_path / "copy") == [
+        ("summary.json: simulated_s is not what the tables say")
+    ]
 
 
 def test_instants_late_in_a_long_run_round_but_do_not_break_anything(tmp_path):
@@ -183,7 +234,10 @@ def test_instants_late_in_a_long_run_round_but_do_not_break_anything(tmp_path):
     def late(recorder):
         devices = [sim.Fixed(1e-3 * (c + 1.1), 1e-7) for c in range(4)]
         made = sim.build(
-            scenario, devices=devices, recorder=recorder, star=Star(4, up_bytes_per_s=7.1e6)
+            scenario,
+            devices=devices,
+            recorder=recorder,
+            star=Star(4, up_bytes_per_s=7.1e6),
         )
         made.simulation._now_s = 1.23456789e6
         return made
@@ -192,7 +246,14 @@ def test_instants_late_in_a_long_run_round_but_do_not_break_anything(tmp_path):
     assert verify(path) == []
     parts = run.participations
     span_s = parts.finished_at_s - parts.started_at_s
-    names = ["downlink_s", "training_s", "compression_s", "uplink_s", "waiting_s", "offline_s"]
+    names = [
+        "downlink_s",
+        "training_s",
+        "compression_s",
+        "uplink_s",
+        "waiting_s",
+        "offline_s",
+    ]
     phases_s = parts[names].sum(axis=1)
     assert np.abs(span_s - phases_s).max() < 1e-9
     assert parts.uplink_s.nunique() == 1

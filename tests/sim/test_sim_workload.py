@@ -35,7 +35,9 @@ def test_what_is_not_charged_weighs_nothing():
     def sizes(**changes):
         sides = workload(prototypes={"small": {"model": "resnet18"}}, **changes)
         task = sides.task(1, 0)
-        return task.downlink_bytes, sides.execute(task, Choice("dense", 1)).uplink_bytes()
+        return task.downlink_bytes, sides.execute(
+            task, Choice("dense", 1)
+        ).uplink_bytes()
 
     d, buffers = 11_172_810, 9600
     assert sizes() == (4 * (d + buffers), 4 * (d + buffers))
@@ -61,11 +63,15 @@ def test_a_size_that_depends_on_the_data_needs_a_record():
 def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
     policy = {"kind": "exp3"}
     plain = sim.scenario(rounds=4, policy=policy)
-    full = sim.write(tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain)
+    full = sim.write(
+        tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain
+    )
     recorded = Recorded(full)
     replayed = sim.build(plain, recorded=recorded).run()
     assert replayed.column("participations", "arm") == full.participations.arm.tolist()
-    assert replayed.column("rounds", "finished_at_s") == full.rounds.finished_at_s.tolist()
+    assert (
+        replayed.column("rounds", "finished_at_s") == full.rounds.finished_at_s.tolist()
+    )
     assert set(replayed.column("participations", "choice")) == {"fixed"}
     with pytest.raises(InputError, match="only 4 participations of this client"):
         sim.build(plain.model_copy(update={"rounds": 5}), recorded=recorded).run()
@@ -74,8 +80,12 @@ def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
 def recorded_at(tmp_path, code="seeded", answers=(("up 0/1", [1.0, None]),)):
     """A recorded run whose learning answered this."""
     plain = sim.scenario(rounds=2)
-    full = sim.write(tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain)
-    full.scenario_yaml = full.scenario_yaml.replace("index_code: seeded", f"index_code: {code}")
+    full = sim.write(
+        tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain
+    )
+    full.scenario_yaml = full.scenario_yaml.replace(
+        "index_code: seeded", f"index_code: {code}"
+    )
     journal = Journal(full.path / NAME)
     for label, answer in answers:
         journal.note("", label, answer)
@@ -86,14 +96,18 @@ def recorded_at(tmp_path, code="seeded", answers=(("up 0/1", [1.0, None]),)):
 def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):
     sides = workload(recorded=recorded_at(tmp_path))
     sent = sides.execute(sides.task(1, 0), Choice("top-k", 700))
-    assert sent.uplink_bytes() == workload().size_bytes(sides.task(1, 0), Choice("top-k", 700))
+    assert sent.uplink_bytes() == workload().size_bytes(
+        sides.task(1, 0), Choice("top-k", 700)
+    )
 
 
 def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp_path):
     answers = [("up 0/1", [1234.5, None])]
     sides = workload("rice", recorded=recorded_at(tmp_path, "rice", answers))
     k = sim.scenario().compression.k
-    assert sides.execute(sides.task(1, 0), Choice("random-k", k)).uplink_bytes() == 1234.5
+    assert (
+        sides.execute(sides.task(1, 0), Choice("random-k", k)).uplink_bytes() == 1234.5
+    )
     with pytest.raises(
         InputError,
         match=(
@@ -127,7 +141,8 @@ def test_everybody_is_drawn_equally_often():
         counts[cohort(Streams(7), round, clients, size)] += 1
     expected = rounds * size / clients
     variance = rounds * (size / clients) * (1 - size / clients)
-    # 20 correlated counts of variance ~ 750: 4.5 standard deviations is beyond 1 in 10,000
+    # 20 correlated counts of variance ~ 750: 4.5 standard deviations is beyond 1 in
+    # 10,000
     assert np.abs(counts - expected).max() < 4.5 * np.sqrt(variance)
 
 
@@ -138,7 +153,10 @@ def test_only_clients_that_took_part_have_objects():
         participation={"clients_per_round": 5},
     )
     people = Population(
-        plain, lambda client: made.append(client) or object(), lambda client: None, Streams(0)
+        plain,
+        lambda client: made.append(client) or object(),
+        lambda client: None,
+        Streams(0),
     )
     assert len(people) == 100_000
     assert made == []
@@ -157,7 +175,13 @@ def test_only_clients_that_took_part_have_objects():
 
 def test_groups_may_have_their_own_k_and_policy():
     other = {"kind": "uniform", "strategy": "periodic-k"}
-    plain = sim.scenario(rounds=1, clients=[sim.group(2, k=10), sim.group(1, policy=other)])
+    plain = sim.scenario(
+        rounds=1, clients=[sim.group(2, k=10), sim.group(1, policy=other)]
+    )
     world = sim.build(plain).run()
     assert world.column("participations", "k") == [10, 10, 1998]
-    assert world.column("participations", "arm") == ["random-k", "random-k", "periodic-k"]
+    assert world.column("participations", "arm") == [
+        "random-k",
+        "random-k",
+        "periodic-k",
+    ]

@@ -33,7 +33,10 @@ def write(path, data):
 
 
 def study_file(folder, base=None, **keys):
-    """A study file over the tiny scenario in `folder`; keyword arguments are its keys."""
+    """A study file over the tiny scenario in `folder`.
+
+    Keyword arguments are its keys.
+    """
     write(folder / "base.yaml", {**BASE, **(base or {})})
     return write(folder / "study.yaml", {"name": "test", "base": "base.yaml", **keys})
 
@@ -54,7 +57,10 @@ def inline(monkeypatch):
 
 @pytest.fixture(scope="session")
 def studied(tmp_path_factory):
-    """The finished study of two bandwidths, three strategies and three seeds; only to be read."""
+    """The finished study of two bandwidths, three strategies and three seeds.
+
+    Only to be read.
+    """
     folder = tmp_path_factory.mktemp("studied")
     path = study_file(
         folder,

@@ -58,7 +58,9 @@ def make_up_run(scenario, out):
     }
     if CLASSES is not None:
         manifest["classes"] = CLASSES
-    directory = RunDirectory.create(out, scenario_yaml=dump_scenario(scenario), manifest=manifest)
+    directory = RunDirectory.create(
+        out, scenario_yaml=dump_scenario(scenario), manifest=manifest
+    )
     recorder = directory.recorder()
     for number in range(1, scenario.rounds + 1):
         evaluated = number % EVERY == 0

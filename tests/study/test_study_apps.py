@@ -18,7 +18,10 @@ STUDY = {
     "base": "fleet.yaml",
     "seeds": [3, 4],
     "set": {"app": {"folder": "app", "run_config": {"times": 2}}},
-    "grid": {"app.run_config.times": [1, 5], "clients[*].link.up": ["1 Mbps", "5 Mbps"]},
+    "grid": {
+        "app.run_config.times": [1, 5],
+        "clients[*].link.up": ["1 Mbps", "5 Mbps"],
+    },
 }
 
 
@@ -42,17 +45,24 @@ def addresses(path):
     return [
         at
         for setting in plan.settings
-        for at in compute_addresses(collect_app_facts(setting.scenario, source=path), plan.seeds)
+        for at in compute_addresses(
+            collect_app_facts(setting.scenario, source=path), plan.seeds
+        )
     ]
 
 
 def test_axes_name_keys_of_the_fleet_and_of_the_apps_configuration(study):
     plan = plan_study(study(), allow_plugins=True)
-    pairs = [(r.scenario.app.run_config["times"], r.scenario.clients[0].link.up) for r in plan.runs]
+    pairs = [
+        (r.scenario.app.run_config["times"], r.scenario.clients[0].link.up)
+        for r in plan.runs
+    ]
     assert pairs == [(1, 125e3), (1, 625e3), (5, 125e3), (5, 625e3)] * 2
     assert [run.scenario.seed for run in plan.runs] == [3] * 4 + [4] * 4
     assert plan.runs[0].named == "times 1, up 1 Mbps, seed 3"
-    again = plan.kind.validate(plan.kind.dump(plan.runs[5].scenario), source="job", folder="/")
+    again = plan.kind.validate(
+        plan.kind.dump(plan.runs[5].scenario), source="job", folder="/"
+    )
     assert again == plan.runs[5].scenario
 
 
@@ -65,7 +75,9 @@ def test_an_address_follows_the_apps_files_and_the_fleet(study, tmp_path):
     (tmp_path / "app" / "package" / "code.py").write_text("a = 2")
     assert not set(addresses(study())) & set(first)
     (tmp_path / "app" / "package" / "code.py").write_text("a = 1")
-    assert not set(addresses(study(set={**STUDY["set"], "computing": "measured"}))) & set(first)
+    assert not set(
+        addresses(study(set={**STUDY["set"], "computing": "measured"}))
+    ) & set(first)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +109,9 @@ def test_what_is_wrong_is_said(study, changed, sentence):
 
 
 def test_an_app_is_code_and_runs_by_consent(study):
-    with pytest.raises(InputError, match="consent to run an app, which is code") as refused:
+    with pytest.raises(
+        InputError, match="consent to run an app, which is code"
+    ) as refused:
         plan_study(study())
     assert "--allow-plugins" in refused.value.hint
 

@@ -40,7 +40,10 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     shown = capsys.readouterr()
     assert shown.err.startswith("test: 0 of 6 runs done\n")
     assert "[6/6] strategy random-k, seed 2: finished in" in shown.err
-    assert "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %" in shown.out
+    assert (
+        "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 %"
+        in shown.out
+    )
     assert f"the same as a page: {out}/report.html" in shown.out
     page = (out / "report.html").read_text()
     assert "top-k before random-k in 3 of 3 seeds" in page
@@ -55,7 +58,9 @@ def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
     ]
     assert main(["study", "table", str(out), "--csv", str(tmp_path / "arms.csv")]) == 0
     assert list(pd.read_csv(tmp_path / "arms.csv")["arm"]) == ["top-k", "random-k"]
-    assert main(["study", "report", str(out), "--out", str(tmp_path / "figure.svg")]) == 0
+    assert (
+        main(["study", "report", str(out), "--out", str(tmp_path / "figure.svg")]) == 0
+    )
     texts = "".join(ElementTree.parse(tmp_path / "figure.svg").getroot().itertext())
     assert "random-k" in texts
     assert "simulated time" in texts
@@ -70,7 +75,10 @@ def test_one_cell_is_run_by_its_name_and_what_is_no_longer_named_is_pruned(
     assert main(["study", "status", out]) == 0
     assert capsys.readouterr().out == "test: 1 of 4 runs finished, 3 waiting\n"
     assert main([*ask, out, "--only", "strategy=qsgd"]) == 2
-    assert "--only: got 'qsgd', expected a value of policy.strategy" in capsys.readouterr().err
+    assert (
+        "--only: got 'qsgd', expected a value of policy.strategy"
+        in capsys.readouterr().err
+    )
     assert main([*ask, out, "--set", "seeds=[0]"]) == 0
     assert main(["study", "prune", out]) == 0
     assert capsys.readouterr().out == f"{out}: 1 run deleted\n"
@@ -84,9 +92,12 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
     assert main(["study", "run", str(path), "--out", str(out)]) == 1
     shown = capsys.readouterr()
     assert "1 of 2 runs are not finished" in shown.out
-    (sentence,) = [line for line in shown.err.splitlines() if line.startswith("simfed: ")]
+    (sentence,) = [
+        line for line in shown.err.splitlines() if line.startswith("simfed: ")
+    ]
     assert sentence.startswith(
-        "simfed: 1 of 2 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky;"
+        "simfed: 1 of 2 runs failed, such as batch_size 101, seed 0: RuntimeError: "
+        "unlucky;"
     )
     assert main(["study", "status", str(out)]) == 0
     assert capsys.readouterr().out.splitlines() == [
@@ -100,7 +111,8 @@ def test_more_jobs_than_the_cores_can_do_are_not_started(capsys, monkeypatch):
     assert Processes(1_000_000).slots() == 8
     assert main(["study", "run", "no.yaml", "--jobs", "1000000"]) == 2
     assert capsys.readouterr().err.startswith(
-        "--jobs: 1,000,000 processes are too many, 8 do the work (at most a few for each core)\n"
+        "--jobs: 1,000,000 processes are too many, 8 do the work (at most a few for "
+        "each core)\n"
     )
 
 
@@ -124,8 +136,12 @@ def test_the_cache_is_listed_and_cleared(tmp_path, capsys):
     assert " 1 steps " in first
     assert first.endswith("mnist-mini, lenet5, 2 clients, seed 3")
     assert f"{tmp_path}/cache: 1 trajectory," in last
-    assert main(["cache", "clear", ""]) == 2  # as from a variable that the shell does not know
-    assert "got '', expected the beginning of a kept trajectory's key" in capsys.readouterr().err
+    # as from a variable that the shell does not know
+    assert main(["cache", "clear", ""]) == 2
+    assert (
+        "got '', expected the beginning of a kept trajectory's key"
+        in capsys.readouterr().err
+    )
     assert main(["cache", "clear"]) == 0
     assert capsys.readouterr().out == f"{tmp_path}/cache: 1 trajectory deleted\n"
     assert main(["cache", "list"]) == 0

@@ -29,7 +29,8 @@ def test_a_cluster_that_does_not_answer():
         with pytest.raises(InputError) as caught:
             Cluster(address, timeout_s=0.5)
     assert str(caught.value).startswith(
-        f"--dask: got '{address}', expected the address of a Dask scheduler that answers "
+        f"--dask: got '{address}', expected the address of a Dask scheduler that "
+        f"answers "
         "within 0.5 s ("
     )
     assert "\n" not in str(caught.value)
@@ -38,7 +39,9 @@ def test_a_cluster_that_does_not_answer():
 def test_an_address_without_a_port_is_one_sentence(write_study, tmp_path, capsys):
     """A client that is half made takes its time to go, and leaves a traceback."""
     path, out = str(write_study(seeds=[0])), str(tmp_path / "out")
-    assert main(["study", "run", path, "--dask", "nowhere", "--out", out, "--quiet"]) == 2
+    assert (
+        main(["study", "run", path, "--dask", "nowhere", "--out", out, "--quiet"]) == 2
+    )
     assert capsys.readouterr().err == (
         "simfed: --dask: got 'nowhere', expected the address of a Dask scheduler that "
         "answers within 10 s (missing port number in address 'nowhere')\n"
@@ -93,7 +96,9 @@ def begin(path, out, cluster):
 
     def work():
         try:
-            outcome["result"] = run_study(path, out, dask=cluster.scheduler_address, **OPTIONS)
+            outcome["result"] = run_study(
+                path, out, dask=cluster.scheduler_address, **OPTIONS
+            )
         except RunFailed as error:
             outcome["error"] = str(error)
 
@@ -126,7 +131,9 @@ def test_the_same_results_as_here_though_a_worker_is_killed(
 
 
 @pytest.mark.long
-def test_a_cluster_that_goes_away_loses_nothing_finished(write_study, tmp_path, cluster):
+def test_a_cluster_that_goes_away_loses_nothing_finished(
+    write_study, tmp_path, cluster
+):
     out = tmp_path / "out"
     path = write_study(base={**LONG, "rounds": 100_000}, seeds=[0, 1])
     thread, outcome = begin(path, out, cluster)

@@ -1,4 +1,7 @@
-"""Running studies: what is done once, what is done again, what stops it; without learning."""
+"""Running studies: what is done once, what is done again, what stops it.
+
+Without learning.
+"""
 
 import contextlib
 import dataclasses
@@ -61,7 +64,10 @@ def test_every_point_and_seed_is_run_once(write, tmp_path, inline):
     path, out = write(grid=STRATEGIES, seeds=[0, 1]), tmp_path / "out"
     result = study(path, out)
     assert list(result.summary["status"]) == ["finished"] * 6
-    assert list(result.summary["policy.strategy"]) == ["top-k", "random-k", "periodic-k"] * 2
+    assert (
+        list(result.summary["policy.strategy"])
+        == ["top-k", "random-k", "periodic-k"] * 2
+    )
     assert sorted(os.listdir(out / "runs")) == sorted(result.summary["address"])
     assert study(path, out).fingerprint == result.fingerprint
     assert len(inline) == 6
@@ -77,7 +83,9 @@ def test_a_study_that_grows_runs_only_what_is_new(write, tmp_path, inline):
     result = study(write(base={"name": "renamed"}, grid=STRATEGIES, seeds=[1]), out)
     assert (len(inline), len(result.summary)) == (6, 3)
     gone = dict(StudyFolder(out).prune())
-    assert sorted(gone) == sorted({job.address for job in inline if job.plain["seed"] == 0})
+    assert sorted(gone) == sorted(
+        {job.address for job in inline if job.plain["seed"] == 0}
+    )
     assert set(gone.values()) == {True}
     assert sorted(os.listdir(out / "runs")) == sorted(result.summary["address"])
 
@@ -95,7 +103,9 @@ def test_a_moved_study_is_not_run_again(write, tmp_path, inline):
 def test_runs_of_another_folder_are_merged_by_a_copy(write, tmp_path, inline):
     study(write(grid=STRATEGIES, seeds=[0]), tmp_path / "here")
     study(write(grid=STRATEGIES, seeds=[1]), tmp_path / "there")
-    shutil.copytree(tmp_path / "there" / "runs", tmp_path / "here" / "runs", dirs_exist_ok=True)
+    shutil.copytree(
+        tmp_path / "there" / "runs", tmp_path / "here" / "runs", dirs_exist_ok=True
+    )
     result = study(write(grid=STRATEGIES, seeds=[0, 1]), tmp_path / "here")
     assert list(result.summary["status"]) == ["finished"] * 6
     assert len(inline) == 6
@@ -118,9 +128,14 @@ def test_a_profile_counts_by_its_content(write, tmp_path, inline):
     assert len(inline) == 2
 
 
-def test_a_failed_run_keeps_its_error_and_stops_nobody(write, tmp_path, inline, monkeypatch):
+def test_a_failed_run_keeps_its_error_and_stops_nobody(
+    write, tmp_path, inline, monkeypatch
+):
     path, out = write(grid={"training.batch_size": [32, BAD, 64]}), tmp_path / "out"
-    said = r"1 of 3 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky; "
+    said = (
+        r"1 of 3 runs failed, such as batch_size 101, seed 0: RuntimeError: "
+        r"unlucky; "
+    )
     with monkeypatch.context() as patch:
         fail_at_bad(patch, RuntimeError("unlucky\nsecond line"))
         with pytest.raises(RunFailed, match=said):
@@ -141,7 +156,11 @@ def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatc
     monkeypatch.setattr(drive, "Processes", Processes)
     monkeypatch.setattr(drive, "play", fakes.play_or_die)
     sizes = [32, fakes.DIES_ONCE, fakes.DIES]
-    with pytest.raises(RunFailed, match=r"1 of 3 runs failed, such as batch_size 102.*died 2"):
+    with pytest.raises(
+        RunFailed,
+        match=r"1 of 3 runs failed, such as batch_size "
+        r"102.*died 2",
+    ):
         study(write(grid={"training.batch_size": sizes}), tmp_path / "out", jobs=2)
     table = load_study(tmp_path / "out").summary
     assert list(table["status"]) == ["finished", "finished", "failed"]
@@ -251,11 +270,17 @@ def test_a_profile_is_read_once_however_many_runs_use_it(write, tmp_path, monkey
 
     parsed = []
     real = reading._construct
-    monkeypatch.setattr(reading, "_construct", lambda *what: parsed.append(1) or real(*what))
+    monkeypatch.setattr(
+        reading, "_construct", lambda *what: parsed.append(1) or real(*what)
+    )
     (tmp_path / "calibration").mkdir()
     mine = tmp_path / "calibration" / "mine.yaml"
-    mine.write_text(find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n")
-    path = write(set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2])
+    mine.write_text(
+        find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n"
+    )
+    path = write(
+        set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2]
+    )
     read = plan_study(path)
     before = len(parsed)  # the study file and the base
     drive.check_plan(read, str(path), device="cpu", time_only=False)
@@ -305,7 +330,8 @@ def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write, tmp_path, inl
     run = out / "runs" / result.summary["address"][0]
     said = json.loads((run / "manifest.json").read_text())
     (run / "manifest.json").write_text(json.dumps({**said, "status": "running"}))
-    with pytest.raises(RunFailed, match="it was changed"):  # with a digest that is not its own
+    # with a digest that is not its own
+    with pytest.raises(RunFailed, match="it was changed"):
         study(path, out)
     (run / "manifest.json").unlink()
     (run / "scenario.yaml").unlink()
@@ -326,7 +352,9 @@ def test_a_device_that_is_absent_today_is_no_runs_failure(write, tmp_path, monke
 
 
 def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatch):
-    """Two bandwidths of two strategies, with room for all: one of each strategy goes first."""
+    """Two bandwidths of two strategies, with room for all: one of each strategy goes
+    first.
+    """
     steps = []
 
     class Wide(fakes.Inline):
@@ -373,7 +401,7 @@ def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_
     assert compute_path_key(longer.scenario, device="cpu") != top
 
 
-# --- several processes, and signals ------------------------------------------------------------
+# --- several processes, and signals ---------------------------------------------------
 
 
 def start(path, out, *options):
@@ -409,7 +437,9 @@ def alive(pid):
 
 
 def under_way(out):
-    return (out / "study.json").is_file() and "running" in set(load_study(out).summary["status"])
+    return (out / "study.json").is_file() and "running" in set(
+        load_study(out).summary["status"]
+    )
 
 
 @pytest.mark.long
@@ -444,7 +474,9 @@ def test_kill_9_of_the_study_leaves_nobody_and_its_runs_begin_again(write, tmp_p
 
 
 def swallowing(function):
-    """`function`, during which somebody presses Ctrl-C, in code that takes it for an odd value."""
+    """`function`, during which somebody presses Ctrl-C, in code that takes it for an
+    odd value.
+    """
 
     def called(*arguments, **options):
         with contextlib.suppress(KeyboardInterrupt):
@@ -454,8 +486,12 @@ def swallowing(function):
     return called
 
 
-def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write, tmp_path, inline, monkeypatch):
-    """pydantic's validators and serializers do, and every run that begins is serialized."""
+def test_ctrl_c_is_not_lost_in_code_that_swallows_it(
+    write, tmp_path, inline, monkeypatch
+):
+    """pydantic's validators and serializers do, and every run that begins is
+    serialized.
+    """
     before = signal.getsignal(signal.SIGINT)
     path = write(grid=STRATEGIES)
     with monkeypatch.context() as patch:
@@ -463,7 +499,8 @@ def test_ctrl_c_is_not_lost_in_code_that_swallows_it(write, tmp_path, inline, mo
         with pytest.raises(Interrupted, match="interrupted with 0 of 3 runs finished"):
             study(path, tmp_path / "out")
     assert len(inline) == 1  # it heard that one had been pressed
-    with monkeypatch.context() as patch:  # while it is planned nothing is there to be kept
+    # while it is planned nothing is there to be kept
+    with monkeypatch.context() as patch:
         patch.setattr(drive, "plan_study", swallowing(drive.plan_study))
         with pytest.raises(KeyboardInterrupt):
             study(path, tmp_path / "another")

@@ -1,4 +1,7 @@
-"""The pictures and charts of made-up studies look as kept in `looks.txt`; see `looks.py`."""
+"""The pictures and charts of made-up studies look as kept in `looks.txt`.
+
+See `looks.py`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ CLIENT = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen
 
 @pytest.fixture
 def play(write_study, tmp_path):
-    """A function that plays a study of one setting, with this uplink; not all seeds get there."""
+    """A function that plays a study of one setting, with this uplink.
+
+    Not all seeds get there.
+    """
 
     def played(name, up, seeds):
         path = write_study(
@@ -34,7 +40,9 @@ def play(write_study, tmp_path):
 def lines(studied, slow, fast):
     for name, study in (("two settings", studied), ("one setting", slow)):
         yield from looks.of_figure(f"{name}: targets", target_figure(study))
-        yield from looks.of_figure(f"{name}: narrow", target_figure(study, width_in=2.5))
+        yield from looks.of_figure(
+            f"{name}: narrow", target_figure(study, width_in=2.5)
+        )
         yield from looks.of_figure(f"{name}: curves", draw_study_figure(study))
         yield from looks.of_page(f"{name}: page", render_study_page(study))
     yield from looks.of_figure("some seeds", target_figure(studied, targets=[0.84]))
@@ -45,5 +53,7 @@ def lines(studied, slow, fast):
 @pytest.mark.long
 def test_every_picture_and_chart_looks_as_kept(studied, play, monkeypatch):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
-    looks_now = lines(studied, play("slow", "5 Mbps", [0, 1]), play("fast", "50 Mbps", [0]))
+    looks_now = lines(
+        studied, play("slow", "5 Mbps", [0, 1]), play("fast", "50 Mbps", [0])
+    )
     looks.assert_looks(Path(__file__).with_name("looks.txt"), looks_now)

@@ -22,7 +22,9 @@ def complaints(path):
 
 def test_a_grid_is_every_combination_under_every_seed(write_study):
     plan = plan_study(
-        write_study(grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, RANDOM]}, seeds=[3, 4])
+        write_study(
+            grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, RANDOM]}, seeds=[3, 4]
+        )
     )
     assert [(run.seed, *run.point.values()) for run in plan.runs] == [
         (seed, up, arm)
@@ -31,7 +33,11 @@ def test_a_grid_is_every_combination_under_every_seed(write_study):
         for arm in ("top-k", "random-k")
     ]
     last = plan.runs[-1].scenario
-    assert (last.seed, last.policy.strategy, last.clients[0].link.up) == (4, "random-k", 6.25e6)
+    assert (last.seed, last.policy.strategy, last.clients[0].link.up) == (
+        4,
+        "random-k",
+        6.25e6,
+    )
 
 
 def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
@@ -45,7 +51,11 @@ def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
         )
     )
     points = [
-        (r.scenario.compression.k, r.scenario.rounds, r.scenario.dataset.partition.alpha)
+        (
+            r.scenario.compression.k,
+            r.scenario.rounds,
+            r.scenario.dataset.partition.alpha,
+        )
         for r in plan.runs
     ]
     assert points == [(500, 5, 0.5), (500, 9, 0.1), (1000, 5, 0.5), (1000, 9, 0.1)]
@@ -54,10 +64,14 @@ def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
 
 def test_in_a_point_written_out_the_later_key_counts(write_study):
     plan = plan_study(
-        write_study(list=[{UP: "5 Mbps"}, {UP: "5 Mbps", "clients[0].link.up": "6 Mbps"}])
+        write_study(
+            list=[{UP: "5 Mbps"}, {UP: "5 Mbps", "clients[0].link.up": "6 Mbps"}]
+        )
     )
     assert [run.scenario.clients[0].link.up * 8 for run in plan.runs] == [5e6, 6e6]
-    assert complaints(write_study(zip={UP: ["5 Mbps"], "clients[0].link.up": ["6 Mbps"]})) == [
+    assert complaints(
+        write_study(zip={UP: ["5 Mbps"], "clients[0].link.up": ["6 Mbps"]})
+    ) == [
         (
             "zip.clients[0].link.up: got 'clients[0].link.up', expected one axis for "
             "each key (this one stands in zip.clients[*].link.up too)"
@@ -80,29 +94,41 @@ def test_labels_can_be_given(write_study):
 
 
 def test_a_key_inside_anothers_value_is_set_after_it(write_study):
-    plan = plan_study(write_study(grid={"policy.c": [1, 5], "policy": [{"kind": "ascend"}]}))
+    plan = plan_study(
+        write_study(grid={"policy.c": [1, 5], "policy": [{"kind": "ascend"}]})
+    )
     assert [run.scenario.policy.c for run in plan.runs] == [1, 5]
 
 
 def test_defaults_hang_on_each_points_own_values(write_study):
     base = {"safeguard": {}}
-    plan = plan_study(write_study(base=base, grid={"policy": [TOP, {"kind": "ascend"}]}))
-    assert [run.scenario.safeguard.rollback is None for run in plan.runs] == [True, False]
+    plan = plan_study(
+        write_study(base=base, grid={"policy": [TOP, {"kind": "ascend"}]})
+    )
+    assert [run.scenario.safeguard.rollback is None for run in plan.runs] == [
+        True,
+        False,
+    ]
 
 
-def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(write_study, tmp_path):
+def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(
+    write_study, tmp_path
+):
     base = tmp_path / "base.yaml"
     path = write_study(grid={UP: ["5 Mb", "5 Mbps"], "rounds": [3, 4]})
     assert complaints(path) == [
         (
-            f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: got '5 Mb', expected a rate with "
+            f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: got '5 Mb', expected "
+            f"a rate with "
             "its unit such as 20 Mbps"
         )
     ]
     path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})
     with pytest.raises(InputErrors) as caught:
         plan_study(path)
-    assert str(caught.value) == f"{base}: rounds: got -1, expected a whole number of at least 1"
+    assert str(caught.value) == (
+        f"{base}: rounds: got -1, expected a whole number of at least 1"
+    )
 
 
 def test_files_that_are_not_there(write_study, tmp_path):
@@ -122,9 +148,14 @@ def test_an_axis_that_stands_twice_in_the_file(write_study):
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(0, 9) | st.floats(0, 1) | st.text("ab", max_size=70),
+    st.none()
+    | st.booleans()
+    | st.integers(0, 9)
+    | st.floats(0, 1)
+    | st.text("ab", max_size=70),
     lambda inner: (
-        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2)
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from("xyz"), inner, max_size=2)
     ),
     max_leaves=4,
 )
@@ -152,7 +183,8 @@ def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_st
     values = list(range(1, 1001))
     grid = {"compression.k": values, "training.batch_size": values}
     assert complaints(write_study(grid=grid, seeds=[0, 1, 2])) == [
-        "got '3,000,000: 1,000 of compression.k × 1,000 of training.batch_size × 3 seeds', "
+        "got '3,000,000: 1,000 of compression.k × 1,000 of training.batch_size × 3 "
+        "seeds', "
         "expected at most 100,000 runs, every combination under every seed counted"
     ]
 
@@ -182,7 +214,10 @@ def test_a_run_has_the_same_address_alone_and_among_many(write_study):
 def test_a_part_of_a_study_goes_by_its_labels(write_study, only, count):
     plan = plan_study(
         write_study(
-            grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, {"kind": "ascend", "c": 5}]},
+            grid={
+                UP: ["5 Mbps", "50 Mbps"],
+                "policy": [TOP, {"kind": "ascend", "c": 5}],
+            },
             list={"a, b=c": {"rounds": 3}, "other": {"rounds": 4}},
             seeds=[3, 4],
         )
@@ -198,7 +233,8 @@ def test_a_part_of_a_study_goes_by_its_labels(write_study, only, count):
         ("k=3", f"got 'k=3', expected AXIS=VALUE,… of the axes up, seed or {UP}"),
         (
             "up=5Mbps",
-            f"got '5Mbps', expected a value of {UP}: 5 Mbps or 6 Mbps (did you mean '5 Mbps'?)",
+            f"got '5Mbps', expected a value of {UP}: 5 Mbps or 6 Mbps (did you mean '5 "
+            f"Mbps'?)",
         ),
         ("seed=1", "got '1', expected a value of seed: 0"),
     ],

@@ -27,7 +27,11 @@ from simfed.study.plan import plan_study
 
 pytestmark = pytest.mark.usefixtures("inline")
 UP = "clients[*].link.up"
-LEARNING = {"rounds": 2, "dataset": {"name": "mnist-mini", "public": 32}, "compression": {"k": 200}}
+LEARNING = {
+    "rounds": 2,
+    "dataset": {"name": "mnist-mini", "public": 32},
+    "compression": {"k": 200},
+}
 
 
 def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tmp_path):
@@ -43,10 +47,15 @@ def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tm
     )
     for entry, run in result.finished[1:3]:  # a learned one and a replayed one
         scenario = load_scenario(tmp_path / "base.yaml", entry["values"])
-        alone = experiment.run(scenario, source=tmp_path / "base.yaml", workers=1, progress=False)
+        alone = experiment.run(
+            scenario, source=tmp_path / "base.yaml", workers=1, progress=False
+        )
         assert run.fingerprint == alone.fingerprint
         assert not (run.path / "checkpoint").exists()
-    learned = [run.manifest["learning_wall_s"].get("training", 0) > 0 for _, run in result.finished]
+    learned = [
+        run.manifest["learning_wall_s"].get("training", 0) > 0
+        for _, run in result.finished
+    ]
     assert sum(learned) == 2  # one of two bandwidths for each strategy
 
 
@@ -55,7 +64,9 @@ def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
 
     def of(mode=False, device="cpu", **changes):
         scenario = load_scenario(tmp_path / "base.yaml", changes)
-        return address(scenario, source=tmp_path / "base.yaml", device=device, time_only=mode)
+        return address(
+            scenario, source=tmp_path / "base.yaml", device=device, time_only=mode
+        )
 
     here = address(base, source=tmp_path / "base.yaml", device="cpu", time_only=False)
     assert of() == here
@@ -78,10 +89,16 @@ def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
 def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
     write_study, tmp_path, monkeypatch
 ):
-    path = write_study(base={"rounds": 2}, set={"policy": {"arms_from": "old"}}, seeds=[0, 1])
+    path = write_study(
+        base={"rounds": 2}, set={"policy": {"arms_from": "old"}}, seeds=[0, 1]
+    )
     base = tmp_path / "base.yaml"
     old = experiment.run(
-        load_scenario(base), tmp_path / "old", source=base, time_only=True, progress=False
+        load_scenario(base),
+        tmp_path / "old",
+        source=base,
+        time_only=True,
+        progress=False,
     )
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -106,7 +123,9 @@ def test_a_trace_counts_by_its_content_and_not_by_its_place(write_study, tmp_pat
         scenario = base.model_copy(update={"network": network})
         assert list(list_files(scenario)) == [str(path)]
         addresses.append(
-            address(scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
+            address(
+                scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False
+            )
         )
     assert addresses[0] == addresses[1] != addresses[2]
 
@@ -122,10 +141,15 @@ def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
         "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], text=True, capture_output=True, check=True
+        [sys.executable, "-c", code, str(path)],
+        text=True,
+        capture_output=True,
+        check=True,
     )
     run = plan_study(path).runs[0]
-    here = address(run.scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False)
+    here = address(
+        run.scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False
+    )
     assert done.stdout.strip() == here
 
 
@@ -144,7 +168,9 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
 
 
 @pytest.mark.long
-def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study, tmp_path, capsys):
+def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(
+    write_study, tmp_path, capsys
+):
     path = write_study(
         base={"rounds": 5},
         grid={"policy.strategy": ["top-k", "random-k"]},
@@ -153,7 +179,12 @@ def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study
         compare={"arms": "policy.strategy", "thresholds": [0.8, 0.9]},
     )
     out = tmp_path / "out"
-    assert main(["study", "run", str(path), "--out", str(out), "--time-only", "--jobs", "1"]) == 0
+    assert (
+        main(
+            ["study", "run", str(path), "--out", str(out), "--time-only", "--jobs", "1"]
+        )
+        == 0
+    )
     caveat = "the time to 80 % or 90 % needs learning"
     assert caveat in capsys.readouterr().out
     result = load_study(out)
@@ -166,13 +197,17 @@ def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(write_study
     shown = capsys.readouterr().out
     assert "simulated time" in shown
     assert caveat in shown
-    assert main(["study", "report", str(out), "--out", str(tmp_path / "page.html")]) == 0
+    assert (
+        main(["study", "report", str(out), "--out", str(tmp_path / "page.html")]) == 0
+    )
     assert caveat in (tmp_path / "page.html").read_text()
 
 
 @pytest.fixture
 def stopped(write_study, tmp_path):
-    """(study file, folder of its one run, which stopped in round 5 of 6 after a checkpoint)."""
+    """(study file, folder of its one run, which stopped in round 5 of 6 after a
+    checkpoint).
+    """
 
     def stop(base=None, *, cache=False, at=5):
         path = write_study(base={**LEARNING, "rounds": 6, **(base or {})})
@@ -186,7 +221,12 @@ def stopped(write_study, tmp_path):
                 raise KeyboardInterrupt
 
         store = TrajectoryStore(tmp_path / "cache") if cache else None
-        options = {"source": source, "workers": 1, "progress": progress, "trajectories": store}
+        options = {
+            "source": source,
+            "workers": 1,
+            "progress": progress,
+            "trajectories": store,
+        }
         with pytest.raises(Interrupted):
             experiment.run(planned.scenario, out, resume=True, **options)
         return path, out
@@ -203,7 +243,9 @@ def stopped(write_study, tmp_path):
         ({"name": "one"}, {"name": "other"}),
     ],
 )
-def test_a_run_goes_on_when_an_option_has_changed(before, after, stopped, write_study, tmp_path):
+def test_a_run_goes_on_when_an_option_has_changed(
+    before, after, stopped, write_study, tmp_path
+):
     every = {"checkpoint": {"every": 2}}
     cached, then_cached = before.pop("cache", False), after.pop("cache", False)
     _, run = stopped({**every, **before}, cache=cached)
@@ -229,7 +271,9 @@ def test_what_cannot_go_on_is_kept_and_said(stopped, tmp_path):
     path, run = stopped({"checkpoint": {"every": 1}})
     manifest = run / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(RunFailed, match=f"it was changed.*once {run} is deleted, the run"):
+    with pytest.raises(
+        RunFailed, match=f"it was changed.*once {run} is deleted, the run"
+    ):
         run_study(path, tmp_path / "out", **OFF)
     assert (run / "checkpoint" / "state.json").is_file()
     shutil.rmtree(run)
@@ -241,7 +285,9 @@ def test_a_run_that_fails_keeps_what_it_learned(stopped, tmp_path, monkeypatch):
     kept = sorted(path.name for path in (run / "checkpoint").iterdir())
     with monkeypatch.context() as patch:
         patch.setattr(
-            experiment, "_play_rounds", lambda *_, **__: (_ for _ in ()).throw(RunFailed("no"))
+            experiment,
+            "_play_rounds",
+            lambda *_, **__: (_ for _ in ()).throw(RunFailed("no")),
         )
         with pytest.raises(RunFailed, match="1 of 1 runs failed"):
             run_study(path, tmp_path / "out", **OFF)
@@ -260,7 +306,9 @@ def test_a_disk_that_is_full_today_costs_no_checkpoint(stopped, tmp_path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(RunDirectory, "go_on", refuse)
-        with pytest.raises(RunFailed, match="No space left on device; finished runs are kept"):
+        with pytest.raises(
+            RunFailed, match="No space left on device; finished runs are kept"
+        ):
             run_study(path, tmp_path / "out", **OFF)
     assert list(load_study(tmp_path / "out").summary["status"]) == ["interrupted"]
     assert (run / "checkpoint" / "state.json").is_file()
@@ -281,10 +329,18 @@ if __name__ == "__main__":
 def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
     """kill -9 at random moments, in mid-run and between; then one undisturbed call."""
     path = write_study(
-        base={**LEARNING, "rounds": 12, "checkpoint": {"every": 3}, "evaluation": {"every": 4}},
+        base={
+            **LEARNING,
+            "rounds": 12,
+            "checkpoint": {"every": 3},
+            "evaluation": {"every": 4},
+        },
         grid={
             UP: ["5 Mbps", "50 Mbps"],
-            "policy": [{"kind": "ascend", "warmup": 1}, {"kind": "uniform", "strategy": "top-k"}],
+            "policy": [
+                {"kind": "ascend", "warmup": 1},
+                {"kind": "uniform", "strategy": "top-k"},
+            ],
         },
         seeds=[0, 1],
     )
@@ -292,7 +348,13 @@ def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     out = tmp_path / "out"
-    command = [sys.executable, str(script), str(path), str(out), str(tmp_path / "cache")]
+    command = [
+        sys.executable,
+        str(script),
+        str(path),
+        str(out),
+        str(tmp_path / "cache"),
+    ]
     pause, rng, before = threading.Event(), random.Random(7), 0
     for _ in range(3):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

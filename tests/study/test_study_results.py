@@ -20,12 +20,21 @@ UP = "clients[*].link.up"
 
 
 def test_every_frame_says_which_run_a_row_is_of(studied):
-    for name in ("rounds", "participations", "prototypes", "curves", "times", "summary"):
+    for name in (
+        "rounds",
+        "participations",
+        "prototypes",
+        "curves",
+        "times",
+        "summary",
+    ):
         frame = getattr(studied, name)
         assert list(frame.columns[:3]) == [UP, "policy.strategy", "seed"], name
         assert len(frame[[UP, "policy.strategy", "seed"]].drop_duplicates()) == 18, name
     assert len(studied.rounds) == 18 * 60
-    one = studied.rounds[(studied.rounds[UP] == "5 Mbps") & (studied.rounds["seed"] == 1)]
+    one = studied.rounds[
+        (studied.rounds[UP] == "5 Mbps") & (studied.rounds["seed"] == 1)
+    ]
     assert set(one["duration_s"]) == {0.1 + 6000 / 625e3}
     assert studied.spans.empty
     assert list(studied.spans.columns[:3]) == [UP, "policy.strategy", "seed"]
@@ -40,7 +49,14 @@ def test_values_keep_their_type_and_mappings_become_labels(write_study, tmp_path
         zip={UP: ["5 Mbps", "6 Mbps"], "rounds": [5, 10]},
     )
     table = fakes.make_up(path, tmp_path / "out").summary
-    assert list(table.columns[:6]) == ["compression.k", "policy", "zip", UP, "rounds", "seed"]
+    assert list(table.columns[:6]) == [
+        "compression.k",
+        "policy",
+        "zip",
+        UP,
+        "rounds",
+        "seed",
+    ]
     assert table["compression.k"].dtype == np.int64
     assert set(table["policy"]) == {"ours"}
     assert list(table["zip"][:2]) == ["5 Mbps, 5", "6 Mbps, 10"]
@@ -58,17 +74,22 @@ def test_summary_has_what_each_run_came_to(studied):
 def test_times_are_of_the_first_evaluation_at_or_above(studied):
     times = studied.times
     row = times[
-        (times[UP] == "5 Mbps") & (times["policy.strategy"] == "top-k") & (times["seed"] == 0)
+        (times[UP] == "5 Mbps")
+        & (times["policy.strategy"] == "top-k")
+        & (times["seed"] == 0)
     ]
     round_s = 0.1 + 6000 / 625e3
-    # 1 − exp(−t/20) passes 0.5 in round 13.9 and 0.9 in round 46.05; evaluated every 5 rounds
+    # 1 − exp(−t/20) passes 0.5 in round 13.9 and 0.9 in round 46.05; evaluated every 5
+    # rounds
     assert list(row["at_s"]) == pytest.approx([15 * round_s, 50 * round_s])
     assert list(row["reached"]) == [True, True]
 
 
 def test_what_was_never_reached_is_censored_at_the_runs_end(studied):
     times = studied.times
-    row = times[(times["policy.strategy"] == "periodic-k") & (times["threshold"] == 0.9)]
+    row = times[
+        (times["policy.strategy"] == "periodic-k") & (times["threshold"] == 0.9)
+    ]
     assert not row["reached"].any()
     ends = studied.summary.set_index([UP, "seed", "policy.strategy"])["simulated_s"]
     assert row["at_s"].iloc[0] == ends["5 Mbps", 0, "periodic-k"]
@@ -82,14 +103,20 @@ def test_what_was_never_reached_is_censored_at_the_runs_end(studied):
 def test_arms_are_compared_seed_by_seed_in_every_setting(studied):
     table = studied.comparisons
     assert len(table) == 2 * 2 * 3  # settings × thresholds × pairs
-    row = table[(table["a"] == "top-k") & (table["b"] == "random-k") & (table["threshold"] == 0.5)]
+    row = table[
+        (table["a"] == "top-k")
+        & (table["b"] == "random-k")
+        & (table["threshold"] == 0.5)
+    ]
     assert set(row["setting"]) == {"up 5 Mbps", "up 50 Mbps"}
     assert list(row["wins"]) == [3, 3]
     assert list(row["verdict"]) == [1, 1]
     # round 25 of random-k against round 15 of top-k, seed by seed
     assert list(row["ratio"]) == pytest.approx([25 / 15] * 2)
     open_ = table[
-        (table["b"] == "periodic-k") & (table["threshold"] == 0.9) & (table["a"] == "top-k")
+        (table["b"] == "periodic-k")
+        & (table["threshold"] == 0.9)
+        & (table["a"] == "top-k")
     ]
     assert open_["ratio"].isna().all()
     assert list(open_["ratio_at_least"]) == pytest.approx([60 / 50] * 2)
@@ -99,21 +126,31 @@ def test_arms_are_compared_seed_by_seed_in_every_setting(studied):
 
 def test_verdicts_are_sentences(studied):
     assert studied.verdicts[0] == (
-        "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at up 5 Mbps, "
+        "top-k before random-k in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at "
+        "up 5 Mbps, "
         "and in 3 of 3 seeds, 1.67× [1.67, 1.67] sooner to 50 % at up 50 Mbps."
     )
     # three seeds of which some are censored: an interval that covers 75 % is no verdict
-    (sentence,) = [s for s in studied.verdicts if "top-k and periodic-k" in s and "90 %" in s]
+    (sentence,) = [
+        s for s in studied.verdicts if "top-k and periodic-k" in s and "90 %" in s
+    ]
     assert "no clear difference" in sentence
-    assert "(top-k sooner in 3, periodic-k in 0 of 3 seeds: top-k at least 1.20×" in sentence
+    assert (
+        "(top-k sooner in 3, periodic-k in 0 of 3 seeds: top-k at least 1.20×"
+        in sentence
+    )
     assert "(covers 75 %) sooner, too few seeds to decide)" in sentence
-    (sentence,) = [s for s in studied.verdicts if s.startswith("random-k against periodic-k")]
+    (sentence,) = [
+        s for s in studied.verdicts if s.startswith("random-k against periodic-k")
+    ]
     assert "to 90 % undecided" in sentence
 
 
 def test_a_run_that_was_never_evaluated_never_got_there(write_study, tmp_path):
     path = write_study(
-        grid={"rounds": [4, 60]}, seeds=[0], compare={"arms": "rounds", "thresholds": [0.5]}
+        grid={"rounds": [4, 60]},
+        seeds=[0],
+        compare={"arms": "rounds", "thresholds": [0.5]},
     )  # the fake evaluates in round 5
     times = fakes.make_up(path, tmp_path / "out").times
     assert list(times["reached"]) == [False, True]
@@ -139,7 +176,9 @@ def test_arms_that_do_not_differ_are_said_so(write_study, tmp_path):
         compare={"arms": "downlink.payload", "thresholds": [0.5]},
     )
     (sentence,) = fakes.make_up(path, tmp_path / "out").verdicts
-    assert sentence == "fp32 against fp16 to 50 % undecided: no seed tells which is sooner."
+    assert sentence == (
+        "fp32 against fp16 to 50 % undecided: no seed tells which is sooner."
+    )
 
 
 def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
@@ -152,9 +191,11 @@ def test_one_seed_gives_a_number_and_no_verdict(write_study, tmp_path):
     (sentence,) = result.verdicts
     assert (
         sentence
-        == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides nothing."
+        == "top-k 1.67× sooner than random-k to 50 % in the one seed, which decides "
+        "nothing."
     )
-    assert "[" not in format_median(result.targets().iloc[0], 0.95)  # one seed has no interval
+    # one seed has no interval
+    assert "[" not in format_median(result.targets().iloc[0], 0.95)
 
 
 def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_path):
@@ -163,10 +204,13 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
     path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare=compared)
     (sentence,) = fakes.make_up(path, tmp_path / "out").verdicts
     assert sentence == (
-        "no relevant difference between as it was and a bit more to 50 %: a bit more is "
+        "no relevant difference between as it was and a bit more to 50 %: a bit more "
+        "is "
         "1.04× [1.04, 1.04] sooner than as it was, less than 1.05×."
     )
-    path = write_study(grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1})
+    path = write_study(
+        grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1}
+    )
     (sentence,) = fakes.make_up(path, tmp_path / "every").verdicts
     assert sentence.startswith("a bit more before as it was in 3 of 3 seeds")
     path = write_study(grid={UP: rates}, compare={**compared, "relevant_ratio": 0.9})
@@ -181,10 +225,16 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
 def test_runs_are_compared_without_a_study_as_within_one(studied):
     def side(strategy):
         point = {UP: "5 Mbps", "policy.strategy": strategy}
-        return [run for entry, run in studied.finished if entry["point"].items() >= point.items()]
+        return [
+            run
+            for entry, run in studied.finished
+            if entry["point"].items() >= point.items()
+        ]
 
     a, b = side("top-k"), side("random-k")
-    result = compare(a, [run.path for run in b], names=["top-k", "random-k"], thresholds=[0.5, 0.9])
+    result = compare(
+        a, [run.path for run in b], names=["top-k", "random-k"], thresholds=[0.5, 0.9]
+    )
     table = studied.comparisons
     same = table[(table["setting"] == "up 5 Mbps") & (table["a"] == "top-k")]
     same = same[same["b"] == "random-k"].drop(columns="setting").reset_index(drop=True)
@@ -208,9 +258,21 @@ def test_runs_are_compared_without_a_study_as_within_one(studied):
             {"names": ["x", "x"]},
             "names: got ['x', 'x'], expected one name of its own for each side",
         ),
-        ("aA", {"thresholds": [2]}, "thresholds: got 2, expected an accuracy above 0, at most 1"),
-        ("aA", {"confidence": 1}, "confidence: got 1, expected a number between 0 and 1"),
-        ("aA", {"relevant_ratio": 0}, "relevant_ratio: got 0, expected a number of at least 1"),
+        (
+            "aA",
+            {"thresholds": [2]},
+            ("thresholds: got 2, expected an accuracy above 0, at most 1"),
+        ),
+        (
+            "aA",
+            {"confidence": 1},
+            ("confidence: got 1, expected a number between 0 and 1"),
+        ),
+        (
+            "aA",
+            {"relevant_ratio": 0},
+            ("relevant_ratio: got 0, expected a number of at least 1"),
+        ),
         ("ab", {"names": ["a", "b"]}, "a and b with a seed in common"),
         ("ad", {}, "one run of a side per seed"),
         ("ae", {}, "a run or more for each side"),
@@ -235,7 +297,11 @@ def test_a_notebook_shows_arms_and_verdicts(studied):
 def test_a_baseline_is_compared_with_all_others(write_study, tmp_path):
     path = write_study(
         grid={"policy.strategy": ["top-k", "random-k", "periodic-k"]},
-        compare={"arms": "policy.strategy", "thresholds": [0.5], "baseline": "random-k"},
+        compare={
+            "arms": "policy.strategy",
+            "thresholds": [0.5],
+            "baseline": "random-k",
+        },
     )
     table = fakes.make_up(path, tmp_path / "out").comparisons
     assert list(zip(table["a"], table["b"], strict=True)) == [
@@ -255,7 +321,10 @@ def test_thresholds_default_to_what_half_of_the_runs_reach(write_study, tmp_path
 
 def test_arms_of_a_zip_take_their_other_keys_along(write_study, tmp_path):
     path = write_study(
-        zip={"policy.strategy": {"a": "top-k", "b": "random-k"}, "compression.k": [500, 1000]},
+        zip={
+            "policy.strategy": {"a": "top-k", "b": "random-k"},
+            "compression.k": [500, 1000],
+        },
         seeds=[0, 1],
         compare={"arms": "compression.k", "thresholds": [0.5]},
     )
@@ -264,7 +333,9 @@ def test_arms_of_a_zip_take_their_other_keys_along(write_study, tmp_path):
     assert list(result.comparisons["seeds"]) == [2]
 
 
-def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, monkeypatch):
+def test_a_study_that_is_not_done_compares_what_it_has(
+    write_study, tmp_path, monkeypatch
+):
     path = write_study(
         grid={"policy.strategy": ["top-k", "random-k"]},
         seeds=[0, 1, 2],
@@ -272,7 +343,8 @@ def test_a_study_that_is_not_done_compares_what_it_has(write_study, tmp_path, mo
     )
     out = tmp_path / "out"
     result = fakes.make_up(path, out)
-    for address in result.summary["address"][[1, 2]]:  # random-k of seed 0, top-k of seed 1
+    # random-k of seed 0, top-k of seed 1
+    for address in result.summary["address"][[1, 2]]:
         shutil.rmtree(out / "runs" / address)
     partial = load_study(out)
     assert list(partial.comparisons["seeds"]) == [1]
@@ -301,9 +373,12 @@ def test_runs_of_unlike_processors_are_told_beside_the_table(studied, tmp_path):
     for number, address in enumerate(studied.summary["address"]):
         path = tmp_path / "copy" / "runs" / address / "manifest.json"
         versions = {"numpy": "2.1", "processor": "slow" if number else "fast"}
-        path.write_text(json.dumps({**json.loads(path.read_text()), "versions": versions}))
+        path.write_text(
+            json.dumps({**json.loads(path.read_text()), "versions": versions})
+        )
     said = (
-        "Runs come from unlike places, so last bits may differ: processor fast (1 run), "
+        "Runs come from unlike places, so last bits may differ: processor fast (1 "
+        "run), "
         "slow (17 runs)"
     )
     unlike = load_study(tmp_path / "copy")

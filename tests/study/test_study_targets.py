@@ -1,5 +1,7 @@
-"""What arms spend to reach an accuracy: the frame, the picture, the page's chart. Runs are made
-up."""
+"""What arms spend to reach an accuracy: the frame, the picture, the page's chart.
+
+Runs are made up.
+"""
 
 import math
 import shutil
@@ -21,14 +23,22 @@ UP = "clients[*].link.up"
 
 def of(rows, arm, target, setting=None):
     rows_of_arm = rows[(rows["arm"] == arm) & (rows["target"] == target)]
-    return rows_of_arm if setting is None else rows_of_arm[rows_of_arm[UP] == setting].iloc[0]
+    return (
+        rows_of_arm
+        if setting is None
+        else rows_of_arm[rows_of_arm[UP] == setting].iloc[0]
+    )
 
 
 def test_times_are_those_of_the_arms_table(studied):
     rows, arms = studied.targets(), studied.arms
     assert list(rows["arm"]) == list(arms["arm"])
     assert list(rows["target"]) == list(arms["threshold"])
-    pairs = (("median", "median_s"), ("at_least", "median_at_least_s"), ("low", "median_low_s"))
+    pairs = (
+        ("median", "median_s"),
+        ("at_least", "median_at_least_s"),
+        ("low", "median_low_s"),
+    )
     for ours, theirs in pairs:
         assert list(rows[ours].fillna(-1)) == list(arms[theirs].fillna(-1)), ours
 
@@ -41,7 +51,9 @@ def test_an_arms_row_begins_with_who_and_how_well(studied):
 def test_a_study_without_a_finished_run_has_no_picture(studied, tmp_path):
     shutil.copytree(studied.path, tmp_path / "copy", ignore=lambda *_: {"runs"})
     (tmp_path / "copy" / "runs").mkdir()
-    with pytest.raises(InputError, match="no run has finished, expected a study with finished"):
+    with pytest.raises(
+        InputError, match="no run has finished, expected a study with finished"
+    ):
         target_figure(load_study(tmp_path / "copy"))
 
 
@@ -60,10 +72,14 @@ def test_targets_of_ones_own(studied):
     rows = studied.targets(targets=[0.7])
     assert set(rows["target"]) == {0.7}
     # 1 − exp(−t/20) passes 0.7 in round 24.1
-    assert of(rows, "top-k", 0.7, "50 Mbps")["at_least"] == pytest.approx(25 * (0.1 + 6e3 / 6.25e6))
+    assert of(rows, "top-k", 0.7, "50 Mbps")["at_least"] == pytest.approx(
+        25 * (0.1 + 6e3 / 6.25e6)
+    )
 
 
-def test_energy_is_summed_over_clients_and_rounds(write_study, tmp_path, monkeypatch, studied):
+def test_energy_is_summed_over_clients_and_rounds(
+    write_study, tmp_path, monkeypatch, studied
+):
     with pytest.raises(InputError, match="devices without power"):
         studied.targets("energy")
     with pytest.raises(InputError, match="time, sent, moved or energy"):
@@ -94,7 +110,9 @@ def test_energy_counts_in_the_round_whose_merge_it_came_to(
     assert (list(rows["at_least"]), list(rows["reached"])) == ([joules], [1])
 
 
-def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(write_study, tmp_path):
+def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(
+    write_study, tmp_path
+):
     path = write_study(
         grid={
             "downlink.payload": ["fp32", "fp16"],
@@ -111,10 +129,12 @@ def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(writ
         choose_swept_axis(study, "k")
     with pytest.raises(InputError, match="payload or up"):
         choose_swept_axis(study, "strategy")  # it holds the arms
-    assert build_places(study, UP).at == pytest.approx((0, 1 / 3, 1))  # of their logarithms
+    # of their logarithms
+    assert build_places(study, UP).at == pytest.approx((0, 1 / 3, 1))
     figure = target_figure(study)
     assert [ax.get_title() for ax in figure.axes] == ["payload fp32", "payload fp16"]
-    assert not any(ax.title.get_parse_math() for ax in figure.axes)  # a name may have dollar signs
+    # a name may have dollar signs
+    assert not any(ax.title.get_parse_math() for ax in figure.axes)
     ticks = figure.axes[0].get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["2 Mbps", "20 Mbps", "2 Gbps"]
 
@@ -161,11 +181,14 @@ def test_the_page_has_a_table_of_every_quantity_and_target(studied):
     assert list(tables) == ["time", "sent", "moved"]
     for quantity, table in tables.items():
         assert table.header[4::2] == ("to 50 %", "to 90 %"), quantity
-        never = next(row for row in table.rows if row[:2] == ("up 5 Mbps", "periodic-k"))
+        never = next(
+            row for row in table.rows if row[:2] == ("up 5 Mbps", "periodic-k")
+        )
         assert (never[2], never[-1]) == ("3", "0 of 3")
         assert never[-2].startswith("> ")
     page = render_study_page(studied)
-    assert page.count("<svg") - page.count("<svg:") >= 4  # three quantities and the curves
+    # three quantities and the curves
+    assert page.count("<svg") - page.count("<svg:") >= 4
     assert "Moved both ways: the median over 3 seeds" in page
 
 
@@ -173,10 +196,12 @@ def test_a_legend_has_a_title_and_a_mark_its_interval(studied):
     figure = target_figure(studied)
     assert figure.legends[0].get_title().get_text() == "strategy"
     assert draw_study_figure(studied).legends[0].get_title().get_text() == "strategy"
-    (ax,) = target_figure(studied, targets=[0.78]).axes  # which seeds reach in two rounds
+    # which seeds reach in two rounds
+    (ax,) = target_figure(studied, targets=[0.78]).axes
     strokes = [line for line in ax.lines if line.get_zorder() == 3]
     assert len(strokes) == len(studied.targets(targets=[0.78]))
-    assert sum(len({*line.get_ydata()}) == 2 for line in strokes) == 4  # all that got there
+    # all that got there
+    assert sum(len({*line.get_ydata()}) == 2 for line in strokes) == 4
 
 
 def test_panels_of_curves_fill_their_rows(studied):
@@ -213,7 +238,11 @@ def test_curves_begin_where_they_are_asked_to(studied):
     least = {ax.get_ylim()[0] for ax in draw_study_figure(studied, y_min=0.2).axes}
     assert least == {0.2}
     assert {ax.get_ylim()[0] for ax in draw_study_figure(studied).axes} == {0.0}
-    with pytest.raises(InputError, match=r"--ymin: got '99\.9 %', expected a value below"):
+    with pytest.raises(
+        InputError,
+        match=r"--ymin: got '99\.9 %', expected a value "
+        r"below",
+    ):
         draw_study_figure(studied, y_min=0.999)
 
 
@@ -226,19 +255,27 @@ def test_curves_begin_where_they_are_asked_to(studied):
             "tim",
             "--spent: got 'tim', expected time, sent, moved or energy (did you mean",
         ),
-        ("--target", "120%", "--target: got '120%', expected an accuracy such as 85% or 0.85"),
+        (
+            "--target",
+            "120%",
+            ("--target: got '120%', expected an accuracy such as 85% or 0.85"),
+        ),
         ("--height", "1 mm", "--height: got '1 mm', expected a height of 1 to 40 in"),
         ("--over", "policy", "--over: got 'policy', expected up"),
         ("--ymin", "20%", "--ymin: got '--figure targets', expected --figure curves"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(studied, tmp_path, capsys, option, value, complaint):
+def test_what_cannot_be_drawn_is_said(
+    studied, tmp_path, capsys, option, value, complaint
+):
     ask = ["study", "report", str(studied.path), "--out", str(tmp_path / "f.png")]
     assert main([*ask, option, value]) == 2
     assert complaint in capsys.readouterr().err
 
 
-def test_accuracies_that_guessing_reaches_are_left_out(write_study, tmp_path, monkeypatch):
+def test_accuracies_that_guessing_reaches_are_left_out(
+    write_study, tmp_path, monkeypatch
+):
     monkeypatch.setattr(fakes, "CLASSES", 2)
     path = write_study(
         grid={"policy.strategy": ["top-k", "random-k"]},
@@ -252,7 +289,9 @@ def test_accuracies_that_guessing_reaches_are_left_out(write_study, tmp_path, mo
 
 
 def test_targets_and_sizes_as_people_write_them():
-    assert [parse_target(text) for text in ("85%", " 85 % ", "0.85", ".85")] == [0.85] * 4
+    assert [parse_target(text) for text in ("85%", " 85 % ", "0.85", ".85")] == [
+        0.85
+    ] * 4
     assert parse_width("1in", "height") == 1
     with pytest.raises(InputError, match="--width"):
         parse_width("1in")

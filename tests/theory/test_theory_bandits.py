@@ -1,7 +1,9 @@
-"""What is known of bandits holds for those of simfed; figures and words are in docs/theory.md.
+"""What is known of bandits holds for those of simfed.
 
-Rewards are 0 or 1 with known means. Everything is seeded, so a test that passes passes again;
-confidences say how often a sound policy would fail under other seeds.
+Figures and words are in docs/theory.md.
+
+Rewards are 0 or 1 with known means. Everything is seeded, so a test that passes passes
+again; confidences say how often a sound policy would fail under other seeds.
 """
 
 import numpy as np
@@ -61,7 +63,9 @@ def test_regret_is_what_the_best_arm_would_have_brought_more():
 
 
 def test_ascend_explores_as_often_as_its_schedule_says():
-    """Each client inside the interval that 99.99 % of them are in, all together inside 99.9 %."""
+    """Each client inside the interval that 99.99 % of them are in, all together inside
+    99.9 %.
+    """
     counts, expected, sd = exploration_counts(4000, seeds=12)
     for t in (100, 1000, 4000):
         z = (counts[:, t - 1] - expected[t - 1]) / sd[t - 1]
@@ -72,7 +76,9 @@ def test_ascend_explores_as_often_as_its_schedule_says():
 
 @pytest.mark.parametrize("name", with_slow_ones_long(FALLS))
 def test_average_regret_falls_where_nothing_changes(name):
-    """From 1,000 to 16,000 plays, to less than half, with intervals that do not meet (95 %)."""
+    """From 1,000 to 16,000 plays, to less than half, with intervals that do not meet
+    (95 %).
+    """
     average = averages(STILL[name], GRID[-1], seeds=3)
     early, late = interval(average[:, 999]), interval(average[:, -1])
     assert late.mean < early.mean / 2
@@ -89,11 +95,14 @@ def test_regret_is_told_apart_by_what_its_plays_were_called():
 
 
 def test_a_constant_step_goes_on_choosing_wrongly_and_steps_of_one_over_n_do_not():
-    """Three arms a tenth apart: with a step of 0.1 the wrong choices of a long run cost as much per
-    play as those of a short one, within a factor of two; with 1/n next to none are left."""
+    """Three arms a tenth apart: with a step of 0.1 the wrong choices of a long run cost
+    as much per play as those of a short one, within a factor of two; with 1/n next to
+    none are left.
+    """
     last, first = 20_000, 5_000
     constant_step, falling = (
-        regret_parts(STEPS[name], last, 3).exploited for name in ("step 0.1", "step 1/n")
+        regret_parts(STEPS[name], last, 3).exploited
+        for name in ("step 0.1", "step 1/n")
     )
     late = (constant_step[:, -1] - constant_step[:, -first - 1]).mean() / first
     early = constant_step[:, first - 1].mean() / first
@@ -106,7 +115,10 @@ class Scripted:
     """Hands a policy the draws of one client, in the order in which it asks."""
 
     def __init__(self, draws, client):
-        self._coins, self._arms = iter(draws.coin[:, client]), iter(draws.arm[:, client])
+        self._coins, self._arms = (
+            iter(draws.coin[:, client]),
+            iter(draws.arm[:, client]),
+        )
         self._arm = 0
 
     def random(self):
@@ -123,7 +135,9 @@ def test_many_clients_at_once_play_as_the_policy_plays():
     crowd = Clients.warmed_up(rng, step, means)
     policies = []
     for client in range(2):
-        policy = build_policy("ascend", ("a", "b", "c"), options={"ema": float(step[client])})
+        policy = build_policy(
+            "ascend", ("a", "b", "c"), options={"ema": float(step[client])}
+        )
         warm = [[float(crowd.utility[arm, client])] * 5 for arm in range(3)]
         policy._pulls, policy._slots_left = 15, [0, 0, 0]
         policy._warmup_rewards, policy._rewarded = warm, [5] * 3
@@ -145,8 +159,9 @@ def test_many_clients_at_once_play_as_the_policy_plays():
 
 
 def test_with_a_constant_step_exploitation_is_neither_linear_nor_within_the_root_of_plays():
-    """It grows faster than √T, as the bound does not allow, and slower than T: its cost per play
-    falls."""
+    """It grows faster than √T, as the bound does not allow, and slower than T: its cost
+    per play falls.
+    """
     marks = (2_000, 40_000)
     (power,) = powers(exploitation((0.1,), 60, marks)[0.1].exploited, marks)
     assert power.low > 0.5
@@ -156,7 +171,9 @@ def test_with_a_constant_step_exploitation_is_neither_linear_nor_within_the_root
 def test_the_schedule_plays_every_arm_as_often_as_the_root_of_all_plays_and_no_more():
     """Four times as many plays bring twice as many of an arm that is not the best."""
     plays = 16_000
-    fewest = regret_parts(STEPS["step 1/n"], plays, 6, (0.2, 0.9, 0.2)).fewest.mean(axis=0)
+    fewest = regret_parts(STEPS["step 1/n"], plays, 6, (0.2, 0.9, 0.2)).fewest.mean(
+        axis=0
+    )
     certain = certain_plays(plays)
     assert fewest[-1] == pytest.approx(certain[-1], rel=0.1)
     assert certain[-1] / certain[plays // 4 - 1] == pytest.approx(2, rel=0.05)
@@ -169,7 +186,9 @@ def test_with_fixed_mixing_exp3_has_a_floor():
         regret = play(kind("exp3")(0, 0), constant(16_000), seed).regret[-8000:]
         floor = FLOOR * len(regret)
         # plays of mixing are binomial; 99.99 % of runs are above this
-        assert regret.sum() > floor - norm.ppf(1 - 1e-4) * np.sqrt(0.1 * len(regret)) * 0.4
+        assert (
+            regret.sum() > floor - norm.ppf(1 - 1e-4) * np.sqrt(0.1 * len(regret)) * 0.4
+        )
         assert regret.sum() < 1.5 * floor
 
 

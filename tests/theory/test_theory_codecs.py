@@ -1,7 +1,8 @@
 """What a codec's error may be: unbiased or contractive, at a stated confidence.
 
-Means over independent draws are held against their bound with 4.5 of their own standard errors to
-spare: a right codec fails once in 150,000 such comparisons (one-sided: 300,000).
+Means over independent draws are held against their bound with 4.5 of their own standard
+errors to spare: a right codec fails once in 150,000 such comparisons (one-sided:
+300,000).
 """
 
 import math
@@ -63,9 +64,14 @@ def at_most(errors, bound):
 )
 @settings(max_examples=3, deadline=None)
 @given(kind=shapes_of_vectors, n=st.integers(1, 60), seed=st.integers(0, 10**6))
-def test_the_mean_of_what_is_received_is_what_was_sent(spec, levels, bucket, kind, n, seed):
-    """Unbiased in every entry. Bernstein's bound holds for any number of draws: a right codec fails
-    in one of a million examples."""
+def test_the_mean_of_what_is_received_is_what_was_sent(
+    spec, levels, bucket, kind, n, seed
+):
+    """Unbiased in every entry.
+
+    Bernstein's bound holds for any number of draws: a right codec fails in one of a
+    million examples.
+    """
     x = vector(kind, n, seed).astype(float)
     parts = [x[i : i + bucket] for i in range(0, n, bucket)] if bucket else [x]
     sizes = [math.sqrt((p**2).sum()) if bucket else np.abs(p).max() for p in parts]
@@ -73,8 +79,12 @@ def test_the_mean_of_what_is_received_is_what_was_sent(spec, levels, bucket, kin
     share = np.divide(x, step, out=np.zeros(n), where=step > 0) % 1.0
     variance = step**2 * share * (1 - share)
     log = math.log(2 * n / 1e-6)
-    spare = (log * step / 3 + np.sqrt((log * step / 3) ** 2 + 2 * DRAWS * log * variance)) / DRAWS
-    received = sum(draws_of(codec_from_spec(spec), x.astype(np.float32), 1, seed)) / DRAWS
+    spare = (
+        log * step / 3 + np.sqrt((log * step / 3) ** 2 + 2 * DRAWS * log * variance)
+    ) / DRAWS
+    received = (
+        sum(draws_of(codec_from_spec(spec), x.astype(np.float32), 1, seed)) / DRAWS
+    )
     assert (np.abs(received - x) <= spare + 1e-6 * levels * step).all()
 
 
@@ -124,7 +134,10 @@ def delta(label, n, k, x):
 )
 @settings(max_examples=3, deadline=None)
 @given(
-    kind=shapes_of_vectors, n=st.integers(1, 200), k=st.integers(1, 220), seed=st.integers(0, 10**6)
+    kind=shapes_of_vectors,
+    n=st.integers(1, 200),
+    k=st.integers(1, 220),
+    seed=st.integers(0, 10**6),
 )
 def test_the_error_contracts(label, kind, n, k, seed):
     codec = codec_from_spec(label).under_feedback()
@@ -133,7 +146,8 @@ def test_the_error_contracts(label, kind, n, k, seed):
     errors = relative_errors(codec, x, k, seed)
     assert at_most(errors, 1 - delta(label, n, k, x))
     if label in ("top-k", "ef-sign", "fp16", "bf16", "dense", "top-k+fp16"):
-        assert errors.max() == errors.min()  # nothing is drawn: the bound holds each time
+        # nothing is drawn: the bound holds each time
+        assert errors.max() == errors.min()
 
 
 @pytest.mark.parametrize("label", ["powersgd(2)", "svd(2)"])
@@ -157,4 +171,5 @@ def test_the_estimate_of_ef21_comes_closer_by_the_contraction_of_its_codec(label
         error = float(((payload.dense() - x) ** 2).sum())
         assert error <= last * (1 + 1e-6)
         last = error
-    assert last <= start * (1 - k / n) ** 60 * 30  # a random selection may lag by some plays
+    # a random selection may lag by some plays
+    assert last <= start * (1 - k / n) ** 60 * 30

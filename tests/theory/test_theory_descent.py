@@ -1,8 +1,10 @@
-"""Descent with compressed gradients goes as theory says; the figure and words are in
-docs/theory.md.
+"""Descent with compressed gradients goes as theory says.
 
-With errors fed back and η = 1/√T, the mean squared gradient falls like 1/√T for every codec that
-contracts. Without, a selection of the largest entries may never send what matters: here provably.
+The figure and words are in docs/theory.md.
+
+With errors fed back and η = 1/√T, the mean squared gradient falls like 1/√T for every
+codec that contracts. Without, a selection of the largest entries may never send what
+matters: here provably.
 """
 
 import numpy as np
@@ -28,7 +30,8 @@ from simfed.ground.registry import registry
 
 def test_the_codecs_are_all_that_contract():
     """Every registered name whose error may be fed back, `svd` and value codecs behind
-    selections; what a cohort shares is one client's own draw to that client."""
+    selections; what a cohort shares is one client's own draw to that client.
+    """
     of_list = {link for label in CODECS for link in label.replace("(", "+").split("+")}
     for name in registry("codec").names():
         if registry("codec").origin(name) == "built in":
@@ -49,7 +52,9 @@ def test_the_world_is_what_its_words_say():
 
 @pytest.mark.parametrize("label", ["dense", "top-k", "ef-sign"])
 def test_with_feedback_the_mean_squared_gradient_falls_like_the_root(label):
-    """A quarter of it after sixteen times the steps, or less while the errors are still felt."""
+    """A quarter of it after sixteen times the steps, or less while the errors are still
+    felt.
+    """
     first, last = (descend(label, steps, 0).average for steps in (100, 1600))
     assert 0.7 * first / 4 <= last <= 1.05 * first / 4
     assert last < FLOOR / 8
@@ -67,7 +72,10 @@ def test_without_feedback_what_is_never_sent_stays():
 @pytest.mark.long
 @pytest.mark.parametrize("label", CODECS)
 def test_the_slope_is_that_of_theory(label):
-    """−½; steeper by what the errors add, which is a term like 1/T, and never flatter."""
+    """−½.
+
+    Steeper by what the errors add, which is a term like 1/T, and never flatter.
+    """
     grid = GRID[:2]
     slope = slope_of(averages(label, grid, 2), grid)
     assert slope.low <= -0.49

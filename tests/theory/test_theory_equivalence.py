@@ -1,7 +1,8 @@
 """Time and learning meet in one contract, and nowhere else.
 
-That a full barrier learns what a plain loop without a clock learns, and that sizes known beforehand
-give the timeline of a run without learning, are laws of drawn worlds (`tests/laws`).
+That a full barrier learns what a plain loop without a clock learns, and that sizes
+known beforehand give the timeline of a run without learning, are laws of drawn worlds
+(`tests/laws`).
 """
 
 import json
@@ -16,7 +17,12 @@ from simfed.ground.seeding import Streams
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.plain import plain_rounds
 
-ASCEND = {"kind": "ascend", "warmup": 1, "c": 1, "reward": {"local_loss": {"samples": 16}}}
+ASCEND = {
+    "kind": "ascend",
+    "warmup": 1,
+    "c": 1,
+    "reward": {"local_loss": {"samples": 16}},
+}
 SHARED = {
     "clients[0].link": {"up": "5 Mbps", "down": "5 Mbps"},
     "clients[1].link": {"up": "2 Mbps", "down": "5 Mbps"},
@@ -40,10 +46,13 @@ def plain_curve(plain, **options):
 
 
 def curve_of(run):
-    """What was learned: per round and prototype the losses and accuracy, per client arm and
-    bytes."""
+    """What was learned: per round and prototype the losses and accuracy, per client arm
+    and bytes.
+    """
     prototypes = [tuple(row.values()) for row in run.table("prototypes").to_pylist()]
-    parts = run.table("participations").select(["round", "client", "arm", "uplink_bytes"])
+    parts = run.table("participations").select(
+        ["round", "client", "arm", "uplink_bytes"]
+    )
     return prototypes, [tuple(row.values()) for row in parts.to_pylist()]
 
 
@@ -54,7 +63,13 @@ def curve_of_plain(rounds):
         for name, kd_loss in outcome.shared_loss.items():
             tested = outcome.evaluation.get(name)
             prototypes.append(
-                (played.round, name, kd_loss, tested and tested.accuracy, tested and tested.loss)
+                (
+                    played.round,
+                    name,
+                    kd_loss,
+                    tested and tested.accuracy,
+                    tested and tested.loss,
+                )
             )
         parts += [
             (played.round, client, arm, played.uplink_bytes[client])
@@ -64,7 +79,9 @@ def curve_of_plain(rounds):
 
 
 @pytest.mark.parametrize("kind", ["ascend", "ucb"])
-def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop(kind):
+def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop(
+    kind,
+):
     policy = {**ASCEND, "kind": kind} if kind == "ascend" else {"kind": kind}
     plain = scenario(SHARED, policy=policy, rounds=6)
     run = worlds.play(plain)
@@ -80,7 +97,9 @@ def test_a_clock_needs_no_torch(tmp_path):
     """Nor do data sets, the catalogue and what is read of codecs."""
     path = tmp_path / "scenario.yaml"
     codecs = ["qsgd", "svd", "top-k+bf16", "random-k"]
-    path.write_text(json.dumps(worlds.change(worlds.TWO, {"compression.strategies": codecs})))
+    path.write_text(
+        json.dumps(worlds.change(worlds.TWO, {"compression.strategies": codecs}))
+    )
     program = """
 import sys, simfed
 from simfed.learn import catalogue, data
@@ -93,7 +112,10 @@ assert "torch" not in sys.modules
 
 
 def test_a_selection_is_told_losses_and_times_without_a_clock():
-    participation = {"clients_per_round": 2, "selection": {"kind": "fastest", "bound": None}}
+    participation = {
+        "clients_per_round": 2,
+        "selection": {"kind": "fastest", "bound": None},
+    }
     plain = scenario(participation=participation, rounds=5)
     rounds = plain_curve(plain, tau_s=lambda round, client: 4.0 - client)
     assert [sorted(played.arms) for played in rounds[2:]] == [[2, 3]] * 3
@@ -105,7 +127,10 @@ def test_a_selection_is_told_losses_and_times_without_a_clock():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"aggregation": {"mode": "deadline", "deadline": "1 s"}}, "mode synchronous in learning"),
+        (
+            {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
+            ("mode synchronous in learning"),
+        ),
         ({"clients[*].failure.upload": 0.5}, "nobody comes, goes or fails"),
     ],
 )

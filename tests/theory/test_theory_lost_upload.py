@@ -1,5 +1,6 @@
-"""A lost upload in a run with real learning: as if the client had only kept what it could not
-send."""
+"""A lost upload in a run with real learning: as if the client had only kept what it
+could not send.
+"""
 
 import numpy as np
 
@@ -31,7 +32,9 @@ class Losing(Clock):
     def carry(self, flight):
         super().carry(flight)
         if flight.client == 1 and flight.task.round == 1:
-            self.env.timeout(0.5).callbacks.append(lambda _: self.cut(flight, "dropped"))
+            self.env.timeout(0.5).callbacks.append(
+                lambda _: self.cut(flight, "dropped")
+            )
 
 
 def after_a_run_with_a_loss():
@@ -43,7 +46,9 @@ def after_a_run_with_a_loss():
         SCENARIO,
         workload=workload,
         world=Losing(
-            lambda env, on_use: Network(env, star, on_use=on_use), parts.device, parts.streams
+            lambda env, on_use: Network(env, star, on_use=on_use),
+            parts.device,
+            parts.streams,
         ),
         make_policy=parts.policy,
         recorder=recorder,

@@ -1,7 +1,8 @@
 """The network against queueing theory and closed forms, at a stated confidence.
 
-One link under max-min sharing is a processor-sharing queue. Seeds are fixed, so a test either
-passes for ever or fails for ever; each interval holds with the stated probability over seeds.
+One link under max-min sharing is a processor-sharing queue. Seeds are fixed, so a test
+either passes for ever or fails for ever; each interval holds with the stated
+probability over seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from simfed import net
 def one_link(starts, sizes, capacity=1.0):
     links = [{"capacity_bytes_per_s": capacity, "latency_s": 0.0}]
     flows = [
-        {"start_s": a, "size_bytes": s, "path": [0]} for a, s in zip(starts, sizes, strict=True)
+        {"start_s": a, "size_bytes": s, "path": [0]}
+        for a, s in zip(starts, sizes, strict=True)
     ]
     return net.replay({"links": links, "flows": flows})
 
@@ -28,8 +30,9 @@ def test_n_equal_flows_end_together_after_n_times_the_time_of_one(n):
 
 
 def test_unequal_flows_end_one_after_another_as_the_triangle_says():
-    """n flows started together: the k-th smallest ends when all have had its size, or all of
-    theirs."""
+    """n flows started together: the k-th smallest ends when all have had its size, or
+    all of theirs.
+    """
     sizes = np.sort(np.random.default_rng(0).lognormal(0.0, 1.0, 200))
     finish = one_link([0.0] * 200, sizes.tolist())
     left = np.arange(200, 0, -1)
@@ -44,7 +47,9 @@ def test_a_staggered_pair(gap, second):
     a, b = one_link([0.0, gap], [first, second])
     if gap >= first:
         assert (a, b) == pytest.approx((first, gap + second), rel=1e-12)
-    elif first - gap <= second:  # the first ends first: it had first - gap left, at half the rate
+    elif (
+        first - gap <= second
+    ):  # the first ends first: it had first - gap left, at half the rate
         end = gap + 2 * (first - gap)
         assert (a, b) == pytest.approx((end, first + second), rel=1e-12)
     else:
@@ -53,7 +58,9 @@ def test_a_staggered_pair(gap, second):
 
 
 def sojourn_means(draw_sizes, load, runs=12, flows=6000, warm_up=1000):
-    """Mean sojourn times of independent runs of a link under Poisson arrivals of mean size 1."""
+    """Mean sojourn times of independent runs of a link under Poisson arrivals of mean
+    size 1.
+    """
     means = []
     for run in range(runs):
         rng = np.random.default_rng([2026, run])
@@ -72,19 +79,25 @@ def interval(values, confidence):
 SIZES = {
     "exponential": lambda rng, n: rng.exponential(1.0, n),
     "constant": lambda rng, n: np.ones(n),
-    "two-point": lambda rng, n: np.where(rng.random(n) < 0.9, 0.5, 5.5),  # squared cv 2.25
+    # squared cv 2.25
+    "two-point": lambda rng, n: np.where(rng.random(n) < 0.9, 0.5, 5.5),
     "uniform": lambda rng, n: rng.uniform(0.0, 2.0, n),
 }
 
 
 @pytest.mark.parametrize(
     "sizes",
-    ["two-point", *(pytest.param(s, marks=pytest.mark.long) for s in SIZES if s != "two-point")],
+    [
+        "two-point",
+        *(pytest.param(s, marks=pytest.mark.long) for s in SIZES if s != "two-point"),
+    ],
 )
 def test_mean_sojourn_is_insensitive_to_the_size_distribution(sizes):
-    """M/G/1 processor sharing: E[T] = E[S]/(1 − ρ) whatever the distribution (Kleinrock 1976, 4.4).
+    """M/G/1 processor sharing: E[T] = E[S]/(1 − ρ) whatever the distribution (Kleinrock
+    1976, 4.4).
 
-    The 99.9 % confidence interval of twelve runs holds the value, and is narrow enough to tell.
+    The 99.9 % confidence interval of twelve runs holds the value, and is narrow enough
+    to tell.
     """
     load = 0.6
     low, high = interval(sojourn_means(SIZES[sizes], load, flows=4000), 0.999)
@@ -95,22 +108,30 @@ def test_mean_sojourn_is_insensitive_to_the_size_distribution(sizes):
 @pytest.mark.long
 @pytest.mark.parametrize(("load", "width"), [(0.3, 0.06), (0.8, 0.36)])
 def test_m_m_1_processor_sharing_mean(load, width):
-    """E[T] = 1/(μ − λ), with the 99.9 % interval of sixteen long runs, which is so wide at most."""
+    """E[T] = 1/(μ − λ), with the 99.9 % interval of sixteen long runs, which is so wide
+    at most.
+    """
     low, high = interval(
-        sojourn_means(SIZES["exponential"], load, runs=16, flows=8000, warm_up=2000), 0.999
+        sojourn_means(SIZES["exponential"], load, runs=16, flows=8000, warm_up=2000),
+        0.999,
     )
     assert low <= 1 / (1 - load) <= high
     assert high - low < width / (1 - load)
 
 
 def test_a_flow_of_size_x_takes_x_over_one_minus_load_on_average():
-    """E[T | size] is proportional to the size: the sharing is fair. 99.9 % intervals per size
-    class."""
+    """E[T | size] is proportional to the size: the sharing is fair.
+
+    99.9 % intervals per size class.
+    """
     load = 0.6
     slowdowns: dict[int, list[float]] = {0: [], 1: [], 2: []}
     for run in range(8):
         rng = np.random.default_rng([7, run])
-        starts, sizes = np.cumsum(rng.exponential(1 / load, 3000)), rng.exponential(1.0, 3000)
+        starts, sizes = (
+            np.cumsum(rng.exponential(1 / load, 3000)),
+            rng.exponential(1.0, 3000),
+        )
         took = one_link(starts.tolist(), sizes.tolist()) - starts
         for k, (low, high) in enumerate(((0.2, 0.7), (0.7, 1.5), (1.5, 9.0))):
             chosen = (sizes > low) & (sizes <= high) & (np.arange(3000) >= 1000)
@@ -121,17 +142,28 @@ def test_a_flow_of_size_x_takes_x_over_one_minus_load_on_average():
 
 
 def test_proportional_sharing_by_weight():
-    """k flows of weight w_i started together and never ending first get exactly w_i/Σw each."""
+    """k flows of weight w_i started together and never ending first get exactly w_i/Σw
+    each.
+    """
     weights = [0.5, 1.0, 2.5, 6.0]
     links = [{"capacity_bytes_per_s": 10.0, "latency_s": 0.0}]
-    flows = [{"start_s": 0.0, "size_bytes": 5.0 * w, "path": [0], "weight": w} for w in weights]
-    np.testing.assert_allclose(net.replay({"links": links, "flows": flows}), 5.0, rtol=1e-12)
+    flows = [
+        {"start_s": 0.0, "size_bytes": 5.0 * w, "path": [0], "weight": w}
+        for w in weights
+    ]
+    np.testing.assert_allclose(
+        net.replay({"links": links, "flows": flows}), 5.0, rtol=1e-12
+    )
 
 
 def test_the_parking_lot():
-    """A long flow over m links, one short flow on each: the long one gets half of every link."""
+    """A long flow over m links, one short flow on each: the long one gets half of every
+    link.
+    """
     for m in (2, 5, 40):
         links = [{"capacity_bytes_per_s": 2.0, "latency_s": 0.0}] * m
         flows = [{"start_s": 0, "size_bytes": 10.0, "path": list(range(m))}]
         flows += [{"start_s": 0, "size_bytes": 10.0, "path": [k]} for k in range(m)]
-        np.testing.assert_allclose(net.replay({"links": links, "flows": flows}), 10.0, rtol=1e-12)
+        np.testing.assert_allclose(
+            net.replay({"links": links, "flows": flows}), 10.0, rtol=1e-12
+        )

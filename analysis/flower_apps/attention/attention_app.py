@@ -32,7 +32,9 @@ def texts_of(context: Context) -> torch.Tensor:
     """A node's texts: words of a random walk, so that the next one can be guessed."""
     count = TEXTS // int(context.node_config["num-partitions"])
     rng = torch.Generator().manual_seed(int(context.node_config["partition-id"]))
-    return torch.randint(-2, 3, (count, WORDS + 1), generator=rng).cumsum(1) % VOCABULARY
+    return (
+        torch.randint(-2, 3, (count, WORDS + 1), generator=rng).cumsum(1) % VOCABULARY
+    )
 
 
 @client.train()
@@ -43,7 +45,9 @@ def train(message: Message, context: Context) -> Message:
     optimizer = torch.optim.Adam(net.parameters())
     texts = texts_of(context)
     for _ in range(int(context.run_config["local-epochs"])):
-        for batch in texts[torch.randperm(len(texts))].split(int(context.run_config["batch-size"])):
+        for batch in texts[torch.randperm(len(texts))].split(
+            int(context.run_config["batch-size"])
+        ):
             optimizer.zero_grad()
             loss = F.cross_entropy(net(batch[:, :-1]), batch[:, -1])
             loss.backward()

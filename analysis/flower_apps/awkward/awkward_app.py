@@ -1,4 +1,6 @@
-"""Sizes whose names say nothing of them, numbers that size nothing, a child that evaluates."""
+"""Sizes whose names say nothing of them, numbers that size nothing, a child that
+evaluates.
+"""
 
 import os
 

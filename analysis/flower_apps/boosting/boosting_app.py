@@ -9,7 +9,12 @@ from flwr.serverapp import Grid, ServerApp
 client, server = ClientApp(), ServerApp()
 COLUMNS, ROWS = 20, 40_000
 START = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
-SETTINGS = {"objective": "binary:logistic", "max_depth": 6, "nthread": 1, "tree_method": "hist"}
+SETTINGS = {
+    "objective": "binary:logistic",
+    "max_depth": 6,
+    "nthread": 1,
+    "tree_method": "hist",
+}
 
 
 def rows_of(context: Context) -> xgboost.DMatrix:
@@ -47,7 +52,9 @@ def evaluate(message: Message, context: Context) -> Message:
     """The share of the node's rows that the model gets wrong."""
     data, booster = rows_of(context), load(message)
     wrong = (booster.predict(data) > 0.5) != data.get_label()
-    metrics = MetricRecord({"num-examples": data.num_row(), "loss": float(wrong.mean())})
+    metrics = MetricRecord(
+        {"num-examples": data.num_row(), "loss": float(wrong.mean())}
+    )
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 

@@ -1,4 +1,6 @@
-"""FedProx as apps had it before messages: a client class, stragglers, updates that are clipped."""
+"""FedProx as apps had it before messages: a client class, stragglers, updates that are
+clipped.
+"""
 
 import numpy as np
 import torch
@@ -48,7 +50,9 @@ class Proximal(NumPyClient):
         for _ in range(self.epochs):
             for batch in torch.randperm(len(self.images)).split(batch_size):
                 optimizer.zero_grad()
-                loss = F.cross_entropy(self.net(self.images[batch]), self.classes[batch])
+                loss = F.cross_entropy(
+                    self.net(self.images[batch]), self.classes[batch]
+                )
                 pairs = zip(self.net.parameters(), start, strict=True)
                 pull = sum((here - there).square().sum() for here, there in pairs)
                 (loss + 0.5 * config["proximal_mu"] * pull).backward()
@@ -60,7 +64,11 @@ class Proximal(NumPyClient):
         with torch.no_grad():
             outputs = torch.cat([self.net(part) for part in self.images.split(128)])
         right = (outputs.argmax(1) == self.classes).float().mean().item()
-        return F.cross_entropy(outputs, self.classes).item(), len(self.images), {"accuracy": right}
+        return (
+            F.cross_entropy(outputs, self.classes).item(),
+            len(self.images),
+            {"accuracy": right},
+        )
 
 
 def server_of(context: Context) -> ServerAppComponents:
@@ -68,7 +76,9 @@ def server_of(context: Context) -> ServerAppComponents:
     start = [p.detach().numpy() for p in build_net().parameters()]
     rule = FedProx(
         proximal_mu=float(context.run_config["proximal-mu"]),
-        initial_parameters=ndarrays_to_parameters([np.array(values) for values in start]),
+        initial_parameters=ndarrays_to_parameters(
+            [np.array(values) for values in start]
+        ),
     )
     strategy = DifferentialPrivacyClientSideFixedClipping(rule, 0.01, 5.0, 10)
     config = ServerConfig(num_rounds=int(context.run_config["num-server-rounds"]))

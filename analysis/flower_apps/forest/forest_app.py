@@ -1,4 +1,7 @@
-"""Random forests of scikit-learn, of which the server keeps the best; replies name no size."""
+"""Random forests of scikit-learn, of which the server keeps the best.
+
+Replies name no size.
+"""
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -23,9 +26,13 @@ def rows_of(context: Context) -> tuple[np.ndarray, np.ndarray]:
 def train(message: Message, context: Context) -> Message:
     """A forest on the node's rows; its importances travel."""
     rows, classes = rows_of(context)
-    forest = RandomForestClassifier(int(context.run_config["trees"]), n_jobs=1).fit(rows, classes)
+    forest = RandomForestClassifier(int(context.run_config["trees"]), n_jobs=1).fit(
+        rows, classes
+    )
     metrics = MetricRecord({"accuracy": float(forest.score(rows, classes))})
-    content = RecordDict({"arrays": ArrayRecord([forest.feature_importances_]), "metrics": metrics})
+    content = RecordDict(
+        {"arrays": ArrayRecord([forest.feature_importances_]), "metrics": metrics}
+    )
     return Message(content, reply_to=message)
 
 

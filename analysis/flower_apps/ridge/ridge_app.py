@@ -26,8 +26,12 @@ def train(message: Message, context: Context) -> Message:
     rng = np.random.default_rng(0)
     weights, batch = weights.copy(), int(context.run_config["batch-size"])
     for _ in range(int(context.run_config["local-steps"])):
-        for at in np.array_split(rng.permutation(len(rows)), max(1, len(rows) // batch)):
-            weights -= 0.02 * (rows[at].T @ (rows[at] @ weights - targets[at]) / len(at))
+        for at in np.array_split(
+            rng.permutation(len(rows)), max(1, len(rows) // batch)
+        ):
+            weights -= 0.02 * (
+                rows[at].T @ (rows[at] @ weights - targets[at]) / len(at)
+            )
     metrics = MetricRecord({"num-examples": len(rows)})
     content = RecordDict({"arrays": ArrayRecord([weights]), "metrics": metrics})
     return Message(content, reply_to=message)

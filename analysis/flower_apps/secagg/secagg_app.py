@@ -1,4 +1,6 @@
-"""SecAgg+ as Flower has it: four stages a round, and a node that drops out before the last one."""
+"""SecAgg+ as Flower has it: four stages a round, and a node that drops out before the
+last one.
+"""
 
 import numpy as np
 from flwr.client import NumPyClient
@@ -14,7 +16,10 @@ COLUMNS, ROWS, NUMBERS = 100, 40_000, 100_000
 
 
 class Regression(NumPyClient):
-    """Steps down a gradient; what is sent has more numbers than the rows have columns."""
+    """Steps down a gradient.
+
+    What is sent has more numbers than the rows have columns.
+    """
 
     def __init__(self, partition: int, nodes: int, steps: int) -> None:
         self.drops_out, self.steps = partition == nodes - 1, steps
@@ -35,7 +40,9 @@ class Regression(NumPyClient):
 def client_of(context: Context):
     """A node's client."""
     config, steps = context.node_config, int(context.run_config["local-steps"])
-    return Regression(int(config["partition-id"]), int(config["num-partitions"]), steps).to_client()
+    return Regression(
+        int(config["partition-id"]), int(config["num-partitions"]), steps
+    ).to_client()
 
 
 client, server = ClientApp(client_fn=client_of, mods=[secaggplus_mod]), ServerApp()
@@ -53,4 +60,6 @@ def main(grid: Grid, context: Context) -> None:
     )
     rounds = ServerConfig(num_rounds=int(context.run_config["num-server-rounds"]))
     workflow = SecAggPlusWorkflow(num_shares=1.0, reconstruction_threshold=0.5)
-    DefaultWorkflow(fit_workflow=workflow)(grid, LegacyContext(context, rounds, strategy))
+    DefaultWorkflow(fit_workflow=workflow)(
+        grid, LegacyContext(context, rounds, strategy)
+    )

@@ -1,4 +1,7 @@
-"""A sum in stages, as secure aggregation has them: each costs something else; all are queries."""
+"""A sum in stages, as secure aggregation has them: each costs something else.
+
+All are queries.
+"""
 
 import hashlib
 
@@ -14,7 +17,9 @@ NUMBERS = 400_000
 
 @client.query()
 def take_part(message: Message, context: Context) -> Message:
-    """What a node does in a stage: keys, shares for every other node, masks, what was masked."""
+    """What a node does in a stage: keys, shares for every other node, masks, what was
+    masked.
+    """
     stage = str(message.content["config"]["stage"])
     others = int(context.node_config["num-partitions"])
     if stage == "setup":
@@ -40,4 +45,8 @@ def main(grid: Grid, context: Context) -> None:
         for stage in STAGES:
             content = RecordDict({"config": ConfigRecord({"stage": stage})})
             nodes = list(grid.get_node_ids())
-            list(grid.send_and_receive([Message(content, node, "query") for node in nodes]))
+            list(
+                grid.send_and_receive(
+                    [Message(content, node, "query") for node in nodes]
+                )
+            )

@@ -1,4 +1,6 @@
-"""Vertical learning: every node has some columns of all rows, the server has the classes."""
+"""Vertical learning: every node has some columns of all rows, the server has the
+classes.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,9 @@ def bottom(context: Context) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """A node's part of the net, as its state has it, and its columns in batches."""
     torch.manual_seed(int(context.node_config["partition-id"]))
     hidden = int(context.run_config["hidden-units"])
-    net = nn.Sequential(nn.Linear(COLUMNS, hidden), nn.ReLU(), nn.Linear(hidden, EMBEDDED))
+    net = nn.Sequential(
+        nn.Linear(COLUMNS, hidden), nn.ReLU(), nn.Linear(hidden, EMBEDDED)
+    )
     columns = torch.randn(ROWS, COLUMNS)
     if "net" in context.state:
         net.load_state_dict(context.state["net"].to_torch_state_dict())
@@ -62,12 +66,22 @@ def main(grid: Grid, context: Context) -> None:
     optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
     for _ in range(int(context.run_config["num-server-rounds"])):
         asked = [Message(RecordDict(), node, "query.embed") for node in nodes]
-        replies = {reply.metadata.src_node_id: reply for reply in grid.send_and_receive(asked)}
-        arrays = [replies[node].content["arrays"].to_numpy_ndarrays()[0] for node in nodes]
+        replies = {
+            reply.metadata.src_node_id: reply for reply in grid.send_and_receive(asked)
+        }
+        arrays = [
+            replies[node].content["arrays"].to_numpy_ndarrays()[0] for node in nodes
+        ]
         parts = [torch.tensor(array).requires_grad_() for array in arrays]
         optimizer.zero_grad()
         F.cross_entropy(head(torch.cat(parts, dim=1)), classes).backward()
         optimizer.step()
-        contents = [RecordDict({"arrays": ArrayRecord([p.grad.numpy()])}) for p in parts]
+        contents = [
+            RecordDict({"arrays": ArrayRecord([p.grad.numpy()])}) for p in parts
+        ]
         pairs = zip(contents, nodes, strict=True)
-        list(grid.send_and_receive([Message(c, node, "train.apply") for c, node in pairs]))
+        list(
+            grid.send_and_receive(
+                [Message(c, node, "train.apply") for c, node in pairs]
+            )
+        )

@@ -71,12 +71,21 @@ def read_makespans(data: Path | None) -> pd.DataFrame:
             for run, node in runs.items():
                 facts = node["summary"]
                 start, end = (
-                    pd.to_datetime(facts[f"timestamps.{name}_experiment"], format=_INSTANT)
+                    pd.to_datetime(
+                        facts[f"timestamps.{name}_experiment"], format=_INSTANT
+                    )
                     for name in ("start", "end")
                 )
-                epochs, rounds = facts["client.local_epochs"], facts["params.num_rounds"]
-                rows.append((strategy, epochs, run, rounds, (end - start).total_seconds()))
-    return pd.DataFrame(rows, columns=["strategy", "epochs", "run", "rounds", "makespan_s"])
+                epochs, rounds = (
+                    facts["client.local_epochs"],
+                    facts["params.num_rounds"],
+                )
+                rows.append(
+                    (strategy, epochs, run, rounds, (end - start).total_seconds())
+                )
+    return pd.DataFrame(
+        rows, columns=["strategy", "epochs", "run", "rounds", "makespan_s"]
+    )
 
 
 def read_rounds(data: Path | None) -> pd.DataFrame:
@@ -126,7 +135,9 @@ def play_rounds(
 ) -> simfed.RunResult:
     """A run; with joules where the profile of `write_profile` is given."""
     device = (
-        {"training": f"{seconds.epoch_s!r} s"} if profile is None else {"profile": str(profile)}
+        {"training": (f"{seconds.epoch_s!r} s")}
+        if profile is None
+        else {"profile": str(profile)}
     )
     changes = {
         "rounds": rounds,
@@ -186,14 +197,18 @@ def _makespan_rows(runs: pd.DataFrame) -> list[Row]:
 def _joule_rows(
     rounds: pd.DataFrame, joules: dict[tuple[str, int, str], float], folder: Path
 ) -> list[Row]:
-    lengths = rounds.groupby(["strategy", "epochs", "run"])["round_s"].agg(["mean", "count"])
+    lengths = rounds.groupby(["strategy", "epochs", "run"])["round_s"].agg(
+        ["mean", "count"]
+    )
     means, counts = lengths["mean"], lengths["count"]
     seconds = {
         strategy: fit_seconds(*(float(means[strategy, e, "exp_0"]) for e in (1, 5)))
         for strategy in rounds["strategy"].unique()
     }
     fitted = [("fedavg", epochs, "exp_0") for epochs in (1, 5)]
-    watts = fit_watts(seconds["fedavg"], *(joules[k] / counts[k] / _CLIENTS for k in fitted))
+    watts = fit_watts(
+        seconds["fedavg"], *(joules[k] / counts[k] / _CLIENTS for k in fitted)
+    )
     rows = []
     for key, measured_j in joules.items():
         strategy, epochs, run = key
@@ -208,7 +223,9 @@ def _joule_rows(
 
 def _twin_rows(rounds: pd.DataFrame, folder: Path) -> list[Row]:
     rows = []
-    for (strategy, epochs, run), group in rounds.groupby(["strategy", "epochs", "run"], sort=False):
+    for (strategy, epochs, run), group in rounds.groupby(
+        ["strategy", "epochs", "run"], sort=False
+    ):
         lengths_s = group.sort_values("round")["round_s"].to_numpy()
         fitted = max(3, math.ceil(len(lengths_s) / 10))
         rest_s = lengths_s[fitted:]
@@ -221,10 +238,22 @@ def _twin_rows(rounds: pd.DataFrame, folder: Path) -> list[Row]:
         median_s = float(played.rounds["duration_s"].median())
         what = f"round after the first tenth, {strategy}, E = {epochs}, {run}"
         real_s = float(np.median(rest_s))
-        rows.append(Row(f"median {what}", "s, twin's median", real_s, median_s, HELD_OUT))
+        rows.append(
+            Row(f"median {what}", ("s, twin's median"), real_s, median_s, HELD_OUT)
+        )
         mean_s, low_s, high_s = twin.predict(len(rest_s))
         real_s = float(rest_s.mean())
-        rows.append(Row(f"mean {what}", "s, twin's mean", real_s, mean_s, HELD_OUT, low_s, high_s))
+        rows.append(
+            Row(
+                f"mean {what}",
+                ("s, twin's mean"),
+                real_s,
+                mean_s,
+                HELD_OUT,
+                low_s,
+                high_s,
+            )
+        )
     return rows
 
 
@@ -235,7 +264,9 @@ def _flower_rows(data: Path | None, folder: Path) -> list[Row]:
         log = write_flower_log(server, clients, folder / "log.csv")
         lines = read_log(log)
         rounds = sorted({line.round for line in lines if line.phase == "round"})
-        lengths_s = {line.round: line.duration_s for line in lines if line.phase == "round"}
+        lengths_s = {
+            line.round: line.duration_s for line in lines if line.phase == "round"
+        }
         fitted = max(3, math.ceil(len(rounds) / 10))
         twin = fit_twin([line for line in lines if line.round in rounds[:fitted]])
         scenario = simfed.load_scenario(
@@ -244,12 +275,27 @@ def _flower_rows(data: Path | None, folder: Path) -> list[Row]:
         played = simfed.run(scenario, time_only=True, progress=False)
         rest_s = np.array([lengths_s[number] for number in rounds[fitted:]])
         what = f"round after the first tenth, six clients, run {number}"
-        real_s, median_s = float(np.median(rest_s)), float(played.rounds["duration_s"].median())
-        rows.append(Row(f"median {what}", "s, twin's median", real_s, median_s, HELD_OUT))
+        real_s, median_s = (
+            float(np.median(rest_s)),
+            float(played.rounds["duration_s"].median()),
+        )
+        rows.append(
+            Row(f"median {what}", ("s, twin's median"), real_s, median_s, HELD_OUT)
+        )
         _, low_s, high_s = twin.predict(len(rest_s))
         mean_s = float(played.rounds["duration_s"].mean())
         real_s = float(rest_s.mean())
-        rows.append(Row(f"mean {what}", "s, twin's mean", real_s, mean_s, HELD_OUT, low_s, high_s))
+        rows.append(
+            Row(
+                f"mean {what}",
+                ("s, twin's mean"),
+                real_s,
+                mean_s,
+                HELD_OUT,
+                low_s,
+                high_s,
+            )
+        )
     return rows
 
 
@@ -257,7 +303,9 @@ def read_flower_logs(data: Path | None) -> list[tuple[str, list[str]]]:
     """Per run, the server's log and its clients'."""
     show(data, FLOWER_COMMIT, _FLOWER_LOGS)
     command = ["git", "-C", str(data), "ls-tree", "-r", "--name-only", FLOWER_COMMIT]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    names = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.split()
     logs: dict[str, list[str]] = {}
     for name in names:
         folder, _, file = name.rpartition("/")
@@ -265,12 +313,16 @@ def read_flower_logs(data: Path | None) -> list[tuple[str, list[str]]]:
             owner = folder.split("/")[2]
             logs.setdefault(owner, []).append(show(data, FLOWER_COMMIT, name).decode())
     servers = logs.pop("main_server_0")
-    return [(server, [texts[at] for texts in logs.values()]) for at, server in enumerate(servers)]
+    return [
+        (server, [texts[at] for texts in logs.values()])
+        for at, server in enumerate(servers)
+    ]
 
 
 def write_flower_log(server: str, clients: Sequence[str], path: Path) -> Path:
-    """Flower's logs as `simfed twin` reads them: a client's fit is its training, a round lasts from
-    asking for fits to the last answer to its evaluation."""
+    """Flower's logs as `simfed twin` reads them: a client's fit is its training, a
+    round lasts from asking for fits to the last answer to its evaluation.
+    """
     starts_s: dict[int, float] = {}
     rows: list[tuple[int, str, str, float, float]] = []
     for at_s, text in _flower_lines(server):
@@ -296,11 +348,15 @@ def write_flower_log(server: str, clients: Sequence[str], path: Path) -> Path:
 
 def _flower_lines(log: str) -> Iterator[tuple[float, str]]:
     for when, text in _FLOWER_LINE.findall(log):
-        at = datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=timezone.utc)
+        at = datetime.strptime(when, ("%Y-%m-%d %H:%M:%S,%f")).replace(
+            tzinfo=timezone.utc
+        )
         yield at.timestamp(), text
 
 
-def write_round_log(lengths_s: np.ndarray[tuple[int], np.dtype[np.float64]], path: Path) -> Path:
+def write_round_log(
+    lengths_s: np.ndarray[tuple[int], np.dtype[np.float64]], path: Path
+) -> Path:
     """Whole rounds, one after the other, as `simfed twin` reads them."""
     ends_s = np.cumsum(lengths_s)
     with path.open("w", newline="") as file:

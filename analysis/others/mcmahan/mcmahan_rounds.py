@@ -2,8 +2,9 @@
 
     python analysis/others/mcmahan/mcmahan_rounds.py [--device cuda] [--jobs 6]
 
-plays what curves.csv lacks of `PLAYS`, so many at once, and adds each play's curve to it when it is
-over, so it may be stopped and called again. `others.py mcmahan` makes rows of what is there.
+plays what curves.csv lacks of `PLAYS`, so many at once, and adds each play's curve to
+it when it is over, so it may be stopped and called again. `others.py mcmahan` makes
+rows of what is there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from simfed.report.statistics import estimate_mean
 
 TARGET = 0.99
 RATES = (0.1, 0.215, 0.0464)
-"""Three of a grid of three per decade; the source takes the best of a grid of its own."""
+"""Three of a grid of three per decade; the source takes the best of a grid of its
+own."""
 SEEDS = (0, 1, 2)
 ALL = 600
 """What a client owns, which the source calls B = ∞."""
@@ -62,8 +64,8 @@ SETTINGS = (
     Setting(5, 50, 29),
     Setting(1, ALL, 626, (0.1, 0.215, 0.464)),
 )
-"""The last is the source's FedSGD, a step a round, which bears a higher rate. Those of E = 20 are
-left out: a round takes four times as long as one of E = 5."""
+"""The last is the source's FedSGD, a step a round, which bears a higher rate. Those of
+E = 20 are left out: a round takes four times as long as one of E = 5."""
 
 
 class Play(NamedTuple):
@@ -89,8 +91,10 @@ PLAYS = tuple(
 
 
 def play_curve(most_rounds: int, play: Play, device: str = "cpu") -> Curve:
-    """Rounds without a clock, until the target is met. Where the learning diverges, the curve ends
-    with an accuracy of 0."""
+    """Rounds without a clock, until the target is met.
+
+    Where the learning diverges, the curve ends with an accuracy of 0.
+    """
     changes = {
         "rounds": most_rounds,
         "seed": play.seed,
@@ -127,14 +131,17 @@ def rounds_to(accuracies: Sequence[tuple[int, float]], target: float) -> float |
     last_round, best = 0, 0.0
     for number, accuracy in accuracies:
         if accuracy >= target:
-            return last_round + (number - last_round) * (target - best) / (accuracy - best)
+            return last_round + (number - last_round) * (target - best) / (
+                accuracy - best
+            )
         last_round, best = number, max(best, accuracy)
     return None
 
 
 def compare_rows(data: Path | None = None) -> list[Row]:
-    """A row per setting that was played, at the rate whose mean over seeds is the least, among
-    those that met the target with every seed."""
+    """A row per setting that was played, at the rate whose mean over seeds is the
+    least, among those that met the target with every seed.
+    """
     curves = read_curves()
     rows = []
     for setting in SETTINGS:
@@ -153,14 +160,22 @@ def compare_rows(data: Path | None = None) -> list[Row]:
         mean = estimate_mean(met[best])
         notes = [f"rate {best:g}, {counted(len(met[best]), 'seed')}"]
         for rate in rounds.keys() - {best}:
-            mean_rounds = f"{statistics.fmean(met[rate]):.1f}" if rate in met else "not always met"
-            notes.append(f"rate {rate:g}, {counted(len(rounds[rate]), 'seed')}: {mean_rounds}")
+            mean_rounds = (
+                f"{statistics.fmean(met[rate]):.1f}"
+                if rate in met
+                else "not always met"
+            )
+            notes.append(
+                f"rate {rate:g}, {counted(len(rounds[rate]), 'seed')}: {mean_rounds}"
+            )
         low, high = (None, None) if math.isnan(mean.low) else (mean.low, mean.high)
         batch = "∞" if setting.batch == ALL else setting.batch
         quantity = f"rounds to 99 %, E = {setting.epochs}, B = {batch}"
         published = float(setting.published_rounds)
         note = "; ".join(notes)
-        rows.append(Row(quantity, "rounds", published, mean.least, STATED, low, high, note))
+        rows.append(
+            Row(quantity, "rounds", published, mean.least, STATED, low, high, note)
+        )
     return rows
 
 
@@ -171,20 +186,27 @@ def read_curves(path: Path = CURVES) -> dict[Play, Curve]:
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
                 key = Play(
-                    int(line["epochs"]), int(line["batch"]), float(line["rate"]), int(line["seed"])
+                    int(line["epochs"]),
+                    int(line["batch"]),
+                    float(line["rate"]),
+                    int(line["seed"]),
                 )
                 curves[key].append((int(line["round"]), float(line["accuracy"])))
     return dict(curves)
 
 
-def add_curve(play: Play, curve: Iterable[tuple[int, float]], path: Path = CURVES) -> None:
+def add_curve(
+    play: Play, curve: Iterable[tuple[int, float]], path: Path = CURVES
+) -> None:
     """A play's curve behind those that are there."""
     begun = path.is_file()
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         if not begun:
             writer.writerow([*Play._fields, "round", "accuracy"])
-        writer.writerows([*play, number, f"{accuracy:.4f}"] for number, accuracy in curve)
+        writer.writerows(
+            [*play, number, f"{accuracy:.4f}"] for number, accuracy in curve
+        )
 
 
 def main() -> None:
@@ -192,9 +214,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--jobs", type=int, default=1, help="plays at once, a process each")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="plays at once, a process each"
+    )
     arguments, played = parser.parse_args(), read_curves()
-    with ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        arguments.jobs, multiprocessing.get_context("spawn")
+    ) as pool:
         plays = {
             pool.submit(play_curve, setting.most_rounds, play, arguments.device): play
             for setting, play in PLAYS

@@ -49,7 +49,9 @@ def fit_costs() -> Costs:
     """Least relative squares over the fitted cells."""
     cells = [(*cell, published_s(*cell)) for cell in FITTED_CELLS]
     design = np.array([(1 / s, n / s, n / (1e3 * rate) / s) for n, rate, s in cells])
-    start_s, envoy_s, moved = np.linalg.lstsq(design, np.ones(len(cells)), rcond=None)[0]
+    start_s, envoy_s, moved = np.linalg.lstsq(design, np.ones(len(cells)), rcond=None)[
+        0
+    ]
     return Costs(float(start_s), float(envoy_s), float(moved) / ROUNDS)
 
 

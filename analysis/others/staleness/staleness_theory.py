@@ -23,10 +23,11 @@ _WARM_UP = 1000  # merges: everybody begins together, which is not the stationar
 def mean_staleness(rates_per_s: Sequence[float], concurrency: int) -> list[float]:
     """Merges by others while one of client i's participations lasts, on average.
 
-    Whoever ends is replaced by one of those who are idle, itself included, drawn uniformly. With
-    exponential service the set S of those at work is a reversible Markov chain of the product form
-    π(S) ∝ Π 1/μ_i (a closed Jackson network's). Client i ends at the rate μ_i P(i ∈ S), others end
-    beside it at the rate Σ_j μ_j P(i, j ∈ S); the quotient is the mean.
+    Whoever ends is replaced by one of those who are idle, itself included, drawn
+    uniformly. With exponential service the set S of those at work is a reversible
+    Markov chain of the product form π(S) ∝ Π 1/μ_i (a closed Jackson network's). Client
+    i ends at the rate μ_i P(i ∈ S), others end beside it at the rate Σ_j μ_j P(i, j ∈
+    S); the quotient is the mean.
 
     >>> mean_staleness([1.0, 1.0, 2.0], 3)
     [3.0, 3.0, 1.0]
@@ -42,7 +43,10 @@ def mean_staleness(rates_per_s: Sequence[float], concurrency: int) -> list[float
 
 
 def exponential_factors() -> list[float]:
-    """Quantiles of the exponential law of mean 1; the last one gives their line the mean 1."""
+    """Quantiles of the exponential law of mean 1.
+
+    The last one gives their line the mean 1.
+    """
     probabilities = np.linspace(0, 1, _QUANTILES)[:-1]
     factors = np.maximum(-np.log1p(-probabilities), 1e-6)
     last = 2 * (_QUANTILES - 1 - factors[1:].sum()) - factors[0]
@@ -75,15 +79,24 @@ def compare_rows(data: Path | None = None) -> list[Row]:
 
 def _rows(concurrency: int, profile: Path) -> list[Row]:
     noise = {"kind": "measured"}
-    devices = [{"profile": str(profile), "speed": rate, "noise": noise} for rate in RATES_PER_S]
-    groups = [{"count": 1, "prototype": "one", "device": d, "link": {}} for d in devices]
+    devices = [
+        {"profile": str(profile), "speed": rate, "noise": noise} for rate in RATES_PER_S
+    ]
+    groups = [
+        {"count": 1, "prototype": "one", "device": d, "link": {}} for d in devices
+    ]
     run = play("staleness", {"clients": groups, "aggregation.concurrency": concurrency})
     merged = run.participations.query("outcome == 'aggregated' and round > @_WARM_UP")
     rows = []
     for client, theory in enumerate(mean_staleness(RATES_PER_S, concurrency)):
-        staleness = merged.loc[merged["client"] == client, "staleness"].to_numpy(dtype=float)
+        staleness = merged.loc[merged["client"] == client, "staleness"].to_numpy(
+            dtype=float
+        )
         low, high = batch_interval(staleness)
-        quantity = f"staleness of client {client} (rate {RATES_PER_S[client]}), {concurrency} of 8"
+        quantity = (
+            f"staleness of client {client} (rate {RATES_PER_S[client]}), "
+            f"{concurrency} of 8"
+        )
         mean = float(staleness.mean())
         rows.append(Row(quantity, "merges", theory, mean, STATED, low, high))
     return rows

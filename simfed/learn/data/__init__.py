@@ -1,5 +1,7 @@
-"""Data: the published sets, getting and reading them, and dealing them to clients. No torch
-here."""
+"""Data: the published sets, getting and reading them, and dealing them to clients.
+
+No torch here.
+"""
 
 from simfed.learn.data.dataset import Dataset, load_dataset
 from simfed.learn.data.own import (
@@ -11,7 +13,14 @@ from simfed.learn.data.own import (
     split_of,
 )
 from simfed.learn.data.partition import Split, deal
-from simfed.learn.data.published import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI, SOTU, TEXT_MINI
+from simfed.learn.data.published import (
+    CIFAR10,
+    FASHION_MNIST,
+    MNIST,
+    MNIST_MINI,
+    SOTU,
+    TEXT_MINI,
+)
 
 __all__ = [
     "CIFAR10",

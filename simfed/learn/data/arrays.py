@@ -31,12 +31,15 @@ _UNREADABLE = (
     SyntaxError,
     tokenize.TokenError,
 )
-"""What zipfile and NumPy raise of files that are not whole, headers included."""
+"""Exceptions of zipfile and NumPy for files that are not whole, headers included."""
 
 
 class Arrays:
-    """The arrays of an npz file. Nothing is unpacked but what is asked for, and no more of it than
-    the file's own list says; arrays of objects, which are code, are refused."""
+    """The arrays of an npz file.
+
+    Nothing is unpacked but what is asked for, and no more of it than the file's own
+    list says; arrays of objects, which are code, are refused.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -49,16 +52,18 @@ class Arrays:
                 where=path,
                 got=f"{total:,} bytes",
             )
-        self.names = [name.removesuffix(".npy") for name in sizes if name.endswith(".npy")]
+        self.names = [
+            name.removesuffix(".npy") for name in sizes if name.endswith(".npy")
+        ]
         self._sizes = sizes
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
-        """Shape and type of an array, of which no value is read."""
+        """Return shape and type of an array, of which no value is read."""
         with self._opened() as archive, archive.open(f"{name}.npy") as file:
             return self._header(file, name)
 
     def read(self, name: str) -> np.ndarray:
-        """An array as a whole."""
+        """Return an array as a whole."""
         with self._opened() as archive:
             with archive.open(f"{name}.npy") as file:
                 self._header(file, name)
@@ -99,10 +104,11 @@ class Arrays:
 
 
 class NpzReader:
-    """`x_train, y_train`, and where there are such `x_test, y_test, owner_train, owner_test`.
+    """A reader of `x_train, y_train` and, where they are there, four arrays more.
 
-    Samples are bytes (images, divided by 255 when used) or numbers; bytes of two axes are taken for
-    grey images without one of channels. layout: of samples of three axes, see `find_layout`.
+    These are `x_test, y_test, owner_train, owner_test`. Samples are bytes (images,
+    divided by 255 when used) or numbers; bytes of two axes are taken for grey images
+    without one of channels. `layout`: of samples of three axes, see `find_layout`.
     """
 
     def __init__(self, path: str, task: str, layout: str | None = None) -> None:
@@ -119,10 +125,12 @@ class NpzReader:
         has = [name in self.arrays.names for name in ("x_test", "y_test")]
         if any(has) and not all(has):
             problem = f"there is {'x' if has[0] else 'y'}_test alone"
-            raise InputError("both x_test and y_test, or none", where=path, problem=problem)
+            raise InputError(
+                "both x_test and y_test, or none", where=path, problem=problem
+            )
         self._has_test = all(has)
         self._layouts: dict[str, str] = {}
-        """Of each set; known with its shape."""
+        """The layout of each set, known with its shape."""
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -146,8 +154,12 @@ class NpzReader:
                             where=f"{path}: {name}",
                             got=length[0] if length else "a single value",
                         )
-            layout = self._layouts[part] = find_layout(shape[1:], self._asked, f"{path}: x_{part}")
-            shapes[part] = _add_grey_channel(put_channels_first(shape[1:], layout), dtype)
+            layout = self._layouts[part] = find_layout(
+                shape[1:], self._asked, f"{path}: x_{part}"
+            )
+            shapes[part] = _add_grey_channel(
+                put_channels_first(shape[1:], layout), dtype
+            )
         if self._has_test and shapes["test"] != shapes["train"]:
             raise InputError(
                 f"samples of shape {shapes['train']}, as x_train has",
@@ -157,6 +169,7 @@ class NpzReader:
         return shapes
 
     def outline(self) -> Outline:
+        """Return what is learned, and whose it is."""
         shape = self._shapes["train"]
         owners = self._whose("train")
         targets = self._targets("train")
@@ -200,6 +213,7 @@ class NpzReader:
         return None
 
     def samples(self, test: bool) -> np.ndarray:
+        """Return samples of all rows."""
         part = "test" if test else "train"
         shape = self._shapes[part]
         values = self.arrays.read(f"x_{part}")
@@ -213,9 +227,10 @@ class NpzReader:
         return numbers
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return mean and sd per channel of training samples."""
         return ((0.5,), (0.25,)) if rows.dtype == np.uint8 else ((), ())
 
 
 def _add_grey_channel(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
-    """Grey images have one channel."""
+    """Return grey images with an axis of one channel."""
     return (1, *shape) if len(shape) == 2 and dtype == np.uint8 else shape

@@ -22,13 +22,14 @@ TASKS = ("classification", "regression", "next-token")
 class Dataset:
     """Labelled training and test samples, as they are stored.
 
-    Images are uint8 (a quarter of the memory of floats) and become normalised float32 when they
-    are used: `normalise` maps a stored value v of channel c to (v/255 − mean[c])/sd[c]. Samples
-    that are already numbers of a sensible size are float32 and pass through `mean` and `sd` without
-    the division by 255; without `mean` and `sd` they are used as they are.
+    Images are uint8 (a quarter of the memory of floats) and become normalised float32
+    when they are used: `normalise` maps a stored value v of channel c to (v/255 −
+    mean[c])/sd[c]. Samples that are already numbers of a sensible size are float32 and
+    pass through `mean` and `sd` without the division by 255; without `mean` and `sd`
+    they are used as they are.
 
-    Raises: `InputError` that names the array, for shapes, types, labels or values that do not fit
-    together.
+    Raises: `InputError` that names the array, for shapes, types, labels or values that
+    do not fit together.
 
     >>> rng = np.random.default_rng(0)
     >>> data = Dataset(
@@ -54,18 +55,19 @@ class Dataset:
     mean: tuple[float, ...] = ()
     """Per channel (first axis of a sample); one value serves all; empty: 0."""
     sd: tuple[float, ...] = ()
-    """As `mean`; empty: 1."""
+    """The sd of each channel, as `mean`; empty: 1."""
     licence: str = ""
     citation: str = ""
     task: str = "classification"
-    """Or `regression`, where labels are (n,) float32 and `classes` is 1; or `next-token`, where
-    samples and labels are whole numbers below `classes`, (n, length) each."""
+    """Or `regression`, where labels are (n,) float32 and `classes` is 1; or
+    `next-token`, where samples and labels are whole numbers below `classes`, (n,
+    length) each."""
     train_owners: NDArray[np.int64] | None = None
     """(n,) indices of `owners`: whose each training sample is; None: nobody's."""
     test_owners: NDArray[np.int64] | None = None
     owners: tuple[str, ...] = ()
     target_sd: float = 1.0
-    """What one is in the target's unit, where a regression's labels are standardised."""
+    """The unit of a regression's labels, which are standardised."""
     class_names: tuple[str, ...] = ()
     """Empty: the classes have numbers."""
 
@@ -86,7 +88,9 @@ class Dataset:
             )
             owners = getattr(self, f"{split}_owners")
             if owners is not None:
-                owners = _check_owners(owners, self.owners, len(images), f"{split}_owners")
+                owners = _check_owners(
+                    owners, self.owners, len(images), f"{split}_owners"
+                )
             object.__setattr__(self, f"{split}_owners", owners)
             object.__setattr__(self, f"{split}_images", images)
             object.__setattr__(self, f"{split}_labels", labels)
@@ -102,14 +106,17 @@ class Dataset:
         for name, values in (("mean", self.mean), ("sd", self.sd)):
             if len(values) not in (0, 1, train.shape[1]):
                 raise InputError(
-                    f"{name}: one value, or one per channel ({train.shape[1]})", got=values
+                    f"{name}: one value, or one per channel ({train.shape[1]})",
+                    got=values,
                 )
-        if not all(np.isfinite(self.mean)) or not all(0 < sd < np.inf for sd in self.sd):
+        if not all(np.isfinite(self.mean)) or not all(
+            0 < sd < np.inf for sd in self.sd
+        ):
             raise InputError("finite mean and sd, sd above 0", got=(self.mean, self.sd))
 
     @property
     def facts(self) -> DatasetFacts:
-        """Its input shape, classes and counts of samples, without the samples."""
+        """The input shape, classes and counts of samples, without the samples."""
         return DatasetFacts(
             input_shape=tuple(self.train_images.shape[1:]),
             classes=self.classes,
@@ -122,33 +129,47 @@ class Dataset:
 
     @property
     def tokens(self) -> bool:
-        """Whether samples are whole numbers that stand for characters, and are not normalised."""
+        """True if samples are numbers of characters, which are not normalised."""
         return self.train_images.dtype.kind == "i"
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the types, shapes and bytes of all arrays and over the normalisation."""
+        """Return SHA-256 over all arrays and the normalisation.
+
+        Types, shapes and bytes of arrays count.
+        """
         sha = hashlib.sha256(repr((self.classes, self.mean, self.sd)).encode())
-        arrays = [self.train_images, self.train_labels, self.test_images, self.test_labels]
+        arrays = [
+            self.train_images,
+            self.train_labels,
+            self.test_images,
+            self.test_labels,
+        ]
         if self.task != "classification":
             sha.update(self.task.encode())
-        arrays += [owners for owners in (self.train_owners, self.test_owners) if owners is not None]
+        arrays += [
+            owners
+            for owners in (self.train_owners, self.test_owners)
+            if owners is not None
+        ]
         for array in arrays:
             sha.update(f"{array.dtype.str}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
     def train(self, indices: NDArray[np.integer]) -> tuple[np.ndarray, np.ndarray]:
-        """Normalised training samples and their labels, in the order of `indices`."""
+        """Return normalised training samples and labels, in the order of `indices`."""
         return self.normalise(self.train_images[indices]), self.train_labels[indices]
 
     def test(self) -> tuple[np.ndarray, np.ndarray]:
-        """All normalised test samples and their labels."""
+        """Return all normalised test samples and their labels."""
         return self.normalise(self.test_images), self.test_labels
 
     def normalise(self, images: np.ndarray) -> np.ndarray:
-        """Stored samples (n, *input_shape) → float32 of the same shape, in fresh memory; characters
-        become int64."""
+        """Return stored samples (n, *input_shape) as float32 of the same shape.
+
+        They are in fresh memory; characters become int64.
+        """
         if self.tokens:
             return images.astype(np.int64)
         values = images.astype(np.float32)
@@ -161,7 +182,7 @@ class Dataset:
 
     @cached_property
     def affine(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """normalised = stored · scale − shift; None where it would change nothing."""
+        """Normalised = stored · scale − shift; None where it would change nothing."""
         shape = (-1, *[1] * (self.train_images.ndim - 2))
         sd = np.asarray(self.sd or (1.0,), np.float64).reshape(shape)
         mean = np.asarray(self.mean or (0.0,), np.float64).reshape(shape)
@@ -174,12 +195,12 @@ class Dataset:
 
 
 def load_dataset(name: str, *, where: str | None = None) -> Dataset:
-    """The registered data set `name`, read from where it is kept.
+    """Return the registered data set `name`, read from where it is kept.
 
-    A registered data set is a callable without arguments that returns a `Dataset`. Raises:
-    `InputError` for an unknown name, for one of the published data sets that is not on this
-    machine (with the command that gets it), for damaged files, and for a callable that returns
-    something else; `where` names the key that asked.
+    A registered data set is a callable without arguments that returns a `Dataset`.
+    Raises: `InputError` for an unknown name, for one of the published data sets that is
+    not on this machine (with the command that gets it), for damaged files, and for a
+    callable that returns something else; `where` names the key that asked.
 
     >>> load_dataset("mnist-mini").facts.train_samples
     10000
@@ -200,12 +221,18 @@ def load_dataset(name: str, *, where: str | None = None) -> Dataset:
 
 
 def check_channels(data: Dataset, name: str, where: str | None = None) -> None:
-    """Raises: `InputError` for images made by code whose last axis is the channels: models that
-    take any shape would learn from them turned over."""
+    """Refuse images made by code whose last axis is the channels.
+
+    Models that take any shape would learn from them turned over.
+
+    Raises: `InputError`.
+    """
     shape = data.train_images.shape[1:]
     if find_layout(shape, None, name) == "channels-last":
         allowed = f"{name}: samples (channels, height, width)"
-        raise InputError(allowed, where=where, got=shape, hint="images.transpose(0, 3, 1, 2)")
+        raise InputError(
+            allowed, where=where, got=shape, hint="images.transpose(0, 3, 1, 2)"
+        )
 
 
 def _check_images(images: Any, name: str) -> np.ndarray:
@@ -216,7 +243,8 @@ def _check_images(images: Any, name: str) -> np.ndarray:
     images = array.dtype in (np.uint8, np.float32) and array.ndim >= 2
     if not (characters or images) or array.size == 0:
         raise InputError(
-            f"{name}: uint8 or float32 samples of shape (n, channels, …), or int16 characters of "
+            f"{name}: uint8 or float32 samples of shape (n, channels, …), or int16 "
+            f"characters of "
             "shape (n, length)",
             got=f"{array.dtype} of shape {array.shape}",
         )
@@ -251,7 +279,9 @@ def _check_labels(
     return _make_read_only(array.astype(np.int64))
 
 
-def _check_owners(owners: Any, names: tuple[str, ...], count: int, name: str) -> NDArray[np.int64]:
+def _check_owners(
+    owners: Any, names: tuple[str, ...], count: int, name: str
+) -> NDArray[np.int64]:
     array = np.asarray(owners)
     if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
         raise InputError(

@@ -1,6 +1,7 @@
 """Getting a published data set: from a folder, or from its publisher.
 
-What arrives is checked before anything is installed, and files are installed whole or not at all.
+What arrives is checked before anything is installed, and files are installed whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -33,14 +34,20 @@ class Unavailable(SimfedError):
 
 
 def get(
-    published: Published, *, source: Path | None = None, progress: Progress = lambda *_: None
+    published: Published,
+    *,
+    source: Path | None = None,
+    progress: Progress = lambda *_: None,
 ) -> tuple[Path, str]:
-    """Make a published data set available on this machine; returns where it is and what was done.
+    """Make a published data set available on this machine.
 
-    With `source`, a folder or archive that the user names, from there and nowhere else. Otherwise
-    what a data folder already holds, or else its origins one after another. It is installed in the
-    first data folder. Raises: `InputError` for a wrong source; `SimfedError` when no origin works
-    (it says which files go where), when the disk is full, and when another process is fetching it.
+    Returns where it is and what was done. With `source`, a folder or archive that the
+    user names, from there and nowhere else. Otherwise what a data folder already holds,
+    or else its origins one after another. It is installed in the first data folder.
+
+    Raises: `InputError` for a wrong source; `SimfedError` when no origin works (it says
+    which files go where), when the disk is full, and when another process is fetching
+    it.
     """
     if published.home:
         published()
@@ -54,7 +61,9 @@ def get(
     with _disk_trouble_in_a_sentence(published, root):
         _check_space(published, root)
         if source is not None:
-            return published.install(_read_source(published, source), root), f"from {source}"
+            return published.install(
+                _read_source(published, source), root
+            ), f"from {source}"
         return _fetch_from_origins(published, root, progress)
 
 
@@ -70,12 +79,17 @@ def _read_source(published: Published, source: Path) -> dict[str, bytes]:
 
 
 def _find_files(published: Published, place: Path) -> dict[str, bytes] | None:
-    """Return the published files from anywhere in a folder or archive; None: none is there."""
+    """Return the published files from anywhere in a folder or archive.
+
+    None: none is there.
+    """
     read = (published.read(view, anywhere=True) for view in published.views(place))
     return next(filter(None, read), None)
 
 
-def _fetch_from_origins(published: Published, root: Path, progress: Progress) -> tuple[Path, str]:
+def _fetch_from_origins(
+    published: Published, root: Path, progress: Progress
+) -> tuple[Path, str]:
     failures = []
     for addresses in published.origins:
         label = addresses[0].rpartition("/")[0]
@@ -88,7 +102,11 @@ def _fetch_from_origins(published: Published, root: Path, progress: Progress) ->
                 return published.install(files, root), f"from {label}"
         except (Unavailable, InputError) as error:
             failures.append(f"{label}: {error}")
-    reason = f"could not be fetched ({'; '.join(failures)})" if failures else "has no address"
+    reason = (
+        f"could not be fetched ({'; '.join(failures)})"
+        if failures
+        else "has no address"
+    )
     raise SimfedError(
         f"{published.title} {reason}; "
         f"put {', '.join(published.files)} into {root / published.folders[0]}, "
@@ -97,7 +115,10 @@ def _fetch_from_origins(published: Published, root: Path, progress: Progress) ->
 
 
 def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> Path:
-    """Fetch files whole into a folder; the last part of an address is the file's name."""
+    """Fetch files whole into a folder.
+
+    The last part of an address is the file's name.
+    """
     for url in urls:
         name = url.rpartition("/")[2]
         try:
@@ -111,7 +132,10 @@ def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> Pa
 
 def _download_file(url: str, to: Path, progress: Progress) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": f"simfed/{VERSION}"})
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer, open(to, "wb") as file:
+    with (
+        urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer,
+        open(to, "wb") as file,
+    ):
         length = answer.headers.get("Content-Length")
         while chunk := answer.read(CHUNK_BYTES):
             file.write(chunk)
@@ -129,13 +153,17 @@ def _describe_error(error: Exception) -> str:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return "no answer"
-    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    text = (
+        cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
+    )
     return (
-        f"no connection, {text}" if isinstance(cause, OSError) else (text or type(cause).__name__)
+        f"no connection, {text}"
+        if isinstance(cause, OSError)
+        else (text or type(cause).__name__)
     )
 
 
-# ---- disk --------------------------------------------------------------------------------------
+# ---- disk ----------------------------------------------------------------------------
 
 
 def _check_space(published: Published, root: Path) -> None:

@@ -1,4 +1,7 @@
-"""Reading the files that data sets are published in. Nothing here runs code found in a file."""
+"""Reading the files that data sets are published in.
+
+Nothing here runs code found in a file.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,13 @@ CIFAR_ROW_BYTES = 1 + 3 * 32 * 32
 
 
 def read_idx(content: bytes, name: str = "idx file") -> NDArray[np.uint8]:
-    """The array of unsigned bytes in an idx file, the format of MNIST; shares its memory.
+    """Return the array of unsigned bytes in an idx file, the format of MNIST.
 
-    The header is 0, 0, the type code 8, the number of axes, then each axis as a big-endian 32-bit
-    integer. Raises: `InputError` for anything else and for a file of another length.
+    Shares its memory.
+
+    The header is 0, 0, the type code 8, the number of axes, then each axis as a
+    big-endian 32-bit integer. Raises: `InputError` for anything else and for a file of
+    another length.
 
     >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9])).tolist()
     [7, 8, 9]
@@ -40,7 +46,10 @@ def read_idx(content: bytes, name: str = "idx file") -> NDArray[np.uint8]:
 
 
 def read_mnist(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
-    """Training and test (images (n, 1, height, width), labels) of the four files of MNIST."""
+    """Return training and test sets of the four files of MNIST.
+
+    Each is (images (n, 1, height, width), labels).
+    """
     return _read_mnist_split(files, "train"), _read_mnist_split(files, "t10k")
 
 
@@ -50,7 +59,10 @@ def _read_mnist_split(files: Mapping[str, bytes], split: str) -> Arrays:
 
 
 def read_cifar(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
-    """Training and test (images (n, 3, 32, 32), labels) of the binary version of CIFAR-10."""
+    """Return training and test sets of the binary version of CIFAR-10.
+
+    Each is (images (n, 3, 32, 32), labels).
+    """
     train = [name for name in sorted(files) if name.startswith("data_batch_")]
     return _read_cifar_split(files, train), _read_cifar_split(files, ["test_batch.bin"])
 
@@ -58,20 +70,26 @@ def read_cifar(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
 def _read_cifar_split(files: Mapping[str, bytes], names: Sequence[str]) -> Arrays:
     rows = np.frombuffer(b"".join(files[name] for name in names), np.uint8)
     rows = rows.reshape(-1, CIFAR_ROW_BYTES)
-    return np.ascontiguousarray(rows[:, 1:]).reshape(-1, *CIFAR_SHAPE), rows[:, 0].copy()
+    return np.ascontiguousarray(rows[:, 1:]).reshape(-1, *CIFAR_SHAPE), rows[
+        :, 0
+    ].copy()
 
 
 def join_cifar_rows(labels: NDArray[np.uint8], pixels: NDArray[np.uint8]) -> bytes:
-    """The binary version: per image its label, then the red, green and blue plane; pixels (n,
-    3072)."""
+    """Return the binary version of images: label, then red, green and blue plane.
+
+    Pixels are (n, 3072).
+    """
     return np.concatenate([labels[:, None], pixels], axis=1).astype(np.uint8).tobytes()
 
 
 def convert_cifar_pickle(content: bytes, labels_key: bytes = b"labels") -> bytes:
-    """The binary version from a batch of the "Python version", which is a pickle.
+    """Return the binary version of a batch of the "Python version", a pickle.
 
-    A pickle may call anything; this reader knows three names, those of an array of bytes, and
-    builds none of NumPy's objects for them. Raises: `InputError` for a pickle that asks for more.
+    A pickle may call anything; this reader knows three names, those of an array of
+    bytes, and builds none of NumPy's objects for them.
+
+    Raises: `InputError` for a pickle that asks for more.
     """
     try:
         batch = _BatchUnpickler(io.BytesIO(content), encoding="bytes").load()
@@ -92,7 +110,7 @@ def convert_cifar_pickle(content: bytes, labels_key: bytes = b"labels") -> bytes
 
 
 class _PickledArray:
-    """Stands in for `numpy.ndarray`: keeps shape and bytes of what the pickle describes."""
+    """Stands in for `numpy.ndarray`: keeps shape and bytes of the pickle's array."""
 
     shape: tuple[int, ...]
     content: bytes
@@ -110,7 +128,7 @@ class _PickledType:
         self.code = code
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and alignment mean nothing to single bytes."""
+        """Ignore byte order and alignment, which mean nothing to single bytes."""
 
 
 def _reconstruct(*_: object) -> _PickledArray:

@@ -25,7 +25,9 @@ _SAFE = (2, 20)
 """The first version of the library that runs no code of a repository unasked."""
 
 _MNIST = tuple(
-    f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
+    f"{part}-{what}-ubyte"
+    for part in ("train", "t10k")
+    for what in ("images-idx3", "labels-idx1")
 )
 _SCALES = {
     "MNIST": ((0.1307,), (0.3081,)),
@@ -42,13 +44,18 @@ _CIFAR = {
             "test_batch.bin": "test_batch",
         },
     ),
-    "CIFAR100": ("cifar-100-python", {"data_batch_1.bin": "train", "test_batch.bin": "test"}),
+    "CIFAR100": (
+        "cifar-100-python",
+        {"data_batch_1.bin": "train", "test_batch.bin": "test"},
+    ),
 }
 
 
 class TorchvisionReader:
-    """The files of a data set as torchvision keeps them below its `root`, gzipped or not; pickles
-    are read by a reader that runs no code."""
+    """A reader of a data set as torchvision keeps it below its `root`, gzipped or not.
+
+    Pickles are read by a reader that runs no code.
+    """
 
     def __init__(self, name: str, root: str | None) -> None:
         self._name = name
@@ -60,7 +67,8 @@ class TorchvisionReader:
                 f"torchvision's folder {folder}",
                 where=f"torchvision {name}",
                 got="none",
-                hint=f"looked in {listed(map(str, self._roots))}; root: FOLDER names another",
+                hint=f"looked in {listed(map(str, self._roots))}; root: FOLDER names "
+                f"another",
             )
         self.place = homes[0]
         self._read: Any = None
@@ -76,22 +84,30 @@ class TorchvisionReader:
                 }
                 self._read = read_cifar(files)
             else:
-                self._read = read_mnist({name: self._content(view, name) for name in _MNIST})
+                self._read = read_mnist(
+                    {name: self._content(view, name) for name in _MNIST}
+                )
         return self._read
 
     def _content(self, view: Folder, name: str) -> bytes:
         content = view.read(name, _MOST_BYTES)
-        if content is None and (packed := view.read(f"{name}.gz", _MOST_BYTES)) is not None:
+        if (
+            content is None
+            and (packed := view.read(f"{name}.gz", _MOST_BYTES)) is not None
+        ):
             content = gunzip_bytes(packed, _MOST_BYTES, f"{self.place / name}.gz")
         if content is None:
             raise make_missing_file_error(str(self.place / name))
         if len(content) > _MOST_BYTES:
             raise InputError(
-                f"a file of at most {_MOST_BYTES:,} bytes", where=str(self.place / name), got="more"
+                f"a file of at most {_MOST_BYTES:,} bytes",
+                where=str(self.place / name),
+                got="more",
             )
         return content
 
     def outline(self) -> Outline:
+        """Return what is learned, and whose it is."""
         (images, labels), (_, tests) = self._sets()
         classes = int(max(labels.max(), tests.max())) + 1
         return Outline(
@@ -105,16 +121,20 @@ class TorchvisionReader:
         )
 
     def samples(self, test: bool) -> np.ndarray:
+        """Return samples of all rows."""
         images: NDArray[np.uint8] = self._sets()[int(test)][0]
         return images
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return mean and sd per channel of training samples."""
         return _SCALES[self._name]
 
 
 def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
-    """Training and, where there is one, test split of a folder that `save_to_disk` wrote or that
-    holds Parquet files."""
+    """Return the training and, where there is one, test split of a folder.
+
+    `save_to_disk` wrote it, or it holds Parquet files.
+    """
     root = Path(name)
     if not root.is_dir():
         raise make_missing_file_error(name)
@@ -122,7 +142,9 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
         return _open_saved(root), None
     if (root / "dataset_dict.json").is_file():
         if not (root / "train").is_dir():
-            raise InputError("a split `train`", where=name, got=listed(_list_folders(root)))
+            raise InputError(
+                "a split `train`", where=name, got=listed(_list_folders(root))
+            )
         return _open_saved(root / "train"), _open_saved(root / "test") if (
             root / "test"
         ).is_dir() else None
@@ -136,7 +158,9 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
         if split in parts:
             parts[split].append(str(file))
     if not parts["train"]:
-        raise InputError("files of a split `train`", where=name, got=listed(f.name for f in files))
+        raise InputError(
+            "files of a split `train`", where=name, got=listed(f.name for f in files)
+        )
     test = open_parquet_files(parts["test"]) if parts["test"] else None
     return open_parquet_files(parts["train"]), test
 
@@ -150,8 +174,9 @@ _SPLITS = {
 
 
 def _find_split(file: Path) -> str:
-    """Return the split that a whole word of a file's name says, else one of its folders', from the
-    inner to the outer; `train` where none does.
+    """Return the split that a whole word of a file's name says, else of its folders'.
+
+    Folders count from the inner to the outer; `train` where none does.
 
     >>> _find_split(Path("test/latest-00000.parquet")), _find_split(Path("contest.parquet"))
     ('test', 'train')
@@ -208,9 +233,12 @@ def locate_hub_set(name: str) -> str:
 
 
 def fetch_hub_set(name: str) -> Path:
-    """Ask the hub for a data set and keep it in the first data folder; no code of it is run.
+    """Fetch a data set from the hub into the first data folder.
 
-    Raises: `InputError` where the library is missing or too old, or the hub has no such set.
+    No code of it is run.
+
+    Raises: `InputError` where the library is missing or too old, or the hub has no such
+    set.
     """
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
         raise InputError("OWNER/NAME", where="huggingface", got=name)
@@ -224,18 +252,24 @@ def fetch_hub_set(name: str) -> Path:
         ) from None
     version = tuple(int(part) for part in datasets.__version__.split(".")[:2])
     if version < _SAFE:  # earlier ones run what a repository calls NAME.py
-        raise InputError("datasets 2.20 or later", where="huggingface", got=datasets.__version__)
+        raise InputError(
+            "datasets 2.20 or later", where="huggingface", got=datasets.__version__
+        )
     # from version 4 on none runs code, and none knows the switch
     switches = {"trust_remote_code": False} if version < (4, 0) else {}
     place = list_data_folders()[0] / _HUB_SETS / name.replace("/", "--")
     try:
         splits = datasets.load_dataset(name, **switches)
         if "train" not in splits:
-            raise InputError("a split `train`", where=f"huggingface {name}", got=listed(splits))
+            raise InputError(
+                "a split `train`", where=f"huggingface {name}", got=listed(splits)
+            )
         splits.save_to_disk(str(place))
     except InputError:
         raise
-    except Exception as error:  # whatever the library meets: no network, no such name, a full disk
+    except (
+        Exception
+    ) as error:  # whatever the library meets: no network, no such name, a full disk
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise InputError(
             where=f"huggingface {name}",

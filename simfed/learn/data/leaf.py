@@ -1,4 +1,7 @@
-"""LEAF's JSON: `users`, and for each of them `x` and `y`, in files below `train` and `test`."""
+"""A reader of LEAF's JSON: `users`, and for each of them `x` and `y`.
+
+Files lie below `train` and `test`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfed.ground.errors import InputError
-from simfed.ground.inputs import MOST_FILE_BYTES, check_file, make_missing_file_error, read_json
+from simfed.ground.inputs import (
+    MOST_FILE_BYTES,
+    check_file,
+    make_missing_file_error,
+    read_json,
+)
 from simfed.ground.plain import Plain
 from simfed.learn.data.outline import Outline, find_first_row
 
@@ -19,9 +27,11 @@ _IMAGES = {784: (1, 28, 28)}
 
 
 class LeafReader:
-    """FEMNIST's images as numbers, other lists of numbers as they are, Shakespeare's texts of
-    equally many characters with the one that follows, which are learned at every
-    place. Files are read as a whole."""
+    """A reader of FEMNIST's images, other lists of numbers, and Shakespeare's texts.
+
+    Images are numbers; texts have equally many characters with the one that follows,
+    which are learned at every place. Files are read as a whole.
+    """
 
     def __init__(self, folder: str) -> None:
         self._place = folder
@@ -31,10 +41,14 @@ class LeafReader:
         parts = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
         self._files = [sorted(part.glob("*.json")) for part in parts]
         if not self._files[0]:
-            raise InputError("LEAF's JSON files, in `train` and `test`", where=folder, got="none")
+            raise InputError(
+                "LEAF's JSON files, in `train` and `test`", where=folder, got="none"
+            )
         size = sum(check_file(file) for files in self._files for file in files)
         if size > MOST_FILE_BYTES:
-            raise InputError(f"files of at most {MOST_FILE_BYTES:,} bytes", where=folder, got=size)
+            raise InputError(
+                f"files of at most {MOST_FILE_BYTES:,} bytes", where=folder, got=size
+            )
 
     @cached_property
     def _read(self) -> list[tuple[list[Any], list[Any], list[str]]]:
@@ -54,6 +68,7 @@ class LeafReader:
         return isinstance(self._read[0][0][0], str)
 
     def outline(self) -> Outline:
+        """Return what is learned, and whose it is."""
         targets: list[np.ndarray] = []
         for _, values, _ in self._read:
             if self._is_text:
@@ -82,7 +97,10 @@ class LeafReader:
     def _following(
         self, samples: list[Any], targets: list[Any], owners: list[str]
     ) -> NDArray[np.int64]:
-        """For each character of the samples the next one: the rest of the text, and the target."""
+        """Return for each character of the samples the next one.
+
+        It is of the rest of the text, and the target.
+        """
         length = len(samples[0])
         for i, (text, last) in enumerate(zip(samples, targets, strict=True)):
             if not isinstance(text, str) or len(text) != length or len(last) != 1:
@@ -92,16 +110,21 @@ class LeafReader:
                     got=f"{text!r:.30} and {last!r:.10}",
                 )
         rows = [
-            [self._alphabet[c] for c in t[1:] + y] for t, y in zip(samples, targets, strict=True)
+            [self._alphabet[c] for c in t[1:] + y]
+            for t, y in zip(samples, targets, strict=True)
         ]
         return np.array(rows, np.int64)
 
     def samples(self, test: bool) -> np.ndarray:
+        """Return samples of all rows."""
         values, _, owners = self._read[1 if test else 0]
         shape = self.outline().input_shape
         rows: list[Any] = []
         for i, value in enumerate(values):
-            if len(value) != len(values[0]) or isinstance(value, str) is not self._is_text:
+            if (
+                len(value) != len(values[0])
+                or isinstance(value, str) is not self._is_text
+            ):
                 raise InputError(
                     f"samples of length {len(values[0])}, as the first has",
                     where=f"{self._place}: user {owners[i]}, row {i + 1}",
@@ -113,19 +136,25 @@ class LeafReader:
         try:
             samples = np.array(rows, np.float32).reshape(len(rows), *shape)
         except (TypeError, ValueError):
-            raise InputError("lists of numbers", where=f"{self._place}: x", got="others") from None
+            raise InputError(
+                "lists of numbers", where=f"{self._place}: x", got="others"
+            ) from None
         if (bad := find_first_row(~np.isfinite(samples))) is not None:
             where = f"{self._place}: user {owners[bad]}, row {bad + 1}"
             raise InputError("finite numbers", got="NaN or infinity", where=where)
         return samples
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return mean and sd per channel of training samples."""
         return (), ()
 
 
 def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
-    """Refuse samples that are neither texts to go on with nor numbers, as some sets of LEAF
-    have, and those of another length than the `first` of all."""
+    """Refuse samples that are neither texts to go on with nor numbers.
+
+    Some sets of LEAF have those. Another length than the `first` of all is refused as
+    well.
+    """
     for row, (sample, target) in enumerate(zip(x, y, strict=True), 1):
         at = f"{where}, row {row}"
         if isinstance(sample, str) and isinstance(target, str):
@@ -134,12 +163,18 @@ def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
             raise InputError(
                 "numbers, or texts with the character that follows",
                 where=f"{at}: x",
-                problem=f"{sample!r:.40} with the label {target!r:.10}: a name of a file as in "
+                problem=f"{sample!r:.40} with the label {target!r:.10}: a name of a "
+                f"file as in "
                 "CelebA, or a sentence",
-                hint="dataset: {folder: …} reads images in a folder per class, {table: …} columns "
+                hint="dataset: {folder: …} reads images in a folder per class, {table: "
+                "…} columns "
                 "of numbers",
             )
-        if not isinstance(sample, list) or not sample or isinstance(sample[0], (list, str, dict)):
+        if (
+            not isinstance(sample, list)
+            or not sample
+            or isinstance(sample[0], (list, str, dict))
+        ):
             raise InputError(
                 "a list of numbers, or a text",
                 where=f"{at}: x",
@@ -156,12 +191,16 @@ def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
 
 
 _HOLDS = (
-    "LEAF's JSON, as in {users: [NAME, …], user_data: {NAME: {x: [sample, …], y: [target, …]}}}"
+    "LEAF's JSON, as in {users: [NAME, …], user_data: {NAME: {x: [sample, …], y: "
+    "[target, …]}}}"
 )
 
 
 def _take(plain: Plain, key: str, kind: type, where: str) -> Any:
-    """Return the list or mapping under a key of a LEAF file. Raises: `InputError`."""
+    """Return the list or mapping under a key of a LEAF file.
+
+    Raises: `InputError`.
+    """
     if isinstance(plain, dict) and isinstance(plain.get(key), kind):
         return plain[key]
     found = isinstance(plain, dict) and key in plain

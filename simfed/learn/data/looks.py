@@ -1,5 +1,7 @@
-"""Feature skew: each client's images turned by its own angle and under its own noise; and a public
-set from a file."""
+"""Feature skew: each client's images turned by its own angle and under its own noise.
+
+And a public set from a file.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,26 @@ from simfed.learn.data.partition import Split
 from simfed.scenario.dataset import Partition
 
 
-def draw_looks(client: int, partition: Partition, streams: Streams) -> tuple[float, float]:
-    """A client's angle in degrees, and the sd of its noise (black to white is 1)."""
+def draw_looks(
+    client: int, partition: Partition, streams: Streams
+) -> tuple[float, float]:
+    """Return a client's angle in degrees, and the sd of its noise.
+
+    Black to white is 1.
+    """
     rng = streams("looks", client)
     angle = float(rng.uniform(-partition.rotation, partition.rotation))
     return angle, float(rng.uniform(0, partition.noise))
 
 
-def apply_looks(data: Dataset, split: Split, partition: Partition, streams: Streams) -> Dataset:
-    """The data set with every client's training images as that client sees them; public and test
-    images stay as they are. Of images stored as numbers, black to white is taken for 1."""
+def apply_looks(
+    data: Dataset, split: Split, partition: Partition, streams: Streams
+) -> Dataset:
+    """Return the data set with every client's training images as that client sees them.
+
+    Public and test images stay as they are. Of images stored as numbers, black to white
+    is taken for 1.
+    """
     images = np.array(data.train_images)
     scale = 255.0 if images.dtype == np.uint8 else 1.0
     for client, owned in enumerate(split.clients):
@@ -39,8 +51,9 @@ def apply_looks(data: Dataset, split: Split, partition: Partition, streams: Stre
 
 
 def turn_images(images: np.ndarray, degrees: float) -> np.ndarray:
-    """Images (n, channels, height, width) turned counter-clockwise about their centres, nearest
-    pixels; what comes from outside is 0.
+    """Return images (n, channels, height, width) turned counter-clockwise.
+
+    They turn about their centres, nearest pixels; what comes from outside is 0.
 
     >>> turn_images(np.arange(4).reshape(1, 1, 2, 2), 90)[0, 0].tolist()
     [[1, 3], [0, 2]]
@@ -50,9 +63,19 @@ def turn_images(images: np.ndarray, degrees: float) -> np.ndarray:
     rows, columns = np.indices((height, width), np.float64)
     down, right = rows - (height - 1) / 2, columns - (width - 1) / 2
     from_row = np.rint(np.cos(angle) * down + np.sin(angle) * right + (height - 1) / 2)
-    from_column = np.rint(-np.sin(angle) * down + np.cos(angle) * right + (width - 1) / 2)
-    inside = (from_row >= 0) & (from_row < height) & (from_column >= 0) & (from_column < width)
-    places = from_row.clip(0, height - 1).astype(int), from_column.clip(0, width - 1).astype(int)
+    from_column = np.rint(
+        -np.sin(angle) * down + np.cos(angle) * right + (width - 1) / 2
+    )
+    inside = (
+        (from_row >= 0)
+        & (from_row < height)
+        & (from_column >= 0)
+        & (from_column < width)
+    )
+    places = (
+        from_row.clip(0, height - 1).astype(int),
+        from_column.clip(0, width - 1).astype(int),
+    )
     result: np.ndarray = images[..., places[0], places[1]] * inside.astype(images.dtype)
     return result
 
@@ -67,6 +90,10 @@ def draw_public_samples(
     samples = public_samples(path, data, layout)
     if len(samples) < count:
         raise InputError(
-            f"at most the {len(samples)} samples of {path}", where="dataset.public", got=count
+            f"at most the {len(samples)} samples of {path}",
+            where="dataset.public",
+            got=count,
         )
-    return samples[np.sort(streams("public").choice(len(samples), count, replace=False))]
+    return samples[
+        np.sort(streams("public").choice(len(samples), count, replace=False))
+    ]

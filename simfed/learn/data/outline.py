@@ -1,7 +1,7 @@
-"""Data of one's own: who owns which row, what is learned, and which rows are the test set.
+"""Data of one's own: owners of rows, the task, and the test set.
 
-A reader of a kind of files gives an `Outline`, all that sizes and partitions hang on, without
-reading the samples; then the samples of the rows that are asked for.
+A reader of a kind of files gives an `Outline`, all that sizes and partitions hang on,
+without reading the samples; then the samples of the rows that are asked for.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from simfed.ground.seeding import Streams
 from simfed.learn.facts import DatasetFacts
 
 TEST_SHARE = 0.2
-"""Of each owner's rows, where there are no test data."""
+"""The share of each owner's rows that are tests, where there are no test data."""
 
 MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What is learned from files, row by row, as they have it."""
+    """The task and owners of files, row by row, as files have them."""
 
     place: str
     """The file or folder, for errors."""
@@ -36,21 +36,26 @@ class Outline:
     test_targets: np.ndarray | None = None
     test_owners: np.ndarray | None = None
     classes: tuple[str, ...] = ()
-    """Names of the classes, whose numbers the targets then are; empty: the targets are names."""
+    """Names of the classes, whose numbers the targets then are; empty: the targets are
+    names."""
     tokens: bool = False
     """Samples are whole numbers that stand for characters."""
     target_places: tuple[str, ...] = ()
-    """File and array or column of training and test targets, for errors; empty: `place`'s."""
+    """File and array or column of training and test targets, for errors; empty:
+    `place`'s."""
     layout: str = ""
-    """Of images, see `find_layout`."""
+    """The layout of images; see `find_layout`."""
 
 
 def find_layout(shape: tuple[int, ...], asked: str | None, where: str) -> str:
-    """Return where samples of this shape have their channels: `channels-first`, `channels-last`,
-    or `either` where nothing tells; empty for what has not three axes.
+    """Return where samples of this shape have their channels.
 
-    asked: what the scenario says of it. An axis of length 1 or 3 is the channels, if only the
-    first or only the last is one. Raises: `InputError` where something is asked of no images.
+    `channels-first`, `channels-last`, or `either` where nothing tells; empty for what
+    has not three axes.
+
+    asked: what the scenario says of it. An axis of length 1 or 3 is the channels, if
+    only the first or only the last is one. Raises: `InputError` where something is
+    asked of no images.
 
     >>> find_layout((3, 32, 32), None, ""), find_layout((32, 32, 4), None, "")
     ('channels-first', 'either')
@@ -75,31 +80,35 @@ class Reader(Protocol):
     """Reads one kind of files."""
 
     def outline(self) -> Outline:
-        """What is learned and whose it is."""
+        """Return what is learned, and whose it is."""
         ...
 
     def samples(self, test: bool) -> np.ndarray:
-        """Samples of all rows, (n, *input_shape): uint8 images, float32 numbers or whole-number
-        characters; of the files' own test data if `test`."""
+        """Return samples of all rows, (n, *input_shape).
+
+        They are uint8 images, float32 numbers or whole-number characters; of the files'
+        own test data if `test`.
+        """
         ...
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and sd per channel of training samples."""
+        """Return mean and sd per channel of training samples."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """All of a data set but its samples."""
+    """A data set without its samples."""
 
     input_shape: tuple[int, ...]
     task: str
     classes: tuple[str, ...]
     """Their names; empty in a regression."""
     train_rows: NDArray[np.int64]
-    """Where the training samples stand in the files."""
+    """The rows of the training samples in the files."""
     test_rows: NDArray[np.int64] | None
-    """Where the test samples stand in the files of training; None: they have files of their own."""
+    """The rows of the test samples in the files of training; None: they have files of
+    their own."""
     train_labels: np.ndarray
     test_labels: np.ndarray
     train_owners: NDArray[np.int64] | None = None
@@ -108,13 +117,13 @@ class Labels:
     owners: tuple[str, ...] = ()
     tokens: bool = False
     target_sd: float = 1.0
-    """By what a regression's targets were divided."""
+    """The number by which a regression's targets were divided."""
     layout: str = ""
-    """Of images in the files, see `find_layout`."""
+    """The layout of images in the files; see `find_layout`."""
 
     @property
     def facts(self) -> DatasetFacts:
-        """Its input shape, classes and counts of samples, without the samples."""
+        """The input shape, classes and counts of samples, without the samples."""
         return DatasetFacts(
             self.input_shape,
             len(self.classes) or 1,
@@ -128,15 +137,21 @@ class Labels:
 
 
 def build_labels(outline: Outline, task: str) -> Labels:
-    """Classes numbered, numbers standardised by the training rows, owners numbered, and a test set
-    drawn where the files have none. A class that only test rows have counts like any other.
+    """Return classes and owners numbered, targets standardised, a test set drawn.
 
-    The test set is the same for every seed: it belongs to the data. Raises: `InputError` that
-    names the array or column and its row.
+    Targets are standardised by the training rows; the test set is drawn where the files
+    have none. A class that only test rows have counts like any other. The test set is
+    the same for every seed: it belongs to the data.
+
+    Raises: `InputError` that names the array or column and its row.
     """
     place, targets, tests = outline.place, outline.targets, outline.test_targets
     task = "next-token" if outline.tokens else task
-    where, where_test, *_ = (*outline.target_places, f"{place}: target", f"{place}: test target")
+    where, where_test, *_ = (
+        *outline.target_places,
+        f"{place}: target",
+        (f"{place}: test target"),
+    )
     if task == "regression":
         names: tuple[str, ...] = ()
         targets = _convert_numbers(targets, where)
@@ -146,7 +161,9 @@ def build_labels(outline: Outline, task: str) -> Labels:
         targets = check_targets(targets, len(names), where)
         tests = None if tests is None else check_targets(tests, len(names), where_test)
     else:
-        names, targets, tests = _number_classes(targets, tests, place, where, where_test)
+        names, targets, tests = _number_classes(
+            targets, tests, place, where, where_test
+        )
     if task == "classification" and len(names) < 2:
         raise InputError("at least 2 classes", where=place, got=len(names))
     owners, owner_of, test_own = _number_owners(outline)
@@ -166,7 +183,10 @@ def build_labels(outline: Outline, task: str) -> Labels:
         )
     sd = 1.0
     if task == "regression":
-        mean, sd = float(targets.mean(dtype=np.float64)), float(targets.std(dtype=np.float64))
+        mean, sd = (
+            float(targets.mean(dtype=np.float64)),
+            float(targets.std(dtype=np.float64)),
+        )
         sd = sd or 1.0
         targets, tests = ((part - mean) / sd for part in (targets, tests))
     return Labels(
@@ -187,8 +207,10 @@ def build_labels(outline: Outline, task: str) -> Labels:
 
 
 def check_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.int64]:
-    """Whole numbers from 0 to classes − 1. Raises: `InputError` that names the first row of
-    another one."""
+    """Return targets as whole numbers from 0 to classes − 1.
+
+    Raises: `InputError` that names the first row of another one.
+    """
     allowed = f"a class from 0 to {classes - 1}"
     targets = _convert_floats(targets, where)
     if targets.dtype.kind not in "iub":
@@ -222,7 +244,8 @@ def refuse_row(
 ) -> None:
     """Raises: `InputError` for the first row of `wrong` with a true value.
 
-    got: what every such row has, or the rows themselves. more: what else the error says.
+    got: what every such row has, or the rows themselves. more: what else the error
+    says.
     """
     if (row := find_first_row(wrong)) is not None:
         has = got if isinstance(got, str) else got[row].tolist()
@@ -240,7 +263,11 @@ def find_first_row(wrong: NDArray[np.bool_]) -> int | None:
 
 
 def _number_classes(
-    targets: np.ndarray, tests: np.ndarray | None, place: str, where: str, where_test: str
+    targets: np.ndarray,
+    tests: np.ndarray | None,
+    place: str,
+    where: str,
+    where_test: str,
 ) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
     """Names of the classes in order, and the targets as their numbers."""
     everything = targets = _convert_floats(targets, where)
@@ -248,8 +275,12 @@ def _number_classes(
         tests = _convert_floats(tests, where_test)
         are_texts = [part.dtype.kind in "US" for part in (targets, tests)]
         if len(tests) and are_texts[0] is not are_texts[1]:
-            allowed = f"{'texts' if are_texts[0] else 'numbers'} as classes, as {where} has"
-            raise InputError(allowed, where=f"{where_test}, row 1", got=str(tests[0])[:40])
+            allowed = (
+                f"{'texts' if are_texts[0] else 'numbers'} as classes, as {where} has"
+            )
+            raise InputError(
+                allowed, where=f"{where_test}, row 1", got=str(tests[0])[:40]
+            )
         everything = np.concatenate([targets, tests])
     values, numbers = np.unique(everything, return_inverse=True)
     if len(values) > min(MOST_CLASSES, max(2, len(targets) // 2)):
@@ -265,11 +296,14 @@ def _number_classes(
 
 
 def _convert_floats(targets: np.ndarray, where: str) -> np.ndarray:
-    """Whole numbers in place of floats; anything else as it is. Raises: `InputError` that names
-    the first row of a float that is not whole."""
+    """Return whole numbers in place of floats; anything else as it is.
+
+    Raises: `InputError` that names the first row of a float that is not whole.
+    """
     if targets.dtype.kind != "f":
         return targets
-    with np.errstate(invalid="ignore"):  # NaN, infinity and what is too large differ below
+    # NaN, infinity and what is too large differ below
+    with np.errstate(invalid="ignore"):
         whole = targets.astype(np.int64)
     allowed, hint = "whole numbers or texts as classes", "task: regression"
     refuse_row(whole != targets, where, allowed, got=targets, hint=hint)
@@ -281,7 +315,10 @@ def _number_owners(
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, NDArray[np.int64] | None]:
     if outline.owners is None:
         return (), None, None
-    for part, whose in (("owners", outline.owners), ("test owners", outline.test_owners)):
+    for part, whose in (
+        ("owners", outline.owners),
+        ("test owners", outline.test_owners),
+    ):
         if whose is not None and whose.dtype.kind == "f":
             where = f"{outline.place}: {part}"
             refuse_row(np.isnan(whose), where, "an owner of every row", got="NaN")
@@ -300,7 +337,7 @@ def _number_owners(
 
 
 def _draw_test_rows(rows: int, owners: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-    """A fifth of each owner's rows, rounded down; without owners of all rows."""
+    """Return a fifth of each owner's rows, rounded down; without owners of all rows."""
     order = Streams(0)("test rows").permutation(rows)
     chosen = np.zeros(rows, bool)
     if owners is None:
@@ -309,7 +346,9 @@ def _draw_test_rows(rows: int, owners: NDArray[np.int64] | None) -> NDArray[np.b
     by_owner = order[np.argsort(owners[order], kind="stable")]
     counts = np.bincount(owners)
     place = np.arange(rows) - np.repeat(np.cumsum(counts) - counts, counts)
-    chosen[by_owner[place < np.repeat((TEST_SHARE * counts).astype(np.int64), counts)]] = True
+    chosen[
+        by_owner[place < np.repeat((TEST_SHARE * counts).astype(np.int64), counts)]
+    ] = True
     if not chosen.any():  # nobody has five rows
         richest = int(np.argmax(counts))
         if counts[richest] > 1:

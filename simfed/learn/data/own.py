@@ -1,6 +1,7 @@
-"""From a scenario's `dataset` to the data: a registered set, or files of one's own.
+"""Opens a scenario's `dataset`: a registered set, or files of one's own.
 
-Sizes, labels and owners are read without the samples, digests without understanding the files.
+Sizes, labels and owners are read without the samples, digests without understanding the
+files.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from simfed.ground.inputs import make_missing_file_error, open_file, read_bytes
 from simfed.ground.seeding import Streams
 from simfed.learn.data.arrays import Arrays, NpzReader
 from simfed.learn.data.dataset import Dataset, load_dataset
-from simfed.learn.data.hub import TorchvisionReader, locate_hub_set, open_huggingface_tables
+from simfed.learn.data.hub import (
+    TorchvisionReader,
+    locate_hub_set,
+    open_huggingface_tables,
+)
 from simfed.learn.data.leaf import LeafReader
 from simfed.learn.data.outline import Labels, Reader, build_labels, check_finite
 from simfed.learn.data.partition import Split, deal
@@ -29,7 +34,7 @@ from simfed.scenario.dataset import DatasetSpec
 
 
 def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
-    """The data set that a scenario names, read from where it is kept.
+    """Return the data set that a scenario names, read from where it is kept.
 
     Raises: `InputError` for files that are missing, damaged, or do not fit together.
     """
@@ -46,8 +51,10 @@ def labels_in(data: DatasetSpec) -> Labels:
 
 
 def list_inputs(data: DatasetSpec) -> list[str]:
-    """Return the columns of a table that are learned from, as texts for people; empty for what has
-    no columns."""
+    """Return the columns of a table that are learned from, as texts for people.
+
+    Empty for what has no columns.
+    """
     if data.name is not None:
         return []
     reader = _build_reader(data.source, _stamp_files(data))
@@ -55,7 +62,9 @@ def list_inputs(data: DatasetSpec) -> list[str]:
 
 
 def split_of(scenario: Scenario, streams: Streams) -> Split:
-    """Who owns which training samples in a scenario; of files of one's own no sample is read.
+    """Return the clients' training samples in a scenario.
+
+    Of files of one's own no sample is read.
 
     Raises: `InputError` where there are too few samples or owners.
     """
@@ -75,20 +84,23 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
 
 
 def files_digest(data: DatasetSpec) -> str:
-    """SHA-256 over the files of one's own, by their names below what the scenario names."""
+    """Return SHA-256 over the files of one's own.
+
+    Files count by their names below what the scenario names.
+    """
     return _digest_files(data.source, _stamp_files(data))
 
 
 def public_digest(path: str) -> str:
-    """SHA-256 of a public set's file."""
+    """Return SHA-256 of a public set's file."""
     return hashlib.sha256(read_bytes(locate_path(path))).hexdigest()
 
 
 def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.ndarray:
     """Return `x` of an npz file: samples as the training set has them, channels first.
 
-    layout: of images in the files, where the scenario says it. Without it the training set's shape
-    tells: an axis of one channel may lack, nothing else is guessed.
+    layout: of images in the files, where the scenario says it. Without it the training
+    set's shape tells: an axis of one channel may lack, nothing else is guessed.
     """
     values = _open_public(path).read("x")
     dtype = like.train_images.dtype
@@ -119,9 +131,13 @@ def check_public_file(data: DatasetSpec, shape: tuple[int, ...]) -> None:
 def _open_public(path: str) -> Arrays:
     arrays = Arrays(locate_path(path))
     if "x" not in arrays.names:
-        raise InputError("the array x", where=path, got=", ".join(arrays.names) or "no array")
+        raise InputError(
+            "the array x", where=path, got=", ".join(arrays.names) or "no array"
+        )
     if not arrays.header("x")[0]:
-        raise InputError("an array of samples", where=f"{path}: x", got="a single number")
+        raise InputError(
+            "an array of samples", where=f"{path}: x", got="a single number"
+        )
     return arrays
 
 
@@ -136,14 +152,22 @@ def _arrange_public(
     if shape[0] == 1 and came in (shape[1:], (int(np.prod(shape)),)):
         values = values.reshape(len(values), *shape)
     if values.shape[1:] != shape:
-        allowed = f"samples of shape (n, {', '.join(map(str, shape))}), as the training set has"
-        raise InputError(allowed, where=f"{path}: x", got=f"(n, {', '.join(map(str, came))})")
+        allowed = (
+            f"samples of shape (n, {', '.join(map(str, shape))}), as the "
+            f"training set has"
+        )
+        raise InputError(
+            allowed, where=f"{path}: x", got=f"(n, {', '.join(map(str, came))})"
+        )
     return values
 
 
 def locate_path(path: str) -> str:
-    """Where a file or folder is: as the scenario says or, where it was moved, under its name in a
-    data folder (`simfed data path`)."""
+    """Return where a file or folder is.
+
+    It is where the scenario says or, where it was moved, under its name in a data
+    folder (`simfed data path`).
+    """
     if not Path(path).exists():
         for folder in list_data_folders():
             if (folder / Path(path).name).exists():
@@ -155,8 +179,11 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 
 def _stamp_files(data: DatasetSpec) -> Stamp:
-    """Names, times of change and sizes of all files, those in folders too: while they stay, what
-    was read is not read again. Files that are missing are left out."""
+    """Return names, times of change and sizes of all files, in folders too.
+
+    While they stay, what was read is not read again. Files that are missing are left
+    out.
+    """
     return tuple(
         (str(file), (facts := file.stat()).st_mtime_ns, facts.st_size)
         for place in _list_places(data.source).values()
@@ -165,14 +192,14 @@ def _stamp_files(data: DatasetSpec) -> Stamp:
 
 
 def _list_places(data: DatasetSpec) -> dict[str, Path]:
-    """Key → file or folder that is read for it."""
+    """Return the file or folder that is read for each key."""
     if data.torchvision is not None:
         return {"root": TorchvisionReader(data.torchvision, data.root).place}
     return {key: Path(path) for key, path in _locate_paths(data).items()}
 
 
 def _locate_paths(data: DatasetSpec) -> dict[str, str]:
-    """Key → where the file or folder of the scenario is now."""
+    """Return where the file or folder of each key of the scenario is now."""
     return {
         key: locate_hub_set(path)
         if key == "huggingface" and not Path(path).is_absolute()
@@ -221,7 +248,9 @@ def _read_labels(data: DatasetSpec, stamp: Stamp) -> Labels:
 def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
     reader, labels = _build_reader(data, stamp), _read_labels(data, stamp)
     samples = reader.samples(test=False)
-    tests = reader.samples(True) if labels.test_rows is None else samples[labels.test_rows]
+    tests = (
+        reader.samples(True) if labels.test_rows is None else samples[labels.test_rows]
+    )
     if labels.test_rows is not None:
         samples = samples[labels.train_rows]
     mean, sd = reader.scaling(samples)

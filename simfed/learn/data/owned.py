@@ -1,4 +1,4 @@
-"""How many samples of which class each client owns: what `simfed data show` and reports say."""
+"""Samples per class and client, as `simfed data show` and reports show them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from simfed.learn.data.own import labels_in, load_data, split_of
 from simfed.scenario import Scenario
 
 MOST_ROWS = 20
-"""Clients that a run's manifest names, from the one with fewest to the one with most samples."""
+"""Clients that a run's manifest names, from the one with fewest to the one with most
+samples."""
 
 _MOST_COLUMNS = 40
 """Classes are counted in so many neighbouring groups at most."""
@@ -21,27 +22,36 @@ _MOST_COLUMNS = 40
 
 @dataclass(frozen=True, eq=False)
 class Owned:
-    """What the clients of a scenario own."""
+    """The samples of a scenario's clients."""
 
     samples: NDArray[np.int64]
     """(clients,)"""
     classes: NDArray[np.int64]
-    """(clients, classes or groups of neighbouring ones); no columns where there are no classes."""
+    """(clients, classes or groups of neighbouring ones); no columns where there are no
+    classes."""
     names: tuple[str, ...]
-    """Of the classes; of more than forty the first and the last."""
+    """Names of the classes; of more than forty the first and the last."""
     owners: tuple[str, ...]
-    """Who each client is; empty where clients are no owners."""
+    """The owner that each client is; empty where clients are no owners."""
     public: int
     labels: tuple[tuple[str, int, int], ...] = ()
-    """Each class, its training and its test samples, whoever owns them; empty without classes."""
+    """The classes with their training and test samples, whoever owns them; empty
+    without classes."""
 
     def plain(self) -> dict[str, Plain]:
-        """For a run's manifest: sizes, and the classes of some clients in the order of size."""
+        """Return the record in a run's manifest: sizes, and classes of some clients.
+
+        Clients are in the order of size.
+        """
         order = np.argsort(self.samples, kind="stable")
-        shown = order[np.unique(np.linspace(0, len(order) - 1, MOST_ROWS).round().astype(int))]
+        shown = order[
+            np.unique(np.linspace(0, len(order) - 1, MOST_ROWS).round().astype(int))
+        ]
         return {
             "clients": len(self.samples),
-            "samples": [int(x) for x in np.quantile(self.samples, (0, 0.5, 1), method="nearest")],
+            "samples": [
+                int(x) for x in np.quantile(self.samples, (0, 0.5, 1), method="nearest")
+            ],
             "public": self.public,
             "names": list(self.names),
             "rows": [
@@ -57,7 +67,7 @@ class Owned:
 
 
 def count_owned(scenario: Scenario, streams: Streams) -> Owned:
-    """Who owns what in a scenario; of your own files no sample is read."""
+    """Return who owns what in a scenario; of your own files no sample is read."""
     data = scenario.dataset
     named = load_data(data) if data.name is not None else labels_in(data)
     facts, split = named.facts, split_of(scenario, streams)
@@ -83,5 +93,7 @@ def count_owned(scenario: Scenario, streams: Streams) -> Owned:
                 for part in split.clients
             ]
         )
-    owners = () if split.owners is None else tuple(named.owners[i] for i in split.owners)
+    owners = (
+        () if split.owners is None else tuple(named.owners[i] for i in split.owners)
+    )
     return Owned(samples, counts, names, owners, len(split.public), labels)

@@ -1,9 +1,10 @@
 """Dealing a training set: the server's public images, and every client's own.
 
-The public set is drawn first, from all classes alike; the rest is dealt to the clients, completely
-unless clients are some of the owners that the data name. All parts are disjoint, and a client owns
-at least one sample. The split depends on the run's seed, the labels and owners and the arguments
-alone, and is drawn for all clients together (one more client is another split).
+The public set is drawn first, from all classes alike; the rest is dealt to the clients,
+completely unless clients are some of the owners that the data name. All parts are
+disjoint, and a client owns at least one sample. The split depends on the run's seed,
+the labels and owners and the arguments alone, and is drawn for all clients together
+(one more client is another split).
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Who owns which training samples: ascending indices, disjoint, together all of them (of the
-    chosen owners, where clients are owners)."""
+    """The clients' training samples: ascending indices, disjoint.
+
+    Together they are all (of the chosen owners, where clients are owners).
+    """
 
     public: Indices
     clients: tuple[Indices, ...]
@@ -43,18 +46,19 @@ def deal(
     sigma: float = 1.0,
     owners: Indices | None = None,
 ) -> Split:
-    """Deal the samples with these labels: `public` ones to the server, the rest to `clients`.
+    """Deal the samples with these labels, `public` ones of them to the server.
 
-    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after which every
-    client without a sample gets one from the client that then owns most. `iid`: shuffled, then cut
-    into parts whose sizes differ by at most one. `shards`: sorted by label, cut into
-    `shards_per_client` × clients pieces, and dealt at random. `quantity`: shuffled, then cut into
-    parts of log-normal sizes, at least one sample each. `feature`: as `iid`. `natural`: a client is
-    one of `owners` (per sample whose it is); of more owners than clients, some are drawn, in the
-    order of their numbers, and the samples of the others are nobody's.
+    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after
+    which every client without a sample gets one from the client that then owns most.
+    `iid`: shuffled, then cut into parts whose sizes differ by at most one. `shards`:
+    sorted by label, cut into `shards_per_client` × clients pieces, and dealt at random.
+    `quantity`: shuffled, then cut into parts of log-normal sizes, at least one sample
+    each. `feature`: as `iid`. `natural`: a client is one of `owners` (per sample whose
+    it is); of more owners than clients, some are drawn, in the order of their numbers,
+    and the samples of the others are nobody's.
 
-    Draws come from the streams "public" and "partition". Raises: `InputError` that names the
-    scenario's key when there are too few samples.
+    Draws come from the streams "public" and "partition". Raises: `InputError` that
+    names the scenario's key when there are too few samples.
 
     >>> split = deal(np.arange(1000) % 10, Streams(0), clients=7, public=100, alpha=0.1)
     >>> len(split.public), sum(map(len, split.clients)), min(map(len, split.clients)) > 0
@@ -69,7 +73,8 @@ def deal(
     if clients < 1 or clients > count - public:
         raise InputError(
             (
-                f"from 1 to {count - public} clients, as many as training samples beside the "
+                f"from 1 to {count - public} clients, as many as training samples "
+                f"beside the "
                 f"{public} public ones"
             ),
             where="clients",
@@ -81,7 +86,9 @@ def deal(
     ways: dict[str, Callable[[], list[Indices]]] = {
         "dirichlet": lambda: _deal_dirichlet(labels[private], clients, alpha, rng),
         "iid": lambda: np.array_split(rng.permutation(len(private)), clients),
-        "shards": lambda: _deal_shards(labels[private], clients, shards_per_client, rng),
+        "shards": lambda: _deal_shards(
+            labels[private], clients, shards_per_client, rng
+        ),
         "quantity": lambda: _deal_quantity(len(private), clients, sigma, rng),
         "feature": lambda: np.array_split(rng.permutation(len(private)), clients),
         "natural": list,
@@ -91,7 +98,10 @@ def deal(
     if kind == "natural":
         chosen, natural = _deal_natural(owners, private, clients, rng)
         return Split(np.flatnonzero(is_public), natural, chosen)
-    if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in ("dirichlet", "shards"):
+    if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in (
+        "dirichlet",
+        "shards",
+    ):
         raise InputError(
             "natural, quantity, feature or iid, where there are no classes",
             where="dataset.partition.kind",
@@ -104,7 +114,7 @@ def deal(
 def _deal_natural(
     owners: Indices | None, private: Indices, clients: int, rng: np.random.Generator
 ) -> tuple[Indices, tuple[Indices, ...]]:
-    """The owners that are clients, and what each has beside the public samples."""
+    """Return the owners that are clients, and what each has beside the public samples."""
     if owners is None:
         raise InputError(
             "a data set that names owners",
@@ -115,7 +125,8 @@ def _deal_natural(
     there, numbers = np.unique(owners[private], return_inverse=True)
     if len(there) < clients:
         raise InputError(
-            f"at most {len(there)}, as many as there are owners with samples beside the public "
+            f"at most {len(there)}, as many as there are owners with samples beside "
+            f"the public "
             "ones",
             where="clients",
             got=clients,
@@ -145,17 +156,25 @@ def _deal_dirichlet(
     parts: list[list[Indices]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         of_class = rng.permutation(np.flatnonzero(labels == label))
-        cuts = np.rint(np.cumsum(_draw_proportions(clients, alpha, rng))[:-1] * len(of_class))
-        for part, piece in zip(parts, np.split(of_class, cuts.astype(np.int64)), strict=True):
+        cuts = np.rint(
+            np.cumsum(_draw_proportions(clients, alpha, rng))[:-1] * len(of_class)
+        )
+        for part, piece in zip(
+            parts, np.split(of_class, cuts.astype(np.int64)), strict=True
+        ):
             part.append(piece)
     dealt = [np.concatenate(part) for part in parts]
     _fill_empty_clients(dealt, rng)
     return dealt
 
 
-def _draw_proportions(clients: int, alpha: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """One draw from Dir(alpha); for an alpha so small that it underflows, its limit: one takes
-    all."""
+def _draw_proportions(
+    clients: int, alpha: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return one draw from Dir(alpha).
+
+    For an alpha so small that it underflows, its limit: one takes all.
+    """
     drawn: NDArray[np.float64] = rng.dirichlet(np.full(clients, alpha))
     if np.isfinite(drawn).all() and abs(drawn.sum() - 1) < 1e-6:
         return drawn
@@ -165,11 +184,12 @@ def _draw_proportions(clients: int, alpha: float, rng: np.random.Generator) -> N
 
 
 def _fill_empty_clients(parts: list[Indices], rng: np.random.Generator) -> None:
-    """Give every empty client one random sample of the client that then owns most (ties: lowest
-    id).
+    """Give every empty client a random sample of the client that then owns most.
 
-    Ends after as many moves as there are empty clients: with no fewer samples than clients, some
-    client owns two while another owns none.
+    Of equals it is the lowest id.
+
+    Ends after as many moves as there are empty clients: with no fewer samples than
+    clients, some client owns two while another owns none.
     """
     sizes = np.array([len(part) for part in parts])
     for empty in np.flatnonzero(sizes == 0):

@@ -12,16 +12,30 @@ from simfed.ground.errors import InputError
 from simfed.ground.inputs import check_file, make_missing_file_error
 from simfed.learn.data.outline import Outline
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".pgm", ".ppm", ".tif", ".tiff")
+SUFFIXES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".bmp",
+    ".gif",
+    ".webp",
+    ".pgm",
+    ".ppm",
+    ".tif",
+    ".tiff",
+)
 
 MOST_PIXELS = 50_000_000
-"""Of one picture; more is refused before it is unpacked."""
+"""The most pixels of one picture; more is refused before it is unpacked."""
 
 
-def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -> NDArray[np.uint8]:
-    """(channels, height, width) bytes: 1 channel of a grey picture, 3 of any other.
+def read_picture(
+    file: str | IO[bytes], where: str, pixels: int | None = None
+) -> NDArray[np.uint8]:
+    """Return (channels, height, width) bytes of a picture.
 
-    pixels: scaled to so many rows and columns.
+    Grey pictures have 1 channel, others 3. `pixels`: scaled to so many rows and
+    columns.
     """
     from PIL import Image, UnidentifiedImageError  # comes with Matplotlib
 
@@ -42,17 +56,30 @@ def read_picture(file: str | IO[bytes], where: str, pixels: int | None = None) -
             values = np.asarray(plain, np.uint8)
     except InputError:
         raise
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError("a picture", where=where, problem=f"cannot be read: {reason}") from None
-    return values[None] if values.ndim == 2 else np.ascontiguousarray(values.transpose(2, 0, 1))
+    except (
+        UnidentifiedImageError,
+        OSError,
+        ValueError,
+        Image.DecompressionBombError,
+    ) as error:
+        reason = (
+            str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        )
+        raise InputError(
+            "a picture", where=where, problem=f"cannot be read: {reason}"
+        ) from None
+    return (
+        values[None]
+        if values.ndim == 2
+        else np.ascontiguousarray(values.transpose(2, 0, 1))
+    )
 
 
 class FolderReader:
-    """Pictures below `folder`, or below `folder/train` and `folder/test` where there are these.
+    """A reader of pictures below `folder`, or below `train` and `test` in it.
 
-    `CLASS/picture`, or `OWNER/CLASS/picture`. All have one size, or are scaled to `pixels`. Names
-    alone are read for sizes.
+    `CLASS/picture`, or `OWNER/CLASS/picture`. All have one size, or are scaled to
+    `pixels`. Names alone are read for sizes.
     """
 
     def __init__(self, folder: str, pixels: int | None = None) -> None:
@@ -75,20 +102,26 @@ class FolderReader:
             raise InputError(
                 "pictures in a folder per class, or per owner and class",
                 where=folder,
-                got=f"pictures {' and '.join(str(d - 1) for d in sorted(depths))} folders deep"
+                got=f"pictures {' and '.join(str(d - 1) for d in sorted(depths))} "
+                f"folders deep"
                 if depths
                 else "no picture",
             )
         self._owned = depths == {3}
 
     def outline(self) -> Outline:
-        targets = [np.array([path.parent.name for path in files]) for files in self._files]
+        """Return what is learned, and whose it is."""
+        targets = [
+            np.array([path.parent.name for path in files]) for files in self._files
+        ]
         owners = [
             np.array([path.parent.parent.name for path in files])
             for files in self._files
             if self._owned
         ]
-        first = read_picture(str(self._files[0][0]), str(self._files[0][0]), self._pixels)
+        first = read_picture(
+            str(self._files[0][0]), str(self._files[0][0]), self._pixels
+        )
         has_test = len(targets) > 1
         return Outline(
             self._place,
@@ -100,8 +133,11 @@ class FolderReader:
         )
 
     def samples(self, test: bool) -> np.ndarray:
+        """Return samples of all rows."""
         files = self._files[1 if test else 0]
-        first = read_picture(str(self._files[0][0]), str(self._files[0][0]), self._pixels)
+        first = read_picture(
+            str(self._files[0][0]), str(self._files[0][0]), self._pixels
+        )
         images = np.empty((len(files), *first.shape), np.uint8)
         for into, path in zip(images, files, strict=True):
             picture = read_picture(str(path), str(path), self._pixels)
@@ -110,16 +146,21 @@ class FolderReader:
                     f"pictures like the first, {first.shape}",
                     where=str(path),
                     got=picture.shape,
-                    hint="dataset.pixels: 32 scales all" if self._pixels is None else None,
+                    hint="dataset.pixels: 32 scales all"
+                    if self._pixels is None
+                    else None,
                 )
             into[:] = picture
         return images
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return mean and sd per channel of training samples."""
         return (0.5,), (0.25,)
 
 
 def _list_pictures(folder: Path) -> list[Path]:
     return sorted(
-        path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in SUFFIXES and path.is_file()
     )

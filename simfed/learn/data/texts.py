@@ -1,5 +1,4 @@
-"""Texts by owner: characters numbered, cut into stretches, each with the character that follows
-every one of its own."""
+"""Texts by owner: stretches of numbered characters, each with its next one."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from simfed.learn.data.dataset import Dataset
 from simfed.learn.data.store import Published
 
 ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
-"""What texts of the shipped sets are made of; a character's number is its place here."""
+"""The characters of the shipped texts; a character's number is its place here."""
 
 LENGTH = 80
 """Characters of a sample."""
@@ -24,7 +23,10 @@ _TEST_SHARE = 0.1
 
 
 def number_characters(text: str, where: str) -> NDArray[np.int16]:
-    """The numbers of a text's characters. Raises: `InputError` for another than `ALPHABET` has."""
+    """Return the numbers of a text's characters.
+
+    Raises: `InputError` for another than `ALPHABET` has.
+    """
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     numbers = np.where(codes == 10, 0, codes.astype(np.int64) - 31)
     wrong = np.flatnonzero((codes != 10) & ((codes < 32) | (codes > 126)))
@@ -40,7 +42,9 @@ def number_characters(text: str, where: str) -> NDArray[np.int16]:
 def cut_stretches(
     codes: NDArray[np.int16], length: int = LENGTH
 ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Samples (n, length) one after another, and for each character the one that follows.
+    """Return samples (n, length), and for each character the one that follows.
+
+    Samples follow one another in the text.
 
     >>> samples, following = cut_stretches(np.arange(7, dtype=np.int16), 3)
     >>> samples.tolist(), following.tolist()
@@ -55,8 +59,11 @@ def cut_stretches(
 
 @dataclass(frozen=True)
 class PublishedTexts(Published):
-    """Texts that others published, one per owner; the last tenth of each is the test set, so that
-    no test sample overlaps a training one."""
+    """Texts that others published, one per owner.
+
+    The last tenth of each is the test set, so that no test sample overlaps a training
+    one.
+    """
 
     texts: Callable[[Mapping[str, bytes]], dict[str, str]] = lambda files: json.loads(
         files["texts.json"]
@@ -64,22 +71,28 @@ class PublishedTexts(Published):
 
     @property
     def about(self) -> str:
-        """What lists of data sets say of it: counts, lengths, owners."""
+        """The description in lists of data sets: counts, lengths, owners."""
         facts = self.facts
         home = "; comes with simfed" if self.home is not None else ""
         return (
-            f"{facts.train_samples:,} training and {facts.test_samples:,} test texts of "
+            f"{facts.train_samples:,} training and {facts.test_samples:,} test texts "
+            f"of "
             f"{facts.input_shape[0]} characters, {facts.owners} owners{home}"
         )
 
     def __call__(self) -> Dataset:
-        """The data set, from the first data folder that has it; its digests are checked."""
+        """Return the data set, from the first data folder that has it.
+
+        Its digests are checked.
+        """
         texts = self.texts(self.located())
         parts: dict[str, list[NDArray[np.int16]]] = {"train": [], "test": []}
         labels: dict[str, list[NDArray[np.int16]]] = {"train": [], "test": []}
         owners: dict[str, list[NDArray[np.int64]]] = {"train": [], "test": []}
         for number, (name, text) in enumerate(texts.items()):
-            samples, following = cut_stretches(number_characters(text, f"{self.name}: {name}"))
+            samples, following = cut_stretches(
+                number_characters(text, (f"{self.name}: {name}"))
+            )
             at = len(samples) - max(1, int(_TEST_SHARE * len(samples)))
             for part, some in (("train", slice(at)), ("test", slice(at, None))):
                 parts[part].append(samples[some])

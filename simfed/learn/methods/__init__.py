@@ -1,8 +1,8 @@
 """The federated methods, one file each, and what a method of one's own may build on.
 
-`Averaging` is the skeleton of methods whose clients train the server's weights; `by_prototype` and
-`moved` are the steps of its merge, `model_down` and `update_up` the fields of its plan. Importing
-this package imports no torch.
+`Averaging` is the skeleton of methods whose clients train the server's weights;
+`by_prototype` and `moved` are the steps of its merge, `model_down` and `update_up` the
+fields of its plan. Importing this package imports no torch.
 """
 
 from simfed.learn.methods.averaging import Averaging, by_prototype, moved

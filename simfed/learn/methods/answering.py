@@ -1,5 +1,7 @@
-"""Clients with models of their own that answer the server's public questions: the skeleton of
-methods which exchange logits in place of weights."""
+"""The skeleton of methods that exchange logits in place of weights.
+
+Clients with models of their own answer the server's public questions.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from simfed.ground.method import Arrival, Field, Method, Plan, Setting, State, Values, Who, Work
+from typing_extensions import override
+
+from simfed.ground.method import (
+    Arrival,
+    Field,
+    Method,
+    Plan,
+    Setting,
+    State,
+    Values,
+    Who,
+    Work,
+)
 from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
@@ -16,16 +30,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answering(Method):
-    """In its round a client is sent logits for the round's public samples (`given`, by the
-    subclass), fits its own model to their softmax (digest), trains it on its own data (revisit),
-    and answers with its logits on the public samples of the round that follows, so that what is
-    sent then has been asked before. In round 1 nothing travels down and there is nothing to digest.
+    """A method whose clients exchange logits on public samples with the server.
 
-    A client begins with its prototype's first weights and keeps its model; only logits travel, so
-    models may be of any kind. With `compress_logits` the client's policy chooses what of its answer
-    travels; entries left out are 0 at the server and are not made up for later (answers are not
-    sums: next round's is a whole one). `dataset.public_batch` makes the questions a fresh
-    subset every round. Subclasses keep, per sample of the whole public set, what was answered last.
+    In its round a client is sent logits for the round's public samples (`given`, by the
+    subclass), fits its own model to their softmax (digest), trains it on its own data
+    (revisit), and answers with its logits on the public samples of the round that
+    follows, so that what is sent then has been asked before. In round 1 nothing travels
+    down and there is nothing to digest.
+
+    A client begins with its prototype's first weights and keeps its model; only logits
+    travel, so models may be of any kind. With `compress_logits` the client's policy
+    chooses what of its answer travels; entries left out are 0 at the server and are not
+    made up for later (answers are not sums: next round's is a whole one).
+    `dataset.public_batch` makes the questions a fresh subset every round. Subclasses
+    keep, per sample of the whole public set, what was answered last.
     """
 
     needs_classes: ClassVar[bool] = True
@@ -34,16 +52,23 @@ class Answering(Method):
 
     digest_epochs: Annotated[int, "passes over the round's public samples"] = 1
     digest_batch: Annotated[int, "public samples of a digest step"] = 32
-    digest_rate: Annotated[float | None, "of the digest; the training rate if omitted"] = None
+    digest_rate: Annotated[
+        float | None, ("of the digest; the training rate if omitted")
+    ] = None
     temperature: Annotated[float, "T of the softened logits"] = 1.0
-    compress_logits: Annotated[bool, "whether answers are compressed, without residuals"] = False
+    compress_logits: Annotated[
+        bool, ("whether answers are compressed, without residuals")
+    ] = False
 
     def __post_init__(self) -> None:
-        require_at_least(1, digest_epochs=self.digest_epochs, digest_batch=self.digest_batch)
+        require_at_least(
+            1, digest_epochs=self.digest_epochs, digest_batch=self.digest_batch
+        )
         require_above_zero(digest_rate=self.digest_rate, temperature=self.temperature)
 
-    # ---- from facts ------------------------------------------------------------------------------
+    # ---- from facts ------------------------------------------------------------------
 
+    @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         entries = setting.public * setting.classes
         work = [
@@ -59,37 +84,48 @@ class Answering(Method):
         up = Field("logits", entries, compressed=self.compress_logits, feedback=False)
         return Plan(down, work, {"logits": up})
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
     def begin(self, kit: Kit) -> State:
-        """What was answered (`first`, by the subclass), and where each round's samples are."""
+        """Return the first answers (`first`, by the subclass), each round's samples."""
         import torch
 
         state = dict(self.first(kit))
         if kit.setting.public < kit.public_size:
             rounds = range(1, kit.setting.rounds + 1)
-            state["places"] = torch.stack([kit.public_places(round) for round in rounds])
+            state["places"] = torch.stack(
+                [kit.public_places(round) for round in rounds]
+            )
         return state
 
     def first(self, kit: Kit) -> State:
-        """The server's state beside that; per-sample tensors are as long as the whole public
-        set."""
+        """Return the server's state beside that.
+
+        Per-sample tensors are as long as the whole public set.
+        """
         raise NotImplementedError
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         if round == 1:
             return {}
         logits = self.given(server, who)
-        return {"logits": logits[server["places"][round - 1]] if "places" in server else logits}
+        return {
+            "logits": logits[server["places"][round - 1]]
+            if "places" in server
+            else logits
+        }
 
     def given(self, server: State, who: Who) -> Any:
-        """(public set, classes): logits for a client to learn from."""
+        """Return (public set, classes): logits for a client to learn from."""
         raise NotImplementedError
 
+    @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         first: State = kit.initial(who.prototype)
         return first
 
+    @override
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
@@ -109,15 +145,18 @@ class Answering(Method):
                 order=kit.rng("digest", who.client, who.key(round)),
             )[0]
         model = kit.descend(who, round, model)[0]
-        return {"logits": kit.logits(who.prototype, model, kit.public(round + 1))}, model
+        return {
+            "logits": kit.logits(who.prototype, model, kit.public(round + 1))
+        }, model
 
     def answers(
         self, kit: Kit, arrivals: Sequence[Arrival], round: int
     ) -> Iterator[tuple[Arrival, Any, Any]]:
-        """Each arrival, where its samples are in the public set, and its logits for them."""
+        """Return each arrival, its samples' places in the public set, its logits."""
         for arrival in arrivals:
             asked = round - arrival.staleness + 1
             yield arrival, kit.public_places(asked), arrival.values["logits"]
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         return own

@@ -1,11 +1,12 @@
-"""FedAL (Han et al. 2024): distillation among black boxes, helped by a discriminator at the
-server."""
+"""FedAL (Han et al. 2024): distillation helped by a discriminator at the server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from typing_extensions import override
 
 from simfed.ground.method import (
     Arrival,
@@ -29,43 +30,52 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAL(Method):
-    """Clients keep models of their own and send logits on the public samples of the round. The
-    server takes their mean, and trains a discriminator to tell from an output whose it is; what
-    would have misled the discriminator goes back to each client.
+    """Federated distillation among black boxes with an adversarial discriminator.
 
-    A client first learns from the others, on the public samples of the last merge: SGD at the
-    client's rate on KL(softmax of the mean logits ‖ model) + `adversarial`·⟨feedback, model's
-    logits⟩ + `forgetting`·KL(model as it came ‖ model), means over samples. Then it trains on its
-    own data: cross-entropy + `forgetting`·KL(model after the first part ‖ model). Then it sends its
-    logits on this round's samples.
+    Clients keep models of their own and send logits on the public samples of the round.
+    The server takes their mean, and trains a discriminator to tell from an output whose
+    it is; what would have misled the discriminator goes back to each client.
 
-    The discriminator maps softmax outputs through one hidden layer (ReLU) to one logit per client
-    of the run; Adam steps on cross-entropy, on outputs drawn from all arrivals. Feedback is minus
-    the gradient of that cross-entropy in the logits that the client sent, per sample: clients are
-    black boxes to the server and the discriminator is one to them, so the adversarial term is
-    linear around what was sent. The paper leaves open what a client gets that took no part in the
-    last merge: zeros. Batch norm keeps its running statistics while learning from the others.
+    A client first learns from the others, on the public samples of the last merge: SGD
+    at the client's rate on KL(softmax of the mean logits ‖ model) +
+    `adversarial`·⟨feedback, model's logits⟩ + `forgetting`·KL(model as it came ‖
+    model), means over samples. Then it trains on its own data: cross-entropy +
+    `forgetting`·KL(model after the first part ‖ model). Then it sends its logits on
+    this round's samples.
 
-    Down, from the second round on: mean logits, feedback, and the round that they are of (0:
-    nothing has been merged yet). Up: logits. Kept: the whole model. With `dataset.public_batch`
-    every round has samples of its own, so uploads that arrive rounds later would be of others;
-    leave it out where arrivals may be late. Charged: inference and distillation steps on public
-    samples, local training with an inference pass per step, and the discriminator
-    (`fedal/discriminator-…`) at the server, its steps and one pass of each arrival's outputs. The
-    gain of a reward is that of KL(mean ‖ the client's outputs), mean over its prototype's arrivals
-    (shared), and of the cross-entropy of the client's own model on its data (local). Source: P. Han
-    et al., "FedAL: Black-Box Federated Knowledge Distillation Enabled by Adversarial Learning",
-    IEEE JSAC 2024.
+    The discriminator maps softmax outputs through one hidden layer (ReLU) to one logit
+    per client of the run; Adam steps on cross-entropy, on outputs drawn from all
+    arrivals. Feedback is minus the gradient of that cross-entropy in the logits that
+    the client sent, per sample: clients are black boxes to the server and the
+    discriminator is one to them, so the adversarial term is linear around what was
+    sent. The paper leaves open what a client gets that took no part in the last merge:
+    zeros. Batch norm keeps its running statistics while learning from the others.
+
+    Down, from the second round on: mean logits, feedback, and the round that they are
+    of (0: nothing has been merged yet). Up: logits. Kept: the whole model. With
+    `dataset.public_batch` every round has samples of its own, so uploads that arrive
+    rounds later would be of others; leave it out where arrivals may be late. Charged:
+    inference and distillation steps on public samples, local training with an inference
+    pass per step, and the discriminator (`fedal/discriminator-…`) at the server, its
+    steps and one pass of each arrival's outputs. The gain of a reward is that of
+    KL(mean ‖ the client's outputs), mean over its prototype's arrivals (shared), and of
+    the cross-entropy of the client's own model on its data (local). Source: P. Han et
+    al., "FedAL: Black-Box Federated Knowledge Distillation Enabled by Adversarial
+    Learning", IEEE JSAC 2024.
     """
 
     adversarial: Annotated[float, "weight of the discriminator's feedback"] = 0.1
     forgetting: Annotated[float, "weight of staying near what was known before"] = 0.1
-    public_epochs: Annotated[int, "passes over the public samples per participation"] = 1
+    public_epochs: Annotated[
+        int, ("passes over the public samples per participation")
+    ] = 1
     hidden: Annotated[int, "width of the discriminator's hidden layer"] = 64
     server_steps: Annotated[int, "of the discriminator per merge"] = 50
     server_batch: Annotated[int, "outputs of a server step"] = 64
     server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
-    compress_logits: Annotated[bool, "let policies choose how logits are compressed"] = False
+    compress_logits: Annotated[
+        bool, ("let policies choose how logits are compressed")
+    ] = False
 
     shares_add_up: ClassVar[bool] = True
     needs_classes: ClassVar[bool] = True
@@ -77,15 +87,18 @@ class FedAL(Method):
     def __post_init__(self) -> None:
         require_at_least(0, adversarial=self.adversarial, forgetting=self.forgetting)
         require_at_least(1, public_epochs=self.public_epochs, hidden=self.hidden)
-        require_at_least(1, server_steps=self.server_steps, server_batch=self.server_batch)
+        require_at_least(
+            1, server_steps=self.server_steps, server_batch=self.server_batch
+        )
         require_above_zero(server_rate=self.server_rate)
 
-    # ---- from facts alone ------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------
 
     def discriminator(self, setting: Setting) -> Mlp:
-        """The net that tells from a model's output which client's it is."""
+        """Return the net that tells from a model's output which client's it is."""
         return Mlp((setting.classes, self.hidden, setting.clients))
 
+    @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         entries, batch = setting.public * setting.classes, setting.batch_size
         logits = Field("logits", entries)
@@ -96,21 +109,42 @@ class FedAL(Method):
             times = self.public_epochs * -(-setting.public // batch)
             if self.forgetting:
                 work.append(Work("inference", who.model, setting.public, name="before"))
-            work.append(Work("distillation", who.model, min(batch, setting.public), times))
+            work.append(
+                Work("distillation", who.model, min(batch, setting.public), times)
+            )
         work.append(setting.training(who))
         if self.forgetting and round > 1:
-            work.append(Work("inference", who.model, batch, setting.steps(who), name="before"))
+            work.append(
+                Work("inference", who.model, batch, setting.steps(who), name="before")
+            )
         work.append(Work("inference", who.model, setting.public, name="logits"))
         return Plan(
-            down, work, {"logits": logits._replace(compressed=self.compress_logits, feedback=False)}
+            down,
+            work,
+            {
+                "logits": logits._replace(
+                    compressed=self.compress_logits, feedback=False
+                )
+            },
         )
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+    @override
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
         name = self._name(setting)
         size = min(self.server_batch, len(arrived) * setting.public)
         steps = Work("auxiliary", name, size, self.server_steps, "discriminator")
         feedback = [
-            Work("auxiliary", name, setting.public, 1, "feedback", who.prototype, who.client)
+            Work(
+                "auxiliary",
+                name,
+                setting.public,
+                1,
+                "feedback",
+                who.prototype,
+                who.client,
+            )
             for who in arrived
         ]
         return [steps, *feedback]
@@ -119,11 +153,15 @@ class FedAL(Method):
         return f"fedal/discriminator-{self.discriminator(setting).shape}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        """Forward, and backward to the weights and to the outputs."""
+        """Return the FLOPs per sample of the discriminator.
+
+        They are forward, and backward to the weights and to the outputs.
+        """
         return {self._name(setting): 3 * self.discriminator(setting).forward_flops}
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
+    @override
     def begin(self, kit: Kit) -> State:
         import torch
 
@@ -136,10 +174,12 @@ class FedAL(Method):
             "feedback": {},
         }
 
+    @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         first: State = kit.initial(who.prototype)
         return first
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         if round == 1:
             return {}
@@ -150,6 +190,7 @@ class FedAL(Method):
             "of_round": server["of_round"],
         }
 
+    @override
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
@@ -175,7 +216,7 @@ class FedAL(Method):
     def _transferred(
         self, kit: Kit, who: Who, round: int, down: Values, model: Values
     ) -> dict[str, Any]:
-        """The model after it has learned from the others."""
+        """Return the model after it has learned from the others."""
         import torch
 
         samples = kit.public(int(down["of_round"]))
@@ -187,7 +228,9 @@ class FedAL(Method):
             at_leaf = {"weights": leaf, "buffers": model["buffers"]}
             logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
             value = _divergence(down["mean"][at], logits)
-            value = value + self.adversarial * (down["feedback"][at] * logits).sum() / len(at)
+            value = value + self.adversarial * (
+                down["feedback"][at] * logits
+            ).sum() / len(at)
             if before is not None:
                 value = value + self.forgetting * _divergence(before[at], logits)
             return value
@@ -195,11 +238,14 @@ class FedAL(Method):
         batches = (
             at
             for order in orders
-            for at in torch.from_numpy(order).to(kit.device).split(kit.setting.batch_size)
+            for at in torch.from_numpy(order)
+            .to(kit.device)
+            .split(kit.setting.batch_size)
         )
         weights, _ = kit.minimise(model["weights"], loss, batches, kit.rate(round))
         return {"weights": weights, "buffers": model["buffers"]}
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -207,7 +253,9 @@ class FedAL(Method):
 
         total = sum(a.weight for a in arrivals)
         logits = [a.values["logits"] for a in arrivals]
-        mean = sum((a.weight / total) * z for a, z in zip(arrivals, logits, strict=True))
+        mean = sum(
+            (a.weight / total) * z for a, z in zip(arrivals, logits, strict=True)
+        )
         net, loss = self._trained(kit, server["discriminator"], arrivals, round)
         feedback = {}
         for a, z in zip(arrivals, logits, strict=True):
@@ -223,7 +271,9 @@ class FedAL(Method):
             "discriminator": net,
             "feedback": feedback,
         }
-        distances = mean_by_prototype(arrivals, [_divergence(mean, z).item() for z in logits])
+        distances = mean_by_prototype(
+            arrivals, [_divergence(mean, z).item() for z in logits]
+        )
         return state, {
             name: {"distance": distance, "discriminator_loss": loss}
             for name, distance in distances.items()
@@ -232,16 +282,21 @@ class FedAL(Method):
     def _trained(
         self, kit: Kit, net: Any, arrivals: Sequence[Arrival], round: int
     ) -> tuple[Any, float]:
-        """The discriminator after its steps, and the mean of their losses."""
+        """Return the discriminator after its steps, and the mean of their losses."""
         import torch
 
         outputs = torch.cat([a.values["logits"] for a in arrivals])
         public = len(outputs) // len(arrivals)
         whose = torch.tensor([a.who.client for a in arrivals], device=kit.device)
         whose = whose.repeat_interleave(public)
-        rng, size = kit.rng("discriminator steps", round), min(self.server_batch, len(outputs))
+        rng, size = (
+            kit.rng("discriminator steps", round),
+            min(self.server_batch, len(outputs)),
+        )
         batches = (
-            torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(kit.device)
+            torch.from_numpy(rng.choice(len(outputs), size, replace=False)).to(
+                kit.device
+            )
             for _ in range(self.server_steps)
         )
 
@@ -252,20 +307,28 @@ class FedAL(Method):
         return net, sum(losses) / self.server_steps
 
     def _told_apart(self, setting: Setting, net: Any, logits: Any, whose: Any) -> Any:
-        """Cross-entropy of the discriminator's guesses, differentiable in it and in the logits."""
+        """Return the cross-entropy of the discriminator's guesses.
+
+        It is differentiable in the discriminator and in the logits.
+        """
         import torch.nn.functional as F
 
         guesses = self.discriminator(setting).forward(net, logits.softmax(1))
         return F.cross_entropy(guesses, whose)
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         return {"weights": own["weights"], "buffers": own["buffers"]}
 
 
 def _divergence(targets: Any, logits: Any) -> Any:
-    """KL(softmax(targets) ‖ softmax(logits)), the mean over samples, differentiable in the
-    logits."""
+    """Return KL(softmax(targets) ‖ softmax(logits)), the mean over samples.
+
+    It is differentiable in the logits.
+    """
     import torch.nn.functional as F
 
     log_targets = targets.log_softmax(1)
-    return F.kl_div(logits.log_softmax(1), log_targets, reduction="batchmean", log_target=True)
+    return F.kl_div(
+        logits.log_softmax(1), log_targets, reduction="batchmean", log_target=True
+    )

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from typing_extensions import override
+
 from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Losses, State, Values, Who
 from simfed.ground.registry import Only
@@ -19,19 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAsync(FedProx):
-    """Clients train as with fedprox; the server mixes each client's model in as it comes:
-    w ← (1 − α_t)·w + α_t·w_n, α_t = α·s(staleness), one after another in the order of clients.
+    """Clients train as with fedprox.
 
-    s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and 1/(a·(staleness − b) +
-    1) beyond (`hinge`). w_n is what the client was sent minus the update that came, so the server
-    remembers each prototype's models of as many rounds as an upload may come late:
-    `aggregation.staleness.bound`, 16 beside this method, as the paper supposes a largest
-    staleness; with `bound: null` it remembers all. When several arrive for one merge, their
-    staleness is that before it. What is late is discounted here alone: `aggregation.staleness` is
-    constant beside this method. Running statistics are mixed alike.
+    The server mixes each client's model in as it comes: w ← (1 − α_t)·w + α_t·w_n, α_t
+    = α·s(staleness), one after another in the order of clients.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
-    Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
+    s is 1 (`constant`), (1 + staleness)^−a (`polynomial`), or 1 up to b and
+    1/(a·(staleness − b) + 1) beyond (`hinge`). w_n is what the client was sent minus
+    the update that came, so the server remembers each prototype's models of as many
+    rounds as an upload may come late: `aggregation.staleness.bound`, 16 beside this
+    method, as the paper supposes a largest staleness; with `bound: null` it remembers
+    all. When several arrive for one merge, their staleness is that before it. What is
+    late is discounted here alone: `aggregation.staleness` is constant beside this
+    method. Running statistics are mixed alike.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local)
+    alone. Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
     """
 
     averages: ClassVar[bool] = False
@@ -47,20 +52,24 @@ class FedAsync(FedProx):
     staleness: Annotated[
         Literal["constant", "polynomial", "hinge"], "how the share falls with staleness"
     ] = "polynomial"
-    a: Annotated[float, Only("staleness", "polynomial", "hinge"), "how fast it falls"] = 0.5
-    b: Annotated[float, Only("staleness", "hinge"), "the staleness up to which nothing is lost"] = (
-        4.0
-    )
+    a: Annotated[
+        float, Only("staleness", "polynomial", "hinge"), ("how fast it falls")
+    ] = 0.5
+    b: Annotated[
+        float, Only("staleness", "hinge"), ("the staleness up to which nothing is lost")
+    ] = 4.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.mixing <= 1:
-            raise InputError("a number above 0, up to 1", where="mixing", got=self.mixing)
+            raise InputError(
+                "a number above 0, up to 1", where="mixing", got=self.mixing
+            )
         require_one_of(("constant", "polynomial", "hinge"), staleness=self.staleness)
         require_at_least(0, a=self.a, b=self.b)
 
     def share(self, staleness: int) -> float:
-        """α_t of an arrival.
+        """Return α_t of an arrival.
 
         >>> FedAsync(mixing=0.5).share(3), FedAsync(staleness="hinge", a=1, b=2).share(4)
         (0.25, 0.19999999999999998)
@@ -72,13 +81,16 @@ class FedAsync(FedProx):
             factor = 1 / (self.a * (staleness - self.b) + 1)
         return self.mixing * factor
 
+    @override
     def begin(self, kit: Kit) -> State:
         return {name: [{**kit.initial(name), "round": 0}] for name in kit.prototypes}
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         newest = server[who.prototype][-1]
         return {"weights": newest["weights"], "buffers": newest["buffers"]}
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -99,10 +111,14 @@ class FedAsync(FedProx):
                 after[name] = [one for one in after[name] if one["round"] >= oldest]
         return after, {}
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         return self.send(server, who, 0)
 
 
 def _find_sent_model(past: Sequence[Any], round: int) -> Any:
-    """The model that clients were sent in a round: the newest of an earlier merge."""
+    """Return the model that clients were sent in a round.
+
+    It is the newest of an earlier merge.
+    """
     return next((one for one in reversed(past) if one["round"] < round), past[0])

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from simfed.ground.method import Arrival, Losses, State
-from simfed.learn.methods.averaging import Averaging, by_prototype, compute_shares, merge_models
+from simfed.learn.methods.averaging import (
+    Averaging,
+    by_prototype,
+    compute_shares,
+    merge_models,
+)
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -15,12 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAvg(Averaging):
-    """Clients train the server's model on their own data and send what that changed; the server
-    averages over the participants, weighted by how many samples they own.
+    """Clients train the server's model on their own data and send what that changed.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
-    Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized
-    Data", 2017.
+    The server averages over the participants, weighted by how many samples they own.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local)
+    alone. Source: McMahan et al., "Communication-Efficient Learning of Deep Networks
+    from Decentralized Data", 2017.
     """
 
     shares_add_up: ClassVar[bool] = False
@@ -29,16 +37,20 @@ class FedAvg(Averaging):
     two_levels: ClassVar[bool] = True
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
+    @override
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
         parts = compute_shares([arrival.who.samples for arrival in arrivals])
         damped = [a.weight * part for a, part in zip(arrivals, parts, strict=True)]
         return {"update": damped, "buffers": parts}
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
             sizes = [arrival.who.samples for arrival in mine]
-            after[name] = merge_models(kit, server[name], mine, sizes, [-a.weight for a in mine])
+            after[name] = merge_models(
+                kit, server[name], mine, sizes, [-a.weight for a in mine]
+            )
         return after, {}

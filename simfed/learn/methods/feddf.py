@@ -1,4 +1,4 @@
-"""FedDF (Lin et al. 2020): model fusion by distillation from the ensemble of client models."""
+"""FedDF (Lin et al. 2020): model fusion by distillation from client models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from typing_extensions import override
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.ground.registry import Only
@@ -22,27 +24,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedDF(Averaging):
-    """Averaging per prototype, after which each prototype's mean is fitted to the ensemble: softmax
-    of the mean logits of all client models that arrived, on the server's public set, with Adam.
+    """Averaging per prototype, after which each mean is fitted to the ensemble.
 
-    A part of the round's public samples is held out; every `check_every` steps the distillation
-    loss there is compared with the best so far, and after `patience` checks without a better one it
-    ends. What is kept is the best of the models looked at, the mean itself among them. Every
-    prototype is fitted, those without an arrival from where they stand. Clients send and keep what
-    they do with fedprox; only what the server does differs.
+    The ensemble is the softmax of the mean logits of all client models that arrived;
+    the fit is on the server's public set, with Adam.
 
-    Left open there: what to hold out (the paper has labelled samples at the server; here the public
-    set has no labels, and the criterion is the distillation loss), statistics of batch norm during
-    distillation (the mean ones, unmoved). A client's model is today's weights minus its update;
-    late ones count in the mean of weights and of logits by the server mode's weight. The paper's
-    dropping of clients worse than chance needs labels and is left out. The server is charged for
-    the logits of every arrival, and for all `steps` and checks: whether they end early is not known
+    A part of the round's public samples is held out; every `check_every` steps the
+    distillation loss there is compared with the best so far, and after `patience`
+    checks without a better one it ends. What is kept is the best of the models looked
+    at, the mean itself among them. Every prototype is fitted, those without an arrival
+    from where they stand. Clients send and keep what they do with fedprox; only what
+    the server does differs.
+
+    Left open there: what to hold out (the paper has labelled samples at the server;
+    here the public set has no labels, and the criterion is the distillation loss),
+    statistics of batch norm during distillation (the mean ones, unmoved). A client's
+    model is today's weights minus its update; late ones count in the mean of weights
+    and of logits by the server mode's weight. The paper's dropping of clients worse
+    than chance needs labels and is left out. The server is charged for the logits of
+    every arrival, and for all `steps` and checks: whether they end early is not known
     beforehand.
 
-    The gain of a reward is that of the distillation loss before distillation, on the samples not
-    held out (shared), and of the cross-entropy on the client's own data at the weights of its
-    prototype (local). Source: T. Lin et al., "Ensemble Distillation for Robust Model Fusion in
-    Federated Learning", 2020.
+    The gain of a reward is that of the distillation loss before distillation, on the
+    samples not held out (shared), and of the cross-entropy on the client's own data at
+    the weights of its prototype (local). Source: T. Lin et al., "Ensemble Distillation
+    for Robust Model Fusion in Federated Learning", 2020.
     """
 
     needs_classes: ClassVar[bool] = True
@@ -54,7 +60,9 @@ class FedDF(Averaging):
     rate: Annotated[float, "of Adam, on the server"] = 1e-3
     batch_size: Annotated[int, "public samples of a step"] = 64
     temperature: Annotated[float, "T of the softened logits"] = 1.0
-    held_out: Annotated[float, "share of the public samples that says when to stop; 0: never"] = 0.2
+    held_out: Annotated[
+        float, ("share of the public samples that says when to stop; 0: never")
+    ] = 0.2
     check_every: Annotated[
         int, Only("held_out"), "steps between two looks at the held-out part"
     ] = 20
@@ -74,23 +82,39 @@ class FedDF(Averaging):
         )
 
     def _held(self, public: int) -> int:
-        """How many of the public samples are held out."""
+        """Return how many of the public samples are held out."""
         return min(math.ceil(self.held_out * public), public - 1)
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+    @override
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
         work = [
-            Work("inference", who.model, setting.public, 1, "logits", who.prototype, who.client)
+            Work(
+                "inference",
+                who.model,
+                setting.public,
+                1,
+                "logits",
+                who.prototype,
+                who.client,
+            )
             for who in arrived
         ]
         held = self._held(setting.public)
         size = min(self.batch_size, setting.public - held)
         for name, size_of in setting.prototypes.items():
-            work.append(Work("distillation", size_of.model, size, self.steps, name=name))
+            work.append(
+                Work("distillation", size_of.model, size, self.steps, name=name)
+            )
             if held:
                 looks = 1 + math.ceil(self.steps / self.check_every)
-                work.append(Work("inference", size_of.model, held, looks, "held-out", name))
+                work.append(
+                    Work("inference", size_of.model, held, looks, "held-out", name)
+                )
         return work
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -121,7 +145,9 @@ class FedDF(Averaging):
         judged, fitted = split[:held], split[held:]
         after, losses, arrived = dict(server), {}, by_prototype(arrivals)
         for name in kit.prototypes:
-            model = moved(server[name], arrived[name]) if name in arrived else server[name]
+            model = (
+                moved(server[name], arrived[name]) if name in arrived else server[name]
+            )
             best = _Best(kit, name, public[judged], targets[judged], self)
             if held:
                 best(0, model)
@@ -147,9 +173,11 @@ class FedDF(Averaging):
 
 
 class _Best:
-    """The best model that was looked at, judged by its distillation loss on held-out samples."""
+    """The best model so far, judged by its distillation loss on held-out samples."""
 
-    def __init__(self, kit: Kit, prototype: str, samples: Any, targets: Any, options: FedDF):
+    def __init__(
+        self, kit: Kit, prototype: str, samples: Any, targets: Any, options: FedDF
+    ):
         self._kit = kit
         self._prototype = prototype
         self._samples = samples
@@ -160,7 +188,7 @@ class _Best:
         self.model: Any = None
 
     def __call__(self, step: int, model: Any) -> bool:
-        """Look at a model; whether it is time to end."""
+        """Look at a model, and return whether it is time to end."""
         from simfed.learn.losses import kl_sum
 
         logits = self._kit.logits(self._prototype, model, self._samples)

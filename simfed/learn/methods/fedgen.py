@@ -1,11 +1,12 @@
-"""FedGen (Zhu et al. 2021): a generator of embeddings carries what other clients know of a
-class."""
+"""FedGen (Zhu et al. 2021): a generator of embeddings carries knowledge of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from typing_extensions import override
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -32,39 +33,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedGen(Method):
-    """Local training sees, beside the client's own samples, embeddings that a generator made.
+    """Averaging with embeddings from a generator in local training.
 
-    The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer with ReLU) is
-    a part of what the server sends. Each local step descends the cross-entropy of the client's
-    batch plus `weight`·`weight_decay`^(round − 1) times that of the model's last layer on as many
-    generated embeddings as the batch configured has samples, whose labels are drawn from the shares
-    of labels among what arrived at the last merge (a few bytes sent along; the paper leaves open
-    how clients know them). Until a first merge there is none, and training is plain.
+    The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer
+    with ReLU) is a part of what the server sends. Each local step descends the
+    cross-entropy of the client's batch plus `weight`·`weight_decay`^(round − 1) times
+    that of the model's last layer on as many generated embeddings as the batch
+    configured has samples, whose labels are drawn from the shares of labels among what
+    arrived at the last merge (a few bytes sent along; the paper leaves open how clients
+    know them). Until a first merge there is none, and training is plain.
 
-    At a merge the server takes the mean of the models (`share: model`, per prototype, weighted by
-    samples, with running statistics) or of the last layers alone (`share: head`, over all clients),
-    then makes Adam steps on G: labels from the shares, and the loss is the cross-entropy of the
-    ensemble's logits, Σ_n α_n(y)·head_n(G(y, ε)), against y, where α_n(y) is client n's share of
-    the samples of class y among the arrivals. The reference implementation adds a term for
-    diversity and a distillation term at clients, which the paper's objective does not have, nor
-    this.
+    At a merge the server takes the mean of the models (`share: model`, per prototype,
+    weighted by samples, with running statistics) or of the last layers alone (`share:
+    head`, over all clients), then makes Adam steps on G: labels from the shares, and
+    the loss is the cross-entropy of the ensemble's logits, Σ_n α_n(y)·head_n(G(y, ε)),
+    against y, where α_n(y) is client n's share of the samples of class y among the
+    arrivals. The reference implementation adds a term for diversity and a distillation
+    term at clients, which the paper's objective does not have, nor this.
 
-    Down: model or head, generator, label shares. Up: update of model or head (compressible, with
-    residuals), label counts. Kept: with `head`, all that is not shared, and each client is
-    evaluated with the model that it has after its last participation. Prototypes may differ, but
-    not in the width of their embeddings. Charged: local training, a step's generated samples
-    (`fedgen/generate-…`, forward through G and the last layer, and back through the last layer),
-    the server's steps on G (`fedgen/generator-…`) and in each the answers of the arrived heads to
-    all generated samples (`fedgen/heads-…`). The gain of a reward is that of the generator's loss
-    (shared) and of the cross-entropy of the evaluated model on the client's own data (local).
-    Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free Knowledge Distillation for Heterogeneous Federated
-    Learning", ICML 2021.
+    Down: model or head, generator, label shares. Up: update of model or head
+    (compressible, with residuals), label counts. Kept: with `head`, all that is not
+    shared, and each client is evaluated with the model that it has after its last
+    participation. Prototypes may differ, but not in the width of their embeddings.
+    Charged: local training, a step's generated samples (`fedgen/generate-…`, forward
+    through G and the last layer, and back through the last layer), the server's steps
+    on G (`fedgen/generator-…`) and in each the answers of the arrived heads to all
+    generated samples (`fedgen/heads-…`). The gain of a reward is that of the
+    generator's loss (shared) and of the cross-entropy of the evaluated model on the
+    client's own data (local). Source: Z. Zhu, J. Hong, J. Zhou, "Data-Free Knowledge
+    Distillation for Heterogeneous Federated Learning", ICML 2021.
     """
 
-    share: Annotated[Literal["model", "head"], "what is averaged; the rest stays with clients"] = (
-        "model"
-    )
-    weight: Annotated[float, "of the loss on generated embeddings, in the first round"] = 1.0
+    share: Annotated[
+        Literal["model", "head"], ("what is averaged; the rest stays with clients")
+    ] = "model"
+    weight: Annotated[
+        float, ("of the loss on generated embeddings, in the first round")
+    ] = 1.0
     weight_decay: Annotated[float, "of that weight, per round"] = 0.98
     noise: Annotated[int, "entries of ε"] = 32
     hidden: Annotated[int, "width of the generator's hidden layer"] = 128
@@ -81,17 +86,23 @@ class FedGen(Method):
     def __post_init__(self) -> None:
         require_at_least(0, weight=self.weight)
         if not 0 < self.weight_decay <= 1:
-            raise InputError("above 0 and at most 1", where="weight_decay", got=self.weight_decay)
+            raise InputError(
+                "above 0 and at most 1", where="weight_decay", got=self.weight_decay
+            )
         require_at_least(1, noise=self.noise, hidden=self.hidden)
-        require_at_least(1, server_steps=self.server_steps, server_batch=self.server_batch)
+        require_at_least(
+            1, server_steps=self.server_steps, server_batch=self.server_batch
+        )
         require_above_zero(server_rate=self.server_rate)
 
     @property
+    @override
     def personal(self) -> bool:  # type: ignore[override]
         return self.share == "head"
 
-    # ---- from facts alone ------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------
 
+    @override
     def check(self, setting: Setting) -> None:
         check_embeddings(setting)
         widths = {name: size.features for name, size in setting.prototypes.items()}
@@ -99,31 +110,47 @@ class FedGen(Method):
             raise InputError("prototypes with embeddings of one width", got=widths)
 
     def generator(self, setting: Setting) -> Mlp:
-        """The server's net: from noise ε and a one-hot label y to an embedding."""
+        """Return the server's net: from noise ε and a one-hot label y to an embedding."""
         features = next(iter(setting.prototypes.values())).features
         return Mlp((self.noise + setting.classes, self.hidden, features))
 
+    @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         head = (who.features + 1) * setting.classes
-        down = model_down(who.size) if self.share == "model" else {"head": Field("weights", head)}
+        down = (
+            model_down(who.size)
+            if self.share == "model"
+            else {"head": Field("weights", head)}
+        )
         down["generator"] = Field("generator", self.generator(setting).parameters)
         down["shares"] = Field("shares", setting.classes)
         whole = update_up(who.size)
-        up = whole if self.share == "model" else {"update": whole["update"]._replace(entries=head)}
+        up = (
+            whole
+            if self.share == "model"
+            else {"update": whole["update"]._replace(entries=head)}
+        )
         up["counts"] = Field("counts", setting.classes)
         work = [setting.training(who)]
         if round > 1 and self.weight:
             size = setting.batch_size, setting.steps(who)
-            work.append(Work("auxiliary", self._generate(setting), *size, name="generate"))
+            work.append(
+                Work("auxiliary", self._generate(setting), *size, name="generate")
+            )
         return Plan(down, work, up)
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+    @override
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
         if not arrived:
             return []
         batch, steps = self.server_batch, self.server_steps
         return [
             Work("auxiliary", self._train(setting), batch, steps, "generator"),
-            Work("auxiliary", self._heads(setting), batch * len(arrived), steps, "heads"),
+            Work(
+                "auxiliary", self._heads(setting), batch * len(arrived), steps, "heads"
+            ),
         ]
 
     def _generate(self, setting: Setting) -> str:
@@ -135,6 +162,7 @@ class FedGen(Method):
     def _heads(self, setting: Setting) -> str:
         return f"fedgen/heads-{self.generator(setting).widths[-1]}-{setting.classes}"
 
+    @override
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         net = self.generator(setting)
         head = 2 * net.widths[-1] * setting.classes
@@ -144,8 +172,9 @@ class FedGen(Method):
             self._heads(setting): 2 * head,
         }
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
+    @override
     def begin(self, kit: Kit) -> State:
         import torch
 
@@ -162,27 +191,40 @@ class FedGen(Method):
             del server["models"]
         return server
 
+    @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         if self.share == "model":
             return {}
         first: State = kit.initial(who.prototype)
         return first
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         shared = {"generator": server["generator"], "shares": server["shares"]}
         if self.share == "head":
             return {"head": server["head"], **shared}
         return {**server["models"][who.prototype], **shared}
 
+    @override
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
-        before = down if self.share == "model" else _replace_head(kit, who, own, down["head"])
-        after, _ = kit.descend(who, round, before, loss=self._loss(kit, who, round, down))
+        before = (
+            down
+            if self.share == "model"
+            else _replace_head(kit, who, own, down["head"])
+        )
+        after, _ = kit.descend(
+            who, round, before, loss=self._loss(kit, who, round, down)
+        )
         counts = kit.label_counts(who)
         if self.share == "model":
             update = before["weights"] - after["weights"]
-            return {"update": update, "buffers": after["buffers"], "counts": counts}, own
+            return {
+                "update": update,
+                "buffers": after["buffers"],
+                "counts": counts,
+            }, own
         update = down["head"] - _flatten_head(kit, who.prototype, after)
         return {"update": update, "counts": counts}, after
 
@@ -199,7 +241,12 @@ class FedGen(Method):
         def loss(batch: Any) -> Any:
             with torch.no_grad():
                 labels, embeddings = self._made(
-                    kit.setting.classes, down["generator"], down["shares"], size, drawn, net
+                    kit.setting.classes,
+                    down["generator"],
+                    down["shares"],
+                    size,
+                    drawn,
+                    net,
                 )
             plain_loss = F.cross_entropy(batch.logits, batch.labels)
             return plain_loss + weight * F.cross_entropy(batch.head(embeddings), labels)
@@ -213,12 +260,15 @@ class FedGen(Method):
         import torch
         import torch.nn.functional as F
 
-        labels = torch.multinomial(shares.cpu(), size, replacement=True, generator=drawn)
+        labels = torch.multinomial(
+            shares.cpu(), size, replacement=True, generator=drawn
+        )
         noise = torch.randn(size, self.noise, generator=drawn)
         inputs = torch.cat([noise, F.one_hot(labels, classes).float()], 1)
         embeddings = net.forward(generator, inputs.to(generator.device))
         return labels.to(generator.device), embeddings
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -244,13 +294,15 @@ class FedGen(Method):
             heads = [server["head"] - a.values["update"] for a in arrivals]
         counts = torch.stack([a.weight * a.values["counts"] for a in arrivals])
         after["shares"] = counts.sum(0) / counts.sum()
-        after["generator"], loss = self._trained(kit, after, torch.stack(heads), counts, round)
+        after["generator"], loss = self._trained(
+            kit, after, torch.stack(heads), counts, round
+        )
         return after, {a.who.prototype: {"generator_loss": loss} for a in arrivals}
 
     def _trained(
         self, kit: Kit, server: State, heads: Any, counts: Any, round: int
     ) -> tuple[Any, float]:
-        """The generator after the server's steps, and the mean of their losses."""
+        """Return the generator after the server's steps, and the mean of their losses."""
         import torch
         import torch.nn.functional as F
 
@@ -271,16 +323,19 @@ class FedGen(Method):
             return F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
 
         steps = range(self.server_steps)
-        generator, losses = kit.minimise(server["generator"], loss, steps, self.server_rate, "adam")
+        generator, losses = kit.minimise(
+            server["generator"], loss, steps, self.server_rate, "adam"
+        )
         return generator, sum(losses) / self.server_steps
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         model: Values = own if self.share == "head" else server["models"][who.prototype]
         return model
 
 
 def _flatten_head(kit: Kit, prototype: str, model: Values) -> Any:
-    """The last layer's weight, then its bias."""
+    """Return the last layer's weight, then its bias."""
     import torch
 
     return torch.cat([part.reshape(-1) for part in kit.head(prototype, model)])

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from simfed.ground.method import Arrival, LocalSteps, Losses, Setting, State, Values, Who, Work
+from typing_extensions import override
+
+from simfed.ground.method import (
+    Arrival,
+    LocalSteps,
+    Losses,
+    Setting,
+    State,
+    Values,
+    Who,
+    Work,
+)
 from simfed.learn.methods.averaging import Averaging, by_prototype, merge_models
 
 if TYPE_CHECKING:
@@ -15,14 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedKD(Averaging):
-    """Clients of a prototype send gradients; the server averages each prototype's models and
-    distils all of them from the mean logits of the client models on its public set.
+    """Clients of a prototype send gradients.
 
-    The gain of a reward is that of the distillation loss on the public set (shared) and of the
-    cross-entropy on the client's own data at the weights of its prototype (local). How distillation
-    goes stands in the scenario's `distillation`. A client of several local steps, or of steps that
-    are not plain, sends what they changed over the learning rate. Source: C. Liu et al., "Adaptive
-    Heterogeneous Compression for Resource-Efficient Federated Knowledge Distillation".
+    The server averages each prototype's models and distils all of them from the mean
+    logits of the client models on its public set.
+
+    The gain of a reward is that of the distillation loss on the public set (shared) and
+    of the cross-entropy on the client's own data at the weights of its prototype
+    (local). How distillation goes stands in the scenario's `distillation`. A client of
+    several local steps, or of steps that are not plain, sends what they changed over
+    the learning rate. Source: C. Liu et al., "Adaptive Heterogeneous Compression for
+    Resource-Efficient Federated Knowledge Distillation".
     """
 
     shares_add_up: ClassVar[bool] = False
@@ -34,55 +48,91 @@ class FedKD(Averaging):
     moves_point: ClassVar[bool] = True
     weighs_samples: ClassVar[bool] = False
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
-        """The logits of every client model (N passes, not P), then the students' steps, whether or
-        not one of a prototype's clients took part."""
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
+        """Return the logits of every client model (N passes), then the students' steps.
+
+        A prototype's steps are charged whether or not one of its clients took part.
+        """
         logits = [
-            Work("inference", who.model, setting.public, 1, "logits", who.prototype, who.client)
+            Work(
+                "inference",
+                who.model,
+                setting.public,
+                1,
+                "logits",
+                who.prototype,
+                who.client,
+            )
             for who in arrived
         ]
         steps = [
-            Work("distillation", size.model, setting.public, setting.distillation_steps, name=name)
+            Work(
+                "distillation",
+                size.model,
+                setting.public,
+                setting.distillation_steps,
+                name=name,
+            )
             for name, size in setting.prototypes.items()
         ]
         return [*logits, *steps]
 
-    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    @override
+    def local_steps(
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
+    ) -> LocalSteps:
         return LocalSteps(down, gradient=True)
 
+    @override
     def trained(
         self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         return {"update": after["gradient"], "buffers": after["buffers"]}, own
 
+    @override
     def update_scale(self, kit: Kit, round: int) -> float:
         return -float(kit.rate(round))
 
     def first_losses(self, kit: Kit, server: State) -> Losses:
-        """Of the first models, with the logits of all clients: those of their prototypes."""
+        """Return the losses of the first models.
+
+        Logits of all clients are those of their prototypes.
+        """
         import torch
 
         from simfed.learn.kit import Changed
         from simfed.learn.losses import DIVERGENCES, soft_targets
 
-        options, counts = kit.distillation, [one.clients for one in kit.setting.prototypes.values()]
-        logits = kit.logits_each([Changed(name, server[name]) for name in kit.prototypes], 0)
+        options, counts = (
+            kit.distillation,
+            [one.clients for one in kit.setting.prototypes.values()],
+        )
+        logits = kit.logits_each(
+            [Changed(name, server[name]) for name in kit.prototypes], 0
+        )
         weighed = torch.stack([one * n for one, n in zip(logits, counts, strict=True)])
         targets = soft_targets(weighed.sum(0) / sum(counts), options.temperature)
         divergence = DIVERGENCES[options.divergence]
-        losses = [divergence(targets, one, options.temperature)[0].item() for one in logits]
+        losses = [
+            divergence(targets, one, options.temperature)[0].item() for one in logits
+        ]
         return {
             name: {"kd_loss": loss / len(targets)}
             for name, loss in zip(kit.prototypes, losses, strict=True)
         }
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         from simfed.learn.kit import Changed
         from simfed.learn.losses import mean_logits, soft_targets
 
-        factors = [self.update_scale(kit, round - a.staleness) * a.weight for a in arrivals]
+        factors = [
+            self.update_scale(kit, round - a.staleness) * a.weight for a in arrivals
+        ]
         clients = [
             Changed(
                 arrival.who.prototype,

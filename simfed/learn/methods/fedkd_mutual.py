@@ -1,12 +1,12 @@
-"""FedKD of Wu et al. (2022): a teacher stays, a small student travels, and both learn from each
-other.
-"""
+"""FedKD of Wu et al. (2022): a teacher stays, and a small student travels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from typing_extensions import override
 
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.method import (
@@ -30,33 +30,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedKDMutual(Method):
-    """Every client keeps a teacher, the model of its prototype, and all share one student, the
-    model of the prototype that `student` names. In each local step both see the same batch: the
-    teacher descends CE_t + KL(student ‖ teacher) / (CE_t + CE_s), the student CE_s + KL(teacher ‖
-    student) / (CE_t + CE_s), of softmax outputs, the mean over samples. What is divided by is taken
-    as it is, and so are the other's outputs: the paper leaves open where gradients stop, and these
-    are its two objectives, each for its own model. Its loss between hidden states is for stacks of
-    equal layers and is left out.
+    """Mutual distillation between each client's teacher and one common student.
 
-    The student's change travels up as singular vectors, layer by layer (`simfed.learn.lowrank`),
-    the fewest that hold the round's share of the energy: it rises linearly from `energy_start` in
-    the first round to `energy_end` in the last. The server decodes, takes the mean weighted by
-    samples, encodes that with the same share, and moves the common student by what is decoded of
-    it, as clients do: so both agree. Nothing is added to later uploads of what was left out.
+    The teacher is the model of a client's prototype; the student, shared by all, the
+    model of the prototype that `student` names. In each local step both see the same
+    batch: the teacher descends CE_t + KL(student ‖ teacher) / (CE_t + CE_s), the
+    student CE_s + KL(teacher ‖ student) / (CE_t + CE_s), of softmax outputs, the mean
+    over samples. What is divided by is taken as it is, and so are the other's outputs:
+    the paper leaves open where gradients stop, and these are its two objectives, each
+    for its own model. Its loss between hidden states is for stacks of equal layers and
+    is left out.
 
-    Down: the merges that a client has missed, each with its round, since the last upload of it that
-    was merged, or the whole student where that is no longer (as for a client that takes part for
-    the first time; the paper has everybody in every round); running statistics of the student. A
-    participation whose upload was lost counts as missed. Up: the change, running statistics. Both
-    sizes depend on what is learned; plans say the most. Kept: teacher, and the common student as
-    last received. Each client is evaluated with its teacher, the model of its prototype. Charged:
-    local training of both, and the decompositions (`fedkd-mutual/svd-…`, once per upload and once
-    per merge). Policies have nothing to choose, so no reward is paid. Source: C. Wu et al.,
-    "Communication-efficient federated learning via knowledge distillation", Nature Communications
-    2022.
+    The student's change travels up as singular vectors, layer by layer
+    (`simfed.learn.lowrank`), the fewest that hold the round's share of the energy: it
+    rises linearly from `energy_start` in the first round to `energy_end` in the last.
+    The server decodes, takes the mean weighted by samples, encodes that with the same
+    share, and moves the common student by what is decoded of it, as clients do: so both
+    agree. Nothing is added to later uploads of what was left out.
+
+    Down: the merges that a client has missed, each with its round, since the last
+    upload of it that was merged, or the whole student where that is no longer (as for a
+    client that takes part for the first time; the paper has everybody in every round);
+    running statistics of the student. A participation whose upload was lost counts as
+    missed. Up: the change, running statistics. Both sizes depend on what is learned;
+    plans say the most. Kept: teacher, and the common student as last received. Each
+    client is evaluated with its teacher, the model of its prototype. Charged: local
+    training of both, and the decompositions (`fedkd-mutual/svd-…`, once per upload and
+    once per merge). Policies have nothing to choose, so no reward is paid. Source: C.
+    Wu et al., "Communication-efficient federated learning via knowledge distillation",
+    Nature Communications 2022.
     """
 
-    student: Annotated[str | None, "prototype of the student; the smallest if omitted"] = None
+    student: Annotated[
+        str | None, ("prototype of the student; the smallest if omitted")
+    ] = None
     energy_start: Annotated[float, "share of the energy kept in the first round"] = 0.95
     energy_end: Annotated[float, "the same in the last round"] = 0.98
 
@@ -69,7 +76,9 @@ class FedKDMutual(Method):
     def __post_init__(self) -> None:
         for option in ("energy_start", "energy_end"):
             if not 0 < getattr(self, option) <= 1:
-                raise InputError("above 0 and at most 1", where=option, got=getattr(self, option))
+                raise InputError(
+                    "above 0 and at most 1", where=option, got=getattr(self, option)
+                )
         if self.energy_end < self.energy_start:
             raise InputError(
                 f"at least energy_start, {self.energy_start:g}",
@@ -77,8 +86,9 @@ class FedKDMutual(Method):
                 got=self.energy_end,
             )
 
-    # ---- from facts alone ------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------
 
+    @override
     def check(self, setting: Setting) -> None:
         if self.student is not None:
             what = "a prototype of this scenario:"
@@ -92,26 +102,38 @@ class FedKDMutual(Method):
             )
 
     def name(self, setting: Setting) -> str:
-        """Name of the student's prototype: as asked for, or the smallest."""
+        """Return the name of the student's prototype: as asked for, or the smallest."""
         prototypes = setting.prototypes
-        return self.student or min(prototypes, key=lambda name: prototypes[name].parameters)
+        return self.student or min(
+            prototypes, key=lambda name: prototypes[name].parameters
+        )
 
     def size(self, setting: Setting) -> Size:
         """Sizes of the student's prototype."""
         return setting.prototypes[self.name(setting)]
 
     def energy(self, setting: Setting, round: int) -> float:
-        """The share of the energy that a round keeps."""
+        """Return the share of the energy that a round keeps."""
         progress = (round - 1) / max(1, setting.rounds - 1)
-        return self.energy_start + (self.energy_end - self.energy_start) * min(1.0, progress)
+        return self.energy_start + (self.energy_end - self.energy_start) * min(
+            1.0, progress
+        )
 
+    @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         size = self.size(setting)
         buffers = Field("buffers", size.buffers)
         teacher = setting.training(who)._replace(name="teacher")
         return Plan(
-            {"student": Field("low-rank", 1 + size.parameters, bounded=True), "buffers": buffers},
-            (teacher, teacher._replace(model=size.model, name="student"), self._svd(size)),
+            {
+                "student": Field("low-rank", 1 + size.parameters, bounded=True),
+                "buffers": buffers,
+            },
+            (
+                teacher,
+                teacher._replace(model=size.model, name="student"),
+                self._svd(size),
+            ),
             {
                 "update": Field(
                     "low-rank",
@@ -123,26 +145,33 @@ class FedKDMutual(Method):
             },
         )
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+    @override
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
         return [self._svd(self.size(setting))]
 
     def _svd(self, size: Size) -> Work:
         # one whole update, not so many samples
         return Work("auxiliary", f"fedkd-mutual/svd-{size.model}", 1, name="svd")
 
+    @override
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         student = self.size(setting)
         return {self._svd(student).model: count_svd_flops(student.shapes)}
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
+    @override
     def begin(self, kit: Kit) -> State:
         first = kit.initial(self.name(kit.setting))
         return {**first, "merges": [], "forgotten": 0, "held": {}}
 
+    @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         return {"teacher": kit.initial(who.prototype), "student": None, "holds": 0}
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         import torch
 
@@ -154,6 +183,7 @@ class FedKDMutual(Method):
             sent = torch.cat([weights.new_tensor([float(len(missed))]), *missed])
         return {"student": sent, "buffers": server["buffers"]}
 
+    @override
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
@@ -178,10 +208,14 @@ class FedKDMutual(Method):
                 for key, model in models.items():
                     leaves[key] = model["weights"].clone().requires_grad_()
                     at_leaf = {**model, "weights": leaves[key]}
-                    passed = kit.forward(prototypes[key], at_leaf, samples, training=True)
+                    passed = kit.forward(
+                        prototypes[key], at_leaf, samples, training=True
+                    )
                     logits[key] = passed.logits
                     own_losses[key] = F.cross_entropy(logits[key], labels)
-                log_targets = {key: z.detach().log_softmax(1) for key, z in logits.items()}
+                log_targets = {
+                    key: z.detach().log_softmax(1) for key, z in logits.items()
+                }
                 total = sum(loss.detach() for loss in own_losses.values())
                 for key, other in (("teacher", "student"), ("student", "teacher")):
                     mutual = F.kl_div(
@@ -196,11 +230,14 @@ class FedKDMutual(Method):
         change = common - models["student"]["weights"]
         if not bool(change.isfinite().all()):  # which has no singular values
             where = f"client {who.client}, round {round}"
-            raise make_divergence_error(f"{where}: update has values that are not finite numbers")
+            raise make_divergence_error(
+                f"{where}: update has values that are not finite numbers"
+            )
         update = encode(change, shapes, self.energy(setting, round))
         after = {"teacher": models["teacher"], "student": common, "holds": round}
         return {"update": update, "buffers": models["student"]["buffers"]}, after
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -211,7 +248,10 @@ class FedKDMutual(Method):
         shapes = self.size(kit.setting).shapes
         mean = mean_of(
             [
-                {"update": decode(a.values["update"], shapes)[0], "buffers": a.values["buffers"]}
+                {
+                    "update": decode(a.values["update"], shapes)[0],
+                    "buffers": a.values["buffers"],
+                }
                 for a in arrivals
             ],
             [a.who.samples * a.weight for a in arrivals],
@@ -219,8 +259,11 @@ class FedKDMutual(Method):
         vector = encode(mean["update"], shapes, self.energy(kit.setting, round))
         moved = torch.cat([vector.new_tensor([float(round)]), vector])
         merges, forgotten = [*server["merges"], [round, moved]], server["forgotten"]
-        while merges and sum(len(change) for _, change in merges) >= len(server["weights"]):
-            forgotten = merges.pop(0)[0]  # the student as a whole is shorter than what follows
+        while merges and sum(len(change) for _, change in merges) >= len(
+            server["weights"]
+        ):
+            # the student as a whole is shorter than what follows
+            forgotten = merges.pop(0)[0]
         held = dict(server["held"])
         for a in arrivals:
             name = str(a.who.client)
@@ -233,6 +276,7 @@ class FedKDMutual(Method):
             "held": held,
         }, {}
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         teacher: Values = own["teacher"]
         return teacher
@@ -241,10 +285,14 @@ class FedKDMutual(Method):
 _WHOLE = -1.0
 
 
-def _rebuild_student(sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """The common student: sent as a whole, or what the client held, with all merges before round
-    `holds`, moved by those that it missed. The server knows only of uploads that it has merged, so
-    some may be sent again.
+def _rebuild_student(
+    sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]
+) -> Any:
+    """Return the common student at a client.
+
+    It was sent as a whole, or is what the client held, with all merges before round
+    `holds`, moved by those that it missed. The server knows only of uploads that it has
+    merged, so some may be sent again.
     """
     if float(sent[0]) == _WHOLE:
         return sent[1:]

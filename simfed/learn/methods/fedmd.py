@@ -1,10 +1,12 @@
-"""FedMD (Li and Wang 2019): models of any kind learn from the mean of everybody's answers."""
+"""FedMD (Li and Wang 2019): models of any kind learn from the mean answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import override
 
 from simfed.ground.method import Arrival, Losses, State, Who
 from simfed.learn.methods.answering import Answering
@@ -16,36 +18,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedMD(Answering):
-    """What a client digests is the consensus: the mean of the logits of those who answered last.
+    """Distillation from the consensus: the mean of the logits answered last.
 
-    Up and down travel logits (samples of a round × classes); clients keep their models. The
-    server's mean is plain, weighed by what a server mode makes of staleness; late answers are about
-    the samples that they were asked for. Samples that nobody has answered have zeros, which say
-    nothing.
+    Up and down travel logits (samples of a round × classes); clients keep their models.
+    The server's mean is plain, weighed by what a server mode makes of staleness; late
+    answers are about the samples that they were asked for. Samples that nobody has
+    answered have zeros, which say nothing.
 
-    Left open there, or settled otherwise: the loss of the digest (here the divergence of softmaxes,
-    since scores mean something only up to a shift), and the first training, for which the paper has
-    a labelled public set: here the public set has no labels, and clients begin with their own data.
+    Left open there, or settled otherwise: the loss of the digest (here the divergence
+    of softmaxes, since scores mean something only up to a shift), and the first
+    training, for which the paper has a labelled public set: here the public set has no
+    labels, and clients begin with their own data.
 
-    The gain of a reward, where answers are compressed, is that of the disagreement (shared: per
-    prototype the mean divergence from the consensus to its clients' answers) and of the
-    cross-entropy of the client's own model on its own data (local). Source: D. Li and J. Wang,
-    "FedMD: Heterogenous Federated Learning via Model Distillation", 2019.
+    The gain of a reward, where answers are compressed, is that of the disagreement
+    (shared: per prototype the mean divergence from the consensus to its clients'
+    answers) and of the cross-entropy of the client's own model on its own data (local).
+    Source: D. Li and J. Wang, "FedMD: Heterogenous Federated Learning via Model
+    Distillation", 2019.
     """
 
     shares_add_up: ClassVar[bool] = True
     losses: ClassVar[tuple[str, ...]] = ("disagreement",)
     shared_loss: ClassVar[str | None] = "disagreement"
 
+    @override
     def first(self, kit: Kit) -> State:
         import torch
 
         size = kit.public_size, kit.setting.classes
         return {"consensus": torch.zeros(size, device=kit.device)}
 
+    @override
     def given(self, server: State, who: Who) -> Any:
         return server["consensus"]
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -62,7 +69,9 @@ class FedMD(Answering):
         apart = []
         for _, places, logits in self.answers(kit, arrivals, round):
             targets = soft_targets(consensus[places], self.temperature)
-            apart.append(kl_sum(targets, logits, self.temperature)[0].item() / len(places))
+            apart.append(
+                kl_sum(targets, logits, self.temperature)[0].item() / len(places)
+            )
         means = mean_by_prototype(arrivals, apart)
         losses = {name: {"disagreement": mean} for name, mean in means.items()}
         return {**server, "consensus": consensus}, losses

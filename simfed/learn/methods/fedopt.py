@@ -1,10 +1,12 @@
-"""FedOpt (Reddi et al. 2021): the server takes the mean change of the clients for a gradient."""
+"""FedOpt (Reddi et al. 2021): the mean change of the clients as a gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from typing_extensions import override
 
 from simfed.ground.method import Arrival, Losses, State, Values, Who
 from simfed.ground.registry import Only
@@ -24,21 +26,24 @@ _BETA1 = {"momentum": 0.9, "adagrad": 0.0, "adam": 0.9, "yogi": 0.9}
 
 @dataclass(frozen=True)
 class FedOpt(Averaging):
-    """Federated averaging whose server steps along the mean change Δ with an optimiser of its own.
+    """Federated averaging with an optimiser at the server.
 
-    Per prototype, Δ is the mean of (what a client made of w) − w, weighted by samples. `momentum`:
-    m ← β₁·m + Δ, w ← w + η·m. The others: m ← β₁·m + (1 − β₁)·Δ, w ← w + η·m/(√v + τ), with
-    v ← v + Δ² (adagrad), β₂·v + (1 − β₂)·Δ² (adam), v − (1 − β₂)·Δ²·sign(v − Δ²) (yogi). Moments
-    begin as m = 0 and v = τ², and are not corrected for their beginning, as the paper's are not.
-    They are the server's alone: clients send and keep what they do with fedprox.
+    It steps along the mean change Δ.
+
+    Per prototype, Δ is the mean of (what a client made of w) − w, weighted by samples.
+    `momentum`: m ← β₁·m + Δ, w ← w + η·m. The others: m ← β₁·m + (1 − β₁)·Δ, w ← w +
+    η·m/(√v + τ), with v ← v + Δ² (adagrad), β₂·v + (1 − β₂)·Δ² (adam), v − (1 −
+    β₂)·Δ²·sign(v − Δ²) (yogi). Moments begin as m = 0 and v = τ², and are not corrected
+    for their beginning, as the paper's are not. They are the server's alone: clients
+    send and keep what they do with fedprox.
 
     Left open there: which rates fit; the defaults here did on 10,000 MNIST images
-    (docs/methods.md), and adagrad goes without β₁, as in the paper's experiments. Running
-    statistics are averaged without an optimiser. A prototype without an arrival keeps its weights
-    and moments.
+    (docs/methods.md), and adagrad goes without β₁, as in the paper's experiments.
+    Running statistics are averaged without an optimiser. A prototype without an arrival
+    keeps its weights and moments.
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
-    Source: S. Reddi et al., "Adaptive Federated Optimization", 2021.
+    The gain of a reward is that of the cross-entropy on the client's own data (local)
+    alone. Source: S. Reddi et al., "Adaptive Federated Optimization", 2021.
     """
 
     two_levels: ClassVar[bool] = True
@@ -49,8 +54,12 @@ class FedOpt(Averaging):
     server_rate: Annotated[
         float | None, "η of the server; if omitted 1 (momentum), 0.03 (adagrad) or 0.01"
     ] = None
-    beta1: Annotated[float | None, "memory of the mean; if omitted 0.9, with adagrad 0"] = None
-    beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"] = 0.99
+    beta1: Annotated[
+        float | None, ("memory of the mean; if omitted 0.9, with adagrad 0")
+    ] = None
+    beta2: Annotated[
+        float, Only("optimizer", "adam", "yogi"), ("memory of the squares")
+    ] = 0.99
     tau: Annotated[
         float,
         Only("optimizer", "adagrad", "adam", "yogi"),
@@ -68,6 +77,7 @@ class FedOpt(Averaging):
         """β₁, the memory of the mean change."""
         return _BETA1[self.optimizer] if self.beta1 is None else self.beta1
 
+    @override
     def begin(self, kit: Kit) -> State:
         return {name: self._first(kit.initial(name)) for name in kit.prototypes}
 
@@ -76,12 +86,15 @@ class FedOpt(Averaging):
         moments = {"mean": zeros, "square": zeros + self.tau**2}
         return {**model, **moments}
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         return {name: server[who.prototype][name] for name in ("weights", "buffers")}
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         return self.send(server, who, 0)
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:

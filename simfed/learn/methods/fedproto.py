@@ -1,10 +1,12 @@
-"""FedProto (Tan et al. 2022): clients of any models agree on the mean embedding of each class."""
+"""FedProto (Tan et al. 2022): clients agree on the mean embedding of each class."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from typing_extensions import override
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import (
@@ -31,51 +33,64 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedProto(Method):
-    """Clients keep models of their own and send the mean embedding of each class that they own; the
-    server averages these class means, weighted by how many samples stand behind them.
+    """Models of the clients' own that meet in the mean embedding of each class.
 
-    Local training descends the cross-entropy plus λ times the mean, over the classes of the batch
-    whose global mean is known, of ‖mean embedding of the class in the batch − global mean‖² /
-    width. An embedding is the input of the last linear layer. The paper sums over classes and
-    leaves open whether over widths; means are taken of both, so that λ means the same for every
-    model and batch.
+    Clients keep models of their own and send the mean embedding of each class that they
+    own; the server averages these class means, weighted by how many samples stand
+    behind them.
 
-    Down: the global class means, and a bit per class whether it is known. Up: class means and
-    counts; of classes that a client does not own, zeros, which are charged as well. What a class
-    without an arrival has stays. Kept: the whole model, and the adapter if there is one. Where the
-    prototypes' widths differ, means are compared in one width (`width`, or the smallest): through
-    `projection: fixed`, a Gaussian matrix per prototype, drawn from the run's seed, with entries of
-    variance 1/width (a prototype of that very width needs none), or `trained`, a matrix of each
-    client's own, which starts as the fixed one (of that width, as the identity) and descends the
-    distance term in every local step at the client's rate. The paper has one width for all.
+    Local training descends the cross-entropy plus λ times the mean, over the classes of
+    the batch whose global mean is known, of ‖mean embedding of the class in the batch −
+    global mean‖² / width. An embedding is the input of the last linear layer. The paper
+    sums over classes and leaves open whether over widths; means are taken of both, so
+    that λ means the same for every model and batch.
 
-    Charged: local training, one inference pass over the client's data, and steps of a trained
-    adapter (`fedproto/adapter-…`); the distance term and a fixed projection are not, they are below
-    a hundredth of a step of the smallest model. The gain of a reward is that of the distance of the
-    client's means from the new global ones, mean over its prototype's clients (shared), and of the
-    cross-entropy of the evaluated model on the client's data (local).
+    Down: the global class means, and a bit per class whether it is known. Up: class
+    means and counts; of classes that a client does not own, zeros, which are charged as
+    well. What a class without an arrival has stays. Kept: the whole model, and the
+    adapter if there is one. Where the prototypes' widths differ, means are compared in
+    one width (`width`, or the smallest): through `projection: fixed`, a Gaussian matrix
+    per prototype, drawn from the run's seed, with entries of variance 1/width (a
+    prototype of that very width needs none), or `trained`, a matrix of each client's
+    own, which starts as the fixed one (of that width, as the identity) and descends the
+    distance term in every local step at the client's rate. The paper has one width for
+    all.
 
-    Evaluated, and measured for the local gain, is the client's own model with its own last layer
-    (`predict: head`), or, as the authors do, by the nearest of the global class means that the
-    client was sent last (`predict: nearest-mean`; by its own layer as long as it was sent none).
-    As ‖P·e − C_y‖² is linear in the embedding e but for a part that is the same for every class,
-    that is a last layer with weights 2·C_y·P and biases −‖C_y‖²; a class without a mean is never
-    the answer. Accuracies by the two differ a lot on labels that a client does not own, which its
-    own last layer never learned. Source: Y. Tan et al., "FedProto: Federated Prototype Learning
-    across Heterogeneous Clients", AAAI 2022.
+    Charged: local training, one inference pass over the client's data, and steps of a
+    trained adapter (`fedproto/adapter-…`); the distance term and a fixed projection are
+    not, they are below a hundredth of a step of the smallest model. The gain of a
+    reward is that of the distance of the client's means from the new global ones, mean
+    over its prototype's clients (shared), and of the cross-entropy of the evaluated
+    model on the client's data (local).
+
+    Evaluated, and measured for the local gain, is the client's own model with its own
+    last layer (`predict: head`), or, as the authors do, by the nearest of the global
+    class means that the client was sent last (`predict: nearest-mean`; by its own layer
+    as long as it was sent none). As ‖P·e − C_y‖² is linear in the embedding e but for a
+    part that is the same for every class, that is a last layer with weights 2·C_y·P and
+    biases −‖C_y‖²; a class without a mean is never the answer. Accuracies by the two
+    differ a lot on labels that a client does not own, which its own last layer never
+    learned. Source: Y. Tan et al., "FedProto: Federated Prototype Learning across
+    Heterogeneous Clients", AAAI 2022.
     """
 
-    pull: Annotated[float, "λ, weight of the distance from the global class means"] = 1.0
+    pull: Annotated[
+        float, ("λ, weight of the distance from the global class means")
+    ] = 1.0
     projection: Annotated[
-        Literal["fixed", "trained"], "of embeddings, where the prototypes' widths differ"
+        Literal["fixed", "trained"],
+        ("of embeddings, where the prototypes' widths differ"),
     ] = "fixed"
-    width: Annotated[int | None, "of the class means; the smallest among prototypes if omitted"] = (
-        None
-    )
-    compress_means: Annotated[bool, "let policies choose how class means are compressed"] = False
+    width: Annotated[
+        int | None, ("of the class means; the smallest among prototypes if omitted")
+    ] = None
+    compress_means: Annotated[
+        bool, ("let policies choose how class means are compressed")
+    ] = False
     predict: Annotated[
         Literal["head", "nearest-mean"],
-        "evaluate by a client's own last layer, or by the nearest class mean it was sent",
+        "evaluate by a client's own last layer, or by the nearest class mean it was "
+        "sent",
     ] = "head"
 
     shares_add_up: ClassVar[bool] = True
@@ -90,8 +105,9 @@ class FedProto(Method):
         require_at_least(0, pull=self.pull)
         require_at_least(1, width=self.width)
 
-    # ---- from facts alone ------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------
 
+    @override
     def check(self, setting: Setting) -> None:
         check_embeddings(setting)
 
@@ -100,13 +116,17 @@ class FedProto(Method):
         return self.width or min(size.features for size in setting.prototypes.values())
 
     def adapter(self, setting: Setting, features: int) -> Mlp | None:
-        """From embeddings of this width to the common one; None: they are compared as they are."""
+        """Return the map from embeddings of this width to the common one.
+
+        None: they are compared as they are.
+        """
         width = self.width_of(setting)
         widths = {size.features for size in setting.prototypes.values()} | {width}
         if features == width and (self.projection == "fixed" or len(widths) == 1):
             return None
         return Mlp((features, width), bias=False)
 
+    @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         classes, entries = setting.classes, setting.classes * self.width_of(setting)
         work = [
@@ -116,28 +136,39 @@ class FedProto(Method):
         adapter = self.adapter(setting, who.features)
         if adapter is not None and self.projection == "trained":
             steps = setting.steps(who)
-            work.append(Work("auxiliary", self.adapter_work(adapter), setting.batch_size, steps))
+            work.append(
+                Work("auxiliary", self.adapter_work(adapter), setting.batch_size, steps)
+            )
         return Plan(
-            {"means": Field("means", entries), "known": Field("mask", classes, value_bytes=1 / 8)},
+            {
+                "means": Field("means", entries),
+                "known": Field("mask", classes, value_bytes=1 / 8),
+            },
             work,
             {
-                "means": Field("means", entries, compressed=self.compress_means, feedback=False),
+                "means": Field(
+                    "means", entries, compressed=self.compress_means, feedback=False
+                ),
                 "counts": Field("counts", classes),
             },
         )
 
     def adapter_work(self, adapter: Mlp) -> str:
-        """The device profile's key of a trained adapter's steps."""
+        """Return the device profile's key of a trained adapter's steps."""
         return f"{self.name}/adapter-{adapter.shape}"
 
+    @override
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         if self.projection == "fixed":
             return {}
-        adapters = [self.adapter(setting, size.features) for size in setting.prototypes.values()]
+        adapters = [
+            self.adapter(setting, size.features) for size in setting.prototypes.values()
+        ]
         return {self.adapter_work(a): a.train_flops for a in adapters if a is not None}
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
+    @override
     def begin(self, kit: Kit) -> State:
         import torch
 
@@ -147,6 +178,7 @@ class FedProto(Method):
             "known": torch.zeros(classes, device=kit.device),
         }
 
+    @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         first: dict[str, Any] = kit.initial(who.prototype)
         if self.projection == "trained":
@@ -156,18 +188,22 @@ class FedProto(Method):
         return first
 
     def first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Tensor:
-        """Flat weights of the fixed projection of the client's prototype."""
+        """Return the flat weights of the fixed projection of the client's prototype."""
         import torch
 
         features, width = adapter.widths
         if features == width:
             return torch.eye(width, device=kit.device).reshape(-1)
-        drawn = torch.randn(width, features, generator=kit.generator("projection", who.prototype))
+        drawn = torch.randn(
+            width, features, generator=kit.generator("projection", who.prototype)
+        )
         return drawn.mul_(width**-0.5).reshape(-1).to(kit.device)
 
+    @override
     def send(self, server: State, who: Who, round: int) -> Values:
         return {"means": server["means"], "known": server["known"]}
 
+    @override
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
@@ -187,15 +223,20 @@ class FedProto(Method):
             if not self.pull:
                 return value
             leaf = weights.clone().requires_grad_() if learns else weights
-            embeddings = batch.embeddings if net is None else net.forward(leaf, batch.embeddings)
-            counts, means = compute_class_means(embeddings, batch.labels, kit.setting.classes)
+            embeddings = (
+                batch.embeddings if net is None else net.forward(leaf, batch.embeddings)
+            )
+            counts, means = compute_class_means(
+                embeddings, batch.labels, kit.setting.classes
+            )
             here = (counts > 0) & (down["known"] > 0)
             if not bool(here.any()):
                 return value
             distance = self.pull * (means[here] - down["means"][here]).square().mean()
             if learns:
                 [slope] = torch.autograd.grad(distance, leaf, retain_graph=True)
-                weights = weights.clone()  # the distance's own gradient still needs the old ones
+                # the distance's own gradient still needs the old ones
+                weights = weights.clone()
                 descent.step(weights, slope)
             return value + distance
 
@@ -207,13 +248,22 @@ class FedProto(Method):
         counts, means = compute_class_means(embeddings, labels, kit.setting.classes)
         after = {**model, "adapter": weights} if learns else model
         if self.predict == "nearest-mean" and bool(down["known"].any()):
-            projection = None if net is None else weights.view(net.widths[1], net.widths[0])
-            after = {**after, "nearest": self.nearest(kit, who, model, down, projection)}
+            projection = (
+                None if net is None else weights.view(net.widths[1], net.widths[0])
+            )
+            after = {
+                **after,
+                "nearest": self.nearest(kit, who, model, down, projection),
+            }
         return {"means": means, "counts": counts}, after
 
-    def nearest(self, kit: Kit, who: Who, model: Values, down: Values, projection: Any) -> Model:
-        """The last layer that answers with the nearest class mean, and where it stands in the flat
-        weights."""
+    def nearest(
+        self, kit: Kit, who: Who, model: Values, down: Values, projection: Any
+    ) -> Model:
+        """Return the last layer that answers with the nearest mean, and its place.
+
+        The place is in the flat weights.
+        """
         import torch
 
         head, _ = kit.head(who.prototype, model)
@@ -221,12 +271,18 @@ class FedProto(Method):
         onto = means if projection is None else means @ projection
         biases = -means.square().sum(1).masked_fill(down["known"] == 0, _NEVER)
         layer = torch.cat([2 * onto.reshape(-1), biases])
-        return {"at": head.storage_offset() - model["weights"].storage_offset(), "layer": layer}
+        return {
+            "at": head.storage_offset() - model["weights"].storage_offset(),
+            "layer": layer,
+        }
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
-        total = sum(a.weight * a.values["counts"][:, None] * a.values["means"] for a in arrivals)
+        total = sum(
+            a.weight * a.values["counts"][:, None] * a.values["means"] for a in arrivals
+        )
         weight = sum(a.weight * a.values["counts"] for a in arrivals)
         came = weight > 0
         means = server["means"].clone()
@@ -235,6 +291,7 @@ class FedProto(Method):
         has_mean[came] = 1.0
         return {"means": means, "known": has_mean}, measure_distances(means, arrivals)
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         weights = own["weights"]
         if "nearest" in own:
@@ -249,29 +306,49 @@ _NEVER = 1e6
 
 
 def check_embeddings(setting: Setting) -> None:
-    """`InputError` for models whose samples have no embedding."""
+    """Refuse models whose samples have no embedding.
+
+    Raises: `InputError`.
+    """
     for name, size in setting.prototypes.items():
         if not size.features:
             raise InputError(
-                "models with a linear layer at their end, whose input is a sample's embedding",
+                "models with a linear layer at their end, whose input is a sample's "
+                "embedding",
                 got=f"{size.model} of {name}",
             )
 
 
-def compute_class_means(embeddings: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """(classes,) how many samples, (classes, width) their mean embeddings; zeros where there are
-    none.
+def compute_class_means(
+    embeddings: Tensor, labels: Tensor, classes: int
+) -> tuple[Tensor, Tensor]:
+    """Return (classes,) how many samples, (classes, width) their mean embeddings.
+
+    Zeros where there are none.
     """
-    counts = embeddings.new_zeros(classes).index_add(0, labels, embeddings.new_ones(len(labels)))
-    sums = embeddings.new_zeros(classes, embeddings.shape[1]).index_add(0, labels, embeddings)
+    counts = embeddings.new_zeros(classes).index_add(
+        0, labels, embeddings.new_ones(len(labels))
+    )
+    sums = embeddings.new_zeros(classes, embeddings.shape[1]).index_add(
+        0, labels, embeddings
+    )
     return counts, sums / counts.clamp(min=1)[:, None]
 
 
-def measure_distances(means: Tensor, arrivals: Sequence[Arrival]) -> dict[str, dict[str, float]]:
-    """Per prototype, the mean over its arrivals of the mean square difference of their class
-    means."""
+def measure_distances(
+    means: Tensor, arrivals: Sequence[Arrival]
+) -> dict[str, dict[str, float]]:
+    """Return, per prototype, the mean square difference of its arrivals' class means.
+
+    It is a mean over classes and arrivals.
+    """
     apart = []
     for arrival in arrivals:
         here = arrival.values["counts"] > 0
-        apart.append(float((arrival.values["means"][here] - means[here]).square().mean()))
-    return {name: {"distance": mean} for name, mean in mean_by_prototype(arrivals, apart).items()}
+        apart.append(
+            float((arrival.values["means"][here] - means[here]).square().mean())
+        )
+    return {
+        name: {"distance": mean}
+        for name, mean in mean_by_prototype(arrivals, apart).items()
+    }

@@ -1,9 +1,11 @@
-"""FedProx (Li et al. 2020): averaging whose local training is held near the server's weights."""
+"""FedProx (Li et al. 2020): averaging with local training near the server's weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from typing_extensions import override
 
 from simfed.ground.method import LocalSteps, State, Values, Who
 from simfed.learn.methods.averaging import Averaging
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedProx(Averaging):
-    """Federated averaging in which every local step also descends μ/2·‖w − w_t‖², per prototype.
+    """Federated averaging in which local steps also descend μ/2·‖w − w_t‖².
 
-    The gain of a reward is that of the cross-entropy on the client's own data (local) alone.
-    Source: T. Li et al., "Federated Optimization in Heterogeneous Networks", 2020. With μ = 0 it is
-    fedavg.
+    This is per prototype.
+
+    The gain of a reward is that of the cross-entropy on the client's own data (local)
+    alone. Source: T. Li et al., "Federated Optimization in Heterogeneous Networks",
+    2020. With μ = 0 it is fedavg.
     """
 
     two_levels: ClassVar[bool] = True
@@ -30,5 +34,8 @@ class FedProx(Averaging):
     def __post_init__(self) -> None:
         require_at_least(0, mu=self.mu)
 
-    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    @override
+    def local_steps(
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
+    ) -> LocalSteps:
         return LocalSteps(down, pull=self.mu)

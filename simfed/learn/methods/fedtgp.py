@@ -7,9 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from typing_extensions import override
+
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.auxiliary import Mlp
-from simfed.learn.methods.fedproto import FedProto, compute_class_means, measure_distances
+from simfed.learn.methods.fedproto import (
+    FedProto,
+    compute_class_means,
+    measure_distances,
+)
 from simfed.learn.methods.options import require_above_zero, require_at_least
 
 if TYPE_CHECKING:
@@ -22,26 +28,30 @@ if TYPE_CHECKING:
 class FedTGP(FedProto):
     """FedProto whose global class means are trained at the server instead of averaged.
 
-    A vector per class goes through a network of one hidden layer (ReLU) as wide as itself; what
-    comes out are the prototypes P̂. Epochs of SGD over the arrived class means, in batches: a mean
-    P of class c costs −log of the share of exp(−(‖P − P̂_c‖ + δ)) in itself plus Σ_{j≠c} exp(−‖P −
-    P̂_j‖). The margin δ is the largest distance between two classes' centres (the plain means over
-    arrivals, of this merge), at most `margin`·√(width/512): the paper's 100 is for embeddings of
-    512, and prototypes that stand too far apart for a smaller width make local training diverge.
-    The mean is over the means of a batch, each counting as what the server mode makes of its
+    A vector per class goes through a network of one hidden layer (ReLU) as wide as
+    itself; what comes out are the prototypes P̂. Epochs of SGD over the arrived class
+    means, in batches: a mean P of class c costs −log of the share of exp(−(‖P − P̂_c‖ +
+    δ)) in itself plus Σ_{j≠c} exp(−‖P − P̂_j‖). The margin δ is the largest distance
+    between two classes' centres (the plain means over arrivals, of this merge), at most
+    `margin`·√(width/512): the paper's 100 is for embeddings of 512, and prototypes that
+    stand too far apart for a smaller width make local training diverge. The mean is
+    over the means of a batch, each counting as what the server mode makes of its
     staleness.
 
-    Clients do as in FedProto, towards P̂: what they send and keep, its options, the gain of a
-    reward (distance from P̂) and evaluation are said there. The paper leaves open what holds of
-    classes that no arrival owns: they are trained as the others' negatives, and sent once somebody
-    has owned them. Kept at the server: class vectors and network. Charged: the server's steps
-    (`fedtgp/prototypes-…`), as if every arrival owned every class, since plans do not know who owns
-    what. Source: J. Zhang et al., "FedTGP: Trainable Global Prototypes with
-    Adaptive-Margin-Enhanced Contrastive Learning for Data and Model Heterogeneity in Federated
-    Learning", AAAI 2024.
+    Clients do as in FedProto, towards P̂: what they send and keep, its options, the
+    gain of a reward (distance from P̂) and evaluation are said there. The paper leaves
+    open what holds of classes that no arrival owns: they are trained as the others'
+    negatives, and sent once somebody has owned them. Kept at the server: class vectors
+    and network. Charged: the server's steps (`fedtgp/prototypes-…`), as if every
+    arrival owned every class, since plans do not know who owns what. Source: J. Zhang
+    et al., "FedTGP: Trainable Global Prototypes with Adaptive-Margin-Enhanced
+    Contrastive Learning for Data and Model Heterogeneity in Federated Learning", AAAI
+    2024.
     """
 
-    margin: Annotated[float, "τ, most that the margin may become at a width of 512"] = 100.0
+    margin: Annotated[
+        float, ("τ, most that the margin may become at a width of 512")
+    ] = 100.0
     server_rate: Annotated[float, "learning rate of the server's steps"] = 0.01
     server_epochs: Annotated[int, "passes over the arrived class means per merge"] = 100
     server_batch: Annotated[int, "class means of a server step"] = 32
@@ -54,36 +64,43 @@ class FedTGP(FedProto):
         super().__post_init__()
         require_at_least(0, margin=self.margin)
         require_above_zero(server_rate=self.server_rate)
-        require_at_least(1, server_epochs=self.server_epochs, server_batch=self.server_batch)
+        require_at_least(
+            1, server_epochs=self.server_epochs, server_batch=self.server_batch
+        )
 
-    # ---- from facts alone ------------------------------------------------------------------------
+    # ---- from facts alone ------------------------------------------------------------
 
     def net(self, setting: Setting) -> Mlp:
-        """The server's net, from a trainable vector per class to that class's prototype."""
+        """Return the server's net, from a vector per class to the class's prototype."""
         width = self.width_of(setting)
         return Mlp((width, width, width))
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
+    @override
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
         means = len(arrived) * setting.classes
         size = min(self.server_batch, means)
         times = self.server_epochs * -(-means // self.server_batch)
         return [Work("auxiliary", self.server_step(setting), size, times, "prototypes")]
 
     def server_step(self, setting: Setting) -> str:
-        """The device profile's key of the server's steps."""
+        """Return the device profile's key of the server's steps."""
         return f"{self.name}/prototypes-{self.net(setting).shape}x{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        """Per class mean, its distances from all prototypes and back; and the network, once per
-        step, spread over a batch.
+        """Return FLOPs of a class mean's distances from all prototypes, and back.
+
+        The network's, once per step, are spread over a batch.
         """
         distances_flops = 2 * 2 * setting.classes * self.width_of(setting)
         net_flops = 3 * setting.classes * self.net(setting).forward_flops
         per_mean = 2 * distances_flops + net_flops / self.server_batch
         return {**super().auxiliary(setting), self.server_step(setting): per_mean}
 
-    # ---- learning --------------------------------------------------------------------------------
+    # ---- learning --------------------------------------------------------------------
 
+    @override
     def begin(self, kit: Kit) -> State:
         import torch
 
@@ -96,13 +113,16 @@ class FedTGP(FedProto):
             "net": torch.cat([vectors.reshape(-1), weights]).to(kit.device),
         }
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         import torch
 
         here = [arrival.values["counts"] > 0 for arrival in arrivals]
-        means = torch.cat([a.values["means"][rows] for a, rows in zip(arrivals, here, strict=True)])
+        means = torch.cat(
+            [a.values["means"][rows] for a, rows in zip(arrivals, here, strict=True)]
+        )
         labels = torch.cat([rows.nonzero()[:, 0] for rows in here])
         weights = torch.cat(
             [
@@ -113,8 +133,12 @@ class FedTGP(FedProto):
         counts, centres = compute_class_means(means, labels, kit.setting.classes)
         centres = centres[counts > 0]
         apart = torch.cdist(centres, centres, compute_mode=_EXACT).max()
-        margin = min(float(apart), self.margin * math.sqrt(self.width_of(kit.setting) / 512))
-        net, loss = self._trained(kit, server["net"], means, labels, weights, margin, round)
+        margin = min(
+            float(apart), self.margin * math.sqrt(self.width_of(kit.setting) / 512)
+        )
+        net, loss = self._trained(
+            kit, server["net"], means, labels, weights, margin, round
+        )
         with torch.no_grad():
             prototypes = self._prototypes(kit.setting, net)
         has_mean = server["known"].clone()
@@ -122,7 +146,8 @@ class FedTGP(FedProto):
         state = {"means": prototypes, "known": has_mean, "net": net}
         losses = measure_distances(prototypes, arrivals)
         return state, {
-            name: {**loss_by, "contrastive_loss": loss} for name, loss_by in losses.items()
+            name: {**loss_by, "contrastive_loss": loss}
+            for name, loss_by in losses.items()
         }
 
     def _trained(
@@ -135,8 +160,10 @@ class FedTGP(FedProto):
         margin: float,
         round: int,
     ) -> tuple[Tensor, float]:
-        """Class vectors and network after the server's steps, and the mean loss of the last
-        epoch."""
+        """Return class vectors and network after the server's steps, and the mean loss.
+
+        The loss is that of the last epoch.
+        """
         import torch
 
         rng = kit.rng("prototypes", round)
@@ -155,7 +182,9 @@ class FedTGP(FedProto):
 
         net, losses = kit.minimise(net, loss, batches, self.server_rate)
         last = len(batches) // self.server_epochs
-        total = sum(x * len(at) for x, at in zip(losses[-last:], batches[-last:], strict=True))
+        total = sum(
+            x * len(at) for x, at in zip(losses[-last:], batches[-last:], strict=True)
+        )
         return net, total / len(means)
 
     def contrast(
@@ -167,8 +196,9 @@ class FedTGP(FedProto):
         weights: Tensor,
         margin: float,
     ) -> Any:
-        """The loss of a server step, differentiable in the flat vector of class vectors and
-        network.
+        """Return the loss of a server step.
+
+        It is differentiable in the flat vector of class vectors and network.
         """
         import torch
         import torch.nn.functional as F
@@ -184,4 +214,5 @@ class FedTGP(FedProto):
         return self.net(setting).forward(net[split:], net[:split].view(-1, width))
 
 
-_EXACT = "donot_use_mm_for_euclid_dist"  # products of large numbers would lose small distances
+# products of large numbers would lose small distances
+_EXACT = "donot_use_mm_for_euclid_dist"

@@ -6,7 +6,7 @@ from simfed.ground.method import Field, Size
 
 
 def model_down(size: Size) -> dict[str, Field]:
-    """A model: its weights, in the scenario's number format, and its running statistics."""
+    """Return a model's fields: weights, in the scenario's format, and statistics."""
     return {
         "weights": Field("weights", size.parameters),
         "buffers": Field("buffers", size.buffers),
@@ -14,7 +14,10 @@ def model_down(size: Size) -> dict[str, Field]:
 
 
 def update_up(size: Size) -> dict[str, Field]:
-    """What local training changed: compressible with residuals, and the new running statistics."""
+    """Return the fields of local training: its change, and running statistics.
+
+    The change is compressible with residuals.
+    """
     return {
         "update": Field("update", size.parameters, compressed=True),
         "buffers": Field("buffers", size.buffers),

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from typing_extensions import override
+
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.methods.answering import Answering
 from simfed.learn.methods.averaging import mean_by_prototype
@@ -17,29 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KtPfl(Answering):
-    """What client n digests is a target of its own, Σ_m c_nm·z_m, of the logits z_m that each
-    client answered last. At a merge the rows c_n of those who arrived descend, `coefficient_steps`
-    times,
+    """Distillation from a target of each client's own, Σ_m c_nm·z_m.
+
+    z_m are the logits that each client answered last. At a merge the rows c_n of those
+    who arrived descend, `coefficient_steps` times,
 
         Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T))
         + ρ·‖c − 1/N‖²
 
-    with the mean over public samples of the divergence, summed over classes. c begins as 1/N, and
-    ρ keeps it there; with ρ large this is fedmd. Up and down travel logits; clients keep
-    their models, the server c (N × N) and everybody's last logits (N × public set × classes).
+    with the mean over public samples of the divergence, summed over classes. c begins
+    as 1/N, and ρ keeps it there; with ρ large this is fedmd. Up and down travel logits;
+    clients keep their models, the server c (N × N) and everybody's last logits (N ×
+    public set × classes).
 
-    Left open there, or settled otherwise: what is combined (logits, so that a target is a
-    distribution whatever c is); who has not answered yet (the mean of those who have stands in for
-    it, so that targets are not flattened); rows of clients that did not arrive (they stay). Targets
-    are made with the coefficients after the merge, for the samples of the next round. Late answers
-    take the place of the client's older ones; the server mode's weight scales the client's term.
-    The server is charged for the coefficients (`auxiliary` work `kt-pfl/coefficients-…`, of as many
-    samples as the table of everybody's answers has rows).
+    Left open there, or settled otherwise: what is combined (logits, so that a target is
+    a distribution whatever c is); who has not answered yet (the mean of those who have
+    stands in for it, so that targets are not flattened); rows of clients that did not
+    arrive (they stay). Targets are made with the coefficients after the merge, for the
+    samples of the next round. Late answers take the place of the client's older ones;
+    the server mode's weight scales the client's term. The server is charged for the
+    coefficients (`auxiliary` work `kt-pfl/coefficients-…`, of as many samples as the
+    table of everybody's answers has rows).
 
-    The gain of a reward, where answers are compressed, is that of the transfer loss (shared: per
-    prototype the mean of its arrivals' divergences above before the steps) and of the cross-entropy
-    of the client's own model on its own data (local). Source: J. Zhang et al., "Parameterized
-    Knowledge Transfer for Personalized Federated Learning", 2021.
+    The gain of a reward, where answers are compressed, is that of the transfer loss
+    (shared: per prototype the mean of its arrivals' divergences above before the steps)
+    and of the cross-entropy of the client's own model on its own data (local). Source:
+    J. Zhang et al., "Parameterized Knowledge Transfer for Personalized Federated
+    Learning", 2021.
     """
 
     losses: ClassVar[tuple[str, ...]] = ("transfer_loss",)
@@ -55,17 +61,24 @@ class KtPfl(Answering):
         require_at_least(1, coefficient_steps=self.coefficient_steps)
         require_at_least(0, rho=self.rho)
 
-    def server_work(self, setting: Setting, arrived: Sequence[Who], round: int) -> Sequence[Work]:
-        rows, steps = setting.public * setting.clients, self.coefficient_steps * len(arrived)
+    @override
+    def server_work(
+        self, setting: Setting, arrived: Sequence[Who], round: int
+    ) -> Sequence[Work]:
+        rows, steps = (
+            setting.public * setting.clients,
+            self.coefficient_steps * len(arrived),
+        )
         return [Work("auxiliary", self._coefficients(setting), rows, steps)]
 
     def _coefficients(self, setting: Setting) -> str:
         return f"kt-pfl/coefficients-{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        """A client's target and its slope: two products with everybody's logits."""
+        """Return a client's target and its slope: two products with everybody's logits."""
         return {self._coefficients(setting): 4.0 * setting.classes}
 
+    @override
     def first(self, kit: Kit) -> State:
         import torch
 
@@ -79,12 +92,14 @@ class KtPfl(Answering):
             "answered": torch.zeros(table[:2], dtype=torch.bool, device=device),
         }
 
+    @override
     def given(self, server: State, who: Who) -> Any:
         import torch
 
         answers = _fill_missing(server["answers"], server["answered"])
         return torch.tensordot(server["coefficients"][who.client], answers, 1).float()
 
+    @override
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
@@ -100,7 +115,9 @@ class KtPfl(Answering):
         for arrival, places, _ in self.answers(kit, arrivals, round):
             client = arrival.who.client
             share = arrival.weight * arrival.who.samples / samples
-            row, loss = self._learned(coefficients[client], filled[:, places], client, share)
+            row, loss = self._learned(
+                coefficients[client], filled[:, places], client, share
+            )
             coefficients[client] = row
             apart.append(loss)
         means = mean_by_prototype(arrivals, apart)
@@ -108,8 +125,10 @@ class KtPfl(Answering):
         state = {"coefficients": coefficients, "answers": answers, "answered": answered}
         return {**server, **state}, losses
 
-    def _learned(self, row: Any, answers: Any, client: int, share: float) -> tuple[Any, float]:
-        """A client's coefficients after their steps, and its divergence before them."""
+    def _learned(
+        self, row: Any, answers: Any, client: int, share: float
+    ) -> tuple[Any, float]:
+        """Return a client's new coefficients, and its divergence before the steps."""
         import torch
 
         log_answers = torch.log_softmax(answers[client] / self.temperature, dim=1)
@@ -122,13 +141,17 @@ class KtPfl(Answering):
             slope = target * (apart - each) / (self.temperature * len(each))
             gradient = share * torch.tensordot(answers, slope, 2)
             first = first if step else each.mean().clamp(min=0).item()
-            row = row - self.coefficient_rate * (gradient + 2 * self.rho * (row - 1 / len(row)))
+            row = row - self.coefficient_rate * (
+                gradient + 2 * self.rho * (row - 1 / len(row))
+            )
         return row, first
 
 
 def _fill_missing(answers: Any, answered: Any) -> Any:
-    """Everybody's logits in float64; where a client has not answered, the mean of those who
-    have."""
+    """Return everybody's logits in float64.
+
+    Where a client has not answered, the mean of those who have stands in.
+    """
     weights = answered[:, :, None].double()
     mean = (answers * weights).sum(0) / weights.sum(0).clamp(min=1)
     return answers * weights + mean * (1 - weights)

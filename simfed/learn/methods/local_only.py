@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from typing_extensions import override
+
 from simfed.ground.method import LocalSteps, Method, Plan, Setting, State, Values, Who
 
 if TYPE_CHECKING:
@@ -20,23 +22,31 @@ class LocalOnly(Method):
 
     personal: ClassVar[bool] = True
 
+    @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         return Plan({}, (setting.training(who),), {})
 
+    @override
     def begin(self, kit: Kit) -> State:
         return {}
 
+    @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         first: State = kit.initial(who.prototype)
         return first
 
-    def local_steps(self, kit: Kit, who: Who, round: int, down: Values, own: State) -> LocalSteps:
+    @override
+    def local_steps(
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
+    ) -> LocalSteps:
         return LocalSteps(own)
 
+    @override
     def trained(
         self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         return {}, after
 
+    @override
     def model(self, server: State, own: State, who: Who) -> Values:
         return own

@@ -1,10 +1,10 @@
 """The models: architectures as ordinary `torch.nn.Module`s, built from a keyed seed.
 
-A registered model is anything that can be called as `factory(input_shape, classes)` and returns a
-`torch.nn.Module` that maps a batch `(n, *input_shape)` of float32 samples to logits `(n, classes)`:
-a class with that constructor, or a function. `docs/extending.md` shows one of a user's own. A model
-of text has an attribute `tokens = True`, and maps whole numbers `(n, length)` to `(n, length,
-classes)`; in a regression `classes` is 1.
+A registered model is anything that can be called as `factory(input_shape, classes)` and
+returns a `torch.nn.Module` that maps a batch `(n, *input_shape)` of float32 samples to
+logits `(n, classes)`: a class with that constructor, or a function. `docs/extending.md`
+shows one of a user's own. A model of text has an attribute `tokens = True`, and maps
+whole numbers `(n, length)` to `(n, length, classes)`; in a regression `classes` is 1.
 """
 
 from simfed.learn.models.build import build_model, count_facts, plain

@@ -17,23 +17,25 @@ from simfed.ground.registry import registry
 from simfed.learn.facts import ModelFacts
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
-"""What is registered as a model: called with the shape of one sample and the number of classes."""
+"""A registered model: called with the shape of one sample and the number of classes."""
 
 
 def build_model(
     model: str | Factory, input_shape: tuple[int, ...], classes: int, *, seed: int
 ) -> nn.Module:
-    """The registered model of this name (or a factory itself) with PyTorch's default
-    initialisation, drawn from `seed`.
+    """Return the registered model of this name (or of a factory), drawn from `seed`.
 
-    The weights are exactly those that the module's constructor draws when PyTorch's global CPU
-    generator stands at `seed`; that generator is put back to where it was, so nobody else's draws
-    move. Module constructors take no generator of their own, and swapping the global one's state
-    for the moment of construction is the one way that also serves layers of a user's own.
+    It has PyTorch's default initialisation.
 
-    The module is in training mode, float32, on the CPU. Raises: `InputError` for an unknown name,
-    for samples of a shape that the model cannot take, and when the factory returns something else
-    than a module with trainable float32 parameters.
+    The weights are exactly those that the module's constructor draws when PyTorch's
+    global CPU generator stands at `seed`; that generator is put back to where it was,
+    so nobody else's draws move. Module constructors take no generator of their own, and
+    swapping the global one's state for the moment of construction is the one way that
+    also serves layers of a user's own.
+
+    The module is in training mode, float32, on the CPU. Raises: `InputError` for an
+    unknown name, for samples of a shape that the model cannot take, and when the
+    factory returns something else than a module with trainable float32 parameters.
 
     >>> before = torch.get_rng_state()
     >>> model = build_model("lenet5-half", (1, 28, 28), 10, seed=7)
@@ -45,11 +47,14 @@ def build_model(
         module = factory(tuple(input_shape), int(classes))
     if not isinstance(module, nn.Module):
         raise InputError(
-            f"model {name}: a factory(input_shape, classes) that returns a torch.nn.Module",
+            f"model {name}: a factory(input_shape, classes) that returns a "
+            f"torch.nn.Module",
             got=type(module).__name__,
         )
     types = {p.dtype for p in module.parameters()}
-    if types != {torch.float32} or not any(p.requires_grad for p in module.parameters()):
+    if types != {torch.float32} or not any(
+        p.requires_grad for p in module.parameters()
+    ):
         raise InputError(
             f"model {name}: a module with trainable float32 parameters",
             got=sorted(map(str, types)),
@@ -58,10 +63,10 @@ def build_model(
 
 
 def plain(model: nn.Module) -> nn.Module:
-    """A copy of `model` in which every fast layer is replaced by the ordinary ones it stands for.
+    """Return a copy of `model` with ordinary layers in place of fast ones.
 
-    Same parameters under the same names, same values and gradients bit for bit; tests compare the
-    two.
+    Same parameters under the same names, same values and gradients bit for bit; tests
+    compare the two.
     """
     stand_in = getattr(model, "plain", None)
     if callable(stand_in):
@@ -75,15 +80,19 @@ def plain(model: nn.Module) -> nn.Module:
 
 
 def takes_one_sample(model: str, input_shape: tuple[int, ...], classes: int) -> bool:
-    """Return whether the model trains on a batch of one: batch norm needs several values of each
-    channel, of one sample as many as there are pixels where it stands.
+    """Return whether the model trains on a batch of one.
+
+    Batch norm needs several values of each channel, of one sample as many as there are
+    pixels where it stands.
 
     >>> takes_one_sample("resnet18", (3, 8, 8), 2), takes_one_sample("resnet18", (3, 16, 16), 2)
     (False, True)
     """
     module = build_model(model, input_shape, classes, seed=0)
     tokens = bool(getattr(module, "tokens", False))
-    sample = torch.zeros(1, *input_shape, dtype=torch.int64 if tokens else torch.float32)
+    sample = torch.zeros(
+        1, *input_shape, dtype=torch.int64 if tokens else torch.float32
+    )
     try:
         with torch.no_grad(), _global_generator_at(0):
             module(sample)
@@ -92,8 +101,12 @@ def takes_one_sample(model: str, input_shape: tuple[int, ...], classes: int) -> 
     return True
 
 
-def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
-    """Build the model once and count it: parameters, running statistics, FLOPs of one sample.
+def count_facts(
+    model: str | Factory, input_shape: tuple[int, ...], classes: int
+) -> ModelFacts:
+    """Return the facts of a model that is built once for it.
+
+    They are parameters, running statistics, FLOPs of one sample.
 
     >>> from simfed.learn.catalogue import model_facts
     >>> count_facts("lenet5", (1, 28, 28), 10) == model_facts("lenet5", (1, 28, 28), 10)
@@ -105,13 +118,17 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
     buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
     tokens = bool(getattr(module, "tokens", False))
     # evaluation mode, where batch norm takes a single one
-    sample = torch.zeros(1, *input_shape, dtype=torch.int64 if tokens else torch.float32)
+    sample = torch.zeros(
+        1, *input_shape, dtype=torch.int64 if tokens else torch.float32
+    )
     with FlopCounterMode(display=False) as forward:
         logits = module.eval()(sample)
     shape = (*input_shape, classes) if tokens else (classes,)
     if tuple(logits.shape) != (1, *shape):
         name, wanted = _find_factory(model)[1], ", ".join(map(str, shape))
-        raise InputError(f"model {name}: logits of shape (n, {wanted})", got=tuple(logits.shape))
+        raise InputError(
+            f"model {name}: logits of shape (n, {wanted})", got=tuple(logits.shape)
+        )
 
     def train_flops() -> int:
         with FlopCounterMode(display=False) as train:
@@ -132,13 +149,20 @@ def count_facts(model: str | Factory, input_shape: tuple[int, ...], classes: int
 
 
 def find_last_linear(module: nn.Module) -> nn.Linear | None:
-    """The last linear layer, whose input is a sample's embedding; None where there is none."""
+    """Return the last linear layer, whose input is a sample's embedding.
+
+    None where there is none.
+    """
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     return layers[-1] if layers else None
 
 
 def _call_in_fork(count: Callable[[], int]) -> int:
-    """Where there is a GPU, a process that has computed a gradient can fork no workers for more."""
+    """Return the result of a call in a forked process.
+
+    Where there is a GPU, a process that has computed a gradient can fork no workers for
+    more.
+    """
     answer, into = os.pipe()
     child = os.fork()
     if child == 0:

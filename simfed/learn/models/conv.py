@@ -9,11 +9,13 @@ from simfed.learn.models.layers import ReluPool
 
 
 class McMahanCNN(nn.Module):
-    """Two 5×5 convolutions of 32 and 64 channels (padding 2), each ReLU and 2×2 max-pool, a linear
-    layer of 512 and the classes.
+    """Two 5×5 convolutions of 32 and 64 channels, a linear layer of 512, classes.
+
+    Convolutions have padding 2, each ReLU and 2×2 max-pool.
 
     1,663,370 parameters on 1×28×28 images with 10 classes. H. B. McMahan et al.,
-    "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    "Communication-efficient learning of deep networks from decentralized data", AISTATS
+    2017.
     """
 
     name = "mcmahan-cnn"
@@ -37,8 +39,10 @@ class McMahanCNN(nn.Module):
 
 
 class FemnistCNN(McMahanCNN):
-    """McMahan's CNN with a linear layer of 2,048: 6,603,710 parameters on 1×28×28 images with the
-    62 classes of FEMNIST. S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
+    """McMahan's CNN with a linear layer of 2,048, for FEMNIST.
+
+    6,603,710 parameters on 1×28×28 images with 62 classes. S. Caldas et al., "LEAF: a
+    benchmark for federated settings", 2018.
     """
 
     name = "femnist-cnn"

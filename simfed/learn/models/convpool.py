@@ -1,6 +1,7 @@
 """Convolution, ReLU and pooling by compiled loops (`simfed/native/convpool.cpp`).
 
-Where the package was built without them, `compiled()` is None and PyTorch's convolutions are used.
+Where the package was built without them, `compiled()` is None and PyTorch's
+convolutions are used.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import Tensor
 from simfed import native
 
 LANES = 16
-"""Samples side by side, in blocks of so many; the last one may be filled up with nothing."""
+"""Samples side by side, in blocks of so many; the last one may be filled up with
+nothing."""
 KERNEL = 5
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
 
@@ -42,13 +44,14 @@ class Convpool:
             call.restype = None
 
     def call(self, name: str, layer: _LayerShape, *tensors: Tensor | None) -> None:
+        """Call a function of the compiled library."""
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
         self._layer_calls[name](self.width, ctypes.byref(layer), *pointers)
 
 
 @cache
 def compiled() -> Convpool | None:
-    """The loops for this processor, or None."""
+    """Return the loops for this processor, or None."""
     compiled_layers = native.layers()
     return None if compiled_layers is None else Convpool(*compiled_layers)
 
@@ -64,28 +67,34 @@ class _LayerShape(ctypes.Structure):
     ]  # fmt: skip
 
     def pooled(self, blocks: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return _make_lanes(blocks, self.outputs, self.pooled_height, self.pooled_width, dtype=dtype)
+        return _make_lanes(
+            blocks, self.outputs, self.pooled_height, self.pooled_width, dtype=dtype
+        )
 
 
 class _Kept:
-    """What a forward pass leaves for the backward pass, and room for that."""
+    """Values that a forward pass leaves for the backward pass, and room for it."""
 
     def __init__(self, first: _LayerShape, second: _LayerShape, blocks: int) -> None:
         self.blocks = blocks
         self.samples = _make_lanes(blocks, first.inputs, first.height, first.width)
         self.pooled = [layer.pooled(blocks) for layer in (first, second)]
         self.corners = [layer.pooled(blocks, torch.int32) for layer in (first, second)]
-        """The window's first maximum, 0 to 3 in row-major order; −1 where ReLU gave 0."""
+        """The window's first maximum, 0 to 3 in row-major order; −1 where ReLU gave
+        0."""
         self.gradients = [layer.pooled(blocks) for layer in (first, second)]
         columns = 2 * second.pooled_width + 2 * (KERNEL - 1)
-        self.spread = _make_lanes(second.outputs, 2 * second.pooled_height, columns).zero_()
+        self.spread = _make_lanes(
+            second.outputs, 2 * second.pooled_height, columns
+        ).zero_()
 
 
 class ConvpoolPair:
     """Two layers in a row, the first with padding 2, the second without.
 
-    The weights and biases are read at each call. What `forward` keeps goes to `backward` or to
-    `give_back`; room is used again by whoever has layers of the same shape.
+    The weights and biases are read at each call. What `forward` keeps goes to
+    `backward` or to `give_back`; room is used again by whoever has layers of the same
+    shape.
     """
 
     _room: dict[tuple[int, ...], list[_Kept]] = {}  # noqa: RUF012 (shared on purpose)
@@ -96,8 +105,11 @@ class ConvpoolPair:
         parameters: tuple[Tensor, Tensor, Tensor, Tensor],
         shape: tuple[int, ...],
     ) -> None:
-        """parameters: weight and bias of the first and of the second; shape: (channels, height,
-        width) of a sample, height and width multiples of four."""
+        """Take weight and bias of the first and of the second convolution.
+
+        `shape`: (channels, height, width) of a sample, height and width multiples of
+        four.
+        """
         self._loops = loops
         self._parameters = parameters
         self._shape = shape
@@ -110,27 +122,50 @@ class ConvpoolPair:
             0, outputs[0], height // 2, width // 2,
             outputs[1], (height // 2 - 4) // 2, (width // 2 - 4) // 2,
         )  # fmt: skip
-        self.features = outputs[1] * self._second.pooled_height * self._second.pooled_width
+        self.features = (
+            outputs[1] * self._second.pooled_height * self._second.pooled_width
+        )
         self._key = (*shape, *outputs)
 
     def forward(self, samples: Tensor, *, keep: bool) -> tuple[Tensor, _Kept]:
-        """(n, channels, height, width) → (n, features), and what `backward` needs if `keep`."""
+        """Return (n, features) of (n, channels, height, width), and kept values.
+
+        The latter are for `backward`, if `keep`.
+        """
         samples = samples.float().contiguous()
         n = len(samples)
         room = self._take(-(-n // LANES))
         loops, (weight1, bias1, weight2, bias2) = self._loops, self._parameters
         corners = room.corners if keep else (None, None)
-        loops.side_by_side(samples.data_ptr(), n, *self._shape, 2, room.samples.data_ptr())
-        loops.call("forward", self._first, room.samples, weight1, bias1, room.pooled[0], corners[0])
+        loops.side_by_side(
+            samples.data_ptr(), n, *self._shape, 2, room.samples.data_ptr()
+        )
         loops.call(
-            "forward", self._second, room.pooled[0], weight2, bias2, room.pooled[1], corners[1]
+            "forward",
+            self._first,
+            room.samples,
+            weight1,
+            bias1,
+            room.pooled[0],
+            corners[0],
+        )
+        loops.call(
+            "forward",
+            self._second,
+            room.pooled[0],
+            weight2,
+            bias2,
+            room.pooled[1],
+            corners[1],
         )
         features = samples.new_empty(n, self.features)
-        loops.one_by_one(room.pooled[1].data_ptr(), n, self.features, features.data_ptr())
+        loops.one_by_one(
+            room.pooled[1].data_ptr(), n, self.features, features.data_ptr()
+        )
         return features, room
 
     def backward(self, gradient: Tensor, room: _Kept, into: list[Tensor]) -> None:
-        """Adds to the gradients of the parameters, in their order, given that in the features."""
+        """Add to the parameters' gradients, in their order, given the features'."""
         blocks = self._pull_back(gradient, room)
         sums = [_make_lanes(*parameter.shape).zero_() for parameter in self._parameters]
         self._add_weight_gradients(room, slice(0, blocks), sums)
@@ -139,9 +174,15 @@ class ConvpoolPair:
         self.give_back(room)
 
     def backward_each(self, gradient: Tensor, room: _Kept) -> list[Tensor]:
-        """(n, entries) of each parameter: the gradients of each sample, which is a lane."""
+        """Return (n, entries) of each parameter: the gradients of each sample.
+
+        A sample is a lane.
+        """
         blocks = self._pull_back(gradient, room)
-        sums = [_make_lanes(blocks, parameter.numel()).zero_() for parameter in self._parameters]
+        sums = [
+            _make_lanes(blocks, parameter.numel()).zero_()
+            for parameter in self._parameters
+        ]
         for block in range(blocks):
             one = slice(block, block + 1)
             self._add_weight_gradients(room, one, [lanes[block] for lanes in sums])
@@ -149,7 +190,10 @@ class ConvpoolPair:
         return [lanes.transpose(1, 2).flatten(0, 1)[: len(gradient)] for lanes in sums]
 
     def _pull_back(self, gradient: Tensor, room: _Kept) -> int:
-        """Gradients behind both layers, from that in the features; how many blocks they fill."""
+        """Gradients behind both layers, from that in the features.
+
+        How many blocks they fill.
+        """
         gradient, loops = gradient.contiguous(), self._loops
         blocks = self._first.blocks = self._second.blocks = -(-len(gradient) // LANES)
         loops.side_by_side(
@@ -163,10 +207,15 @@ class ConvpoolPair:
         )  # fmt: skip
         return blocks
 
-    def _add_weight_gradients(self, room: _Kept, blocks: slice, sums: Sequence[Tensor]) -> None:
-        """Add the gradients of weights from these blocks to `sums`, sample by sample of a block."""
+    def _add_weight_gradients(
+        self, room: _Kept, blocks: slice, sums: Sequence[Tensor]
+    ) -> None:
+        """Add these blocks' gradients of weights to `sums`, sample by sample."""
         self._first.blocks = self._second.blocks = blocks.stop - blocks.start
-        for layer, x, at in ((self._second, room.pooled[0], 1), (self._first, room.samples, 0)):
+        for layer, x, at in (
+            (self._second, room.pooled[0], 1),
+            (self._first, room.samples, 0),
+        ):
             self._loops.call(
                 "weight_gradient", layer,
                 x[blocks], room.gradients[at][blocks], room.corners[at][blocks],
@@ -174,6 +223,7 @@ class ConvpoolPair:
             )  # fmt: skip
 
     def give_back(self, room: _Kept) -> None:
+        """Give back the memory of kept values."""
         self._room.setdefault(self._key, []).append(room)
 
     def _take(self, blocks: int) -> _Kept:
@@ -186,5 +236,8 @@ class ConvpoolPair:
 
 
 def _make_lanes(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """With the lanes as a last dimension, beginning where vectors may: PyTorch aligns to 64."""
+    """Return values with the lanes as a last dimension, aligned for vectors.
+
+    PyTorch aligns to 64.
+    """
     return torch.empty(*shape, LANES, dtype=dtype)

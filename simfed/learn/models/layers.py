@@ -1,4 +1,4 @@
-"""Layers that compute what an ordinary one computes, bit for bit, in less time on a CPU."""
+"""Layers that compute what an ordinary one does, bit for bit, but faster on a CPU."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from torch import Tensor, nn
 
 
 class ReluPool(nn.Module):
-    """ReLU, then the maximum over 2×2 windows: `nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))`.
+    """ReLU, then the maximum over 2×2 windows.
 
-    On a CPU PyTorch's own pooling is two thirds of the inference time of a LeNet; the maximum of
-    strided slices gives the same values some twenty times as fast, and the same gradients in about
-    half the time. At ties the gradient goes to the first maximum of the window in row-major order,
-    as in `nn.MaxPool2d`. Elsewhere (other devices, odd sizes) the ordinary layers are used.
+    It stands for `nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))`.
+
+    On a CPU PyTorch's own pooling is two thirds of the inference time of a LeNet; the
+    maximum of strided slices gives the same values some twenty times as fast, and the
+    same gradients in about half the time. At ties the gradient goes to the first
+    maximum of the window in row-major order, as in `nn.MaxPool2d`. Elsewhere (other
+    devices, odd sizes) the ordinary layers are used.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, channels, height, width) → (n, channels, height // 2, width // 2)."""
+        """Return (n, channels, height, width) → (n, channels, height // 2, width // 2)."""
         if x.device.type != "cpu" or x.shape[-1] % 2 or x.shape[-2] % 2:
             return F.max_pool2d(F.relu(x), 2)
         if torch.is_grad_enabled() and x.requires_grad:
@@ -28,12 +31,15 @@ class ReluPool(nn.Module):
         return torch.maximum(rows[..., ::2], rows[..., 1::2]).clamp_(min=0)
 
     def plain(self) -> nn.Module:
-        """The same function from ordinary layers."""
+        """Return the same function from ordinary layers."""
         return nn.Sequential(nn.ReLU(), nn.MaxPool2d(2))
 
 
 class _ReluPool(torch.autograd.Function):
-    """Columns first, then rows, the earlier one at ties: together the row-major first maximum."""
+    """The function of `ReluPool`: columns first, then rows, the earlier one at ties.
+
+    Together that is the row-major first maximum.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -56,7 +62,12 @@ class _ReluPool(torch.autograd.Function):
         return whole
 
 
-def _split_gradient(gradient: Tensor, to_first: Tensor, first: Tensor, second: Tensor) -> None:
-    """All of `gradient` into `first` where `to_first`, else into `second`; 0 in the other."""
+def _split_gradient(
+    gradient: Tensor, to_first: Tensor, first: Tensor, second: Tensor
+) -> None:
+    """Return `gradient` in `first` where `to_first`, else in `second`.
+
+    It is 0 in the other.
+    """
     torch.mul(gradient, to_first, out=first)
     torch.sub(gradient, first, out=second)

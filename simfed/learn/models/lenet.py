@@ -9,18 +9,19 @@ from simfed.learn.models.layers import ReluPool
 
 
 class LeNet5(nn.Module):
-    """LeNet-5: two 5×5 convolutions (the first with padding 2), each ReLU and 2×2 max-pool, then
-    three linear layers.
+    """LeNet-5: two 5×5 convolutions, then three linear layers.
 
-    61,706 parameters on 1×28×28 images with 10 classes. Y. LeCun et al., "Gradient-based learning
-    applied to document recognition", Proc. IEEE 1998; with ReLU and max-pooling in place of the
-    original's activations and subsampling.
+    The first convolution has padding 2, each ReLU and 2×2 max-pool.
+
+    61,706 parameters on 1×28×28 images with 10 classes. Y. LeCun et al.,
+    "Gradient-based learning applied to document recognition", Proc. IEEE 1998; with
+    ReLU and max-pooling in place of the original's activations and subsampling.
     """
 
     name = "lenet5"
     passes = "simfed.learn.models.lenet_passes:LeNetPasses"
-    """By compiled loops, where there are any; a subclass that computes something else does not
-    suit them."""
+    """Passes by compiled loops, where there are any; a subclass that computes something
+    else does not suit them."""
     widths = (6, 16, 120, 84)
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
@@ -46,7 +47,10 @@ class LeNet5(nn.Module):
 
 
 class LeNet5Half(LeNet5):
-    """LeNet-5 with every hidden width halved: 15,738 parameters on 1×28×28 with 10 classes."""
+    """LeNet-5 with every hidden width halved: 15,738 parameters.
+
+    That is on 1×28×28 images with 10 classes.
+    """
 
     name = "lenet5-half"
     widths = (3, 8, 60, 42)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.models.convpool import ConvpoolPair, compiled
@@ -17,11 +18,12 @@ from simfed.learn.passes import SMALL_CHUNK, Loss, Passes
 
 
 class LeNetPasses(Passes):
-    """The passes of the built-in LeNets on a CPU, by hand, with the compiled convolutions where
-    the package was built with a compiler.
+    """The passes of the built-in LeNets on a CPU, by hand.
 
-    Same values as the modules'; gradients equal up to float32 rounding. At these sizes a tape costs
-    as much as the arithmetic.
+    Convolutions are compiled where the package was built with a compiler.
+
+    Same values as the modules'; gradients equal up to float32 rounding. At these sizes
+    a tape costs as much as the arithmetic.
     """
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
@@ -42,7 +44,10 @@ class LeNetPasses(Passes):
 
     @staticmethod
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
-        """Return whether the passes are of this model: pooling windows must fit without rest."""
+        """Return whether the passes are of this model.
+
+        Pooling windows must fit without rest.
+        """
         return (
             compiled() is not None
             and _is_plain_lenet(model.module, input_shape)
@@ -50,6 +55,7 @@ class LeNetPasses(Passes):
             and all(side % 4 == 0 for side in input_shape[1:])
         )
 
+    @override
     def evaluating_forward(self) -> Callable[[Tensor], Tensor]:
         return self._logits
 
@@ -61,7 +67,10 @@ class LeNetPasses(Passes):
         return self._classify(features)[-1]
 
     @torch.inference_mode()
-    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
+    @override
+    def gradient(
+        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool
+    ) -> Tensor:
         layers, gradients = self._layers_for(samples), list(self.model.split(into))
         features, room = layers.forward(samples, keep=True)
         value, gradient = self._classified(features, loss, gradients[4:])
@@ -69,7 +78,7 @@ class LeNetPasses(Passes):
         return value
 
     def _classify(self, features: Tensor) -> list[Tensor]:
-        """What each linear layer puts out, after ReLU but for the last."""
+        """Return the outputs of each linear layer, after ReLU but for the last."""
         outputs: list[Tensor] = []
         for weight, bias in self._linear:
             features = torch.addmm(bias, features, weight.t())
@@ -81,8 +90,10 @@ class LeNetPasses(Passes):
     def _classified(
         self, features: Tensor, loss: Loss, into: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """The loss behind the linear layers, whose gradients are added, and its gradient in the
-        features."""
+        """Return the loss behind the linear layers, and its gradient in the features.
+
+        Their own gradients are added.
+        """
         *inputs, logits = features, *self._classify(features)
         value, gradient = loss(logits)
         gradient = gradient.to(features.dtype)
@@ -97,10 +108,18 @@ class LeNetPasses(Passes):
 
     @torch.inference_mode()
     def clipped_gradient(
-        self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
+        self,
+        samples: Tensor,
+        targets: Tensor,
+        objective: Objective,
+        clip: float,
+        into: Tensor,
     ) -> Tensor:
-        """As in `Passes`: a product of a layer's input and output gradient has the product of
-        their norms, and the compiled loops keep samples apart anyhow."""
+        """Return the sum of clipped gradients, as `Passes` does.
+
+        A product of a layer's input and output gradient has the product of their norms,
+        and the compiled loops keep samples apart anyhow.
+        """
         layers, n = self._layers_for(samples), len(samples)
         features, room = layers.forward(samples, keep=True)
         *inputs, logits = features, *self._classify(features)
@@ -137,28 +156,36 @@ class LeNetPasses(Passes):
 
     def _layers_for(self, samples: Tensor) -> ConvpoolPair:
         if self._layers is None:
-            self._layers = ConvpoolPair(self._loops, self._parameters, tuple(samples.shape[1:]))
+            self._layers = ConvpoolPair(
+                self._loops, self._parameters, tuple(samples.shape[1:])
+            )
         return self._layers
 
 
 def _is_plain_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
-    """Whether it computes what `LeNet5` does: a subclass may have put other layers in its
-    places."""
+    """Return whether it computes what `LeNet5` does.
+
+    A subclass may have put other layers in its places.
+    """
     if type(module).forward is not LeNet5.forward or len(input_shape) != 3:
         return False
     assert isinstance(module, LeNet5)
-    convolutions, linear = (module.conv1, module.conv2), (module.fc1, module.fc2, module.fc3)
+    convolutions, linear = (
+        (module.conv1, module.conv2),
+        (module.fc1, module.fc2, module.fc3),
+    )
     return (
         all(type(layer) is nn.Conv2d for layer in convolutions)
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) is ReluPool for layer in (module.pool1, module.pool2))
-        and [_read_shape(layer) for layer in convolutions] == [_build_shape(2), _build_shape(0)]
+        and [_read_shape(layer) for layer in convolutions]
+        == [_build_shape(2), _build_shape(0)]
         and len(list(module.children())) == 7
     )
 
 
 def _read_shape(layer: nn.Conv2d) -> tuple[object, ...]:
-    """What decides how a convolution moves over its input."""
+    """Return the numbers by which a convolution moves over its input."""
     return (
         layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups,
         layer.padding_mode, layer.bias is not None,

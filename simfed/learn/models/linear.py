@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class LogisticRegression(nn.Module):
-    """One linear layer on the flattened sample: 7,850 parameters on 1×28×28 with 10 classes."""
+    """One linear layer on the flattened sample: 7,850 parameters for MNIST."""
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
@@ -20,8 +20,10 @@ class LogisticRegression(nn.Module):
 
 
 class Perceptron(nn.Sequential):
-    """Two hidden layers of 200 units, each with ReLU: 199,210 parameters on 1×28×28 with 10
-    classes, the "2NN" of McMahan 2017."""
+    """Two hidden layers of 200 units, each with ReLU: the "2NN" of McMahan 2017.
+
+    199,210 parameters on 1×28×28 images with 10 classes.
+    """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""The passes of linear layers with activations between them, by hand, for one model or for many."""
+"""Passes of linear layers and activations, by hand, for one model or many."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from simfed.learn.flat import FlatModel, make_rows
 from simfed.learn.losses import cross_entropies
@@ -16,38 +17,44 @@ from simfed.learn.objective import Objective
 from simfed.learn.passes import Loss, Passes
 
 _STACKED_VALUES = 1 << 21
-"""Weights that go through a pass together, in all: measured, with 8,000 to 200,000 per model.
-Beyond, nothing is won."""
+"""Weights that go through a pass together, in all: measured, with 8,000 to 200,000 per
+model. Beyond, nothing is won."""
 _EVEN = 4
-"""Values after whose multiples a matrix may begin: elsewhere the library's products of small
-matrices have other last bits (measured with MKL on AVX2; the tests would show other processors)."""
+"""Values after whose multiples a matrix may begin: elsewhere the library's products of
+small matrices have other last bits (measured with MKL on AVX2; the tests would show
+other processors)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Linear:
-    """Where one linear layer's parameters are in the flat vector, what follows it, and what it
-    computes for rows of such vectors."""
+    """A linear layer's place in the flat vector, its activation and its arithmetic.
+
+    It computes rows of such vectors.
+    """
 
     start: int
     inputs: int
     outputs: int
     biased: bool
     activation: str
-    """Of its outputs: `relu`, `tanh`, `sigmoid`, or empty."""
+    """The activation of its outputs: `relu`, `tanh`, `sigmoid`, or empty."""
 
     def weight(self, rows: Tensor) -> Tensor:
-        """(m, outputs, inputs): a view of rows (m, d)."""
+        """Return (m, outputs, inputs): a view of rows (m, d)."""
         stop = self.start + self.outputs * self.inputs
         return rows[:, self.start : stop].view(-1, self.outputs, self.inputs)
 
     def bias(self, rows: Tensor) -> Tensor:
-        """(m, 1, outputs): a view of rows (m, d)."""
+        """Return (m, 1, outputs): a view of rows (m, d)."""
         start = self.start + self.outputs * self.inputs
         return rows[:, None, start : start + self.outputs]
 
     def forward(self, rows: Tensor, x: Tensor) -> Tensor:
-        """(m, n, inputs) → (m, n, outputs), before the activation."""
-        weight, into = self.weight(rows).transpose(1, 2), _make_products(x, self.outputs)
+        """Return (m, n, inputs) → (m, n, outputs), before the activation."""
+        weight, into = (
+            self.weight(rows).transpose(1, 2),
+            _make_products(x, self.outputs),
+        )
         if self.biased:
             return torch.baddbmm(self.bias(rows), x, weight, out=into)
         return torch.bmm(x, weight, out=into)
@@ -55,21 +62,28 @@ class _Linear:
     def give_gradients(
         self, outer: Tensor, x: Tensor, into: Tensor, rate: float | None = None
     ) -> None:
-        """Write the parameters' gradients, from that in the outputs, to their places in the rows
-        of `into`, or take `rate` times these from what is there."""
+        """Write the parameters' gradients to their places in the rows of `into`.
+
+        They follow from that in the outputs. With `rate`, take so many times these from
+        what is there.
+        """
         weight = self.weight(into)
         if not add_product(outer, x, weight, None if rate is None else -rate):
-            # a product of its own: where rows are not neighbours, one into them would be made row
-            # by row
+            # a product of its own: where rows are not neighbours, one into them would
+            # be made row by row
             of_outputs = outer.transpose(1, 2)
-            product = torch.bmm(of_outputs, x, out=_make_products(of_outputs, self.inputs))
+            product = torch.bmm(
+                of_outputs, x, out=_make_products(of_outputs, self.inputs)
+            )
             _put(weight, product, rate)
         if self.biased:
             _put(self.bias(into), outer.sum(1, keepdim=True), rate)
 
     def input_gradient(self, outer: Tensor, rows: Tensor) -> Tensor:
-        """Gradient in its inputs, (models, samples, inputs), of that in its outputs."""
-        return torch.bmm(outer, self.weight(rows), out=_make_products(outer, self.inputs))
+        """Return the gradient in its inputs, (models, samples, inputs)."""
+        return torch.bmm(
+            outer, self.weight(rows), out=_make_products(outer, self.inputs)
+        )
 
 
 def _put(into: Tensor, gradient: Tensor, rate: float | None) -> None:
@@ -80,9 +94,11 @@ def _put(into: Tensor, gradient: Tensor, rate: float | None) -> None:
 
 
 def _make_products(like: Tensor, width: int) -> Tensor:
-    """(m, n, width), empty, for the products of (m, n, …) with m matrices. Where they would begin
-    at odd places, or have a single column, there is room between them, and PyTorch makes one
-    after another, as it makes one alone."""
+    """Return (m, n, width), empty, for the products of (m, n, …) with m matrices.
+
+    Where they would begin at odd places, or have a single column, there is room between
+    them, and PyTorch makes one after another, as it makes one alone.
+    """
     count, n, _ = like.shape
     if width > 1 and n * width % _EVEN == 0:
         return like.new_empty(count, n, width)
@@ -91,20 +107,23 @@ def _make_products(like: Tensor, width: int) -> Tensor:
 
 
 def _lay_apart(stack: Tensor) -> Tensor:
-    """The matrices of a stack (m, n, width), none of which begins at an odd place."""
+    """Return the matrices of a stack (m, n, width), none of which begins oddly."""
     if len(stack) == 1 or stack.stride(0) % _EVEN == 0:
         return stack
     return _make_products(stack, stack.shape[2]).copy_(stack)
 
 
 class LinearPasses(Passes):
-    """The passes of `LogisticRegression`, `Perceptron`, and of an `nn.Sequential` of `Flatten`,
+    """The passes of chains of linear layers and activations.
+
+    Such are `LogisticRegression`, `Perceptron`, and an `nn.Sequential` of `Flatten`,
     `Linear`, `ReLU`, `Tanh`, `Sigmoid` and `Identity`.
 
-    The tape costs several times the arithmetic at these sizes. And models of one shape go through
-    a pass together, each with its own weights and samples, by products of stacks of matrices. Every
-    model gets the bits that it gets alone (tested): a product of a stack is a product of each pair,
-    and all else is done value by value or sum by sum.
+    The tape costs several times the arithmetic at these sizes. And models of one shape
+    go through a pass together, each with its own weights and samples, by products of
+    stacks of matrices. Every model gets the bits that it gets alone (tested): a product
+    of a stack is a product of each pair, and all else is done value by value or sum by
+    sum.
     """
 
     stacks = True
@@ -116,17 +135,25 @@ class LinearPasses(Passes):
 
     @staticmethod
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
-        """Whether the module is such a chain, of trainable layers, on flattened samples."""
+        """Return whether the module is such a chain on flattened samples.
+
+        Its layers are trainable.
+        """
         layers = _find_layers(model.module)
         flat = not isinstance(model.module, nn.Sequential) or (
             len(input_shape) == 1 or type(model.module[0]) is nn.Flatten
         )
         return (
-            layers is not None and flat and all(p.requires_grad for p in model.module.parameters())
+            layers is not None
+            and flat
+            and all(p.requires_grad for p in model.module.parameters())
         )
 
     @torch.inference_mode()
-    def gradient(self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool) -> Tensor:
+    @override
+    def gradient(
+        self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool
+    ) -> Tensor:
         rows = self.model.weights[None]
         inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
         value, gradient = loss(logits[0])
@@ -139,10 +166,18 @@ class LinearPasses(Passes):
 
     @torch.inference_mode()
     def clipped_gradient(
-        self, samples: Tensor, targets: Tensor, objective: Objective, clip: float, into: Tensor
+        self,
+        samples: Tensor,
+        targets: Tensor,
+        objective: Objective,
+        clip: float,
+        into: Tensor,
     ) -> Tensor:
-        """As in `Passes`: the product of a layer's input and output gradient has the product of
-        their norms, so that no sample's gradient is ever made."""
+        """Return the sum of clipped gradients, as `Passes` does.
+
+        The product of a layer's input and output gradient has the product of their
+        norms, so that no sample's gradient is ever made.
+        """
         rows, n = self.model.weights[None], len(samples)
         inputs, logits = self._forward_rows(rows, samples.flatten(1)[None])
         value, gradient = objective.loss(logits[0], targets)
@@ -165,6 +200,7 @@ class LinearPasses(Passes):
         into += total[0]
         return value * n
 
+    @override
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor | float
     ) -> Tensor:
@@ -178,7 +214,7 @@ class LinearPasses(Passes):
         return values
 
     def _forward_rows(self, rows: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """(m, n, inputs) → what goes into each layer, and the logits (m, n, classes)."""
+        """Return the inputs of each layer, and the logits (m, n, classes)."""
         inputs, x = [], _lay_apart(x)
         for layer in self._layers:
             inputs.append(x)
@@ -186,7 +222,8 @@ class LinearPasses(Passes):
             match layer.activation:
                 case "relu":
                     x = x.clamp_(min=0)
-                # model by model: where a value stands among vectors decides its last bit
+                # model by model: where a value stands among vectors decides its last
+                # bit
                 case "tanh":
                     for block in x:
                         block.tanh_()
@@ -198,35 +235,57 @@ class LinearPasses(Passes):
     def _output_gradients(
         self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor
     ) -> Iterator[tuple[_Linear, Tensor, Tensor]]:
-        """Each layer, from the last, with what went in and the gradient in what it put out; once
-        it is told, its weights may change."""
+        """Yield each layer, from the last, with its input and its output's gradient.
+
+        Once it is told, its weights may change.
+        """
         for place in reversed(range(len(self._layers))):
             layer, x, outer = self._layers[place], inputs[place], _lay_apart(gradient)
             if place:
                 gradient = layer.input_gradient(outer, rows)
-                gradient = _backpropagate_through(self._layers[place - 1].activation, gradient, x)
+                gradient = _backpropagate_through(
+                    self._layers[place - 1].activation, gradient, x
+                )
             yield layer, x, outer
 
 
 def _backpropagate_through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
-    """The gradient before an activation that put out `output`, as PyTorch computes it."""
+    """Return the gradient before an activation, as PyTorch computes it.
+
+    `output` is what the activation put out.
+    """
     aten = torch.ops.aten
     if activation == "relu":
         return aten.threshold_backward(gradient, output, 0)  # type: ignore[no-any-return]
     if activation:
         backward = aten.tanh_backward if activation == "tanh" else aten.sigmoid_backward
-        return torch.stack([backward(*pair) for pair in zip(gradient, output, strict=True)])
+        return torch.stack(
+            [backward(*pair) for pair in zip(gradient, output, strict=True)]
+        )
     return gradient
 
 
-_ACTIVATIONS: dict[type[nn.Module], str] = {nn.ReLU: "relu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
+_ACTIVATIONS: dict[type[nn.Module], str] = {
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    nn.Sigmoid: "sigmoid",
+}
 
 
 def _find_layers(module: nn.Module) -> list[_Linear] | None:
-    """The linear layers of a chain that these passes know; None for any other module."""
-    if isinstance(module, nn.Sequential) and type(module) in (nn.Sequential, Perceptron):
+    """Return the linear layers of a chain that these passes know.
+
+    None for any other module.
+    """
+    if isinstance(module, nn.Sequential) and type(module) in (
+        nn.Sequential,
+        Perceptron,
+    ):
         children = list(module)
-    elif type(module).forward is LogisticRegression.forward and len(list(module.children())) == 1:
+    elif (
+        type(module).forward is LogisticRegression.forward
+        and len(list(module.children())) == 1
+    ):
         children = list(module.children())
     else:
         return None
@@ -241,8 +300,13 @@ def _find_layers(module: nn.Module) -> list[_Linear] | None:
     return layers if layers and counted == owned and not _is_hooked(module) else None
 
 
-def _pair_activations(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, str]] | None:
-    """Each linear layer with the activation that follows it; None where anything else is there."""
+def _pair_activations(
+    children: Sequence[nn.Module],
+) -> list[tuple[nn.Linear, str]] | None:
+    """Return each linear layer with the activation that follows it.
+
+    None where anything else is there.
+    """
     pairs: list[tuple[nn.Linear, str]] = []
     for place, child in enumerate(children):
         if type(child) is nn.Linear:
@@ -250,7 +314,9 @@ def _pair_activations(children: Sequence[nn.Module]) -> list[tuple[nn.Linear, st
         elif type(child) in _ACTIVATIONS and pairs and not pairs[-1][1]:
             pairs[-1] = pairs[-1][0], _ACTIVATIONS[type(child)]
         elif (
-            type(child) is nn.Flatten and place == 0 and (child.start_dim, child.end_dim) == (1, -1)
+            type(child) is nn.Flatten
+            and place == 0
+            and (child.start_dim, child.end_dim) == (1, -1)
         ):
             continue
         elif type(child) is not nn.Identity:

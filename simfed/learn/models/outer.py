@@ -1,5 +1,7 @@
-"""Products of gradients and inputs by a compiled loop (`simfed/native/outer.cpp`), with the bits
-that PyTorch gives them."""
+"""Products of gradients and inputs by a compiled loop, with PyTorch's bits.
+
+The loop is `simfed/native/outer.cpp`.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,21 @@ from simfed import native
 
 _POINTER, _LONG = ctypes.c_void_p, ctypes.c_long
 _MOST_SAMPLES, _FEWEST_OUTPUTS, _FEWEST_INPUTS = 128, 5, 16
-"""Of a product that libraries add up from the first sample to the last, too: they split longer
-sums, and turn narrow matrices over (measured with MKL on AVX2 and AVX-512)."""
+"""Bounds of a product that libraries add up from the first sample to the last, too:
+they split longer sums, and turn narrow matrices over (measured with MKL on AVX2 and
+AVX-512)."""
 
 
 @cache
 def _load_loop() -> tuple[int, ctypes._NamedFuncPointer] | None:
-    """Return how many numbers vectors hold, and `simfed_outer_products`; None: it was not built."""
+    """Return how many numbers vectors hold, and `simfed_outer_products`.
+
+    None: it was not built.
+    """
     library, width = native.layers() or (None, 0)
-    loop: ctypes._NamedFuncPointer | None = getattr(library, "simfed_outer_products", None)
+    loop: ctypes._NamedFuncPointer | None = getattr(
+        library, "simfed_outer_products", None
+    )
     if loop is None:
         return None
     numbers: list[Any] = [ctypes.c_int, *[_LONG] * 4, *[_POINTER, _LONG] * 3]
@@ -31,9 +39,9 @@ def _load_loop() -> tuple[int, ctypes._NamedFuncPointer] | None:
 
 
 def add_product(outer: Tensor, x: Tensor, into: Tensor, factor: float | None) -> bool:
-    """Add `factor` × outerᵀ × x of each model to `into`, or write the product over it; return
-    False, with nothing done, where no loop does that with a library's bits.
+    """Add `factor` × outerᵀ × x of each model to `into`, or write it over.
 
+    Returns False, with nothing done, where no loop does that with a library's bits.
     outer: (m, n, outputs); x: (m, n, inputs); into: (m, outputs, inputs).
     """
     loop = _load_loop()

@@ -18,7 +18,7 @@ def _group_norm(channels: int) -> nn.Module:
 
 
 class _BasicBlock(nn.Module):
-    """Two 3×3 convolutions, each normalised, beside an identity or a projected shortcut."""
+    """Two normalised 3×3 convolutions beside an identity or projected shortcut."""
 
     def __init__(
         self, inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]
@@ -44,10 +44,12 @@ class _BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet-18 with the stem for small images: one 3×3 convolution, no pooling before the blocks.
+    """ResNet-18 with the stem for small images.
 
-    11,173,962 parameters and 9,600 running statistics on 3×32×32 images with 10 classes. K. He et
-    al., "Deep residual learning for image recognition", CVPR 2016.
+    It is one 3×3 convolution, without pooling before the blocks.
+
+    11,173,962 parameters and 9,600 running statistics on 3×32×32 images with 10
+    classes. K. He et al., "Deep residual learning for image recognition", CVPR 2016.
     """
 
     name = "resnet18"
@@ -79,11 +81,13 @@ class ResNet18(nn.Module):
 
 
 class ResNet18GN(ResNet18):
-    """ResNet18 with group norm, 32 groups, in place of batch norm: no running statistics, which
-    clients of different data spoil for one another. 11,173,962 parameters.
+    """ResNet18 with group norm, 32 groups, in place of batch norm.
 
-    Y. Wu, K. He, "Group normalization", ECCV 2018; in federated learning as in K. Hsieh et al.,
-    "The non-IID data quagmire of decentralized machine learning", ICML 2020.
+    There are no running statistics, which clients of different data spoil for one
+    another. 11,173,962 parameters.
+
+    Y. Wu, K. He, "Group normalization", ECCV 2018; in federated learning as in K. Hsieh
+    et al., "The non-IID data quagmire of decentralized machine learning", ICML 2020.
     """
 
     name = "resnet18-gn"
@@ -91,7 +95,10 @@ class ResNet18GN(ResNet18):
 
 
 class _PreActivationBlock(nn.Module):
-    """Batch norm and ReLU before each of two 3×3 convolutions; a projection sees the activation."""
+    """Batch norm and ReLU before each of two 3×3 convolutions.
+
+    A projection sees the activation.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -99,7 +106,9 @@ class _PreActivationBlock(nn.Module):
         self.conv1 = _conv(inputs, outputs, 3, stride)
         self.norm2 = nn.BatchNorm2d(outputs)
         self.conv2 = _conv(outputs, outputs, 3)
-        self.projection = None if inputs == outputs else _conv(inputs, outputs, 1, stride)
+        self.projection = (
+            None if inputs == outputs else _conv(inputs, outputs, 1, stride)
+        )
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -124,7 +133,9 @@ class WResNet40x2(nn.Module):
         inputs = 16
         for outputs, stride in ((32, 1), (64, 2), (128, 2)):
             for i in range(6):
-                blocks.append(_PreActivationBlock(inputs, outputs, stride if i == 0 else 1))
+                blocks.append(
+                    _PreActivationBlock(inputs, outputs, stride if i == 0 else 1)
+                )
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.BatchNorm2d(inputs)

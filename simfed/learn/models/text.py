@@ -1,5 +1,7 @@
-"""Models of text: characters (n, length), whole numbers, to logits of each next character
-(n, length, classes)."""
+"""Models of text: characters (n, length) to logits of each next character.
+
+Characters are whole numbers, logits (n, length, classes).
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from simfed.learn.facts import check_token_shape
 class CharLSTM(nn.Module):
     """An embedding of 8 per character, two LSTM layers of 256, a linear layer.
 
-    As the model of Shakespeare's characters in H. B. McMahan et al., "Communication-efficient
-    learning of deep networks from decentralized data", AISTATS 2017, with PyTorch's two biases per
-    gate: 824,160 parameters with 96 characters.
+    As the model of Shakespeare's characters in H. B. McMahan et al.,
+    "Communication-efficient learning of deep networks from decentralized data", AISTATS
+    2017, with PyTorch's two biases per gate: 824,160 parameters with 96 characters.
     """
 
     tokens = True
@@ -34,8 +36,10 @@ class CharLSTM(nn.Module):
 
 
 class _Block(nn.Module):
-    """Attention to what came before, then a perceptron of four times the width; layer norm before
-    each, and both beside an identity."""
+    """Attention to what came before, then a perceptron of four times the width.
+
+    Layer norm before each, and both beside an identity.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -49,7 +53,9 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
-        parts = self.attend(self.norm1(x)).view(n, length, 3, self.heads, width // self.heads)
+        parts = self.attend(self.norm1(x)).view(
+            n, length, 3, self.heads, width // self.heads
+        )
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(seen.transpose(1, 2).reshape(n, length, width))
@@ -57,8 +63,10 @@ class _Block(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-    """A small language model: width 128, 2 layers of 4 heads, learned positions, layer norm first,
-    no dropout. 431,712 parameters with 96 characters in texts of 80.
+    """A small language model: width 128, 2 layers of 4 heads.
+
+    Learned positions, layer norm first, no dropout. 431,712 parameters with 96
+    characters in texts of 80.
     """
 
     tokens = True
@@ -69,7 +77,9 @@ class CausalTransformer(nn.Module):
         (length,) = check_token_shape("causal-transformer", input_shape)
         self.embed = nn.Embedding(classes, self.width)
         self.places = nn.Parameter(torch.empty(length, self.width).normal_(std=0.02))
-        self.blocks = nn.Sequential(*(_Block(self.width, self.heads) for _ in range(self.depth)))
+        self.blocks = nn.Sequential(
+            *(_Block(self.width, self.heads) for _ in range(self.depth))
+        )
         self.norm = nn.LayerNorm(self.width)
         self.head = nn.Linear(self.width, classes)
 

@@ -26,7 +26,9 @@ class HalfStep(Method):
 
     def __post_init__(self):
         if not 0 < self.share <= 1:
-            raise InputError("a number above 0, at most 1", where="share", got=self.share)
+            raise InputError(
+                "a number above 0, at most 1", where="share", got=self.share
+            )
 
     @override
     def plan(self, setting, who, round):
@@ -51,7 +53,10 @@ class HalfStep(Method):
         after = dict(server)
         for name, mine in by_prototype(arrivals).items():
             whole = sum(arrival.weight for arrival in mine)
-            mean = sum(arrival.weight * arrival.values["update"] for arrival in mine) / whole
+            mean = (
+                sum(arrival.weight * arrival.values["update"] for arrival in mine)
+                / whole
+            )
             weights = server[name]["weights"] + self.share * mean
             after[name] = {**server[name], "weights": weights}
         return after, {}

@@ -1,4 +1,6 @@
-"""A tiny world for methods whose clients keep models of their own, and the host that plays it."""
+"""A tiny world for methods whose clients keep models of their own, and the host that
+plays it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def scenario(method, *, mixed=False, rounds=2, public=None, clients=3, **changes
         "rounds": rounds,
         "seed": 3,
         "method": method,
-        "dataset": {"name": "method-stripes", **({} if public is None else {"public": public})},
+        "dataset": {
+            "name": "method-stripes",
+            **({} if public is None else {"public": public}),
+        },
         "prototypes": {name: {"model": model} for name, model in prototypes.items()},
         "clients": groups,
         "training": {"batch_size": BATCH, "learning_rate": RATE, "local_steps": STEPS},
@@ -47,7 +52,11 @@ class World:
         self.scenario = made
         self.streams = Streams(made.seed)
         self.host = HostedWorkload(made, Streams(made.seed), **arguments)
-        self.data, self.kit, self.method = self.host.data, self.host.kit, self.host.method
+        self.data, self.kit, self.method = (
+            self.host.data,
+            self.host.kit,
+            self.host.method,
+        )
         self.uploads = []
 
     @property
@@ -59,7 +68,9 @@ class World:
         """One round, everybody's upload whole; the outcome."""
         chosen = range(self.scenario.client_count) if clients is None else clients
         tasks = [self.host.task(round, client) for client in chosen]
-        self.uploads = [self.host.execute(t, Choice("dense", t.plan.longest)) for t in tasks]
+        self.uploads = [
+            self.host.execute(t, Choice("dense", t.plan.longest)) for t in tasks
+        ]
         return self.host.merge(round, self.uploads)
 
     def prototype(self, client):
@@ -84,7 +95,9 @@ class World:
 
     def generator(self, purpose, *keys):
         """PyTorch's generator that the kit would give."""
-        return torch.Generator().manual_seed(self.streams.integer(f"method {purpose}", *keys))
+        return torch.Generator().manual_seed(
+            self.streams.integer(f"method {purpose}", *keys)
+        )
 
     def close(self):
         self.host.close()

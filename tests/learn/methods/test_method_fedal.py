@@ -35,7 +35,9 @@ def divergence(targets, logits):
 
 def new_discriminator(world):
     drawn = world.generator("discriminator")
-    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3)
+    )
     with torch.no_grad():
         for layer in (net[0], net[2]):
             n, m = layer.in_features, layer.out_features
@@ -57,7 +59,9 @@ def by_hand(world, cohorts):
             if mean is not None:
                 with torch.no_grad():
                     before = model(public)
-                order = world.streams("method public order", c, round).permutation(PUBLIC)
+                order = world.streams("method public order", c, round).permutation(
+                    PUBLIC
+                )
                 for start in range(0, PUBLIC, tiny.BATCH):
                     at = order[start : start + tiny.BATCH]
                     z = model(public[at])
@@ -89,7 +93,9 @@ def by_hand(world, cohorts):
         feedback = {}
         for c, z in sent.items():
             z = z.clone().requires_grad_()
-            each = F.cross_entropy(net(z.softmax(1)), torch.full((PUBLIC,), c), reduction="none")
+            each = F.cross_entropy(
+                net(z.softmax(1)), torch.full((PUBLIC,), c), reduction="none"
+            )
             feedback[c] = -torch.autograd.grad(each.sum(), z)[0]
     return models, mean, feedback, losses
 
@@ -97,17 +103,27 @@ def by_hand(world, cohorts):
 def test_rounds_are_those_by_hand_with_a_client_that_was_away():
     world = tiny.World(scenario(rounds=3))
     cohorts = [[0, 1, 2], [0, 2], [0, 1, 2]]
-    outcomes = [world.play(r, clients=cohort) for r, cohort in enumerate(cohorts, start=1)]
+    outcomes = [
+        world.play(r, clients=cohort) for r, cohort in enumerate(cohorts, start=1)
+    ]
     models, mean, feedback, losses = by_hand(world, cohorts)
     close = {"rtol": 2e-5, "atol": 2e-6}
     for c, model in models.items():
-        torch.testing.assert_close(world.state.own[c]["weights"], tiny.flat(model), **close)
-        torch.testing.assert_close(world.state.server["feedback"][str(c)], feedback[c], **close)
+        torch.testing.assert_close(
+            world.state.own[c]["weights"], tiny.flat(model), **close
+        )
+        torch.testing.assert_close(
+            world.state.server["feedback"][str(c)], feedback[c], **close
+        )
     torch.testing.assert_close(world.state.server["mean"], mean, **close)
     for outcome, loss in zip(outcomes, losses, strict=True):
-        assert outcome.losses["small"]["discriminator_loss"] == pytest.approx(loss, rel=1e-5)
+        assert outcome.losses["small"]["discriminator_loss"] == pytest.approx(
+            loss, rel=1e-5
+        )
     last = [divergence(mean, u.values["logits"]).item() for u in world.uploads]
-    assert outcomes[-1].shared_loss["small"] == pytest.approx((last[0] + last[1]) / 2, rel=1e-3)
+    assert outcomes[-1].shared_loss["small"] == pytest.approx(
+        (last[0] + last[1]) / 2, rel=1e-3
+    )
     assert outcomes[-1].shared_loss["large"] == pytest.approx(last[2], rel=1e-3)
     world.close()
 
@@ -133,7 +149,9 @@ def test_bytes_and_work():
     first, second = world.host.task(1, 2), world.host.task(2, 2)
     assert first.downlink_bytes == 0
     assert second.downlink_bytes == 4 * (2 * PUBLIC * 4 + 1)
-    assert world.host.execute(first, Choice("dense", 0)).uplink_bytes() == 4 * PUBLIC * 4
+    assert (
+        world.host.execute(first, Choice("dense", 0)).uplink_bytes() == 4 * PUBLIC * 4
+    )
     assert second.plan.work == [
         Work("inference", "lenet5", PUBLIC, name="before"),
         Work("distillation", "lenet5", 8, 2),

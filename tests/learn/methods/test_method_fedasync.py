@@ -1,10 +1,21 @@
-"""FedAsync: arrivals are mixed in one after another, each with the model that it was sent."""
+"""FedAsync: arrivals are mixed in one after another, each with the model that it was
+sent.
+"""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
-from textbook import Textbook, arrival, assert_close, data_of, flat, played, scenario, with_weights
+from textbook import (
+    Textbook,
+    arrival,
+    assert_close,
+    data_of,
+    flat,
+    played,
+    scenario,
+    with_weights,
+)
 
 from simfed.compress.choice import Choice
 from simfed.ground.seeding import Streams
@@ -22,7 +33,10 @@ def test_rounds_mix_client_after_client():
         sent = w
         for client in range(4):
             local = book.trained(
-                with_weights(model, sent), client, round, added=lambda x, at=sent: 0.1 * (x - at)
+                with_weights(model, sent),
+                client,
+                round,
+                added=lambda x, at=sent: 0.1 * (x - at),
             )
             w = 0.6 * w + 0.4 * flat(local)
     assert_close(torch.tensor(workload.state()[1]["server/a/0/weights"]), w)
@@ -55,7 +69,9 @@ def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
     ],
 )
 def test_shares_by_staleness(options, shares):
-    assert [FedAsync(**options).share(late) for late in (0, 3, 8)] == pytest.approx(shares)
+    assert [FedAsync(**options).share(late) for late in (0, 3, 8)] == pytest.approx(
+        shares
+    )
 
 
 def test_the_server_remembers_no_more_than_it_may_need():
@@ -64,7 +80,10 @@ def test_the_server_remembers_no_more_than_it_may_need():
     server = {"a": [{**model, "round": 0}]}
     for round in range(1, 6):
         server, _ = method.merge(
-            kit, server, [arrival({"update": torch.ones(3), "buffers": torch.zeros(0)})], round
+            kit,
+            server,
+            [arrival({"update": torch.ones(3), "buffers": torch.zeros(0)})],
+            round,
         )
     assert len(server["a"]) == 3
 

@@ -1,7 +1,16 @@
 """FedBuff: the buffer's mean, with late updates discounted."""
 
 import torch
-from textbook import Textbook, arrival, assert_close, data_of, flat, played, scenario, with_weights
+from textbook import (
+    Textbook,
+    arrival,
+    assert_close,
+    data_of,
+    flat,
+    played,
+    scenario,
+    with_weights,
+)
 
 from simfed.compress.choice import Choice
 from simfed.ground.seeding import Streams
@@ -10,14 +19,18 @@ from simfed.learn.methods.fedbuff import FedBuff
 
 
 def test_rounds_are_the_plain_mean_of_updates():
-    made = scenario({"kind": "fedbuff", "server_rate": 0.9}, participation={"clients_per_round": 3})
+    made = scenario(
+        {"kind": "fedbuff", "server_rate": 0.9}, participation={"clients_per_round": 3}
+    )
     workload, _ = played(made)
     book = Textbook(made)
     model = book.module("a")
     w = flat(model)
     for round in (1, 2, 3):
         clients = book.cohort(round)
-        updates = [flat(book.trained(with_weights(model, w), c, round)) - w for c in clients]
+        updates = [
+            flat(book.trained(with_weights(model, w), c, round)) - w for c in clients
+        ]
         w = w + 0.9 * sum(updates) / 3
     assert_close(torch.tensor(workload.state()[1]["server/a/weights"]), w)
 
@@ -26,7 +39,11 @@ def test_a_late_update_counts_by_the_root_of_its_staleness():
     server = {"a": {"weights": torch.zeros(3), "buffers": torch.zeros(1)}}
     arrivals = [
         arrival({"update": torch.full((3,), 2.0), "buffers": torch.tensor([4.0])}),
-        arrival({"update": torch.full((3,), 6.0), "buffers": torch.tensor([1.0])}, 1, staleness=3),
+        arrival(
+            {"update": torch.full((3,), 6.0), "buffers": torch.tensor([1.0])},
+            1,
+            staleness=3,
+        ),
     ]
     after, _ = FedBuff().merge(None, server, arrivals, 9)
     # (1·2 + ½·6)/2, not divided by 1½

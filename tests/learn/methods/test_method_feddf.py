@@ -52,7 +52,9 @@ def test_two_prototypes_are_averaged_and_learn_from_all_clients():
         public = book.public(round)
         with torch.no_grad():
             mean = sum(one.eval()(public) for one in local) / 4
-        split = torch.from_numpy(book.streams("method feddf split", round).permutation(len(public)))
+        split = torch.from_numpy(
+            book.streams("method feddf split", round).permutation(len(public))
+        )
         public, targets = public[split], torch.softmax(mean[split], 1)
         for name, module in modules.items():
             mine = [c for c in range(4) if book.groups[c] == name]
@@ -62,29 +64,47 @@ def test_two_prototypes_are_averaged_and_learn_from_all_clients():
             with torch.no_grad():
                 log = F.log_softmax(start.eval()(public), 1)
             loss = F.kl_div(log, targets, reduction="batchmean").item()
-            modules[name] = distilled(book, start, public, targets, name, round, 5, 8, 0.002)
+            modules[name] = distilled(
+                book, start, public, targets, name, round, 5, 8, 0.002
+            )
     for name, module in modules.items():
         # Adam divides by roots of tiny squares: rounding of a gradient is seen whole
         assert_close(
-            torch.tensor(workload.state()[1][f"server/{name}/weights"]), flat(module), 1e-5
+            torch.tensor(workload.state()[1][f"server/{name}/weights"]),
+            flat(module),
+            1e-5,
         )
-    assert last.outcome.losses["b"]["distillation_loss"] == pytest.approx(loss, rel=1e-3)
-    assert last.outcome.shared_loss["b"] == last.outcome.losses["b"]["distillation_loss"]
+    assert last.outcome.losses["b"]["distillation_loss"] == pytest.approx(
+        loss, rel=1e-3
+    )
+    assert (
+        last.outcome.shared_loss["b"] == last.outcome.losses["b"]["distillation_loss"]
+    )
 
 
 def test_what_is_kept_is_the_best_on_the_held_out_part():
     """With a rate that ruins everything, the mean itself is the best."""
-    options = {"kind": "feddf", "steps": 6, "check_every": 2, "patience": 2, "rate": 50.0}
+    options = {
+        "kind": "feddf",
+        "steps": 6,
+        "check_every": 2,
+        "patience": 2,
+        "rate": 50.0,
+    }
     made = scenario(options, rounds=1)
     ruined, book = played(made)[0], Textbook(made)
     model = book.module("a")
     total = sum(book.samples)
-    fused = sum(n / total * flat(book.trained(model, c, 1)) for c, n in enumerate(book.samples))
+    fused = sum(
+        n / total * flat(book.trained(model, c, 1)) for c, n in enumerate(book.samples)
+    )
     assert_close(torch.tensor(ruined.state()[1]["server/a/weights"]), fused)
 
 
 def test_distillation_ends_when_the_held_out_part_gets_worse():
-    made = scenario({"kind": "feddf", "steps": 1000, "check_every": 1, "patience": 2, "rate": 50.0})
+    made = scenario(
+        {"kind": "feddf", "steps": 1000, "check_every": 1, "patience": 2, "rate": 50.0}
+    )
     workload = HostedWorkload(made, Streams(0), data=data_of(made))
     seen = []
     distil = workload.kit.distil
@@ -110,10 +130,14 @@ def test_a_late_upload_teaches_by_its_weight():
 
 def test_bytes_and_work():
     made = scenario(
-        {"kind": "feddf", "steps": 50, "batch_size": 16, "check_every": 20}, prototypes=TWO
+        {"kind": "feddf", "steps": 50, "batch_size": 16, "check_every": 20},
+        prototypes=TWO,
     )
     workload, last = played(made, rounds=1)
-    d = {name: size.parameters for name, size in workload.tasks.setting.prototypes.items()}
+    d = {
+        name: size.parameters
+        for name, size in workload.tasks.setting.prototypes.items()
+    }
     assert {c: size / 4 for c, size in last.uplink_bytes.items()} == {
         0: d["a"],
         1: d["b"],

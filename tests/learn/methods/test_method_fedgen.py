@@ -29,7 +29,9 @@ HEAD = 43 * 4
 def new_generator(world):
     """The first generator, of ordinary layers."""
     drawn = world.generator("generator")
-    net = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.ReLU(), torch.nn.Linear(5, 42))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(7, 5), torch.nn.ReLU(), torch.nn.Linear(5, 42)
+    )
     with torch.no_grad():
         for layer in (net[0], net[2]):
             n, m = layer.in_features, layer.out_features
@@ -129,14 +131,18 @@ def test_rounds_are_those_by_hand(share):
 
 @pytest.mark.parametrize("share", ["model", "head"])
 def test_bytes_and_work(share):
-    world = tiny.World(tiny.scenario({**KIND, "share": share}, charge={"downlink": True}))
+    world = tiny.World(
+        tiny.scenario({**KIND, "share": share}, charge={"downlink": True})
+    )
     first, second = world.host.task(1, 0), world.host.task(2, 0)
     sent = {"model": first.parameters, "head": HEAD}[share]
     assert first.downlink_bytes == 4 * (sent + GENERATOR + 4)
     upload = world.host.execute(first, Choice("dense", first.plan.longest))
     assert upload.uplink_bytes() == 4 * (sent + 4)
     assert first.plan.work == [Work("training", "lenet5-half", 8, 2)]
-    assert second.plan.work[1] == Work("auxiliary", "fedgen/generate-7-5-42", 8, 2, name="generate")
+    assert second.plan.work[1] == Work(
+        "auxiliary", "fedgen/generate-7-5-42", 8, 2, name="generate"
+    )
     work = world.method.server_work(world.kit.setting, [first.who] * 2, 1)
     assert [w[:4] for w in work] == [
         ("auxiliary", "fedgen/generator-7-5-42", 6, 3),
@@ -154,7 +160,8 @@ def test_bytes_and_work(share):
 def test_heads_are_personal_and_models_are_not():
     heads = tiny.World(tiny.scenario({**KIND, "share": "head"}))
     models = tiny.World(tiny.scenario(KIND))
-    assert sorted(heads.play(1, clients=[0, 2]).clients) == []  # evaluated every so many rounds
+    # evaluated every so many rounds
+    assert sorted(heads.play(1, clients=[0, 2]).clients) == []
     assert sorted(heads.play(2, clients=[0, 2]).clients) == [0, 2]
     models.play(1)
     assert not models.play(2).clients
@@ -164,5 +171,9 @@ def test_heads_are_personal_and_models_are_not():
 
 def test_embeddings_of_different_widths_are_refused():
     parts = Parts(tiny.scenario(KIND, mixed=True))
-    [error] = (said for said in map(str, Checks(parts).errors()) if said.startswith("method: got "))
+    [error] = (
+        said
+        for said in map(str, Checks(parts).errors())
+        if said.startswith("method: got ")
+    )
     assert "expected prototypes with embeddings of one width" in error

@@ -1,5 +1,7 @@
-"""FedKD-mutual against a version by hand; sizes that depend on what is learned, on the clock
-too."""
+"""FedKD-mutual against a version by hand.
+
+Sizes that depend on what is learned, on the clock too.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,23 @@ def test_a_decomposition_costs_the_more_of_two_ways_and_vectors_nothing():
 
 @given(
     shapes=st.lists(
-        st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), min_size=1, max_size=4
+        st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple),
+        min_size=1,
+        max_size=4,
     ),
     energy=st.floats(0.1, 1.0),
     seed=st.integers(0, 100),
 )
 def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
     flat = torch.randn(
-        sum(int(np.prod(s)) for s in shapes), generator=torch.Generator().manual_seed(seed)
+        sum(int(np.prod(s)) for s in shapes),
+        generator=torch.Generator().manual_seed(seed),
     )
     vector = encode(flat, shapes, energy)
     assert vector.numel() <= count_most_entries(shapes)
-    decoded, end = decode(torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3)
+    decoded, end = decode(
+        torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3
+    )
     assert end == 3 + vector.numel()
     start = 0
     for shape in shapes:
@@ -64,7 +71,10 @@ def test_a_matrix_of_rank_one_takes_its_two_vectors():
 
 
 def truncated(flat, module, energy):
-    """Every weight by NumPy's decomposition, cut at the energy; and how many entries travel."""
+    """Every weight by NumPy's decomposition, cut at the energy.
+
+    And how many entries travel.
+    """
     parts, entries, start = [], 0, 0
     for p in module.parameters():
         part = flat[start : start + p.numel()].numpy().astype(np.float64)
@@ -105,8 +115,12 @@ def by_hand(world, cohorts):
                 ce_t, ce_s = F.cross_entropy(t, y), F.cross_entropy(s, y)
                 p_t, p_s = t.softmax(1), s.softmax(1)
                 both = (ce_t + ce_s).item()
-                apart_t = (p_s.detach() * (p_s.detach().log() - p_t.log())).sum(1).mean()
-                apart_s = (p_t.detach() * (p_t.detach().log() - p_s.log())).sum(1).mean()
+                apart_t = (
+                    (p_s.detach() * (p_s.detach().log() - p_t.log())).sum(1).mean()
+                )
+                apart_s = (
+                    (p_t.detach() * (p_t.detach().log() - p_s.log())).sum(1).mean()
+                )
                 tiny.step(teachers[c], ce_t + apart_t / both)
                 tiny.step(module, ce_s + apart_s / both)
             update, entries = truncated(student - tiny.flat(module), module, energy)
@@ -123,7 +137,9 @@ COHORTS = [[0, 1, 2], [0, 2], [0, 1, 2]]
 
 
 def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
-    world = tiny.World(tiny.scenario(KIND, mixed=True, rounds=3, charge={"downlink": True}))
+    world = tiny.World(
+        tiny.scenario(KIND, mixed=True, rounds=3, charge={"downlink": True})
+    )
     up, down = [], []
     for round, cohort in enumerate(COHORTS, start=1):
         world.play(round, clients=cohort)
@@ -176,7 +192,10 @@ def test_work_is_that_of_both_models_and_a_decomposition():
 def clocked(**changes):
     """The same with devices and links, as a clock wants them."""
     plain = tiny.scenario(KIND, charge={"downlink": True}, **changes).model_dump()
-    plain["clients"][0]["device"] = {"profile": "x86-2core-vm", "assume": {"auxiliary": "1 ms"}}
+    plain["clients"][0]["device"] = {
+        "profile": "x86-2core-vm",
+        "assume": {"auxiliary": "1 ms"},
+    }
     return Scenario.model_validate(plain)
 
 
@@ -188,7 +207,11 @@ def test_the_clock_is_told_what_really_travels_and_a_time_only_run_replays_it(tm
     for round in (1, 2):
         world.play(round)
         for upload in world.uploads:
-            [row] = [r for r in rows if (r["round"], r["client"]) == (round, upload.task.client)]
+            [row] = [
+                r
+                for r in rows
+                if (r["round"], r["client"]) == (round, upload.task.client)
+            ]
             assert row["uplink_bytes"] == upload.uplink_bytes()
             assert row["downlink_bytes"] == upload.task.downlink_bytes
             assert (row["downlink_bytes"] == 4 * (d + 1)) == (round == 1)
@@ -196,7 +219,13 @@ def test_the_clock_is_told_what_really_travels_and_a_time_only_run_replays_it(tm
     replayed = clocked(policy={"arms_from": str(tmp_path / "full")})
     clock = run(replayed, time_only=True, progress=False)
     assert main(["verify", str(tmp_path / "full")]) == 0
-    for column in ("uplink_bytes", "downlink_bytes", "uplink_s", "downlink_s", "finished_at_s"):
+    for column in (
+        "uplink_bytes",
+        "downlink_bytes",
+        "uplink_s",
+        "downlink_s",
+        "finished_at_s",
+    ):
         again = clock.table("participations").column(column).to_pylist()
         assert again == [r[column] for r in rows], column
 

@@ -43,23 +43,31 @@ def test_rounds_are_digest_revisit_and_mean_answers(everybody):
             if consensus is not None:
                 targets = torch.softmax(consensus.double() / 2.0, 1)
                 public = book.public(round)
-                model = distilled(book, model, client, round, public, targets, 8, 2.0, epochs=2)
+                model = distilled(
+                    book, model, client, round, public, targets, 8, 2.0, epochs=2
+                )
             models[client] = book.trained(model, client, round)
             told.append(answers(models[client], book.public(round + 1)))
         consensus = sum(told) / len(told)
     arrays = workload.state()[1]
     for client, model in models.items():
         if f"clients/{client}/own/weights" in arrays:
-            assert_close(torch.tensor(arrays[f"clients/{client}/own/weights"]), flat(model), 2e-6)
+            assert_close(
+                torch.tensor(arrays[f"clients/{client}/own/weights"]), flat(model), 2e-6
+            )
     targets = torch.softmax(consensus.double() / 2.0, 1)
     apart = [
-        F.kl_div(F.log_softmax(one.double() / 2.0, 1), targets, reduction="batchmean").item()
+        F.kl_div(
+            F.log_softmax(one.double() / 2.0, 1), targets, reduction="batchmean"
+        ).item()
         for one, client in zip(told, book.cohort(3), strict=True)
         if book.groups[client] == "a"
     ]
     expected = sum(apart) / len(apart)
     assert last.outcome.losses["a"]["disagreement"] == pytest.approx(expected, rel=1e-4)
-    assert len(last.outcome.clients) == len([key for key in arrays if "/own/" in key]) / 2
+    assert (
+        len(last.outcome.clients) == len([key for key in arrays if "/own/" in key]) / 2
+    )
 
 
 def test_late_answers_are_about_the_samples_that_were_asked():
@@ -81,7 +89,9 @@ def test_late_answers_are_about_the_samples_that_were_asked():
 
 
 def test_logits_alone_travel_and_nothing_comes_down_in_the_first_round():
-    made = scenario({"kind": "fedmd", "digest_batch": 10, "digest_epochs": 3}, prototypes=TWO)
+    made = scenario(
+        {"kind": "fedmd", "digest_batch": 10, "digest_epochs": 3}, prototypes=TWO
+    )
     workload, last = played(made, rounds=1)
     first, second = workload.task(1, 1), workload.task(2, 1)
     assert (first.downlink_bytes, second.downlink_bytes) == (0, 4 * 24 * 4)
@@ -108,9 +118,13 @@ def test_compressed_answers_have_no_residual():
 
 def test_policies_learn_where_answers_are_compressed():
     policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
-    made = scenario({"kind": "fedmd", "compress_logits": True}, prototypes=TWO, policy=policy)
+    made = scenario(
+        {"kind": "fedmd", "compress_logits": True}, prototypes=TWO, policy=policy
+    )
     _, last = played(made)
-    assert set(last.outcome.local_loss) == {f"{client}/{last.round}" for client in range(4)}
+    assert set(last.outcome.local_loss) == {
+        f"{client}/{last.round}" for client in range(4)
+    }
     assert set(last.outcome.shared_loss) == {"a", "b"}
     assert all(before > after for before, after in last.outcome.local_loss.values())
 

@@ -5,7 +5,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 from engine_worlds import state_of
-from textbook import TWO, Textbook, arrival, assert_close, flat, played, scenario, with_weights
+from textbook import (
+    TWO,
+    Textbook,
+    arrival,
+    assert_close,
+    flat,
+    played,
+    scenario,
+    with_weights,
+)
 
 from simfed.learn.methods.fedopt import FedOpt
 
@@ -15,7 +24,9 @@ def test_the_server_steps_as_the_paper_says(optimizer):
     options = {"optimizer": optimizer, "server_rate": 0.1, "beta1": 0.8}
     options |= {"tau": 0.01} if optimizer != "momentum" else {}
     options |= {"beta2": 0.95} if optimizer in ("adam", "yogi") else {}
-    made = scenario({"kind": "fedopt", **options}, participation={"clients_per_round": 3})
+    made = scenario(
+        {"kind": "fedopt", **options}, participation={"clients_per_round": 3}
+    )
     workload, _ = played(made)
     book = Textbook(made)
     model = book.module("a")
@@ -23,9 +34,14 @@ def test_the_server_steps_as_the_paper_says(optimizer):
     m, v = torch.zeros_like(w), torch.full_like(w, 0.01**2)
     for round in (1, 2, 3):
         clients = book.cohort(round)
-        local = [flat(book.trained(with_weights(model, w.float()), c, round)) for c in clients]
+        local = [
+            flat(book.trained(with_weights(model, w.float()), c, round))
+            for c in clients
+        ]
         samples = [book.samples[c] for c in clients]
-        delta = sum(n * (one - w) for n, one in zip(samples, local, strict=True)) / sum(samples)
+        delta = sum(n * (one - w) for n, one in zip(samples, local, strict=True)) / sum(
+            samples
+        )
         if optimizer == "momentum":
             m = 0.8 * m + delta
             w = w + 0.1 * m
@@ -64,8 +80,13 @@ def test_late_updates_weigh_what_the_server_mode_says():
     method = FedOpt(optimizer="momentum", beta1=0.0)
     model = {"weights": torch.zeros(3), "buffers": torch.zeros(0)}
     server = method.begin(SimpleNamespace(prototypes=["a"], initial={"a": model}.get))
-    values = [{"update": torch.full((3,), x), "buffers": torch.zeros(0)} for x in (1.0, 5.0)]
-    arrivals = [arrival(values[0]), arrival(values[1], client=1, staleness=1, weight=1 / 3)]
+    values = [
+        {"update": torch.full((3,), x), "buffers": torch.zeros(0)} for x in (1.0, 5.0)
+    ]
+    arrivals = [
+        arrival(values[0]),
+        arrival(values[1], client=1, staleness=1, weight=1 / 3),
+    ]
     after, _ = method.merge(None, server, arrivals, 1)
     assert after["a"]["weights"].tolist() == [-2.0] * 3
 
@@ -77,4 +98,6 @@ def test_bytes_and_work_are_those_of_averaging():
     task = workload.task(2, 0)
     assert task.downlink_bytes == 4 * d
     assert set(last.uplink_bytes.values()) == {4.0 * d}
-    assert [(w.quantity, w.size, w.times) for w in task.plan.work] == [("training", 16, 3)]
+    assert [(w.quantity, w.size, w.times) for w in task.plan.work] == [
+        ("training", 16, 3)
+    ]

@@ -17,7 +17,9 @@ ONE = {"kind": "fedproto", "pull": 0.7}
 
 
 def by_hand(world, rounds, *, width, matrices=None, trained=False):
-    """Models, adapters and global means after some rounds, with loops over samples and classes."""
+    """Models, adapters and global means after some rounds, with loops over samples and
+    classes.
+    """
     clients = range(world.scenario.client_count)
     models = {c: world.module(world.prototype(c)) for c in clients}
     adapters = {c: m.clone() for c, m in (matrices or {}).items()}
@@ -75,12 +77,16 @@ def test_widths_that_differ_are_projected(projection):
     world = tiny.World(tiny.scenario({**ONE, "projection": projection}, mixed=True))
     for round in (1, 2):
         world.play(round)
-    drawn = torch.randn(42, 84, generator=world.generator("projection", "large")) / 42**0.5
+    drawn = (
+        torch.randn(42, 84, generator=world.generator("projection", "large")) / 42**0.5
+    )
     matrices = {2: drawn}
     if projection == "trained":
         matrices |= {0: torch.eye(42), 1: torch.eye(42)}
     trained = projection == "trained"
-    models, adapters, class_means = by_hand(world, 2, width=42, matrices=matrices, trained=trained)
+    models, adapters, class_means = by_hand(
+        world, 2, width=42, matrices=matrices, trained=trained
+    )
     compare(world, models, class_means)
     if trained:
         assert not torch.equal(adapters[2], drawn)
@@ -108,7 +114,9 @@ def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
         if "adapter" in own:
             e = e @ own["adapter"].view(42, -1).T
         elif e.shape[1] == 84:
-            drawn = torch.randn(42, 84, generator=world.generator("projection", "large"))
+            drawn = torch.randn(
+                42, 84, generator=world.generator("projection", "large")
+            )
             e = e @ (drawn / 42**0.5).T
         far = torch.stack([(e - mean).square().sum(1) for mean in sent["means"]], 1)
         far[:, sent["known"] == 0] = torch.inf
@@ -116,17 +124,23 @@ def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
         answers = world.kit.logits(world.prototype(c), evaluated, x).argmax(1)
         assert torch.equal(answers, far.argmin(1))
         right.append(float((answers == labels).double().mean()))
-    assert outcome.evaluation["small"].accuracy == pytest.approx((right[0] + right[1]) / 2)
+    assert outcome.evaluation["small"].accuracy == pytest.approx(
+        (right[0] + right[1]) / 2
+    )
     world.close()
 
 
 def test_how_a_client_is_evaluated_changes_nothing_that_it_learns():
-    """Before any mean has come down, the answers are those of its own last layer as well."""
+    """Before any mean has come down, the answers are those of its own last layer as
+    well.
+    """
     worlds = [
         tiny.World(tiny.scenario({**ONE, "predict": predict}, evaluation={"every": 1}))
         for predict in ("head", "nearest-mean")
     ]
-    head, nearest = ([world.play(n).evaluation["small"] for n in (1, 2)] for world in worlds)
+    head, nearest = (
+        [world.play(n).evaluation["small"] for n in (1, 2)] for world in worlds
+    )
     assert head[0] == nearest[0]
     assert head[1] != nearest[1]
     for c in range(3):
@@ -150,19 +164,25 @@ def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_di
     assert 0 < int((counts == 0).sum()) < 4
     assert torch.equal(after[counts == 0], before[counts == 0])
     # alone, a client's means are the global ones
-    torch.testing.assert_close(after[counts > 0], world.uploads[0].values["means"][counts > 0])
+    torch.testing.assert_close(
+        after[counts > 0], world.uploads[0].values["means"][counts > 0]
+    )
     assert outcome.shared_loss["small"] < 1e-12
     world.close()
 
 
 def test_bytes_and_work_are_those_of_the_plan():
     made = tiny.scenario(
-        {**ONE, "projection": "trained", "width": 30}, mixed=True, charge={"downlink": True}
+        {**ONE, "projection": "trained", "width": 30},
+        mixed=True,
+        charge={"downlink": True},
     )
     world = tiny.World(made)
     task = world.host.task(1, 2)
     assert task.downlink_bytes == 4 * 30 * 4 + 4 / 8
-    assert world.host.execute(task, Choice("dense", 0)).uplink_bytes() == 4 * (4 * 30 + 4)
+    assert world.host.execute(task, Choice("dense", 0)).uplink_bytes() == 4 * (
+        4 * 30 + 4
+    )
     owned = len(world.data.owned[2])
     assert task.plan.work == [
         Work("training", "lenet5", 8, 2),
@@ -170,7 +190,10 @@ def test_bytes_and_work_are_those_of_the_plan():
         Work("auxiliary", "fedproto/adapter-84-30", 8, 2),
     ]
     # a matrix product, and one for the gradient
-    assert world.method.auxiliary(world.kit.setting)["fedproto/adapter-84-30"] == 2 * 2 * 84 * 30
+    assert (
+        world.method.auxiliary(world.kit.setting)["fedproto/adapter-84-30"]
+        == 2 * 2 * 84 * 30
+    )
     assert world.method.server_work(world.kit.setting, [task.who], 1) == ()
     world.close()
 

@@ -22,12 +22,17 @@ class ByHand:
         drawn = world.generator("prototypes")
         self.vectors = torch.randn(4, width, generator=drawn).requires_grad_()
         self.net = torch.nn.Sequential(
-            torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, width)
+            torch.nn.Linear(width, width),
+            torch.nn.ReLU(),
+            torch.nn.Linear(width, width),
         )
         with torch.no_grad():
             for layer in (self.net[0], self.net[2]):
                 bound = width**-0.5
-                drew = torch.rand((width + 1) * width, generator=drawn) * (2 * bound) - bound
+                drew = (
+                    torch.rand((width + 1) * width, generator=drawn) * (2 * bound)
+                    - bound
+                )
                 layer.weight.copy_(drew[: width * width].view(width, width))
                 layer.bias.copy_(drew[width * width :])
         self.world = world
@@ -57,7 +62,11 @@ class ByHand:
                 losses = []
                 for p, c in batch:
                     near = torch.exp(-((p - prototypes[c]).norm() + margin))
-                    others = sum(torch.exp(-(p - prototypes[j]).norm()) for j in range(4) if j != c)
+                    others = sum(
+                        torch.exp(-(p - prototypes[j]).norm())
+                        for j in range(4)
+                        if j != c
+                    )
                     losses.append(-torch.log(near / (near + others)))
                 optimiser.zero_grad()
                 torch.stack(losses).mean().backward()
@@ -72,7 +81,9 @@ def test_prototypes_are_those_by_hand(most):
     for round in (1, 2):
         outcome = world.play(round)
         expected = hand.merge(world.uploads, round, most)
-        torch.testing.assert_close(world.state.server["means"], expected, rtol=1e-5, atol=2e-6)
+        torch.testing.assert_close(
+            world.state.server["means"], expected, rtol=1e-5, atol=2e-6
+        )
         assert set(outcome.losses["large"]) == {"distance", "contrastive_loss"}
     world.close()
 
@@ -104,5 +115,7 @@ def test_server_steps_are_charged_and_bytes_are_those_of_fedproto():
     flops = world.method.auxiliary(world.kit.setting)[work.model]
     assert flops == 2 * 4 * 4 * 42 + 3 * 4 * (4 * 42 * 42) / 5
     assert tasks[0].downlink_bytes == 4 * 4 * 42 + 4 / 8
-    assert world.host.execute(tasks[0], Choice("dense", 0)).uplink_bytes() == 4 * (4 * 42 + 4)
+    assert world.host.execute(tasks[0], Choice("dense", 0)).uplink_bytes() == 4 * (
+        4 * 42 + 4
+    )
     world.close()

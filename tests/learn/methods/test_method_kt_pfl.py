@@ -3,7 +3,16 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from textbook import TWO, Textbook, answers, assert_close, distilled, flat, played, scenario
+from textbook import (
+    TWO,
+    Textbook,
+    answers,
+    assert_close,
+    distilled,
+    flat,
+    played,
+    scenario,
+)
 
 
 def objective(c, z, rows, samples, rho, temperature):
@@ -39,15 +48,23 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
 
     def table():
         mean = sum(last_answers.values()) / len(last_answers)
-        return torch.stack([last_answers.get(client, mean) for client in range(4)]).double()
+        return torch.stack(
+            [last_answers.get(client, mean) for client in range(4)]
+        ).double()
 
     for round in (1, 2, 3):
         public, clients = book.public(round), book.cohort(round)
-        targets = torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2) if last_answers else None
+        targets = (
+            torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2)
+            if last_answers
+            else None
+        )
         for client in clients:
             model = models[client]
             if targets is not None:
-                model = distilled(book, model, client, round, public, targets[client], 8, 1.5)
+                model = distilled(
+                    book, model, client, round, public, targets[client], 8, 1.5
+                )
             models[client] = book.trained(model, client, round)
         for client in clients:
             last_answers[client] = answers(models[client], public)
@@ -61,12 +78,19 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
     assert_close(torch.tensor(arrays["server/coefficients"]), c)
     for client in (key.split("/")[1] for key in arrays if "/own/" in key):
         assert_close(
-            torch.tensor(arrays[f"clients/{client}/own/weights"]), flat(models[int(client)]), 2e-6
+            torch.tensor(arrays[f"clients/{client}/own/weights"]),
+            flat(models[int(client)]),
+            2e-6,
         )
 
 
 def test_a_client_comes_to_listen_to_itself_where_nothing_holds_it():
-    method = {"kind": "kt-pfl", "rho": 0.0, "coefficient_rate": 0.5, "coefficient_steps": 20}
+    method = {
+        "kind": "kt-pfl",
+        "rho": 0.0,
+        "coefficient_rate": 0.5,
+        "coefficient_steps": 20,
+    }
     workload, last = played(scenario(method))
     coefficients = workload.state()[1]["server/coefficients"]
     assert (coefficients.argmax(1) == range(4)).all()

@@ -2,7 +2,15 @@
 
 import pytest
 import torch
-from textbook import Textbook, assert_close, data_of, flat, played, scenario, with_weights
+from textbook import (
+    Textbook,
+    assert_close,
+    data_of,
+    flat,
+    played,
+    scenario,
+    with_weights,
+)
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
@@ -25,7 +33,9 @@ def test_three_rounds_are_those_of_the_paper():
         moves, changes = [], []
         for i in clients:
             drift = c - c_i[i]
-            local = book.trained(with_weights(model, x), i, round, added=lambda w, d=drift: d)
+            local = book.trained(
+                with_weights(model, x), i, round, added=lambda w, d=drift: d
+            )
             y = flat(local)
             new = c_i[i] - c + (x - y) / (3 * 0.05)
             moves.append(y - x)
@@ -50,7 +60,9 @@ def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():
     # two fields of 30 entries each
     [size] = set(last.uplink_bytes.values())
     task = workload.task(4, 0)
-    assert size == 2 * workload.tasks.field_bytes(task, task.plan.up["update"], Choice("top-k", 30))
+    assert size == 2 * workload.tasks.field_bytes(
+        task, task.plan.up["update"], Choice("top-k", 30)
+    )
 
 
 def test_a_lost_upload_leaves_the_clients_control_where_it_was():
@@ -72,7 +84,9 @@ def test_twice_the_model_travels_both_ways():
 
 
 def test_bad_options_are_one_sentence():
-    with pytest.raises(InputError, match="server_rate: got 0, expected a number above 0"):
+    with pytest.raises(
+        InputError, match="server_rate: got 0, expected a number above 0"
+    ):
         Scaffold(server_rate=0)
 
 
@@ -80,7 +94,9 @@ def test_the_control_variate_has_the_models_layers():
     made = scenario("scaffold")
     task = HostedWorkload(made, Streams(0), data=data_of(made)).task(1, 0)
     up, shapes = task.plan.up, task.who.size.shapes
-    assert up["control"].layout_of(task.who) == up["update"].layout_of(task.who) == shapes
+    assert (
+        up["control"].layout_of(task.who) == up["update"].layout_of(task.who) == shapes
+    )
 
 
 @pytest.mark.parametrize("arm", ["powersgd(1)", "layers(*weight=qsgd,*bias=top-k@50%)"])

@@ -1,4 +1,6 @@
-"""What an upload counts that is merged alone: in full, where a method says `shares_add_up`."""
+"""What an upload counts that is merged alone: in full, where a method says
+`shares_add_up`.
+"""
 
 import numpy as np
 import pytest
@@ -27,6 +29,8 @@ def merged_alone(made, weight):
 def test_an_upload_alone_counts_in_full_where_shares_add_up_to_1(kind):
     made = scenario(kind)
     whole, half = merged_alone(made, 1.0), merged_alone(made, 0.5)
-    same = all(np.allclose(whole[name], half[name], rtol=1e-5, atol=1e-7) for name in whole)
+    same = all(
+        np.allclose(whole[name], half[name], rtol=1e-5, atol=1e-7) for name in whole
+    )
     assert whole.keys() == half.keys()
     assert same == made.method.made.shares_add_up

@@ -19,17 +19,26 @@ class Renamed(FedProx):
 
     def plan(self, setting, who, round):
         plan = super().plan(setting, who, round)
-        up = {"moved" if name == "update" else name: field for name, field in plan.up.items()}
+        up = {
+            "moved" if name == "update" else name: field
+            for name, field in plan.up.items()
+        }
         return replace(plan, up=up)
 
     def trained(self, kit, who, round, down, own, after):
         values, own = super().trained(kit, who, round, down, own, after)
-        return {"moved" if name == "update" else name: value for name, value in values.items()}, own
+        return {
+            "moved" if name == "update" else name: value
+            for name, value in values.items()
+        }, own
 
     def merge(self, kit, server, arrivals, round):
         again = [
             arrival._replace(
-                values={"update" if n == "moved" else n: v for n, v in arrival.values.items()}
+                values={
+                    "update" if n == "moved" else n: v
+                    for n, v in arrival.values.items()
+                }
             )
             for arrival in arrivals
         ]
@@ -73,5 +82,8 @@ def test_sizes_follow_the_layers_that_a_method_states():
     task = workload.task(1, 0)
     shaped = task.plan.up["control"]
     flat = shaped._replace(layout=None)
-    sizes = [workload.tasks.field_bytes(task, each, Choice("terngrad")) for each in (flat, shaped)]
+    sizes = [
+        workload.tasks.field_bytes(task, each, Choice("terngrad"))
+        for each in (flat, shaped)
+    ]
     assert sizes[1] == sizes[0] + 4.0  # a scale for each of two layers

@@ -48,6 +48,8 @@ def test_layers_that_do_not_exist_are_one_sentence():
 
 def test_a_field_without_layers_has_no_codec_for_each(add_part):
     add_part("method", "flat", FlatControl)
-    made = world("flat", policy={"kind": "uniform", "strategy": {"layers": {"*": "qsgd"}}})
+    made = world(
+        "flat", policy={"kind": "uniform", "strategy": {"layers": {"*": "qsgd"}}}
+    )
     [error] = {str(error) for error in Checks(Parts(made)).errors()}
     assert "a field whose layers have names" in error

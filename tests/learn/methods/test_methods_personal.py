@@ -1,4 +1,6 @@
-"""Models of clients' own: restored from a checkpoint, and evaluated with what merges brought."""
+"""Models of clients' own: restored from a checkpoint, and evaluated with what merges
+brought.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,12 @@ import simfed
 
 
 def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():
-    """Client 0 trains for 1 s at a time, client 1 for 3.5: only its merges bring news of it."""
-    plain = tiny.scenario("local-only", rounds=9).model_dump(mode="json", exclude_unset=True)
+    """Client 0 trains for 1 s at a time, client 1 for 3.5: only its merges bring news
+    of it.
+    """
+    plain = tiny.scenario("local-only", rounds=9).model_dump(
+        mode="json", exclude_unset=True
+    )
     plain |= {
         "dataset": {"name": "mnist-mini"},
         "clients": [
@@ -20,7 +26,9 @@ def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():
         "evaluation": {"every": 1},
     }
     run = simfed.run(plain, progress=False, workers=1)
-    merges = run.participations.query("client == 1 and outcome == 'aggregated'")["merge"].tolist()
+    merges = run.participations.query("client == 1 and outcome == 'aggregated'")[
+        "merge"
+    ].tolist()
     losses = run.clients.query("client == 1").set_index("round")["loss"]
     assert losses.index.tolist() == list(range(merges[0], 10))
     changed = losses.index[losses.diff() != 0].tolist()  # a first difference is none

@@ -1,4 +1,6 @@
-"""Worlds of a few clients for tests of methods, and local training as PyTorch users write it."""
+"""Worlds of a few clients for tests of methods, and local training as PyTorch users
+write it.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,18 @@ TWO = {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}}
 
 
 def scenario(method, *, prototypes=ONE, arm="dense", **changes):
-    """Four clients of one linear model, or two of it and two of a LeNet; three rounds."""
+    """Four clients of one linear model, or two of it and two of a LeNet.
+
+    Three rounds.
+    """
     each = 4 // len(prototypes)
     plain = {
         "method": method,
         "dataset": {"name": "mnist-mini", "public": tiny.public_of(method, 24)},
         "prototypes": prototypes,
-        "clients": [{"count": each, "prototype": p, "device": "any"} for p in prototypes],
+        "clients": [
+            {"count": each, "prototype": p, "device": "any"} for p in prototypes
+        ],
         "training": {"batch_size": 16, "learning_rate": 0.05, "local_steps": 3},
         "policy": {"kind": "uniform", "strategy": arm},
         "compression": {"strategies": [arm], "k": 30},
@@ -43,7 +50,8 @@ def data_of(made) -> Federation:
     dataset = tiny.dataset()
     cuts = [0, 40, 90, 150, 300]
     owned = [
-        torch.arange(public + cuts[i], public + cuts[i + 1]).numpy() for i in range(len(cuts) - 1)
+        torch.arange(public + cuts[i], public + cuts[i + 1]).numpy()
+        for i in range(len(cuts) - 1)
     ]
     return Federation(dataset, owned, torch.arange(public).numpy())
 
@@ -61,11 +69,15 @@ def played(made, rounds=None):
 def assert_close(actual, expected, tolerance=1e-6):
     """Equal up to float32 rounding, in the length of the whole vector."""
     apart = torch.linalg.vector_norm(actual.double() - expected.double())
-    assert apart <= tolerance * max(torch.linalg.vector_norm(expected.double()).item(), 1e-3)
+    assert apart <= tolerance * max(
+        torch.linalg.vector_norm(expected.double()).item(), 1e-3
+    )
 
 
 def who(client=0, prototype="a", samples=10, size=None):
-    return Who(client, prototype, size or Size("logistic-regression", 3, 0, 2, 4), samples)
+    return Who(
+        client, prototype, size or Size("logistic-regression", 3, 0, 2, 4), samples
+    )
 
 
 def arrival(values, client=0, staleness=0, weight=1.0, samples=10):
@@ -73,11 +85,15 @@ def arrival(values, client=0, staleness=0, weight=1.0, samples=10):
 
 
 class Textbook:
-    """What a script without simfed does: modules, torch.optim, and the same draws of data."""
+    """What a script without simfed does: modules, torch.optim, and the same draws of
+    data.
+    """
 
     def __init__(self, made):
         self.made, self.data, self.streams = made, data_of(made), Streams(0)
-        self.groups = [made.clients[group].prototype for group in made.group_of_client()]
+        self.groups = [
+            made.clients[group].prototype for group in made.group_of_client()
+        ]
         self.samples = [len(owned) for owned in self.data.owned]
 
     def module(self, prototype):
@@ -92,11 +108,17 @@ class Textbook:
     def public(self, round):
         size = len(self.data.public)
         places = draw_public(self.streams, round, size, self.made.public_samples)
-        return self.data.public if places is None else self.data.public[torch.from_numpy(places)]
+        return (
+            self.data.public
+            if places is None
+            else self.data.public[torch.from_numpy(places)]
+        )
 
     def trained(self, module, client, round, added=None):
-        """A copy after local training; `added`: weights → what each step's gradient gets beside
-        it."""
+        """A copy after local training.
+
+        `added`: weights → what each step's gradient gets beside it.
+        """
         local = copy.deepcopy(module).train()
         training = self.made.training
         optimiser = torch.optim.SGD(local.parameters(), lr=training.learning_rate)
@@ -112,7 +134,9 @@ class Textbook:
             if added is not None:
                 more = copy.deepcopy(local)
                 vector_to_parameters(added(flat(local)), more.parameters())
-                for parameter, extra in zip(local.parameters(), more.parameters(), strict=True):
+                for parameter, extra in zip(
+                    local.parameters(), more.parameters(), strict=True
+                ):
                     parameter.grad += extra.detach()
             optimiser.step()
         return local
@@ -128,9 +152,12 @@ def with_weights(module, weights):
     return twin
 
 
-def distilled(book, module, client, round, public, targets, batch, temperature=1.0, epochs=1):
-    """A copy that has learned soft targets in evaluation mode, in keyed orders, with plain
-    steps."""
+def distilled(
+    book, module, client, round, public, targets, batch, temperature=1.0, epochs=1
+):
+    """A copy that has learned soft targets in evaluation mode, in keyed orders, with
+    plain steps.
+    """
     local = copy.deepcopy(module).eval()
     optimiser = torch.optim.SGD(local.parameters(), lr=book.made.training.learning_rate)
     order = book.streams("method digest", client, round)

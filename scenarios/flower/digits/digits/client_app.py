@@ -12,7 +12,9 @@ def train_on_phone(message: Message, context: Context) -> Message:
     """Train on the phone's own digits."""
     net = Net()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    own = share(context.node_config["partition-id"], context.node_config["num-partitions"])
+    own = share(
+        context.node_config["partition-id"], context.node_config["num-partitions"]
+    )
     config = context.run_config
     loss = train(net, *own, int(config["local-epochs"]), float(config["learning-rate"]))
     metrics = MetricRecord({"num-examples": len(own[0]), "train_loss": loss})

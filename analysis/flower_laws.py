@@ -89,7 +89,7 @@ def list_held_out(work: WorkFile, config: Mapping[str, Plain]) -> list[Spot]:
 
 def between(low: float, high: float) -> float:
     """Return a value between two, on their side of the middle where it is whole."""
-    middle = (low * high) ** 0.5
+    middle = float((low * high) ** 0.5)
     return middle if isinstance(low, float) else round(middle)
 
 

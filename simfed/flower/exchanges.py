@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flwr.app import Message
 
@@ -20,7 +20,6 @@ from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Outcome, Task
 from simfed.flower.messages import Mail, read_metrics
 from simfed.ground.method import Field, Plan, Size, Who, Work
-from simfed.ground.plain import Plain
 from simfed.net import LinkUses, Network
 from simfed.policy import Pull
 from simfed.record.recorder import Recorder
@@ -373,7 +372,7 @@ class Exchanges:
         return float(value)
 
 
-def _split_start(row: Participation, flight: Flight) -> tuple[Plain, ...]:
+def _split_start(row: Participation, flight: Flight) -> Any:
     """Return a row whose last column is what the node's start took of its local work."""
     start_s, work_s = 0.0, 0.0
     for leg in flight.legs:

@@ -158,7 +158,8 @@ class FlopMeter:
         )
         # nothing was trained: with autograd on it is inference as well
         if not self._steps:
-            off = Work(*(a + b for a, b in zip(off, on, strict=True)))
+            sums = (a + b for a, b in zip(off, on, strict=True))
+            off = Work._make(sums)
             on = Work()
         self._begin_step()
         counted = Counted(

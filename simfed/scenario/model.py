@@ -145,9 +145,9 @@ class MethodChoice(OfKind):
     registry_kind: ClassVar[str] = "method"
     short = "kind"
 
-    kind: Named("method") = Field(
+    kind: Named("method") = Field(  # type: ignore[valid-type]
         default="fedkd", description="see `simfed list methods`"
-    )  # type: ignore[valid-type]
+    )
 
 
 class Compression(Section):
@@ -343,9 +343,9 @@ class SelectionChoice(OfKind):
     registry_kind: ClassVar[str] = "selection"
     short = "kind"
 
-    kind: Named("selection") = Field(
+    kind: Named("selection") = Field(  # type: ignore[valid-type]
         default="uniform", description="see `simfed list selections`"
-    )  # type: ignore[valid-type]
+    )
 
     @property
     def needs_losses(self) -> bool:

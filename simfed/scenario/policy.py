@@ -73,9 +73,9 @@ class PolicySpec(OfKind):
     registry_kind: ClassVar[str] = "policy"
     from_run: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
 
-    kind: Named("policy") = Field(
+    kind: Named("policy") = Field(  # type: ignore[valid-type]
         default="ascend", description="see `simfed list policies`"
-    )  # type: ignore[valid-type]
+    )
     reward: Annotated[Reward, OnlyWith("policy", "learns")] = Field(
         default=Reward(), description="what a choice was worth"
     )

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAsync(FedProx):
-    """Clients train as with fedprox.
+    """A server that mixes in each client's model as it comes, by its staleness.
+
+    Clients train as with fedprox.
 
     The server mixes each client's model in as it comes: w ← (1 − α_t)·w + α_t·w_n, α_t
     = α·s(staleness), one after another in the order of clients.

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedAvg(Averaging):
-    """Clients train the server's model on their own data and send what that changed.
+    """Federated averaging, weighted by clients' samples.
+
+    Clients train the server's model on their own data and send what that changed.
 
     The server averages over the participants, weighted by how many samples they own.
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedBuff(Averaging):
-    """Local training as in averaging.
+    """A buffer of arrivals, each discounted by its staleness.
+
+    Local training is as in averaging.
 
     At a merge, whatever has arrived is the buffer, and each prototype moves by η_g
     times the plain mean of s·update, s = 1/(1 + staleness)^a.

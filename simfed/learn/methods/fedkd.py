@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedKD(Averaging):
-    """Clients of a prototype send gradients.
+    """Gradients averaged per prototype, then distillation from the mean logits.
+
+    Clients of a prototype send gradients.
 
     The server averages each prototype's models and distils all of them from the mean
     logits of the client models on its public set.

@@ -71,7 +71,7 @@ Progress = Callable[[int, float, float | None], None]
 known."""
 
 
-def run(
+def run(  # noqa: PLR0913  options by keyword
     server_app: ServerApp,
     client_app: ClientApp,
     fleet: AnyFleet,

@@ -512,7 +512,7 @@ class Kit:
             middle : middle + outputs
         ]
 
-    def distil(
+    def distil(  # noqa: PLR0913  options by keyword
         self,
         prototype: str,
         model: Values,

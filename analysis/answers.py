@@ -1,8 +1,10 @@
 """Which compression on which device and link: the rows, figure and tables of
 ANSWERS.md.
 
-    python analysis/answers.py run [--out studies] [--jobs 2]   # some two hours on two cores
-    python analysis/answers.py write                            # from the kept rows, in seconds
+    # some two hours on two cores
+    python analysis/answers.py run [--out studies] [--jobs 2]
+    # from the kept rows, in seconds
+    python analysis/answers.py write
 
 `run` plays scenarios/studies/answers.yaml (or goes on with it: what is done is not done
 again) under seeds that choose and under seeds that report, and under the latter once
@@ -253,7 +255,7 @@ def short_table(
 
 
 def use_in_words(cell: Answer) -> str:
-    """What to use and how many times sooner than dense, and the same without momentum."""
+    """What to use, how many times sooner than dense, and the same without momentum."""
     first, second = (
         "dense"
         if way == "dense"

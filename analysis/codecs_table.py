@@ -1,7 +1,9 @@
 """Every codec at 6 kB an upload: the table of scenarios/README.md.
 
-    python analysis/codecs_table.py run [--out studies]   # some ten minutes on one core
-    python analysis/codecs_table.py write                 # from the kept rows, in a second
+    # some ten minutes on one core
+    python analysis/codecs_table.py run [--out studies]
+    # from the kept rows, in a second
+    python analysis/codecs_table.py write
 
 `run` plays scenarios/studies/codecs.yaml (what is done is not done again) and keeps one
 row per run in codecs_rows.csv: when 85 % was first reached, else the end, and the mean

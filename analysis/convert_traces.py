@@ -1,7 +1,8 @@
 """From public records of when phones were there to `client, from_s, to_s`, for
 `availability: {trace: …}`.
 
-    python analysis/convert_traces.py fedscale client_behave_trace online.csv [--until "30 d"]
+    python analysis/convert_traces.py fedscale client_behave_trace online.csv
+        [--until "30 d"]
     python analysis/convert_traces.py flash state_traces.json online.csv
 
 *FedScale* (`client_behave_trace`, a pickle): a mapping of client id to `active` and
@@ -122,7 +123,7 @@ def _of_fedscale(id: Any, client: Any, until_s: float | None) -> list[Span]:
 
 
 def flash(record: Any) -> tuple[list[list[Span]], int]:
-    """The intervals of each device of FLASH's record, and how many lines are no event."""
+    """Intervals of each device of FLASH's record, and how many lines are no event."""
     if not isinstance(record, Mapping) or not record:
         raise InputError("a mapping of devices to messages", got=type(record))
     events, bad = [], 0

@@ -1,6 +1,6 @@
 """What edge servers save on the line behind them, and what that costs: docs/servers.md.
 
-    python analysis/edges_figure.py          # plays what is missing, draws, writes the table
+    python analysis/edges_figure.py  # plays what is missing, draws, writes the table
 
 The scenario is `scenarios/edges.yaml`: 20 clients below four nodes. Without edge
 servers all of them send over the nodes' lines; with them each node merges κ times for
@@ -105,7 +105,7 @@ def draw(rows: pd.DataFrame) -> None:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Each variant at its end, as Markdown: means over seeds (the least to the most)."""
+    """Each variant at its end, as Markdown: means over seeds (least to most)."""
     lines = [
         [
             "",

@@ -59,7 +59,8 @@ from {module} import {name} as inner
 class Watched(ClientApp):
     def __call__(self, message, context):
         reply = inner(message, context)
-        spent = {{"type": message.metadata.message_type, "process_s": time.process_time()}}
+        spent = {{"type": message.metadata.message_type, \
+"process_s": time.process_time()}}
         with open({out!r}, "a") as file:
             print(json.dumps(spent), file=file)
         return reply

@@ -1,7 +1,8 @@
-"""How far off a Flower app's charges are: laws of `simfed flower measure`, and metered
+r"""How far off a Flower app's charges are: laws of `simfed flower measure`, and metered
 computing.
 
-    python analysis/flower_laws.py measure analysis/flower_apps/* scenarios/flower/digits
+    python analysis/flower_laws.py measure \
+        analysis/flower_apps/* scenarios/flower/digits
     python analysis/flower_laws.py table
 
 `measure` finds the laws of each app, then plays it with sizes that no play had, inside
@@ -67,7 +68,7 @@ class Row(NamedTuple):
 
 
 def list_held_out(work: WorkFile, config: Mapping[str, Plain]) -> list[Spot]:
-    """Return three plays with sizes that were not measured, inside of those that were."""
+    """Return three plays with sizes that were not measured, inside those that were."""
     nodes, below, above = min(work.nodes), {}, {}
     common = {
         key: values[0]

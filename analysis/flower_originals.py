@@ -1,9 +1,10 @@
-"""Flower's own examples and baselines under the simulated clock, from a checkout that
+r"""Flower's own examples and baselines under the simulated clock, from a checkout that
 you name.
 
     git clone https://github.com/adap/flower
     python analysis/flower_originals.py flower --out originals --stand-ins --compare
-    python analysis/flower_originals.py flower --out originals --only quickstart --fleet FLEET.yaml
+    python analysis/flower_originals.py flower --out originals \
+        --only quickstart --fleet FLEET.yaml
 
 Every folder below CHECKOUT with a `pyproject.toml` that names a Flower app is played as
 `simfed flower run` does it, in a process of its own, for so many rounds as `--rounds`
@@ -96,7 +97,7 @@ class Played(NamedTuple):
 
 
 def find_apps(checkout: Path, only: str) -> Iterator[Path]:
-    """The folders of apps below a checkout whose path has `only` in it, in their order."""
+    """Folders of apps below a checkout whose path has `only` in it, in their order."""
     for project in sorted(checkout.rglob("pyproject.toml")):
         folder = project.parent
         if only in str(

@@ -104,7 +104,7 @@ class KeptStudy:
         return found
 
     def texts(self, run: PlannedRun) -> dict[str, str]:
-        """Return the columns of a planned run's row that tell it from others, as texts."""
+        """Return the columns of a run's row that tell it from others, as texts."""
         row: Row = {column: run.point[axis] for column, axis in self.axes.items()}
         row |= {} if self.told is None else self.told(run.scenario)
         return {column: text_of(value) for column, value in row.items()}

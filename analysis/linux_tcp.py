@@ -1,8 +1,8 @@
 """Measure what real Linux TCP takes over emulated links, as a case file for
 `simfed.net.replay`.
 
-    sudo python analysis/linux_tcp.py CASES.json [--kind singles|stars] [--congestion cubic] [--out
-    measured.json]
+    sudo python analysis/linux_tcp.py CASES.json [--kind singles|stars]
+        [--congestion cubic] [--out measured.json]
 
 Needs Linux, root (network namespaces, TUN devices) and iproute2; nothing outside the
 namespaces is touched, and they are gone when the script ends. Every client and the

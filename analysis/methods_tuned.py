@@ -1,10 +1,14 @@
 """Sixteen methods tuned alike, as METHODS.md registers it: the runs, and what decides.
 
-    python analysis/methods_tuned.py run      # half an hour on one core; goes on where it stopped
-    python analysis/methods_tuned.py run --seeds 9 8 7 --rows other.parquet    # beside another
-    python analysis/methods_tuned.py join other.parquet                        # and put together
-    python analysis/methods_tuned.py judge    # from the kept rows
-    python analysis/methods_tuned.py clip     # once more, all with the same clip
+    # half an hour on one core; goes on where it stopped
+    python analysis/methods_tuned.py run
+    # beside another, and put together
+    python analysis/methods_tuned.py run --seeds 9 8 7 --rows other.parquet
+    python analysis/methods_tuned.py join other.parquet
+    # from the kept rows
+    python analysis/methods_tuned.py judge
+    # once more, all with the same clip
+    python analysis/methods_tuned.py clip
 
 `run` plays scenarios/methods-tuned.yaml on two data sets: every method at eight
 settings under the seed that chooses, then at the one chosen under the seeds that

@@ -100,7 +100,7 @@ def errors_of(cases: Sequence[Case], finishes_s: Sequence[Floats]) -> Errors:
 
 
 def scatter(cases: Sequence[Case]) -> float:
-    """How far one seed of a scenario is from the mean of its others: mean over flows."""
+    """How far a seed of a scenario is from the mean of its others: mean over flows."""
     errors = []
     for name in dict.fromkeys(case["name"] for case in cases):
         seeds = [case["flows"] for case in cases if case["name"] == name]

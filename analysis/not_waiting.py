@@ -1,7 +1,9 @@
 """When not waiting wins: the rows, map and tables of analysis/NOT-WAITING.md.
 
-    python analysis/not_waiting.py run [--out studies] [--jobs 2]   # some 50 minutes on one core
-    python analysis/not_waiting.py write                            # from the kept rows
+    # some 50 minutes on one core
+    python analysis/not_waiting.py run [--out studies] [--jobs 2]
+    # from the kept rows
+    python analysis/not_waiting.py write
 
 `run` plays scenarios/studies/not-waiting.yaml (what is done is not done again), and
 some of it with two data sets in which every client owns nine tenths of its samples in

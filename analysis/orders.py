@@ -30,7 +30,7 @@ def holm(p_values: Sequence[float], level: float = 0.05) -> list[bool]:
     """Which comparisons of a family stay decided if all of them are to be right
     together with probability 1 − `level` (Holm 1979).
 
-    >>> holm([0.04, 0.001, 0.02])  # 0.001 below 0.05/3, 0.02 below 0.05/2, 0.04 below 0.05
+    >>> holm([0.04, 0.001, 0.02])  # 0.001 < 0.05/3, 0.02 < 0.05/2, 0.04 < 0.05
     [True, True, True]
     >>> holm([0.04, 0.03])  # 0.03 is not below 0.05/2, so nothing is
     [False, False]

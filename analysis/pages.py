@@ -1,6 +1,6 @@
 """Tables of pages, made of kept rows.
 
-    python analysis/pages.py [NAME …]    # renews pages, of all studies or of those named
+    python analysis/pages.py [NAME …]  # renews pages, of all studies or of those named
 
 A study's module says which page quotes it (`PAGE`) and what stands there between two
 comments (`page_parts`: name → text), made of its kept rows alone.

@@ -1,7 +1,8 @@
 """The source's evaluation: tables, figures and stated numbers of RESULTS.md, from kept
 rows.
 
-    python analysis/paper.py    # draws, renews the page's tables, prints its sentences' numbers
+    # draws, renews the page's tables, prints its sentences' numbers
+    python analysis/paper.py
 
 Rows are made by paper_rows.py and compared by paper_claims.py; what is written here is
 how that is shown.
@@ -197,7 +198,7 @@ def points_table(k: int) -> Table:
 
 
 def safeguards_table() -> Table:
-    """Return what each variant of the safeguard does, and ASCEND with it and without."""
+    """Return what variants of the safeguard do, and ASCEND with it and without."""
     head = ("safeguard", "seeds", "undone rounds of 400")
     second = "second attempts above the threshold; their loss"
     table: Table = [(*head, second, "mean accuracy − that without")]

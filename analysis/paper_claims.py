@@ -183,7 +183,7 @@ def higher(
 def sooner(
     what: str, a: Runs, b: Runs, level: float, needed: int = 5, bound: float = 1.0
 ) -> Check:
-    """Return whether `a` reached an accuracy more than `bound` times sooner than `b`."""
+    """Return whether `a` reached an accuracy over `bound` times sooner than `b`."""
     paired = ratio(a, b, level)
     return Check(what, paired.ratio, paired.seeds, needed, bound, "×")
 
@@ -334,9 +334,11 @@ def claims(rows: Rows) -> list[Claim]:
         "A larger K ends higher": (higher(f"{name}: "
                                           f"{rule}", a, b) for name, a, b in steps),
         "ASCEND is at least as good as the best fixed strategy in every setting": (
-            c for name, at in SETTINGS.items() for c in at_least_best(rows.at(**at), name)),
+            c for name, at in SETTINGS.items()
+            for c in at_least_best(rows.at(**at), name)),
         "ASCEND is ahead of EXP3": (
-            c for name, at in SETTINGS.items() for c in both(name, ascend(**at), of("exp3", **at))),
+            c for name, at in SETTINGS.items()
+            for c in both(name, ascend(**at), of("exp3", **at))),
         "Training is slower and lower at α = 0.1": (
             c for arm in POLICIES
             for c in both(f"{arm}, alpha 0.5 over 0.1", of(arm), of(arm, alpha=0.1))),
@@ -359,7 +361,8 @@ def claims(rows: Rows) -> list[Claim]:
                    "LeNet5-half's", more_even, ascend())],
         "Both prototypes shift towards Random-K from K = 1,000 to 5,000": (
             Check(f"{name}: Random-K's share is higher at K = 5,000 than at 1,000",
-                  *over(partial(shift, model=model), ascend(), ascend(k=5000)), unit="share")
+                  *over(partial(shift, model=model), ascend(), ascend(k=5000)),
+                  unit="share")
             for name, model in models.items()),
         "Both prototypes move to Random-K at K = 5,000": (
             chosen(f"{name}: "
@@ -434,7 +437,7 @@ class Reading(NamedTuple):
 
 
 def readings(rows: Rows) -> list[Reading]:
-    """Return claims about accuracy on either axis, at three horizons, by two measures."""
+    """Return claims of accuracy on either axis, at three horizons, by two measures."""
     of = rows.of
     pairs: list[tuple[str, dict[str, str], Runs, Runs, float]] = []
     for k, arm in itertools.product((500, 1000), FIXED[1:]):
@@ -550,7 +553,7 @@ QUESTIONS = (
 
 
 class Cell(NamedTuple):
-    """One combination of open points: which are other than taken, and what comes out."""
+    """A combination of open points: which are other than taken, and what comes out."""
 
     others: frozenset[str]
     estimate: Estimate

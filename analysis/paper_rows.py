@@ -1,7 +1,8 @@
 """Rows of the source's evaluation: a run each, of the studies in scenarios/paper.
 
     simfed study run scenarios/paper/mnist-k.yaml --out studies/mnist-k
-    python analysis/paper_rows.py studies/mnist-k    # keeps rows of runs that have none yet
+    # keeps rows of runs that have none yet
+    python analysis/paper_rows.py studies/mnist-k
 
 A row of paper.parquet is a run: its setting and seed, its curves as lists over
 evaluations or rounds; `smaller` and `larger` are the two prototypes' accuracies, `_kd`
@@ -97,7 +98,10 @@ def setting(scenario: Scenario) -> dict[str, Any]:
         "public": said["dataset"]["public"],
         "k": said["compression"]["k"],
         "alpha": said["dataset"]["partition"]["alpha"],
-        "up_mbps": round(float(scenario.clients[0].link.up) * 8 / 1e6, 6),  # type: ignore[arg-type]
+        "up_mbps": round(
+            float(scenario.clients[0].link.up) * 8 / 1e6,  # type: ignore[arg-type]
+            6,
+        ),
         "variant": ", ".join(changed),
         "policy": policy.get("strategy") or policy["kind"],
         "rho": reward.get("rho"),

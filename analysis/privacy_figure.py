@@ -145,7 +145,7 @@ def play(
     case: tuple[str, str, float | None, int],
     links: Sequence[str],
 ) -> list[Row]:
-    """The runs of one model, codec, budget and seed over these links: the first learns."""
+    """Runs of one model, codec, budget and seed over these links: the first learns."""
     rows = []
     # a thousand residuals: up to 400 MB
     with tempfile.TemporaryDirectory(dir=folder) as place:

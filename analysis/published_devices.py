@@ -1,8 +1,10 @@
 """Profiles of devices from what others published, and the tables of
 docs/calibration.md.
 
-    python analysis/published_devices.py           # writes both
-    python analysis/published_devices.py --check   # says whether they are as the numbers make them
+    # writes both
+    python analysis/published_devices.py
+    # says whether they are as the numbers make them
+    python analysis/published_devices.py --check
 
 Nobody publishes what a profile needs, the seconds of a training step by model and
 batch. What is published are steps of one or two networks, forward passes, or matrix
@@ -236,7 +238,8 @@ def profile_text(name: str, numbers: dict[str, Any]) -> str:
         )
     )
     return f"""\
-# Made of what others published, by `python analysis/published_devices.py`. Not measured by
+# Made of what others published, by `python analysis/published_devices.py`. \
+Not measured by
 # simfed: see docs/calibration.md, and measure the device if it matters.
 kind: published
 name: {name}

@@ -1,7 +1,8 @@
 """Simulations held against deployments on this machine: the numbers of
 analysis/REAL.md.
 
-    sudo python analysis/real.py cases [--work runs/real] [--repeat 3] [--hold CMD --release CMD]
+    sudo python analysis/real.py cases [--work runs/real] [--repeat 3]
+        [--hold CMD --release CMD]
     sudo python analysis/real.py quotas [--work runs/real] [--repeat 3] …
     sudo python analysis/real.py study [--work runs/real] [--repeat 2] …
     python analysis/real.py report
@@ -92,7 +93,8 @@ def _group(
         else {"quota": {"share": share, "period": period}}
     )
     return {
-        "count": count, "prototype": prototype, "device": {"assume": NOMINAL, **share_of},
+        "count": count, "prototype": prototype,
+        "device": {"assume": NOMINAL, **share_of},
         "link": {"up": f"{up} Mbps", "down": f"{down} Mbps"},
     }  # fmt: skip
 
@@ -109,9 +111,10 @@ def _case(
     used = {group["prototype"] for group in clients}
     return {
         "name": name, "seed": 1, "rounds": rounds,
-        "dataset": {"name": "mnist-mini", "public": 64, "partition": {"kind": "dirichlet",
-                                                                      "alpha": 0.5}},
-        "prototypes": {name: {"model": model} for name, model in models.items() if name in used},
+        "dataset": {"name": "mnist-mini", "public": 64,
+                    "partition": {"kind": "dirichlet", "alpha": 0.5}},
+        "prototypes": {name: {"model": model} for name, model in models.items()
+                       if name in used},
         "client_order": "round-robin", "clients": clients,
         "network": {**TCP, **({"server": dict(server)} if server else {})},
         "compression": {"k": k, "index_code": "fixed"},
@@ -127,9 +130,10 @@ PERIOD = "10 ms"
 CASES = {
     of["name"]: of
     for of in (
-        _case("dedicated", 21, [_group(5, "small", 1, 0.3, 2), _group(5, "large", 1, 0.25, 3)],
-              3000, 1),
-        _case("shared", 21, [_group(5, "small", 1, 20, 20), _group(5, "large", 1, 20, 20)], 5000, 1,
+        _case("dedicated", 21, [_group(5, "small", 1, 0.3, 2),
+                                _group(5, "large", 1, 0.25, 3)], 3000, 1),
+        _case("shared", 21, [_group(5, "small", 1, 20, 20),
+                             _group(5, "large", 1, 20, 20)], 5000, 1,
               {"receive": "3 Mbps", "send": "16 Mbps"}),
         _case("slow", 21, [_group(5, "small", SLOW[0], 4, 20, PERIOD),
                            _group(5, "large", SLOW[1], 4, 20, PERIOD)], 2000, 10),
@@ -141,9 +145,10 @@ CASES = {
                               _group(5, "large", SLOW[1], 2, 15, PERIOD)], 3000, 20),
         _case("container", 21, [_group(5, "small", SLOW[0], 2, 10, "100 ms"),
                                 _group(5, "large", SLOW[1], 2, 10, "100 ms")], 3000, 4),
-        _case("long", 9, [_group(2, "wide", 1, 0.5, 2), _group(2, "wide", 1, 0.7, 3)], 40_000, 1),
-        _case("long-other", 6, [_group(2, "wide", 1, 0.9, 4), _group(2, "wide", 1, 0.8, 5)], 30_000,
-              1),
+        _case("long", 9, [_group(2, "wide", 1, 0.5, 2),
+                          _group(2, "wide", 1, 0.7, 3)], 40_000, 1),
+        _case("long-other", 6, [_group(2, "wide", 1, 0.9, 4),
+                                _group(2, "wide", 1, 0.8, 5)], 30_000, 1),
     )
 }  # fmt: skip
 FITTED_TO = {
@@ -337,8 +342,9 @@ def _measured_as(
     quiet.progress(1, 0.0, None)
     try:
         for table, options in zip(tables, calls, strict=True):
-            command("calibrate", "measure", "--out", table, *options, "--batch", 32, "--samples",
-                    "64,512", "--strategies", "top-k", "--repeat", 20)  # fmt: skip
+            command("calibrate", "measure", "--out", table, *options, "--batch", 32,
+                    "--samples", "64,512", "--strategies", "top-k",
+                    "--repeat", 20)  # fmt: skip
     finally:
         quiet.over()
     command("calibrate", "fit", *tables, "--kind", "table", "--out", profile)
@@ -383,8 +389,8 @@ def _fitted(runs: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
     profile = work / "calibration" / f"{'+'.join(run.name for run in runs)}.yaml"
     last = min(len(simfed.load_run(run).rounds) for run in runs)
     from_ = itertools.chain.from_iterable(("--from", run) for run in runs)
-    command("calibrate", "fit", *from_, "--rounds", f"{FIRST}:{last}", "--kind", "table",
-            "--out", profile)  # fmt: skip
+    command("calibrate", "fit", *from_, "--rounds", f"{FIRST}:{last}",
+            "--kind", "table", "--out", profile)  # fmt: skip
     return profile, yaml.safe_load(profile.with_suffix(".scenario.yaml").read_text())
 
 
@@ -513,7 +519,8 @@ def play_study(work: Path, repeat: int, quiet: Quiet) -> None:
                 "simulated": _learned(sim),
             }
         )
-    _write("study", {"machine": machine(), "speed": STUDY_SPEED, "rounds": STUDY_ROUNDS - FIRST + 1,
+    _write("study", {"machine": machine(), "speed": STUDY_SPEED,
+                     "rounds": STUDY_ROUNDS - FIRST + 1,
                      "repetitions": repeat, "runs": runs})  # fmt: skip
 
 

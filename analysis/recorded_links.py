@@ -1,8 +1,11 @@
 """The answers and the longest rounds on LTE links that somebody recorded: RECORDED.md.
 
-    python analysis/recorded_links.py measure FOLDER   # of the traces: recorded_links.csv
-    python analysis/recorded_links.py run FOLDER [--out studies] [--jobs 2]    # an hour on one core
-    python analysis/recorded_links.py write            # the page, from what is kept
+    # of the traces: recorded_links.csv
+    python analysis/recorded_links.py measure FOLDER
+    # an hour on one core
+    python analysis/recorded_links.py run FOLDER [--out studies] [--jobs 2]
+    # the page, from what is kept
+    python analysis/recorded_links.py write
 
 FOLDER holds the traces of Mahimahi (`traces/` of its repository; they are not shipped),
 which Winstein, Sivaraman and Balakrishnan recorded with their Saturator for "Stochastic

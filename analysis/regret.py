@@ -1,6 +1,7 @@
 """Regret inside a run: what every arm would have brought, on a sample of its rounds.
 
-    python analysis/regret.py scenarios/quickstart.yaml --every 50 [--policies ascend,ucb]
+    python analysis/regret.py scenarios/quickstart.yaml --every 50
+        [--policies ascend,ucb]
 
 At the border before a sampled round this process is forked. One fork plays the round as
 the run is about to; then, for each client that chooses in it and each other arm, a fork

@@ -1,8 +1,10 @@
 """`balance` beside its rivals, by time and by bytes: the rows, figure and tables of
 BALANCE.md.
 
-    python analysis/rivals_figure.py run [--out studies]   # some ten minutes on one core
-    python analysis/rivals_figure.py write                 # from the kept rows, in seconds
+    # some ten minutes on one core
+    python analysis/rivals_figure.py run [--out studies]
+    # from the kept rows, in seconds
+    python analysis/rivals_figure.py write
 
 `run` plays scenarios/studies/rivals.yaml (what is done is not done again), and keeps
 one row per run in rivals.parquet: time, and bytes sent by all clients, when 85 % was

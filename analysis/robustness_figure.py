@@ -1,6 +1,7 @@
 """Merging rules against attackers: the picture and the table of docs/robustness.md.
 
-    python analysis/robustness_figure.py [--model lenet5-half] [--jobs 2] [--seeds 5] [--draw-only]
+    python analysis/robustness_figure.py [--model lenet5-half] [--jobs 2]
+        [--seeds 5] [--draw-only]
 
 Every rule meets every attacker at 10 and at 30 % of twenty clients, on the scenario of
 `simfed new robust`, with attackers from round 1 on. A row per run is kept in
@@ -48,8 +49,8 @@ MODELS = ("logistic-regression", "lenet5-half")
 CLIENTS = 20
 SHARES = (0.1, 0.3)
 RULES = (
-    "mean", "norm-bound", "median", "trimmed-mean", "geometric-median", "krum", "multi-krum",
-    "bulyan",
+    "mean", "norm-bound", "median", "trimmed-mean", "geometric-median",
+    "krum", "multi-krum", "bulyan",
 )  # fmt: skip
 ATTACKS: dict[str, dict[str, Any] | None] = {
     "none": None,

@@ -18,19 +18,27 @@ Every key of a scenario file. `simfed schema` prints the same as JSON Schema, wh
 editors check against while you type. `simfed validate FILE` says
 what is wrong, `simfed validate FILE --resolved` spells all defaults out.
 
-- **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, `2 MB/s`; sizes
+- **Units.** Durations are written `20 ms`, `1.5 s`, `2 min`; rates `50 Mbps`, \
+`2 MB/s`; sizes
   `10 MB`, `5 KiB`; power `4 W`. A number without a unit is an error, except 0.
-- **`extends: other.yaml`** at the top builds on another file: mappings are merged, lists and
-  values replaced. `null` for a section of the other file drops it (`network: null`), so that its
+- **`extends: other.yaml`** at the top builds on another file: mappings are merged, \
+lists and
+  values replaced. `null` for a section of the other file drops it (`network: null`), \
+so that its
   defaults hold.
-- **Short forms.** `device: NAME` is `device: {profile: NAME}`; `device: {training: 12 ms,
-  compression: 0.3 ms}` needs no profile; `k: 1%` is a share of each model's own parameters;
+- **Short forms.** `device: NAME` is `device: {profile: NAME}`; \
+`device: {training: 12 ms,
+  compression: 0.3 ms}` needs no profile; `k: 1%` is a share of each model's \
+own parameters;
   `rollback: off` is `rollback: null`; `50 mbps` is 50 Mbps.
-- Paths of files start at the scenario's own folder. Unknown keys are errors, with the nearest
+- Paths of files start at the scenario's own folder. Unknown keys are errors, \
+with the nearest
   known one, and every error names the file's line.
-- **`plugins: [parts.py]`** names files of code; nothing runs them but `--allow-plugins` or
+- **`plugins: [parts.py]`** names files of code; nothing runs them but \
+`--allow-plugins` or
   `--import`.
-- On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; `[*]` means every item
+- On the command line, `--set "clients[*].link.up=2 Mbps"` changes a key; \
+`[*]` means every item
   of a list, `[0]` the first."""
 
 _UNITS = {"20 ms": " s", "20 Mbps": " B/s", "10 MB": " B"}

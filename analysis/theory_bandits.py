@@ -261,7 +261,7 @@ def certain_plays(
 
 
 def best_arm_shares(make: Make, plays: int, seeds: int) -> NDArray[np.bool_]:
-    """Whether the best arm was played (seeds, plays), where it is overtaken half way."""
+    """Whether the best arm was played (seeds, plays), where it is overtaken halfway."""
     world = overtaken(plays)
     stories = [play(make(plays, 1), world, seed) for seed in range(seeds)]
     return np.array([story.regret == 0 for story in stories])

@@ -1,8 +1,9 @@
-"""What a further round costs in two checkouts of simfed, side by side.
+r"""What a further round costs in two checkouts of simfed, side by side.
 
-    git worktree add /tmp/before v0.1.0        # with its compiled modules built or copied
-    python analysis/benchmarks/beside.py --before /tmp/before            # every case
-    python analysis/benchmarks/beside.py --before /tmp/before --cases fedkd fedavg --workers 1 2
+    git worktree add /tmp/before v0.1.0  # with its compiled modules built or copied
+    python analysis/benchmarks/beside.py --before /tmp/before  # every case
+    python analysis/benchmarks/beside.py --before /tmp/before \
+        --cases fedkd fedavg --workers 1 2
 
 Each checkout plays the same scenario in a process of its own, through `simfed.run`
 alone, and waits before each block of rounds until it is its turn: so both meet the same
@@ -160,7 +161,7 @@ def _memory_mb() -> float:
 
 
 def play(case: str, workers: int) -> None:
-    """In the process of one checkout: play blocks as they are asked for, without end."""
+    """In one checkout's process: play blocks as they are asked for, without end."""
     import simfed
 
     scenario, block = CASES[case]

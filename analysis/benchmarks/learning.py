@@ -1,14 +1,15 @@
 """How fast the learning engine is, beside a textbook loop, in one process.
 
-    python analysis/benchmarks/learning.py mnist          # 10 clients, LeNets, ASCEND
-    python analysis/benchmarks/learning.py cifar          # 10 clients, residual networks (an hour)
-    python analysis/benchmarks/learning.py cifar --quarter --rounds 5     # of the samples: minutes
-    python analysis/benchmarks/learning.py cifar --device cuda   # the same on a GPU; mnist as well
-    python analysis/benchmarks/learning.py options   # what public_batch does to accuracy
-    python analysis/benchmarks/learning.py accuracy  # of both after 1,000 rounds, five seeds
-    python analysis/benchmarks/learning.py memory    # 1,000 clients, 50 per round, 500 rounds
-    python analysis/benchmarks/learning.py fedavg    # logistic regression, 1,000 clients
-    python analysis/benchmarks/learning.py fedavg --model lenet5     # 100 clients, batch 32
+    python analysis/benchmarks/learning.py …
+        mnist                       # 10 clients, LeNets, ASCEND
+        cifar                       # 10 clients, residual networks (an hour)
+        cifar --quarter --rounds 5  # of the samples: minutes
+        cifar --device cuda         # the same on a GPU; mnist as well
+        options                     # what public_batch does to accuracy
+        accuracy                    # of both after 1,000 rounds, five seeds
+        memory                      # 1,000 clients, 50 per round, 500 rounds
+        fedavg                      # logistic regression, 1,000 clients
+        fedavg --model lenet5       # 100 clients, batch 32
 
 The textbook loop is the one the tests compare the engine with
 (`tests/learn/reference_loop.py`): ordinary modules, one client after another,
@@ -104,7 +105,7 @@ def a_quarter(case: str) -> dict[str, Any]:
 
 
 def federation(made: Scenario, device: str = "cpu") -> Federation:
-    """The scenario's data, or noise of the same shape where it is not on this machine."""
+    """The scenario's data, or noise of its shape where it is not on this machine."""
     try:
         return load_federation(made, Streams(made.seed), torch.device(device))
     except InputError as error:

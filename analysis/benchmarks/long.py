@@ -1,8 +1,10 @@
 """What a long run costs per round, and whether that and its memory stay the same to the
 end.
 
-    python analysis/benchmarks/long.py clock [--rounds 1000000] [--clients 2] [--save-every 10000]
-    python analysis/benchmarks/long.py learn [--rounds 10000] [--clients 4] [--save-every 500]
+    python analysis/benchmarks/long.py clock [--rounds 1000000] [--clients 2]
+        [--save-every 10000]
+    python analysis/benchmarks/long.py learn [--rounds 10000] [--clients 4]
+        [--save-every 500]
 
 Plays one run into a folder that is thrown away, and prints for each tenth of its rounds
 the processor time per round (this process and its workers) and the resident memory at

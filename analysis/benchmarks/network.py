@@ -1,7 +1,7 @@
 """How the network's cost grows with the number of transfers.
 
-    python analysis/benchmarks/network.py [--largest 100000] [--repeat 3] [--links 10000] [--lines
-    10000000]
+    python analysis/benchmarks/network.py [--largest 100000] [--repeat 3]
+        [--links 10000] [--lines 10000000]
 
 Draws stars (log-normal access links, one shared server link at a quarter of their sum),
 the same with all transfers starting at once, the same inside a SimPy simulation with a
@@ -247,13 +247,15 @@ def big_inputs(links: int, lines: int) -> None:
     for kind in ("chain", "random tree", "mesh"):
         pairs = edges(kind, links)
         print(
-            f"{kind:<14}{len(pairs):>10,}{best_cpu_s(partial(joined, pairs), 1):>10.2f}",
+            f"{kind:<14}{len(pairs):>10,}"
+            f"{best_cpu_s(partial(joined, pairs), 1):>10.2f}",
             flush=True,
         )
     chain = joined(edges("chain", links))
     sends = [net.FlowStart(float(k), k, 3e6) for k in range(10)]
     print(
-        f"{'ten transfers':<14}{links:>10,}{best_cpu_s(partial(net.play, chain, sends), 1):>10.2f}"
+        f"{'ten transfers':<14}{links:>10,}"
+        f"{best_cpu_s(partial(net.play, chain, sends), 1):>10.2f}"
     )
     print(f"\n{'trace':<14}{'lines':>10}{'cpu_s':>10}{'MB':>7}")
     for format in ("csv", "pensieve", "mahimahi"):
@@ -276,7 +278,8 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=10_000_000, help="of the traces")
     arguments = parser.parse_args()
     print(
-        f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}{'× heap':>8}{'× repair':>10}"
+        f"{'case':<14}{'transfers':>10}{'cpu_s':>10}{'µs each':>9}"
+        f"{'× heap':>8}{'× repair':>10}"
     )
     kinds: list[tuple[str, Callable[[int], Case], Callable[[Case], object], float]] = [
         ("star", star, net.replay, 1),

@@ -1,6 +1,7 @@
 """How much longer a local step of DP-SGD takes than an ordinary one.
 
-    python analysis/benchmarks/private.py [--models lenet5 lenet5-half] [--batch 8 32 64] [--loop]
+    python analysis/benchmarks/private.py [--models lenet5 lenet5-half]
+        [--batch 8 32 64] [--loop]
 
 One thread. Each line plays an ordinary step (gradient, plain SGD) and a private one
 (gradient of each sample shortened, noise, the same SGD) in turn in this process and

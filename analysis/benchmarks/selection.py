@@ -1,7 +1,8 @@
 """How long selection, error feedback and codecs take, beside what one would write with
 PyTorch alone.
 
-    OPENBLAS_NUM_THREADS=1 python analysis/benchmarks/selection.py [--quick] [--memory] [--codecs]
+    OPENBLAS_NUM_THREADS=1 python analysis/benchmarks/selection.py [--quick] [--memory]
+        [--codecs]
 
 One thread (OpenBLAS, behind the low-rank codecs, has to be told). Each line times two
 things in turn in this process and gives the best of both and their ratio, because a

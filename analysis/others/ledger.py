@@ -56,7 +56,7 @@ class Row:
         return what if run.startswith("exp_") else self.quantity
 
     def use_told(self, rows: Sequence[Row]) -> str:
-        """Return its use, and whether another run of the same configuration was fitted."""
+        """Return its use, and whether another run of its configuration was fitted."""
         fitted = {row.configuration for row in rows if row.use == FITTED}
         again = self.use == HELD_OUT and self.configuration in fitted
         return self.use + REPEATED if again else self.use

@@ -197,7 +197,7 @@ def _linked(path: str, text: str) -> Iterator[str]:
 
 
 def _within(folder: PurePosixPath, link: str) -> str | None:
-    """The path that a relative link leads to, or None where it leads nowhere in here."""
+    """The path a relative link leads to, or None where it leads nowhere in here."""
     if "://" in link or link.startswith(("/", "mailto:")):
         return None
     path = (ROOT / folder / link).resolve()

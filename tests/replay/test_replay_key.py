@@ -99,7 +99,9 @@ def leaves(value, path=""):
             for name, only in value.list_marks()
             if not only.from_the_top and not only.holds(value)
         }
-        for name in {*type(value).model_fields, *(value.model_extra or ())} - unused:
+        for name in (*type(value).model_fields, *(value.model_extra or ())):
+            if name in unused:
+                continue
             inner = getattr(value, name)
             for where, old, change in leaves(inner, f"{path}.{name}" if path else name):
                 yield (

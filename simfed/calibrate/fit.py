@@ -184,7 +184,7 @@ def fit_relative(relative: Floats, weights: Floats | float = 1.0) -> Floats:
 
 
 def _trust(residuals: Floats) -> Floats:
-    """Return how much each row counts: half as much at some twice the usual residual."""
+    """Return how much each row counts: half at some twice the usual residual."""
     usual = max(_FLOOR, 1.4826 * float(np.median(np.abs(residuals))))
     return np.asarray(1 / np.sqrt(1 + (residuals / usual) ** 2))
 

@@ -196,7 +196,10 @@ def measure_group_speeds(
         steps.setdefault(group, []).append(step_s)
         ways = zip(rates.setdefault(group, ([], [])), ("up", "down"), strict=True)
         for way_rates, way in ways:
-            latency_s = parts.topology.path(client, way).latency_s  # type: ignore[arg-type]
+            latency_s = parts.topology.path(
+                client,
+                way,  # type: ignore[arg-type]
+            ).latency_s
             took_s = row[f"{way}link_s"] - latency_s
             if row[f"{way}link_bytes"] > 0 and took_s > 0:
                 way_rates.append(row[f"{way}link_bytes"] / took_s)

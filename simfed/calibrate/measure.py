@@ -429,7 +429,7 @@ def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _is_last_attempt(seconds: float, preempted: int, attempt: int) -> bool:
-    """Return whether this attempt ends a repeat, rather than being followed by another."""
+    """Return whether this attempt ends a repeat, so that no other follows."""
     return preempted == 0 or attempt == _TRIES or seconds > _SLICE_S
 
 
@@ -457,7 +457,7 @@ def _time_cases(
 
 
 class Bench:
-    """One model on one device, with everything that the learning side's functions need."""
+    """One model on one device, with all that the learning side's functions need."""
 
     def __init__(
         self,

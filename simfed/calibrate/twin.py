@@ -168,7 +168,7 @@ class Twin:
         )
 
     def _table(self, model: str) -> str:
-        """Return a line per client, with standard errors and how often it was logged."""
+        """Return a line per client, with standard errors and how often it is logged."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         text.write(

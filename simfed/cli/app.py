@@ -59,7 +59,7 @@ def simfed(
         ),
     ] = False,
 ) -> None:
-    """Simulate federated learning: real training, calibrated devices, an exact network."""
+    """Simulate federated learning: real training, calibrated devices, exact network."""
 
 
 app.command()(new.new)

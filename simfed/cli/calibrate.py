@@ -59,7 +59,8 @@ def measure(
     strategies: Annotated[
         str,
         typer.Option(
-            help="Codecs; a name without options is measured with its defaults and stands for all."
+            help="Codecs; a name without options is measured with its defaults and "
+            "stands for all."
         ),
     ] = "top-k,random-k,periodic-k",
     only: Annotated[
@@ -70,8 +71,8 @@ def measure(
     paced: Annotated[
         float,
         typer.Option(
-            help="Seconds of rest before each call, after which caches are cold, as in a round; "
-            "0: call after call."
+            help="Seconds of rest before each call, after which caches are cold, as in "
+            "a round; 0: call after call."
         ),
     ] = 0.02,
     steps: Annotated[
@@ -132,8 +133,9 @@ def fit(
         typer.Option(
             "--from",
             metavar="RUN",
-            help="A deployed run: its own seconds are the measurements. Several, of the same "
-            "devices with other numbers of local steps, tell what the beginning of training takes.",
+            help="A deployed run: its own seconds are the measurements. Several, of "
+            "the same devices with other numbers of local steps, tell what the "
+            "beginning of training takes.",
         ),
     ] = None,
     rounds: Annotated[
@@ -244,8 +246,8 @@ def check(
         print(f"warning: {warning}")
     for path in _find_fitted(loaded, tables):
         print(
-            f"warning: {path} is what the profile was fitted to: new measurements will be "
-            "further off"
+            f"warning: {path} is what the profile was fitted to: new measurements will "
+            "be further off"
         )
     print(comparison.verdict)
     if plot is not None:
@@ -255,8 +257,8 @@ def check(
         print(save_picture(draw_comparison_figure(comparison), plot))
     if largest is not None and comparison.median_error > largest:
         raise BrokenInvariant(
-            f"{loaded.name}: the median error is {comparison.median_error:.1%}, above the bound "
-            f"of {largest:.1%}"
+            f"{loaded.name}: the median error is {comparison.median_error:.1%}, above "
+            f"the bound of {largest:.1%}"
         )
 
 
@@ -267,7 +269,8 @@ def show(
         list[Path] | None,
         typer.Option(
             metavar="TABLE",
-            help="Measurements to draw as points; the profile's own files if they lie beside it.",
+            help="Measurements to draw as points; the profile's own files if they lie "
+            "beside it.",
         ),
     ] = None,
     out: Annotated[
@@ -478,7 +481,7 @@ def _find_files(profile: Profile) -> list[Path]:
 
 
 def _list_files(profile: Profile) -> list[tuple[str, str | None]]:
-    """Return (name, SHA-256 if it is said) of the tables that a profile was made from."""
+    """Return (name, SHA-256 if it is said) of the tables a profile was made from."""
     files = profile.provenance.get("files", [])
     return [
         (f, None) if isinstance(f, str) else (f["name"], f.get("sha256")) for f in files
@@ -492,13 +495,14 @@ def _sha256(path: Path) -> str:
 # ---- what is said --------------------------------------------------------------------
 
 _HEADERS = {
-    "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). Edit them as "
-    "you like;\n"
+    "law": "Laws fitted by `simfed calibrate fit`: seconds = law(parameters, size). "
+    "Edit them as you like;\n"
     "errors are relative, intervals are for medians of new measurements. See "
     "`simfed help devices`.",
-    "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these rows, monotone "
-    "log-log\n"
-    "interpolation between them, with a warning beyond them. See `simfed help devices`.",
+    "table": "Medians of measured rows, by `simfed calibrate fit`: exact at these "
+    "rows, monotone log-log\n"
+    "interpolation between them, with a warning beyond them. See "
+    "`simfed help devices`.",
 }
 
 
@@ -509,17 +513,20 @@ def _format_advice(calibration: Calibration, kind: str) -> str:
         return "recommended for these measurements"
     if kind == "table":
         return (
-            "no law misses a size by more than 10 % or what sessions differ by, so `--kind law` "
-            "would serve as well and is smoother"
+            "no law misses a size by more than 10 % or what sessions differ by, so "
+            "`--kind law` would serve as well and is smoother"
         )
     if not poor:
         return "some curves have too few sizes for a law and keep their rows"
     if not any(c.missed for c in poor):
-        return "`--kind table` is recommended, as the error of a law cannot be known (see the note)"
+        return (
+            "`--kind table` is recommended, as the error of a law cannot be known "
+            "(see the note)"
+        )
     worst = max(poor, key=lambda c: c.missed)
     return (
-        f"`--kind table` is recommended: the law misses {' '.join(filter(None, worst.key))} by "
-        f"{worst.missed:.0%} at a measured size"
+        "`--kind table` is recommended: the law misses "
+        f"{' '.join(filter(None, worst.key))} by {worst.missed:.0%} at a measured size"
     )
 
 
@@ -539,8 +546,9 @@ def _print_fit(calibration: Calibration) -> None:
         rows.append((*c.key, law, str(c.sizes), *shares))
     print_columns(headers, rows, words=4)
     print(
-        "error, worst: relative, at measured sizes; left out: mean error at sizes left out of the "
-        "fit (any: at models left out); in interval: left-out medians in their 90 % interval"
+        "error, worst: relative, at measured sizes; left out: mean error at sizes left "
+        "out of the fit (any: at models left out); in interval: left-out medians in "
+        "their 90 % interval"
     )
 
 

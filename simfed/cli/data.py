@@ -1,4 +1,4 @@
-"""`simfed data`: get published data sets, see which are here, and where they are kept."""
+"""`simfed data`: get published data sets, see which are here, and where they lie."""
 
 from __future__ import annotations
 

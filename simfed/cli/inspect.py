@@ -287,7 +287,7 @@ def _find_registry(kind: str) -> Registry:
 def _find_first_sentence(text: str) -> str:
     r"""Return the first sentence of a docstring on one line; `et al. 2017` ends none.
 
-    >>> _find_first_sentence("Sends (A et al. 2017)\\n    what changed. The rest is elsewhere.")
+    >>> _find_first_sentence("Sends (A et al. 2017)\n    what changed. More follows.")
     'Sends (A et al. 2017) what changed.'
     """
     paragraph = " ".join(text.strip().split("\n\n")[0].split())

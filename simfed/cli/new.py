@@ -1,4 +1,4 @@
-"""`simfed new` and `simfed help`: something to begin with, and the pages to go on with."""
+"""`simfed new` and `simfed help`: something to begin with, and pages to go on with."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ def shorten_warnings(warnings: Sequence[str], details: str) -> list[str]:
 
     It ends with where all of them stand.
 
-    >>> noted = [f"device profile pi: training of m{i} was not measured" for i in range(3)]
+    >>> what = "device profile pi: training of m{} was not measured"
+    >>> noted = [what.format(i) for i in range(3)]
     >>> shorten_warnings([*noted, "a link is slow"], "run/manifest.json")
-    ['device profile pi: 3 of its times are not what was measured, first: training of m0 was not
-    measured; details: run/manifest.json', 'a link is slow']
+    ['device profile pi: 3 of its times are not what was measured, first: training of m0
+    was not measured; details: run/manifest.json', 'a link is slow']
     """
     of_profile: dict[str, list[str]] = {}
     for warning in warnings:

@@ -38,7 +38,9 @@ class Choice:
         self, codec: Codec | str, level: Level | WrittenLevel | None = None
     ) -> None:
         text = isinstance(codec, str)
-        self.strategy: str = codec if text else codec.label  # type: ignore[assignment, union-attr]
+        self.strategy: str = (
+            codec if text else codec.label  # type: ignore[assignment, union-attr]
+        )
         """The codec's label, under which profiles know its times."""
         self.level = None if level is None else Level.of(level)
         """Entries of each field; None: the scenario's K."""
@@ -163,8 +165,8 @@ def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
 
     No level where the choice is of the codec alone.
 
-    >>> _split_label("top-k+qsgd(4)@1%"), _split_label("top-k@500"), _split_label("top-k")
-    (('top-k+qsgd(4)', '1%'), ('top-k', 500), ('top-k', None))
+    >>> [_split_label(label) for label in ("top-k+qsgd(4)@1%", "top-k@500", "top-k")]
+    [('top-k+qsgd(4)', '1%'), ('top-k', 500), ('top-k', None)]
     """
     match = _ARM.fullmatch(label)
     if match is None:
@@ -180,7 +182,8 @@ def list_choices(
 
     Each strategy that goes by K and names no level comes with each of `levels`.
 
-    >>> [str(c) for c in list_choices(["top-k", "qsgd(16)", "random-k@2%"], [500, 1000])]
+    >>> strategies = ["top-k", "qsgd(16)", "random-k@2%"]
+    >>> [str(choice) for choice in list_choices(strategies, [500, 1000])]
     ['top-k@500', 'top-k@1000', 'qsgd(16)', 'random-k@2%']
     """
     choices: list[Choice] = []

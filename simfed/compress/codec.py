@@ -279,7 +279,7 @@ class Codec(ABC):
 
     @property
     def is_dense(self) -> bool:
-        """True if it leaves no entry out, which is then 0 in what the server decodes."""
+        """True if it leaves no entry out, which is 0 in what the server decodes."""
         return False
 
     @property

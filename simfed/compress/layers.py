@@ -1,4 +1,4 @@
-"""A codec for each layer: patterns over the names of parameters, each with a strategy."""
+"""A codec for each layer: patterns over names of parameters, each with a strategy."""
 
 from __future__ import annotations
 

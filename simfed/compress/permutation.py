@@ -40,7 +40,7 @@ class KeyedPermutation:
         self._column_shifts = rng.integers(self.columns, size=(_ROUNDS, self.rows))
 
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indices at these positions of the order, in the positions' order."""
+        """Return the order's indices at these positions, in the positions' order."""
         indices = self._step(positions)
         outside = np.flatnonzero(indices >= self.length)
         while outside.size:

@@ -189,7 +189,7 @@ def _threshold_below_kth(raw: Bits, k: int) -> Magnitude | None:
 
 
 def _find_entries_above(raw: Bits, threshold: Magnitude) -> tuple[Indices, Bits]:
-    """Return (indices, magnitudes) of the entries whose magnitude exceeds `threshold`."""
+    """Return (indices, magnitudes) of entries whose magnitude exceeds `threshold`."""
     blocks = []
     for start in range(0, raw.size, _BLOCK):
         magnitudes = _strip_signs(raw[start : start + _BLOCK])

@@ -66,8 +66,10 @@ class Doorstep(socket.socket):
 def find_origin(address: str) -> str:
     """Return the address or network whose connections are counted together.
 
-    >>> [find_origin(a) for a in ("2001:db8:1:2:3:4:5:6", "::ffff:10.0.0.1", "fe80::1%eth0")]
-    ['2001:db8:1:2::/64', '10.0.0.1', 'fe80::/64']
+    >>> find_origin("2001:db8:1:2:3:4:5:6")
+    '2001:db8:1:2::/64'
+    >>> find_origin("::ffff:10.0.0.1"), find_origin("fe80::1%eth0")
+    ('10.0.0.1', 'fe80::/64')
     """
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv4Address):

@@ -39,9 +39,10 @@ ASSUMPTIONS = {
     "download": "how models come down: capacities, latency and sharing of links",
     "training": "how long training takes: the device profile, `speed` and noise",
     "compression": "how long compression takes: the device profile",
-    "upload": "how uploads go up: capacities, latency and sharing of links, their true size",
-    HOST: "what hosts do beside the phases (serialising, waking up): no time, unless a profile "
-    "knows of `handling`",
+    "upload": "how uploads go up: capacities, latency and sharing of links, their true "
+    "size",
+    HOST: "what hosts do beside the phases (serialising, waking up): no time, unless a "
+    "profile knows of `handling`",
     "server": "the server's work: without `server.device` it takes no simulated time",
 }
 """The assumption behind each part of a simulated round."""
@@ -122,7 +123,8 @@ class Fidelity:
         whole = zip(self.heads, map(format_duration, self.makespan_s), strict=True)
         yield (
             f"{counted(len(self.rounds), 'round')}: {', '.join(map(' '.join, whole))} "
-            f"({self.makespan_error:+.1%}); the median round is {self.round_error:.1%} off"
+            f"({self.makespan_error:+.1%}); the median round is "
+            f"{self.round_error:.1%} off"
         )
         first, second = self.names or _ROLES
         paired = self.lengths.paired
@@ -132,11 +134,14 @@ class Fidelity:
             times = format_ratio(ratio, paired.confidence)
             yield f"rounds of {ahead} end {times} sooner than those of {other}"
         else:
-            yield f"no clear difference between the rounds of {first} and those of {second}"
+            yield (
+                f"no clear difference between the rounds of {first} and those of "
+                f"{second}"
+            )
         if self.rounds["real_straggler"].notna().any():
             yield (
-                f"straggler named as in {second} in {self.named_right:.0%} of the rounds that have "
-                f"one (the most common has {self.most_common:.0%})"
+                f"straggler named as in {second} in {self.named_right:.0%} of the "
+                f"rounds that have one (the most common has {self.most_common:.0%})"
             )
         else:
             yield f"no round of {second} names a straggler"

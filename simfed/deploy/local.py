@@ -101,7 +101,9 @@ class _Crowd:
             self.warden.will(f"kill -s KILL -- -{self.processes[client].pid}")
 
     def _start(self, client: int, server: str) -> subprocess.Popen[bytes]:
-        join = f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}".split()
+        join = (
+            f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}"
+        ).split()
         simfed = make_python_command(
             "from simfed.cli import main; sys.exit(main())", *join
         )

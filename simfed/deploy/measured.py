@@ -101,8 +101,8 @@ def lay_out_legs(
     >>> times_s = 0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0
     >>> legs = lay_out_legs(Instants(*times_s), "top-k", 8.0, 2.0)
     >>> [(leg.phase, round(leg.duration_s, 3)) for leg in legs if leg.duration_s > 0]
-    [('host', 0.5), ('download', 1.0), ('host', 0.4), ('training', 2.0), ('compression', 0.5),
-    ('host', 0.1), ('upload', 1.5)]
+    [('host', 0.5), ('download', 1.0), ('host', 0.4), ('training', 2.0),
+    ('compression', 0.5), ('host', 0.1), ('upload', 1.5)]
     """
     within_s = instants.training_s + instants.compression_s + instants.packing_s
     early_s = max(instants.sent_s - instants.received_s, 0.0)

@@ -414,7 +414,7 @@ class Peers:
         return errands
 
     async def _greet(self, peer: _Peer, facts: dict[str, Plain]) -> None:
-        """Check what a client has that has built its half, and give it what it lacks."""
+        """Check what a client has that built its half, and give it what it lacks."""
         wrong = self.check(peer.client, facts)
         if wrong is not None:
             raise Refused(wrong)

@@ -1,8 +1,8 @@
 """Links and processors of a scenario on one machine: namespaces, token buckets, quotas.
 
-    this machine's own namespace                 simfed-TAG            simfed-TAG-n
-    server ── sfTAG ═══════ server/send, ══════ s  router  cN ═══ client-N/down, ═══ eth0  client N
-                            server/receive                        client-N/up
+    this machine's own namespace           simfed-TAG           simfed-TAG-n
+    server ── sfTAG ══ server/send, ══ s  router  cN ══ client-N/down, ══ eth0  client N
+                       server/receive                   client-N/up
 
 Each end of a pair of virtual interfaces sends through a token bucket (`tbf`) of the
 capacity of that direction, client's pairs also through `netem` with the latency. What
@@ -174,7 +174,8 @@ def list_commands(
         ip link set {outside} up
         ip -n {router} addr add {_choose_ip(tag, 0, 2)}/30 dev s
         ip -n {router} link set s up
-        ip route add {_choose_ip(tag, 0, 0)}/20 via {_choose_ip(tag, 0, 2)} dev {outside} {options}
+        ip route add {_choose_ip(tag, 0, 0)}/20 via {_choose_ip(tag, 0, 2)} \
+dev {outside} {options}
     """)
     yield from _list_queue_commands("tc", outside, send, 0.0, queue_s)
     yield from _list_queue_commands(f"tc -n {router}", "s", receive, 0.0, queue_s)

@@ -35,7 +35,7 @@ SILENT = logging.Logger("simfed.deploy", logging.CRITICAL + 1)
 
 
 class _Heard(asyncio.Protocol):
-    """Notes when bytes came last, and ends where the other end asks but does not read."""
+    """Notes when bytes came last, and ends where the other end asks without reading."""
 
     heard_s = 0.0
     transport: asyncio.Transport

@@ -48,7 +48,7 @@ class RealTime(simpy.Environment):
         return time.monotonic() - self._zero_s
 
     def instant_s(self, monotonic_s: float) -> float:
-        """Return an instant of this machine's monotonic clock on the run's time line."""
+        """Return an instant of this machine's monotonic clock on the run's timeline."""
         return monotonic_s - self._zero_s
 
     def post(self, monotonic_s: float, happen: Callable[[], object]) -> None:

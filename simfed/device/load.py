@@ -434,7 +434,7 @@ def _read_section(
     allowed: str,
     where: str = "",
 ) -> Mapping[str, Plain]:
-    """Return the mapping under `key`, which may be missing, with none but these keys."""
+    """Return the mapping under `key`, which may be missing, with only these keys."""
     where = f"{where}.{key}" if where else key
     section = _require_mapping(node.get(key, {}), where, allowed)
     _check_keys(section, keys, where)

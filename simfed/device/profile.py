@@ -652,7 +652,7 @@ class Profile:
 
 @lru_cache
 def _list_spellings(strategy: str) -> tuple[str, ...]:
-    """Return the names under which the times of a strategy may stand, the best first."""
+    """Return the names under which the times of a strategy may stand, best first."""
     if not strategy:
         return ("",)
     codec = _parse_codec(strategy)

@@ -2,7 +2,8 @@
 
 The speed at time t, relative to the measured device, is a product:
 
-    speed × cores × (1 − background load at t) × clock step after so long busy × throttle factor
+    speed × cores × (1 − background load at t)
+    × clock step after so long busy × throttle factor
 
 Each factor is constant between its own switching instants, so the work done is
 piecewise linear in time and its end is found exactly: regime by regime, whole periods

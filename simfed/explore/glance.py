@@ -25,7 +25,7 @@ Decision = tuple[int, int, str, int, str]
 
 
 class Glance(Recorder):
-    """A recorder that keeps sums per round, and drops the rows of all but some rounds."""
+    """A recorder that keeps sums per round, and rows of only some rounds."""
 
     def __init__(
         self,

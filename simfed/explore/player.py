@@ -115,7 +115,7 @@ class Player:
             question.answer(_describe_failure(error))
 
     def _follow(self) -> None:
-        """Play what the run has recorded, and go on with it, until somebody asks else."""
+        """Play what the run has recorded, and go on with it, until asked otherwise."""
 
         def tell(part: Answer) -> None:
             # after an interruption the rounds that were told are played again, in

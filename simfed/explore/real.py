@@ -176,7 +176,7 @@ class Told:
 
 
 class Kept(Trajectory):
-    """A trajectory that also knows what runs have recorded, and what states they kept."""
+    """A trajectory that also knows what runs recorded, and what states they kept."""
 
     def __init__(self, folder: Path, answers: Answers, study: Trajectory) -> None:
         """Begin with what is known.

@@ -91,7 +91,7 @@ class Pages:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     def take(self, asked: dict[str, Any]) -> Any:
-        """Return a setting as a scenario, a command line and, over a slider, a study."""
+        """Return a setting as a scenario, a command line and, over sliders, a study."""
         setting, over, values = asked["setting"], asked.get("over"), asked.get("values")
         study = None
         if over and isinstance(values, list) and values:

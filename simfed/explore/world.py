@@ -51,7 +51,8 @@ on."""
 MOST_GANTT_BARS = 20_000
 _DECIDES = re.compile(
     r"name|(checkpoint|network)\..*|aggregation\.(mode|deadline)"
-    r"|participation\.clients_per_round|clients\[\d+\]\.(link|device|availability|failure)\b.*"
+    r"|participation\.clients_per_round"
+    r"|clients\[\d+\]\.(link|device|availability|failure)\b.*"
 )
 """Paths that change what is learned through decisions alone."""
 

@@ -260,7 +260,7 @@ class Markov:
         return self._everybody
 
     def _of(self, place: int, at_s: float) -> tuple[bool, float]:
-        """Return whether one client is there at an instant, and until when that holds."""
+        """Return whether a client is there at an instant, and until when it holds."""
         everybody, places = self._everybody, np.array([place])
         if everybody is None or at_s < everybody.at_s:
             stay = self._first(places)
@@ -382,7 +382,8 @@ class PresenceTrace:
     period_s: the record repeats after so long; without one nobody is there after its
     last interval.
 
-    >>> record = Intervals.of(np.array([0, 0]), np.array([1.0, 5.0]), np.array([3.0, 6.0]))
+    >>> begins, ends = np.array([1.0, 5.0]), np.array([3.0, 6.0])
+    >>> record = Intervals.of(np.array([0, 0]), begins, ends)
     >>> once = PresenceTrace(record, np.array([0]))
     >>> daily = PresenceTrace(record, np.array([0]), period_s=10.0)
     >>> once.change_after(0, 5.0), once.change_after(0, 6.0), daily.change_after(0, 6.0)

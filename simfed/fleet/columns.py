@@ -194,7 +194,7 @@ class Fleet:
         return k.k(parameters), k.k(parameters)
 
     def links(self) -> list[LinkSpec]:
-        """Return one link per group, with arrays in place of quantities that are drawn."""
+        """Return one link per group, with arrays in place of drawn quantities."""
         links = []
         for i, group in enumerate(self._world.clients):
             drawn = {

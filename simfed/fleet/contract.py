@@ -10,11 +10,11 @@ by the time-only workload.
 One synchronous round, as the server plays it:
 
     for client in cohort:
-        task = workload.task(round, client)              # a plan: what travels
-        contribution = workload.execute(task, choice)    # computed later, in one batch
-    ...                                                  # downloads, work, uploads: time
-    workload.discard(contribution)                       # lost, as soon as it is known
-    outcome = workload.merge(round, contributions)       # as the method has it
+        task = workload.task(round, client)            # a plan: what travels
+        contribution = workload.execute(task, choice)  # computed later, in one batch
+    ...                                                # downloads, work, uploads: time
+    workload.discard(contribution)                     # lost, as soon as it is known
+    outcome = workload.merge(round, contributions)     # as the method has it
 """
 
 from __future__ import annotations
@@ -210,7 +210,8 @@ class Outcome:
         tested = {name: Evaluation(*one) for name, one in evaluation.items()}
         of_clients = {client: PersonalEvaluation(*one) for client, *one in clients}
         return cls(
-            round, version, undone, forced, losses, shared, before, local, tested, of_clients
+            round, version, undone, forced, losses, shared, before, local, tested,
+            of_clients,
         )  # fmt: skip
 
 
@@ -307,7 +308,7 @@ class TieredWorkload(Workload, Protocol):
         ...
 
     def lend(self, task: Task) -> Contribution:
-        """Return an edge server is sent the server's model as it is now, to merge into."""
+        """Lend an edge server the server's model as it is now, to merge into."""
         ...
 
     def execute(

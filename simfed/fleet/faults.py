@@ -106,7 +106,7 @@ class Faults:
         return freezes
 
     def stalls_of(self, link: str) -> Strikes:
-        """Return the intervals in which a link, named as in records, carries nothing."""
+        """Return intervals in which a link, named as in records, carries nothing."""
         assert self.stalls is not None
         return Strikes(self.stalls, self.streams, "stall", cable_of(link))
 

@@ -175,7 +175,9 @@ class OwnPresence(OfKind):
 
     registry_kind: ClassVar[str] = "availability"
 
-    kind: Named("availability") = Field(description="see `simfed list availabilities`")  # type: ignore[valid-type]
+    kind: Named("availability") = Field(  # type: ignore[valid-type]
+        description="see `simfed list availabilities`"
+    )
 
 
 def build_presence(

@@ -275,7 +275,11 @@ def foreign_randomness(seed: int) -> Iterator[None]:
     were.
     """
     torch = sys.modules.get("torch")
-    states = random.getstate(), np.random.get_state(), torch and torch.get_rng_state()  # noqa: NPY002
+    states = (
+        random.getstate(),
+        np.random.get_state(),  # noqa: NPY002
+        torch and torch.get_rng_state(),
+    )
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
     if torch is not None:

@@ -116,7 +116,7 @@ class AppCrew:
     def __init__(
         self, app: ClientApp, computing: Computing, workers: int, patience_s: float
     ) -> None:
-        """`patience_s`: host seconds after which an app that gives no sign is given up."""
+        """`patience_s`: host seconds after which an app without a sign is given up."""
         self._app = app
         self._computing = computing
         self._patience_s = patience_s

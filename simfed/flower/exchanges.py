@@ -287,7 +287,7 @@ class Exchanges:
         self._turns.clear()
 
     def _waited_for_all(self, taken: Sequence[Flight]) -> bool:
-        """Return whether all started at once, and the server waited for exactly these."""
+        """Return whether all started at once, and the server waited for just these."""
         return (
             bool(taken)
             and not (self._gave_up or self._flying or self._landed)
@@ -373,7 +373,7 @@ class Exchanges:
 
 
 def _split_start(row: Participation, flight: Flight) -> Any:
-    """Return a row whose last column is what the node's start took of its local work."""
+    """Return a row with a last column: what the node's start took of its local work."""
     start_s, work_s = 0.0, 0.0
     for leg in flight.legs:
         if leg.phase == START:

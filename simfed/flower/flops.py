@@ -216,7 +216,7 @@ def _count_encoder_layer(*arguments: Any, **_: object) -> float:
 
 
 def _count_multi_head(*arguments: Any, **_: object) -> float:
-    """Arguments: query, key, value, width, heads, qkv, its bias, projection, and more."""
+    """Arguments: query, key, value, width, heads, qkv, bias, projection, and more."""
     query, width, qkv, projection = (arguments[place] for place in (0, 3, 5, 7))
     return _count_self_attention(query, width, qkv, projection)
 

@@ -90,7 +90,7 @@ class MessageRow:
         object.__setattr__(self, "values", _spell(values))
 
     def settings(self) -> dict[str, float]:
-        """Return the chosen numbers: the run's and the node's configuration, `nodes`."""
+        """Return the chosen numbers: those of run and node configuration, `nodes`."""
         chosen = {**self.run_config, **self.visible.node_config}
         return {**_spell(select_numbers(chosen)), "nodes": float(self.nodes)}
 
@@ -185,7 +185,7 @@ class Effect:
 
 
 def find_effects(rows: Sequence[MessageRow]) -> list[Effect]:
-    """Return the effect of every setting that plays vary alone, beside the first play."""
+    """Return the effect of each setting varied alone, beside the first play."""
     plays = _group_plays(rows)
     first = min(plays)
     base, noise = _read_settings(plays[first]), _estimate_noise(rows)

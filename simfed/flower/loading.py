@@ -46,7 +46,8 @@ def load(
             components["clientapp"], ClientApp, LoadClientAppError, folder
         )
         if "torch" not in sys.modules and _is_torch_named(folder):
-            import torch  # noqa: F401  # else a first message that does is not seeded and counted
+            # else a first message that does is not seeded and counted
+            import torch  # noqa: F401
         yield server, client, config
     finally:
         sys.path[:] = before

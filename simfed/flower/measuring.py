@@ -168,7 +168,8 @@ def _time_imports(reference: str, folder: Path) -> float:
 _KERNEL = """
 import sys
 from simfed.calibrate.measure import MeasurementPlan, measure
-plan = MeasurementPlan((("lenet5", "mnist-mini"),), batches=(32,), quantities=("training",))
+plan = MeasurementPlan((("lenet5", "mnist-mini"),), batches=(32,), \
+quantities=("training",))
 measure(plan, sys.argv[1])
 """
 

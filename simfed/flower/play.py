@@ -119,7 +119,9 @@ class Play:
             parts.streams,
             presence=parts.fleet.presence(),
             faults=parts.faults,
-            device_of=lambda flight: self._nodes_at_work[flight],  # type: ignore[arg-type,return-value]
+            device_of=lambda flight: self._nodes_at_work[
+                flight  # type: ignore[arg-type,return-value]
+            ],
         )
         self._clock.connect(self)
         self._clock.set_out()
@@ -230,7 +232,7 @@ class Play:
         return None
 
     def _until(self, question: Until) -> Generator[simpy.Event, Any, bool]:
-        """Return whether a thread of the app has brought about what another waits for."""
+        """Return whether a thread of the app brought about what another waits for."""
         env, timeout_s = self.env, question.timeout_s
         until_s = math.inf if timeout_s is None else env.now + timeout_s
         while not question.condition():
@@ -263,7 +265,7 @@ class Play:
             raise KeyboardInterrupt
 
     def _server_work(self, charge: Charge) -> tuple[str, float]:
-        """Return the kind and seconds of the server app's work since the last question."""
+        """Return the kind and seconds of the server app's work since last asked."""
         spent, received = charge.collect(), self._exchanges.collect_received()
         device, kind = (
             self._server_device,

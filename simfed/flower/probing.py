@@ -100,7 +100,7 @@ class Spot:
         return replace(self, groups=groups, changes=changes)
 
     def deal(self) -> list[dict[str, Plain]]:
-        """Return the nodes as groups of a fleet file, each of which has one at least."""
+        """Return the nodes as groups of a fleet file, each with at least one."""
         ends = np.cumsum([group.share for group in self.groups])
         ends = np.maximum(
             np.round(self.nodes * ends / ends[-1]).astype(int),

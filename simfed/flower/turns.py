@@ -276,7 +276,7 @@ class Turns:
         return threading.current_thread() in self._of_thread
 
     def _others_may_wake(self) -> bool:
-        """Return whether this is one of several threads of the app that are under way."""
+        """Return whether this is one of several of the app's threads under way."""
         return (
             self._is_mine()
             and sum(not turn.done for turn, _ in self._of_thread.values()) > 1
@@ -286,7 +286,7 @@ class Turns:
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        """Have the app's pools and waits take turns meanwhile, and refuse what cannot."""
+        """Have the app's pools and waits take turns meanwhile; refuse what cannot."""
         with ExitStack() as stack:
             for owner, name, make in (
                 (ThreadPoolExecutor, "submit", self._make_submit),

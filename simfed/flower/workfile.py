@@ -397,7 +397,7 @@ class WorkPrices:
         return self._factors[id(processor)][1]
 
     def _start_s(self, law: KindLaw, client: int) -> float:
-        """Imports and the first message's extra, as often as the run is to charge them."""
+        """Imports and the first message's extra, as often as the run charges them."""
         if self._start == "never":
             return 0.0
         if self._start == "per message":

@@ -135,7 +135,8 @@ def _is_allowed(node: ast.AST) -> bool:
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, Plain]) -> float:
     if isinstance(node, ast.Constant):
-        return float(node.value)  # type: ignore[arg-type]  # read_arithmetic lets no other pass
+        # read_arithmetic lets no other pass
+        return float(node.value)  # type: ignore[arg-type]
     if isinstance(node, ast.Name):
         if node.id not in values:
             raise _MissingValue(node.id)

@@ -144,7 +144,7 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `values`, with probabilities in proportion to `weights` (alike without)."""
+    """One of `values`, with probabilities proportional to `weights` (alike without)."""
 
     values: tuple[float, ...]
     weights: tuple[float, ...] = ()

@@ -35,10 +35,11 @@ class InputError(SimfedError, ValueError):
     `problem` says in words what is wrong where no value shows it: something is missing,
     or cannot be read. As it is a `ValueError`, pydantic collects those of all keys.
 
-    >>> where = "edge.yaml: clients[2].link.up"
-    >>> print(InputError("a rate with its unit such as 20 Mbps", where=where, got="20 Mb"))
-    edge.yaml: clients[2].link.up: got '20 Mb', expected a rate with its unit such as 20 Mbps
-    >>> print(InputError(where="edge.yml", problem="no such file", hint="did you mean edge.yaml?"))
+    >>> allowed, where = "a rate such as 20 Mbps", "edge.yaml: clients[2].link.up"
+    >>> print(InputError(allowed, where=where, got="20 Mb"))
+    edge.yaml: clients[2].link.up: got '20 Mb', expected a rate such as 20 Mbps
+    >>> hint = "did you mean edge.yaml?"
+    >>> print(InputError(where="edge.yml", problem="no such file", hint=hint))
     edge.yml: no such file (did you mean edge.yaml?)
     """
 
@@ -65,7 +66,7 @@ class InputError(SimfedError, ValueError):
         return _make_error({**self._values(), **changes})
 
     def within(self, outer: str) -> InputError:
-        """Return the same error, seen from further out: `outer` is put before `where`."""
+        """Return the same error, seen from further out: `outer` goes before `where`."""
         return self.changed(where=f"{outer}: {self.where}" if self.where else outer)
 
     def __str__(self) -> str:
@@ -146,8 +147,10 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
 
     Upper and lower case do not matter.
 
-    >>> did_you_mean("topk", ["top-k", "random-k"]), did_you_mean("MNIST", ["mnist-mini", "mnist"])
-    ("did you mean 'top-k'?", "did you mean 'mnist'?")
+    >>> did_you_mean("topk", ["top-k", "random-k"])
+    "did you mean 'top-k'?"
+    >>> did_you_mean("MNIST", ["mnist-mini", "mnist"])
+    "did you mean 'mnist'?"
     """
     near = find_closest(name, choices)
     return f"did you mean {near!r}?" if near else None

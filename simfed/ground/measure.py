@@ -121,7 +121,8 @@ class Measure:
 
         >>> [ACCURACY.beats_guessing(share, 10) for share in (0.1, 0.2)]
         [False, True]
-        >>> [MEASURES["next-token"].beats_guessing(perplexity, 96) for perplexity in (100, 50)]
+        >>> perplexity = MEASURES["next-token"]
+        >>> [perplexity.beats_guessing(value, 96) for value in (100, 50)]
         [False, True]
         """
         if classes < 2:
@@ -172,8 +173,10 @@ error, in the target's unit; the perplexity per character."""
 def read_measure(manifest: dict[str, Plain]) -> Measure:
     """Return the measure of a run's models from its manifest.
 
-    >>> read_measure({}).name, read_measure({"measure": MEASURES["regression"].plain()}).column
-    ('accuracy', 'test_measure')
+    >>> read_measure({}).name
+    'accuracy'
+    >>> read_measure({"measure": MEASURES["regression"].plain()}).column
+    'test_measure'
     """
     measure = manifest.get("measure")
     if measure is None:

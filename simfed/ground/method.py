@@ -489,7 +489,10 @@ class Method:
     @property
     def options(self) -> dict[str, Any]:
         """The options by name, as a scenario writes them."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)  # type: ignore[arg-type]
+        }
 
     # ---- from facts alone ------------------------------------------------------------
 

@@ -24,9 +24,10 @@ def parse_yaml(text: str, *, where: str) -> Plain:
     {'k': 1000.0, 32: '5 ms'}
     >>> parse_yaml("{on: 2 h, off: no}", where="a.yaml")
     {'on': '2 h', 'off': False}
-    >>> parse_yaml("k: 1\\nk: 2", where="a.yaml")
+    >>> parse_yaml("k: 1\nk: 2", where="a.yaml")
     Traceback (most recent call last):
-    simfed.ground.errors.InputError: a.yaml: line 2: not valid YAML: the key 'k' stands twice
+    simfed.ground.errors.InputError: a.yaml: line 2: not valid YAML: the key 'k' stands
+    twice
     """
     separators = text.count("\n") + text.count(",")
     if separators > _MOST_SEPARATORS:
@@ -112,7 +113,7 @@ def _can_be_parsed_fast(text: str) -> bool:
 def _bound_levels(text: str) -> int:
     r"""Return a bound of the levels to which a YAML text is nested.
 
-    >>> _bound_levels("a:\\n  - {b: [1, 2]}\\n  - {c: 3}")
+    >>> _bound_levels("a:\n  - {b: [1, 2]}\n  - {c: 3}")
     7
     """
     most = opened = 0

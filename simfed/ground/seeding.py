@@ -56,7 +56,9 @@ class Streams:
         """Return the NumPy generator for this purpose and keys, at its beginning."""
         key = np.frombuffer(self._digest(purpose, keys), dtype="<u8")
         # the stubs know no seed sequence but NumPy's own
-        return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]
+        return np.random.Generator(
+            np.random.Philox(_Key(key))  # type: ignore[arg-type]
+        )
 
     def integer(self, purpose: str, *keys: Key) -> int:
         """Return a 63-bit integer for this purpose and keys: a foreign seed."""
@@ -71,8 +73,10 @@ class Streams:
         the pair, so a million clients can each be at their own number, in any order,
         without a generator of their own.
 
-        >>> drawn = Streams(0).uniform_at("stay", client=np.arange(3), number=np.array([7, 0, 7]))
-        >>> alone = Streams(0).uniform_at("stay", client=np.array([2]), number=np.array([7]))
+        >>> streams, numbers = Streams(0), np.array([7, 0, 7])
+        >>> drawn = streams.uniform_at("stay", client=np.arange(3), number=numbers)
+        >>> client, number = np.array([2]), np.array([7])
+        >>> alone = streams.uniform_at("stay", client=client, number=number)
         >>> bool(drawn[2] == alone[0])
         True
         """

@@ -13,7 +13,8 @@ def list_shipped_folders(name: str) -> tuple[Path, ...]:
     It is beside the code in a clone, else below `share/simfed` of wherever the wheel
     was installed (environment, user, `--target`).
 
-    >>> any((folder / "scenario.md").is_file() for folder in list_shipped_folders("docs"))
+    >>> folders = list_shipped_folders("docs")
+    >>> any((folder / "scenario.md").is_file() for folder in folders)
     True
     """
     beside = Path(__file__).resolve().parents[2]

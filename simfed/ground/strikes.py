@@ -62,7 +62,8 @@ class Strikes:
     asks; what is kept is one block of borders and an instant per block.
 
     >>> from simfed.ground.distributions import Discrete
-    >>> strikes = Strikes(Rhythm(Discrete((10.0,)), Discrete((2.0,))), Streams(0), "freeze", 3)
+    >>> rhythm = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
+    >>> strikes = Strikes(rhythm, Streams(0), "freeze", 3)
     >>> [strikes.border_s(n) for n in range(4)], strikes.passed(11.0)
     ([10.0, 12.0, 22.0, 24.0], 1)
     >>> strikes.stretch(9.0, 3.0)

@@ -134,8 +134,10 @@ def _parse_quantity(
 def counted(n: int, what: str, plural: str | None = None) -> str:
     """Return a number of things for people.
 
-    >>> counted(1, "round"), counted(2000, "round"), counted(0, "trajectory", "trajectories")
-    ('1 round', '2,000 rounds', '0 trajectories')
+    >>> counted(1, "round"), counted(2000, "round")
+    ('1 round', '2,000 rounds')
+    >>> counted(0, "trajectory", "trajectories")
+    '0 trajectories'
     """
     return f"{n:,} {what if n == 1 else plural or f'{what}s'}"
 

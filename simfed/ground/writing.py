@@ -21,7 +21,7 @@ _DISK = (
 
 
 def find_disk_refusal(error: BaseException | None) -> OSError | None:
-    """Return the disk's refusal (full, read-only, …) behind an error, if there is one."""
+    """Return the disk's refusal (full, read-only, …) behind an error, if any."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _DISK:
             return error

@@ -64,7 +64,7 @@ def read_loss(loss: Any) -> float | None:
 def read_coded(
     said: Any, plan: Mapping[str, Field], classes: int
 ) -> dict[str, tuple[list[int], Any]]:
-    """Return compressed field → (its shape, what its client says of the codec's state)."""
+    """Return compressed field → (its shape, what its client says of codec state)."""
     if not isinstance(said, Mapping):
         raise InputError(
             "what is said of each compressed field", where="coded", got=_show(said)

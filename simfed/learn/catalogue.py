@@ -69,7 +69,7 @@ def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
 
 
 def _takes_channels_last(model: str, data: DatasetFacts) -> bool:
-    """Return whether a model takes the samples if their last axis is the channels, too."""
+    """Return whether a model takes the samples with channels as the last axis, too."""
     *image, channels = data.input_shape
     try:
         model_facts(model, (channels, *image), data.classes)
@@ -93,7 +93,8 @@ def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
     most.
 
     >>> dataset_facts("mnist-mini")
-    DatasetFacts(input_shape=(1, 28, 28), classes=10, train_samples=10000, test_samples=2000)
+    DatasetFacts(input_shape=(1, 28, 28), classes=10, train_samples=10000,
+    test_samples=2000)
     """
     if not isinstance(data, str) and data.name is None:
         from simfed.learn.data import labels_in

@@ -229,7 +229,8 @@ def draw_poisson(
 
     Samples are drawn independently of each other.
 
-    >>> sizes = [b.size for b in draw_poisson(np.random.default_rng(0), np.arange(100), 4, 50)]
+    >>> batches = draw_poisson(np.random.default_rng(0), np.arange(100), 4, 50)
+    >>> sizes = [batch.size for batch in batches]
     >>> bool(20 < np.mean(sizes) < 30), min(sizes) < 25 < max(sizes)
     (True, True)
     """
@@ -259,7 +260,7 @@ def draw_own(
 
 
 def draw_probe(rng: np.random.Generator, owned: Positions, size: int) -> Positions:
-    """Return the client's fixed probe: a random subset of its samples, or all of them."""
+    """Return the client's fixed probe: a random subset of its samples, or all."""
     if owned.size <= size:
         return owned
     return owned[np.sort(rng.choice(owned.size, size, replace=False))]

@@ -89,7 +89,7 @@ class FlatModel:
         return _split_flat(flat, self._parameters)
 
     def named(self, weights: Tensor, statistics: Tensor) -> dict[str, Tensor]:
-        """Views of flat vectors by the names that `torch.func.functional_call` wants."""
+        """Views of flat vectors by names as `torch.func.functional_call` wants them."""
         places = {id(b): name for name, b in self.module.named_buffers()}
         parameters = (n for n, p in self.module.named_parameters() if p.requires_grad)
         named_views = dict(zip(parameters, self.split(weights), strict=True))

@@ -425,7 +425,9 @@ class HostedWorkload:
             task = self.tasks.task(*plain["task"])
             self._lent[task.client, task.key] = EdgeUpload(
                 task, plain["bytes"], tree(plain["server"]), plain["version"],
-                merged=[[by_key[c, key] for c, key in merge] for merge in plain["merged"]],
+                merged=[
+                    [by_key[c, key] for c, key in merge] for merge in plain["merged"]
+                ],
                 shares=plain["shares"],
             )  # fmt: skip
 

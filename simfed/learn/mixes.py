@@ -34,7 +34,7 @@ def sum_by_group(
 
 
 def label_counts(data: Federation, client: int) -> Tensor:
-    """Return (classes,) how many training samples of each class a client owns, float32."""
+    """Return (classes,) training samples of each class that a client owns, float32."""
     positions = torch.as_tensor(data.owned[client], device=data.device)
     labels = data.labels.index_select(0, positions)
     return torch.bincount(labels, minlength=data.classes).float()

@@ -1,4 +1,4 @@
-"""Orders to clients, from a started participation to its merge, and what came of them."""
+"""Orders to clients, from a started participation to its merge, and what came of it."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class EdgeUpload:
     """The shares of each upload in each of these merges, by prototype and field."""
 
     def uplink_bytes(self) -> float:
-        """Bytes of what it forwards: whole vectors, whatever its clients' uploads were."""
+        """Bytes of what it forwards: whole vectors, whatever its clients uploaded."""
         return self.bytes
 
     def uploads(self, prototype: str, merge: int) -> list[Order]:

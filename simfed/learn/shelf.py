@@ -30,8 +30,8 @@ _REMEMBERED = 512
 
 
 _DTYPES = [getattr(torch, name) for name in (
-    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool",
-    "complex64", "complex128",
+    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8",
+    "uint8", "bool", "complex64", "complex128",
 )]  # fmt: skip
 _NUMBER_OF = {dtype: number for number, dtype in enumerate(_DTYPES)}
 """The number of the type of a tensor's entries: a number is pickled in a tenth of the

@@ -315,7 +315,8 @@ def _plan_waves(
 
     >>> sizes = [[2, 2, 1], [2, 2, 1], [2, 1]]
     >>> queues = [[np.zeros(size, np.int64) for size in of] for of in sizes]
-    >>> [(rows.start, rows.stop, len(batches[0])) for rows, batches in _plan_waves(queues)]
+    >>> waves = _plan_waves(queues)
+    >>> [(rows.start, rows.stop, len(batches[0])) for rows, batches in waves]
     [(0, 3, 2), (0, 2, 2), (0, 3, 1)]
     """
     sizes = [[*map(len, queue), 0] for queue in queues]

@@ -31,9 +31,9 @@ def encode_tree(tree: Tree, name: str, arrays: Arrays) -> Plain:
     Its tensors go to `arrays` under names that begin with `name`.
 
     >>> arrays = {}
-    >>> encode_tree({"w": torch.ones(2), "t": 3}, "server", arrays)
+    >>> tree = encode_tree({"w": torch.ones(2), "t": 3}, "server", arrays); tree
     {'of': {'w': {'array': 'server/w'}, 't': 3}}
-    >>> decode_tree({'of': {'w': {'array': 'server/w'}, 't': 3}}, arrays, torch.device("cpu"))
+    >>> decode_tree(tree, arrays, torch.device("cpu"))
     {'w': tensor([1., 1.]), 't': 3}
     """
     if isinstance(tree, Tensor):

@@ -41,7 +41,7 @@ class Encoder:
         return self._players[choice.strategy]
 
     def keeps_rest(self, choice: Choice, field: Field) -> bool:
-        """Return whether what the codec leaves out goes with the client's next upload."""
+        """Return whether what the codec leaves out goes with the next upload."""
         return field.feedback and isinstance(self.player(choice), ErrorFeedback)
 
     def encode(

@@ -1,4 +1,4 @@
-"""Vectors of an upload as the server gets them: whole, as a few entries, or as a sum."""
+"""Vectors of an upload as the server gets them: whole, as some entries, or as a sum."""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ def build(
 def build_model(network: NetworkSpec) -> Model:
     """Return the model of a transfer that a network names.
 
-    >>> build_model(NetworkSpec.model_validate({"model": "tcp", "tcp": {"handshake": False}}))
+    >>> spec = {"model": "tcp", "tcp": {"handshake": False}}
+    >>> build_model(NetworkSpec.model_validate(spec))
     Tcp(handshake=False, initial_window=10, mss_bytes=1448.0, header_bytes=54.0)
     """
     tcp = network.tcp

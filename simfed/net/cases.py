@@ -6,8 +6,8 @@ link by link.
 
     {"cases": [{"name": "…",
                 "links": [{"capacity_bytes_per_s": 1.25e6, "latency_s": 0.02}, …],
-                "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5], "finish_s":
-                0.31}, …]}]}
+                "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5],
+                           "finish_s": 0.31}, …]}]}
 
 A case of a radio cell says in place of links who is in it, and of a flow whose it is:
 

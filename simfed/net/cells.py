@@ -286,7 +286,7 @@ class Wifi:
         return bits / 8 / (facts.symbol_s + 1e-9 * self.guard_interval_ns)
 
     def _frames(self, rates: Floats) -> Floats:
-        """Return how many packets a station sends each time it gets the air, per rate."""
+        """Return how many packets a station sends when it gets the air, per rate."""
         facts = self._facts
         if not self.aggregation:
             return np.ones_like(rates)

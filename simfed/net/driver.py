@@ -95,7 +95,7 @@ class Transfer(Event):
 
     @property
     def limited_s(self) -> dict[str | None, float]:
-        """Seconds for which each link (None: its own cap) was the one that limited it."""
+        """Seconds for which each link (None: its own cap) was what limited it."""
         name = self.network.topology.link_name
         return {
             None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()
@@ -259,7 +259,9 @@ class Network:
         arrived = self._play_until(at_s)
         if len(arrived) == 1:
             _ring_arrival(arrived[0])
-        else:  # what the first one sets off at this instant may come before the second is told
+        else:
+            # what the first one sets off at this instant may come before the second is
+            # told
             self._tell_in_turn(arrived)
 
     def _play_until(self, at_s: float) -> list[Transfer]:

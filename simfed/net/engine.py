@@ -273,7 +273,7 @@ class Engine:
         )
 
     def _follow_path(self, flow: Flow) -> None:
-        """Begin to follow the traces of the links that a flow crosses, before it joins."""
+        """Begin to follow the traces of the links a flow crosses, before it joins."""
         for id in flow.links:
             if id in self._traces and id not in self._varying:
                 self._follow(id)

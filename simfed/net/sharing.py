@@ -318,7 +318,7 @@ class Sharing:
         flow.stamp += 1
 
     def _add(self, flow: Flow, link: Link) -> None:
-        """Enter a flow in its present state into the books of a link that it crosses."""
+        """Enter a flow in its present state into the books of a link it crosses."""
         owner = flow.owner
         if self.meter:
             self.meter.flow_changes(link, owner, self.now_s)

@@ -339,7 +339,9 @@ class TcpOptions(Section):
 
 
 class WifiSpec(Section):
-    """One access point of 802.11 and its stations: both directions share one airtime."""
+    """One access point of 802.11 and its stations: both directions share one
+    airtime.
+    """  # noqa: D205 - one paragraph of docs/scenario.md
 
     standard: Literal["n", "ac", "ax"] = Field(
         description="802.11n, ac or ax (Wi-Fi 4, 5, 6)"

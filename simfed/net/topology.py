@@ -410,7 +410,7 @@ class Topology:
             )
 
     def _check_names(self) -> None:
-        """Records know a link by its name alone: two of one name would look like one."""
+        """Records know a link by name alone: two of one name would look like one."""
         seen = set()
         for name in [*(line.name for line in self.lines), *self._airs]:
             client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
@@ -529,7 +529,7 @@ class Topology:
         return Path(links, crossed, here_s, up_s + down_s, loss, air)
 
     def _path_above(self, place: int, direction: Direction) -> Path:
-        """Return the path between a node at which clients' traffic ends and the server."""
+        """Return the path between a node where clients' traffic ends and the server."""
         if place not in self._first_routes:
             clients, got = (
                 f"a client from 0 to {self.clients - 1}",
@@ -589,7 +589,8 @@ class Star(Topology):
     `server/send`. Rates are bytes/s, `inf` is unlimited; a client's rate and latency
     are one number for everybody or one per client; the server's may be traces.
 
-    >>> star = Star(2, up_bytes_per_s=[1e6, 2e6], receive_bytes_per_s=2.5e6, latency_s=0.01)
+    >>> rates = {"up_bytes_per_s": [1e6, 2e6], "receive_bytes_per_s": 2.5e6}
+    >>> star = Star(2, **rates, latency_s=0.01)
     >>> star.path(1, "up")
     Path(links=(2, 4), crossed=(2, 4), latency_s=0.01, rtt_s=0.02, loss=0.0, air=None)
     >>> [star.link_name(link) for link in star.path(1, "up").links]

@@ -133,7 +133,7 @@ def read_csv(
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file as text, however they end there, without a byte order mark."""
+    """The lines of a file as text, however they end, without a byte order mark."""
 
     def __init__(self, file: BinaryIO, path: str | FilePath) -> None:
         self.file, self.path = file, path

@@ -39,7 +39,8 @@ class Balance(Clocked):
     >>> policy = Balance(("top-k",), share=0.5, least=100, most=900)
     >>> first = policy.pull(np.random.default_rng(0)); first
     Pull(arm='top-k', choice='fixed', probability=1.0, k=300)
-    >>> policy.watch(first, Spent(downlink_s=0.1, work_s=0.2, uplink_s=0.1, slack_s=0.1))
+    >>> spent = Spent(downlink_s=0.1, work_s=0.2, uplink_s=0.1, slack_s=0.1)
+    >>> policy.watch(first, spent)
     >>> policy.values()  # half of 0.4 s is twice as long as it took
     (600.0,)
     """

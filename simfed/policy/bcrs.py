@@ -34,7 +34,8 @@ class Bcrs(Clocked):
     >>> import numpy as np
     >>> first = policy.pull(np.random.default_rng(0)); first
     Pull(arm='top-k', choice='fixed', probability=1.0, k=100)
-    >>> policy.watch(first, Spent(downlink_s=0, work_s=1, uplink_s=0.1, slack_s=0, pace=4))
+    >>> spent = Spent(downlink_s=0, work_s=1, uplink_s=0.1, slack_s=0, pace=4)
+    >>> policy.watch(first, spent)
     >>> policy.values()
     (400.0,)
     """

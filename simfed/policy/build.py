@@ -42,7 +42,8 @@ def build_policy(
     >>> build_policy("ucb", ("top-k",), options={"discount": -1})
     Traceback (most recent call last):
     ...
-    simfed.ground.errors.InputError: discount: got -1, expected a number above 0, up to 1
+    simfed.ground.errors.InputError: discount: got -1, expected a number above 0,
+    up to 1
     """
     return policy_maker(
         kind, arms, reward_range=reward_range, options=options, factored=factored

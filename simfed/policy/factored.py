@@ -1,4 +1,4 @@
-"""Strategy and level chosen apart: one bandit for each, in place of one for all pairs."""
+"""Strategy and level chosen apart: a bandit for each, in place of one for all pairs."""
 
 from __future__ import annotations
 

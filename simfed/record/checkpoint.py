@@ -3,7 +3,7 @@
     checkpoint/state.json                 round, facts, the journal's part
     checkpoint/earlier.json               the same of the checkpoint before
     checkpoint/arrays-000050.safetensors  the arrays that a state names
-    checkpoint/links/                     files of further arrays, which are never changed
+    checkpoint/links/                     files of further arrays, never changed
 
 A state carries the run's id, a digest of itself, one of its arrays and one of the part
 of the journal that it goes with. So a byte that has changed, files that changed places

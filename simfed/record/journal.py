@@ -92,7 +92,7 @@ NOTHING = Prefix(0, "")
 
 
 class Journal:
-    """The journal of a run that is played: read from its beginning, then appended to."""
+    """The journal of a played run: read from its beginning, then appended to."""
 
     def __init__(
         self, path: Path, end: int | None = 0, *, appends: bool = True
@@ -254,7 +254,7 @@ def _check_answer(line: JournalLine) -> None:
 
 
 def check_prefix(path: Path, prefix: Prefix) -> None:
-    """Raises: `InputError` where the file does not begin with what a state goes with."""
+    """Raises: `InputError` if the file does not begin with what a state goes with."""
     digest, left = _begin_digest(), prefix.bytes
     if not path.exists():
         raise _make_damage_error(path, "it is missing")

@@ -1,4 +1,4 @@
-"""One process at a time in a folder: a lock that ends with the process that holds it."""
+"""One process at a time in a folder: a lock that ends with the process holding it."""
 
 from __future__ import annotations
 

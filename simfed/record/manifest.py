@@ -91,7 +91,8 @@ def _read_packages() -> Mapping[str, str]:
 def list_differences(begun: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return a sentence for each version that has changed since the run began.
 
-    >>> list_differences({"numpy": "2.1.0", "torch": "2.4.0"}, {"numpy": "2.1.0", "torch": "2.5.1"})
+    >>> begun = {"numpy": "2.1.0", "torch": "2.4.0"}
+    >>> list_differences(begun, {**begun, "torch": "2.5.1"})
     ['began with torch 2.4.0 and went on with 2.5.1: its last bits may be others']
     """
     return [

@@ -261,7 +261,7 @@ class Journaled:
     # --- the chain of decisions -------------------------------------------------------
 
     def ask_size(self, contribution: Answered) -> tuple[float, int | None]:
-        """Return the size of an upload that depends on what is learned, and its `told`."""
+        """Return the size of an upload that depends on learning, and its `told`."""
 
         def ask() -> Plain:
             return [float(contribution.real.uplink_bytes()), contribution.real.told]
@@ -287,7 +287,7 @@ class Journaled:
         return answer
 
     def _check_evaluated(self, outcome: Outcome) -> None:
-        """Raises: `RunFailed` where models are evaluated in other rounds than is due."""
+        """Raises: `RunFailed` if models are evaluated in other rounds than is due."""
         due = self._tasks.is_evaluated(outcome.round)
         tested = bool(outcome.evaluation or outcome.clients)
         # personal models are tested of those who have one, perhaps of nobody yet

@@ -1,7 +1,7 @@
 """The cache of learning trajectories on disk.
 
     FOLDER/<learning key>/about.json              what was learned, for people
-    FOLDER/<learning key>/steps-<unique>.jsonl    one line per known step of the tree of decisions
+    FOLDER/<learning key>/steps-<unique>.jsonl    a line per known step of the tree
     FOLDER/<learning key>/states/<node>.safetensors
 
 A *node* is the hash of all decisions that led to it, with what was asked there (see
@@ -279,7 +279,10 @@ class Trajectory:
             check_file(path)
             with safe_open(path, framework="numpy") as file:
                 about = file.metadata()
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                arrays = {
+                    name: file.get_tensor(name)
+                    for name in file.keys()  # noqa: SIM118
+                }
             if about["digest"] == self._state_digest(node, about["facts"], arrays):
                 return json.loads(about["facts"]), arrays
         except MissingFile:

@@ -348,7 +348,7 @@ def _choose_ratio(paired: Paired, side: int) -> Estimate:
 
 
 def inverse(ratio: Estimate) -> Estimate:
-    """Return the ratio of the second to the first, of one of the first to the second."""
+    """Return the ratio of second to first, of one of the first to the second."""
 
     def over(x: float) -> float:
         return math.inf if x == 0 else 1 / x

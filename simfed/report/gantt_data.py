@@ -127,7 +127,7 @@ def _format_grey(white: float) -> str:
 
 
 def _list_tracks(timeline: Timeline, nodes: Sequence[str]) -> pd.DataFrame:
-    """Return `name, group, client` of rows from above: clients, server, edge servers."""
+    """Return name, group, client of rows from above: clients, server, edge servers."""
     clients = timeline.clients.rename(columns={"prototype": "group"})
     rows = [clients.assign(name=clients["client"].astype(str))]
     for group, names in (("server", ["server"]), ("edge servers", nodes)):

@@ -39,7 +39,7 @@ def build_metrics_table(label: str, rows: Sequence[Sequence[Plain]]) -> PanelTab
 
 
 def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
-    """Return a row per kind of message and play: mean seconds, of the measured machine."""
+    """Return a row per message kind and play: mean seconds, of the measured machine."""
     rows = []
     for kind in card["kinds"]:
         for play in kind["plays"]:

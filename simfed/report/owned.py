@@ -64,7 +64,8 @@ def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
     labels: the classes, each with its training and its test samples.
 
     >>> format_label_lines([("no", 3, 1), ("yes", 1, 1)])
-    ['labels: no: 3 (75 %), yes: 1 (25 %)', 'always no: right for 50 % of the test samples']
+    ['labels: no: 3 (75 %), yes: 1 (25 %)',
+    'always no: right for 50 % of the test samples']
     """
     if len({n for _, n, _ in labels}) == 1:
         return [f"labels: {len(labels)}, each of {labels[0][1]:,} training samples"]

@@ -251,7 +251,8 @@ def compute_legend_height_in(
 ) -> float:
     """Return the inches that a legend of this width needs above the first panel.
 
-    >>> compute_legend_height_in([], 3.5, 2 * FONT_POINTS) / compute_legend_height_in([], 3.5)
+    >>> twice_in = compute_legend_height_in([], 3.5, 2 * FONT_POINTS)
+    >>> twice_in / compute_legend_height_in([], 3.5)
     2.0
     """
     with picture_style(points):

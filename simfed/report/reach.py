@@ -152,8 +152,10 @@ def choose_common_thresholds(
     None where guessing among so many classes does as well.
 
     >>> runs = [pd.Series([0.1, value]) for value in (0.93, 0.88, 0.52)]
-    >>> choose_common_thresholds(runs), choose_common_thresholds([pd.Series([0.11])], classes=10)
-    ([0.85], [])
+    >>> choose_common_thresholds(runs)
+    [0.85]
+    >>> choose_common_thresholds([pd.Series([0.11])], classes=10)
+    []
     """
     curves = list(curves)
     if not curves:

@@ -61,7 +61,8 @@ class Estimate:
     def decides(self, confidence: float = 0.95) -> bool:
         """Return whether the interval covers enough for a verdict at this confidence.
 
-        >>> [Estimate(2, 2, 1.5, 3, coverage).decides() for coverage in (0.95, 0.9375, 0.75, 0)]
+        >>> coverages = 0.95, 0.9375, 0.75, 0
+        >>> [Estimate(2, 2, 1.5, 3, coverage).decides() for coverage in coverages]
         [True, True, False, False]
         """
         return self.coverage > 0 and self.coverage >= confidence - _SLACK

@@ -166,7 +166,8 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
 
     Of two own kinds whose names ask for the same one, the first in the alphabet has it.
 
-    >>> len({(look.colour, look.hatch) for look in looks(["digest", "revisit", "tune"]).values()})
+    >>> found = looks(["digest", "revisit", "tune"]).values()
+    >>> len({(look.colour, look.hatch) for look in found})
     3
     """
     named = list(dict.fromkeys(kinds))

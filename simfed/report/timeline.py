@@ -151,7 +151,7 @@ class Timeline:
         return mine.iloc[np.argsort(order, kind="stable")][columns]
 
     def link_use(self, name: str | None = None) -> pd.DataFrame:
-        """Return the rows of `links.parquet` (of one link) that touch the shown time."""
+        """Return the rows of `links.parquet` (of a link) that touch the shown time."""
         import pyarrow.compute as pc
 
         table = self.run.table("links")

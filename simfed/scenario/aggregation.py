@@ -32,7 +32,9 @@ class RuleChoice(OfKind):
     short = "kind"
     names_first_option = True
 
-    kind: Named("rule") = Field(default="mean", description="see `simfed list rules`")  # type: ignore[valid-type]
+    kind: Named("rule") = Field(  # type: ignore[valid-type]
+        default="mean", description="see `simfed list rules`"
+    )
 
 
 _MEAN = RuleChoice.model_validate({})

@@ -293,7 +293,7 @@ class DatasetSpec(Section):
 
 
 def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
-    """Return the partition of a data set that names none: by owners where it has some."""
+    """Return the partition of a data set that names none: by owners if it has some."""
     if "name" in written:
         named = written["name"]
         entry = (

@@ -76,7 +76,9 @@ __all__ = [
 class PrototypeSpec(Section):
     """A model architecture and the clients that share its weights."""
 
-    model: Named("model") = Field(description="see `simfed list models`")  # type: ignore[valid-type]
+    model: Named("model") = Field(  # type: ignore[valid-type]
+        description="see `simfed list models`"
+    )
 
 
 class Schedule(Section):
@@ -255,7 +257,9 @@ class Distillation(Section):
 
 
 class Rollback(Section):
-    """Undo a round whose KD loss exceeds `threshold` × that of the last accepted round."""
+    """Undo a round whose KD loss exceeds `threshold` × that of the last accepted
+    round.
+    """  # noqa: D205 - one paragraph of docs/scenario.md
 
     threshold: Positive = Field(
         default=2.0, description="× the last accepted round's distillation loss"
@@ -460,7 +464,9 @@ class AttackChoice(OfKind):
     short = "kind"
     names_first_option = True
 
-    kind: Named("attack") = Field(description="see `simfed list attacks`")  # type: ignore[valid-type]
+    kind: Named("attack") = Field(  # type: ignore[valid-type]
+        description="see `simfed list attacks`"
+    )
     # no name that Python would let stand here
     __annotations__["from"] = Annotated[
         PositiveInt, Field(default=1, description="first round in which they are")

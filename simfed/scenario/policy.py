@@ -1,4 +1,4 @@
-"""The keys of a policy: its kind, the options of that kind, and what a choice is worth."""
+"""The keys of a policy: its kind, that kind's options, and what a choice is worth."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PolicySpec(OfKind):
 
     @property
     def compares_clients(self) -> bool:
-        """True if clients of this policy choose by what others of the same merge took."""
+        """True if clients of this policy choose by what others of one merge took."""
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, "compares_clients", False))
 

@@ -98,7 +98,7 @@ FoundFile = Annotated[File, AfterValidator(os.path.realpath)]
 
 
 def list_files(part: BaseModel) -> Iterator[str]:
-    """Yield every file that a part of a scenario names, found by the type of its key."""
+    """Yield every file that a part of a scenario names, found by its key's type."""
     for _, section in list_sections(part):
         for name, field in type(section).model_fields.items():
             value = getattr(section, name)

@@ -119,7 +119,7 @@ def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
 def list_sections(
     part: object, where: tuple[Step, ...] = ()
 ) -> Iterator[tuple[tuple[Step, ...], BaseModel]]:
-    """Yield every section in a part of a file, itself among them, with its way there."""
+    """Yield every section in a part of a file, itself included, with its way there."""
     if isinstance(part, BaseModel):
         yield where, part
         inner: Any = ((name, getattr(part, name)) for name in type(part).model_fields)
@@ -134,8 +134,10 @@ def list_sections(
 def format_way(way: Sequence[Step]) -> str:
     """Return a way as files name it.
 
-    >>> format_way(["clients", 0, "link", "trace[]", "file"]), format_way(["clients", "*", "k"])
-    ('clients[0].link.file', 'clients[*].k')
+    >>> format_way(["clients", 0, "link", "trace[]", "file"])
+    'clients[0].link.file'
+    >>> format_way(["clients", "*", "k"])
+    'clients[*].k'
     """
     text = ""
     for step in way:

@@ -65,8 +65,10 @@ class Quantity:
     def allowed(self) -> str:
         """The words of errors for what is expected.
 
-        >>> Quantity(gt=0).allowed, Quantity(ge=0, lt=1).allowed, Quantity(ge=1, whole=True).allowed
-        ('a number above 0', 'a number from 0 to below 1', 'a whole number of at least 1')
+        >>> Quantity(gt=0).allowed, Quantity(ge=0, lt=1).allowed
+        ('a number above 0', 'a number from 0 to below 1')
+        >>> Quantity(ge=1, whole=True).allowed
+        'a whole number of at least 1'
         """
         if self.said:
             return self.said
@@ -143,7 +145,7 @@ class Quantity:
         )
 
     def check_law(self, law: Law) -> None:
-        """Raise an `InputError` if the law may give a value that the key may not have."""
+        """Raise an `InputError` if the law may give a value the key may not have."""
         if law.low < 0 or (law.low == 0 and self.gt is not None and law.attains_low):
             raise InputError(
                 f"only values that are {self.allowed}", got=f"down to {law.low:g}"

@@ -284,7 +284,7 @@ def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
 
 
 def is_any_limited(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
-    """Return whether a transfer of these phases was ever limited by one of these links."""
+    """Return whether one of these links ever limited a transfer of these phases."""
     for flight in flights:
         for leg in flight.legs:
             limited_s = leg.limited_s

@@ -255,7 +255,7 @@ class Edge:
         edges.spans.extend(rows.list_server_spans(merging, track))
 
     def stop(self) -> ProcessGenerator:
-        """Return whatever its clients do is lost, and nothing of it is merged any more."""
+        """Lose whatever its clients do: nothing of it is merged any more."""
         merging = yield from self.aggregator.stop(self._edges.server.round)
         self._edges.stray += [Settled(flight, merging) for flight in merging.taken]
 

@@ -34,7 +34,7 @@ class BusySeconds(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """A unit of work, a transmission, or a pause after a lost one, as far as it came."""
+    """A unit of work, a transmission or a pause after a lost one, as far as it came."""
 
     phase: str
     """`download`, `upload`, or the kind of work; `host`: time of a real host that is no
@@ -92,7 +92,7 @@ class Leg(NamedTuple):
         return self._replace(duration_s=spent_s, frozen=before)
 
     def pieces(self) -> Iterator[tuple[str, str, float]]:
-        """Return (kind, name, seconds) of its track: work apart from what held it up."""
+        """Yield (kind, name, seconds) of its track: work apart from what held it up."""
         done_s = 0.0
         for since_s, length_s in self.frozen:
             yield self.phase, self.name, since_s - done_s
@@ -192,7 +192,7 @@ class Flight:
 
     @property
     def tau_s(self) -> float:
-        """τ of the reward: training + compression + upload, whatever else is charged."""
+        """τ of a reward: training + compression + upload, whatever else is charged."""
         return self.training_s + self.compression_s + self.uplink_s
 
     def lose(self, outcome: str) -> None:

@@ -381,7 +381,8 @@ class Simulation:
         prototype = flight.task.prototype
         worth = gain(
             rule.rho, rule.beta,
-            flight.shared_loss.get(prototype), outcome.shared_loss.get(prototype), before, after,
+            flight.shared_loss.get(prototype), outcome.shared_loss.get(prototype),
+            before, after,
         )  # fmt: skip
         raw, clipped = reward(worth, flight.tau_s, rule.bounds)
         if not policy.learns or flight.pull.choice == "forced":

@@ -222,7 +222,8 @@ class TimeOnlyWorkload:
     ...     "compression": {"index_code": "fixed"},
     ... })
     >>> known = {"small": facts("lenet5-half", "mnist-mini")}
-    >>> workload = TimeOnlyWorkload(Tasks(scenario, known, samples_of=lambda client: 600))
+    >>> tasks = Tasks(scenario, known, samples_of=lambda client: 600)
+    >>> workload = TimeOnlyWorkload(tasks)
     >>> task = workload.task(1, 0)
     >>> workload.execute(task, Choice("top-k", 500)).uplink_bytes()
     2875.0

@@ -190,7 +190,7 @@ def _begin_axis_at(ax: Axes, y_min: float, study: StudyResult) -> None:
 
 
 def describe_study_figure(study: StudyResult, *, targets: Sequence[float] = ()) -> str:
-    """Return what the curves' lines and bands are, as one would write below the figure."""
+    """Return what the curves' lines and bands are, as one writes below the figure."""
     seeds = int(study.bands["seeds"].max())
     text = f"{study.measure.name.capitalize()} on the test set over simulated time: "
     text += (

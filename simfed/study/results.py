@@ -107,7 +107,7 @@ class StudyResult(StudyRuns):
 
     @cached_property
     def verdicts(self) -> list[str]:
-        """The comparisons in plain words, one sentence per pair of arms and threshold."""
+        """The comparisons in plain words, a sentence per pair of arms and threshold."""
         settings: dict[tuple[str, str, float], list[tuple[str, Paired]]] = {}
         for text, pair in self._pairs:
             settings.setdefault((pair.a, pair.b, pair.threshold), []).append(

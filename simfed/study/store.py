@@ -1,7 +1,7 @@
 """A study's folder: its plan, and a run directory for each of its runs.
 
     study.yaml       the study file as it was given
-    study.json       the plan: of every run its place on the axes, its seed and its address
+    study.json       the plan: each run's place on the axes, its seed and its address
     runs/<address>/  the runs, which say themselves how far they are
 
 Any number of processes may work here at once: a run belongs to whoever holds its lock.

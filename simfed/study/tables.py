@@ -77,7 +77,7 @@ def list_arms_tables(study: StudyResult) -> dict[str, PanelTable]:
 
 
 def build_runs_table(study: StudyResult) -> PanelTable:
-    """Return a row per run: its place on the axes, seed, status, and what it came to."""
+    """Return a row per run: its place on the axes, seed, status, what it came to."""
     names, measure = shorten_names(study.axes), study.measure
     points = [entry["point"] for entry in study.plan["runs"]]
     rows = []

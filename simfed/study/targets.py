@@ -81,8 +81,10 @@ def parse_target(
     where: the option in which it stands.
 
     >>> from simfed.ground.measure import MEASURES
-    >>> parse_target("85 %"), parse_target("0.85"), parse_target("12.5", MEASURES["regression"])
-    (0.85, 0.85, 12.5)
+    >>> parse_target("85 %"), parse_target("0.85")
+    (0.85, 0.85)
+    >>> parse_target("12.5", MEASURES["regression"])
+    12.5
     """
     match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,12})?|\.\d{1,12})\s*(%?)\s*", text)
     value = float(match[1]) / (100 if match[2] else 1) if match else 0.0
@@ -271,9 +273,14 @@ def build_places(study: StudyRuns, axis: str | None) -> Places:
 def _compute_positions(labels: Sequence[str]) -> tuple[float, ...]:
     """Positions from 0 to 1.
 
-    >>> _compute_positions(["2 Mbps", "20 Mbps", "200 Mbps"]), _compute_positions(["a", "b", "c"])
-    ((0.0, 0.5, 1.0), (0.0, 0.5, 1.0))
-    >>> _compute_positions(["1", "2", "3", "300"])  # 1 and 2 would touch, but not their logarithms
+    >>> _compute_positions(["2 Mbps", "20 Mbps", "200 Mbps"])
+    (0.0, 0.5, 1.0)
+    >>> _compute_positions(["a", "b", "c"])
+    (0.0, 0.5, 1.0)
+
+    1 and 2 would touch, but not their logarithms:
+
+    >>> _compute_positions(["1", "2", "3", "300"])
     (0.0, 0.121..., 0.192..., 1.0)
     """
     if len(labels) == 1:

@@ -496,7 +496,7 @@ def codec_work(
     kind: str = "",
     times: float = 1.0,
 ) -> Work:
-    """Return the compression or decompression of one field with K entries by a codec."""
+    """Return the compression or decompression of a field with K entries by a codec."""
     codec = choice.codec
     parts = (
         codec.parts(field.entries, k, field.layout_of(who)) if codec.by_layer else ()

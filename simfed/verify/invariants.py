@@ -226,7 +226,7 @@ class Columns:
 
     @property
     def filled(self) -> bool:
-        """Clients are kept in flight: one may start again before its upload is merged."""
+        """Clients are kept in flight: one may start again before its upload merges."""
         return self.mode in ("buffered", "asynchronous")
 
 

@@ -178,8 +178,9 @@ def _find_split(file: Path) -> str:
 
     Folders count from the inner to the outer; `train` where none does.
 
-    >>> _find_split(Path("test/latest-00000.parquet")), _find_split(Path("contest.parquet"))
-    ('test', 'train')
+    >>> names = "test/latest-00000.parquet", "contest.parquet"
+    >>> [_find_split(Path(name)) for name in names]
+    ['test', 'train']
     """
     for part in reversed(file.parts):
         for word in re.split("[^a-z]+", part.lower()):

@@ -235,7 +235,7 @@ def _convert_numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
 
 
 def check_finite(rows: np.ndarray, where: str) -> None:
-    """Raises: `InputError` that names the first row with a number that is not finite."""
+    """Raises: `InputError` that names the first row with a non-finite number."""
     refuse_row(~np.isfinite(rows), where, "finite numbers", got="NaN or infinity")
 
 

@@ -61,7 +61,8 @@ def deal(
     names the scenario's key when there are too few samples.
 
     >>> split = deal(np.arange(1000) % 10, Streams(0), clients=7, public=100, alpha=0.1)
-    >>> len(split.public), sum(map(len, split.clients)), min(map(len, split.clients)) > 0
+    >>> counts = [len(samples) for samples in split.clients]
+    >>> len(split.public), sum(counts), min(counts) > 0
     (100, 900, True)
     """
     labels = np.asarray(labels)
@@ -114,7 +115,7 @@ def deal(
 def _deal_natural(
     owners: Indices | None, private: Indices, clients: int, rng: np.random.Generator
 ) -> tuple[Indices, tuple[Indices, ...]]:
-    """Return the owners that are clients, and what each has beside the public samples."""
+    """Return the owners that are clients, and what each has beside public samples."""
     if owners is None:
         raise InputError(
             "a data set that names owners",

@@ -110,7 +110,8 @@ class Archive:
         self.place = place
         check_file(place)
         with self._readable():
-            self._tar = tarfile.open(place)  # noqa: SIM115 - read from until the view is dropped
+            # read from until the view is dropped
+            self._tar = tarfile.open(place)  # noqa: SIM115
             self._members = {
                 m.name.removeprefix("./"): m for m in self._tar if m.isfile()
             }
@@ -267,7 +268,7 @@ class Published:
         return None
 
     def views(self, place: Path) -> Iterator[View]:
-        """Return `place` itself, a folder or an archive, then the known archives in it."""
+        """Return `place` itself, a folder or an archive, then known archives in it."""
         if place.is_file():
             yield Archive(place)
             return

@@ -483,7 +483,7 @@ class TableReader:
 
 
 def _refuse_other_text(table: DiskTable, name: str) -> None:
-    """Raises an `InputError` for the first row of a column of bytes that are no UTF-8."""
+    """Raises an `InputError` for the first row of a column of bytes not in UTF-8."""
     import pyarrow.types as types
 
     if types.is_binary(table.schema.field(name).type):

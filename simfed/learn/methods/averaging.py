@@ -103,7 +103,7 @@ class Averaging(Method):
 
 @functools.lru_cache(maxsize=4096)
 def _build_plan(size: Size, training: Work) -> Plan:
-    """Made once for clients that are alike: a time-only run asks for a million of them."""
+    """Made once for clients that are alike: a time-only run asks for a million."""
     return Plan(model_down(size), (training,), update_up(size))
 
 

@@ -73,8 +73,10 @@ class FedAsync(FedProx):
     def share(self, staleness: int) -> float:
         """Return α_t of an arrival.
 
-        >>> FedAsync(mixing=0.5).share(3), FedAsync(staleness="hinge", a=1, b=2).share(4)
-        (0.25, 0.19999999999999998)
+        >>> FedAsync(mixing=0.5).share(3)
+        0.25
+        >>> FedAsync(staleness="hinge", a=1, b=2).share(4)
+        0.19999999999999998
         """
         factor = 1.0
         if self.staleness == "polynomial":

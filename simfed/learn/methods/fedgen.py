@@ -110,7 +110,7 @@ class FedGen(Method):
             raise InputError("prototypes with embeddings of one width", got=widths)
 
     def generator(self, setting: Setting) -> Mlp:
-        """Return the server's net: from noise ε and a one-hot label y to an embedding."""
+        """Return the server's net: from noise ε and one-hot label y to an embedding."""
         features = next(iter(setting.prototypes.values())).features
         return Mlp((self.noise + setting.classes, self.hidden, features))
 
@@ -302,7 +302,7 @@ class FedGen(Method):
     def _trained(
         self, kit: Kit, server: State, heads: Any, counts: Any, round: int
     ) -> tuple[Any, float]:
-        """Return the generator after the server's steps, and the mean of their losses."""
+        """Return the generator after the server's steps, and their mean loss."""
         import torch
         import torch.nn.functional as F
 

@@ -1,4 +1,4 @@
-"""Federated distillation over heterogeneous prototypes: the reference method (ASCEND)."""
+"""Distillation over heterogeneous prototypes: the reference method (ASCEND)."""
 
 from __future__ import annotations
 

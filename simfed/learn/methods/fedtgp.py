@@ -1,4 +1,4 @@
-"""FedTGP (Zhang et al. 2024): class prototypes that the server trains to stand apart."""
+"""FedTGP (Zhang et al. 2024): class prototypes the server trains to stand apart."""
 
 from __future__ import annotations
 

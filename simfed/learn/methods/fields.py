@@ -1,4 +1,4 @@
-"""Fields that several methods send: a model on its way down, its update on its way up."""
+"""Fields that several methods send: a model going down, its update going up."""
 
 from __future__ import annotations
 

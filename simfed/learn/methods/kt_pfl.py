@@ -24,7 +24,8 @@ class KtPfl(Answering):
     z_m are the logits that each client answered last. At a merge the rows c_n of those
     who arrived descend, `coefficient_steps` times,
 
-        Σ_n (samples of n / samples of all who arrived)·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T))
+        Σ_n (samples of n / samples of all who arrived)
+            ·KL(softmax(Σ_m c_nm·z_m/T) ‖ softmax(z_n/T))
         + ρ·‖c − 1/N‖²
 
     with the mean over public samples of the divergence, summed over classes. c begins
@@ -75,7 +76,7 @@ class KtPfl(Answering):
         return f"kt-pfl/coefficients-{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        """Return a client's target and its slope: two products with everybody's logits."""
+        """Return a client's target and slope: two products with everybody's logits."""
         return {self._coefficients(setting): 4.0 * setting.classes}
 
     @override

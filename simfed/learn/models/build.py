@@ -39,8 +39,10 @@ def build_model(
 
     >>> before = torch.get_rng_state()
     >>> model = build_model("lenet5-half", (1, 28, 28), 10, seed=7)
-    >>> sum(p.numel() for p in model.parameters()), bool((before == torch.get_rng_state()).all())
-    (15738, True)
+    >>> sum(p.numel() for p in model.parameters())
+    15738
+    >>> bool((before == torch.get_rng_state()).all())
+    True
     """
     factory, name = _find_factory(model)
     with _global_generator_at(seed):
@@ -85,8 +87,8 @@ def takes_one_sample(model: str, input_shape: tuple[int, ...], classes: int) -> 
     Batch norm needs several values of each channel, of one sample as many as there are
     pixels where it stands.
 
-    >>> takes_one_sample("resnet18", (3, 8, 8), 2), takes_one_sample("resnet18", (3, 16, 16), 2)
-    (False, True)
+    >>> [takes_one_sample("resnet18", (3, side, side), 2) for side in (8, 16)]
+    [False, True]
     """
     module = build_model(model, input_shape, classes, seed=0)
     tokens = bool(getattr(module, "tokens", False))

@@ -62,7 +62,8 @@ class _LayerShape(ctypes.Structure):
     _fields_ = [
         (name, _LONG)
         for name in (
-            "blocks", "inputs", "height", "width", "outputs", "pooled_height", "pooled_width",
+            "blocks", "inputs", "height", "width", "outputs", "pooled_height",
+            "pooled_width",
         )
     ]  # fmt: skip
 

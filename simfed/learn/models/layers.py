@@ -22,7 +22,7 @@ class ReluPool(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (n, channels, height, width) → (n, channels, height // 2, width // 2)."""
+        """Map (n, channels, height, width) to (n, channels, height/2, width/2)."""
         if x.device.type != "cpu" or x.shape[-1] % 2 or x.shape[-2] % 2:
             return F.max_pool2d(F.relu(x), 2)
         if torch.is_grad_enabled() and x.requires_grad:

@@ -59,7 +59,8 @@ def add_product(outer: Tensor, x: Tensor, into: Tensor, factor: float | None) ->
         return False
     width, multiply = loop
     multiply(
-        width, models, samples, outputs, inputs, outer.data_ptr(), outer.stride(0), x.data_ptr(),
-        x.stride(0), into.data_ptr(), into.stride(0), factor is not None, factor or 0.0,
+        width, models, samples, outputs, inputs, outer.data_ptr(), outer.stride(0),
+        x.data_ptr(), x.stride(0), into.data_ptr(), into.stride(0),
+        factor is not None, factor or 0.0,
     )  # fmt: skip
     return True

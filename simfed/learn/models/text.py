@@ -59,7 +59,9 @@ class _Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(seen.transpose(1, 2).reshape(n, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))  # type: ignore[no-any-return]
+        return x + self.down(  # type: ignore[no-any-return]
+            F.gelu(self.up(self.norm2(x)))
+        )
 
 
 class CausalTransformer(nn.Module):

@@ -71,7 +71,7 @@ def _read_link(part: str, text: str) -> Link:
 
 
 def _split_option(item: str) -> tuple[str, str, str]:
-    """Return `key=value`, unless the first `=` stands inside parentheses."""
+    """Return the parts of `key=value`, unless its `=` stands inside parentheses."""
     key, equals, value = item.partition("=")
     return (
         (key.strip(), equals, value.strip())

@@ -90,10 +90,7 @@ class Slices(Chain):
 
     @classmethod
     def read(cls, value: Plain) -> Slices:
-        """Return it from `{chunks: codec}`.
-
-        Raises: `InputError`.
-        """
+        """Return the codec of `{chunks: codec}`."""
         if not isinstance(value, Mapping) or len(value) != 1:
             raise InputError("a codec for one number of slices", where=_NAME, got=value)
         [(chunks, codec)] = value.items()

@@ -102,7 +102,7 @@ class _Batteries:
         return days * length_s + min(rest_s, length_s)
 
     def _charged_at_s(self, charging_s: float) -> float:
-        """Return when first so many seconds of charging hours are over."""
+        """Return the instant at which so many seconds of charging hours are over."""
         first_s, length_s = self._battery.hours_s
         days = math.ceil(charging_s / length_s) - 1
         return days * _DAY_S + charging_s - days * length_s + first_s - _DAY_S

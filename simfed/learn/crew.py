@@ -243,7 +243,7 @@ class _Worker:
 def _run_worker(
     subject: Any, tickets: _Tickets, connection: Connection, lifeline: int, number: int
 ) -> NoReturn:
-    """Return the life of a worker process: answer until the parent is gone."""
+    """Answer units in a worker process until the parent is gone."""
     try:
         # Both reach the whole process group; the parent decides what becomes of the
         # run.

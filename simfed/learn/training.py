@@ -172,9 +172,9 @@ class Trainer:
     def privately(
         self, private: PrivateSteps, samples: Tensor, labels: Tensor, gradient: Tensor
     ) -> Tensor:
-        """Return the noisy mean of the samples' gradients is added to `gradient`.
+        """Add the noisy mean of the samples' gradients to `gradient`.
 
-        Their mean loss, which is told to nobody.
+        Returns their mean loss, which is told to nobody.
         """
         total, objective = gradient.new_zeros(()), self._data.objective
         if len(samples):

@@ -49,7 +49,7 @@ def _read_points(value: Any) -> Any:
 
 
 def _read_label(value: Any) -> Any:
-    """Return a number of an axis is named by what it reads."""
+    """Return an axis's value as its label: a number is named by what it reads."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return f"{value:g}" if isinstance(value, float) else str(value) if number else value
 

@@ -56,7 +56,7 @@ dataset: {name: mnist-mini, public: 16}
 prototypes:
   small: {model: logistic-regression}
 clients:
-  - {count: 3, prototype: small, device: x86-2core-vm, link: {up: 5 Mbps, down: 20 Mbps}}
+- {count: 3, prototype: small, device: x86-2core-vm, link: {up: 5 Mbps, down: 20 Mbps}}
 policy: {kind: uniform, strategy: top-k}
 """
 """The text of somebody's first scenario."""

@@ -116,10 +116,13 @@ def test_logged_rounds_are_a_log_for_twins(tmp_path):
 def test_flowers_logs_become_a_log_for_twins(tmp_path):
     server = """\
 [2024-01-20 22:00:00,000][flwr][INFO] - Starting Flower server
-[2024-01-20 22:00:01,500][flwr][DEBUG] - fit_round 1: strategy sampled 1 clients (out of 1)
+[2024-01-20 22:00:01,500][flwr][DEBUG] - fit_round 1: \
+strategy sampled 1 clients (out of 1)
 [2024-01-20 22:00:11,000][flwr][DEBUG] - fit_round 1 received 1 results and 0 failures
-[2024-01-20 22:00:12,000][flwr][DEBUG] - evaluate_round 1: strategy sampled 1 clients (out of 1)
-[2024-01-20 22:00:14,500][flwr][DEBUG] - evaluate_round 1 received 1 results and 0 failures
+[2024-01-20 22:00:12,000][flwr][DEBUG] - evaluate_round 1: \
+strategy sampled 1 clients (out of 1)
+[2024-01-20 22:00:14,500][flwr][DEBUG] - evaluate_round 1 \
+received 1 results and 0 failures
 """
     client = """\
 [2024-01-20 22:00:02,000][flwr][INFO] - CLIENT 4 FIT ROUND 1

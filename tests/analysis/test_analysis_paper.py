@@ -158,7 +158,8 @@ def test_times_between_evaluations_lie_on_a_line():
         simulated_s=5.0,
     )
     assert [first_s(run, level) for level in (0.4, 0.6, 0.8, 0.95)] == [
-        (1.0, True), (pytest.approx(1.5), True), (pytest.approx(3.0), True), (5.0, False),
+        (1.0, True), (pytest.approx(1.5), True), (pytest.approx(3.0), True),
+        (5.0, False),
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The picture of ε and accuracy, from made-up runs, and the scenarios of the real ones."""
+"""The picture of ε and accuracy, from made-up runs, and the real ones' scenarios."""
 
 import pandas as pd
 import pytest

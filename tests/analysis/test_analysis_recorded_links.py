@@ -1,4 +1,4 @@
-"""Recorded links are measured as they are, and their page says what its kept rows say."""
+"""Recorded links are measured as they are; their page says what its kept rows say."""
 
 import answers
 import numpy as np

@@ -1,4 +1,4 @@
-"""A printed number is played again by one command, and rows say where they come from."""
+"""A printed number is played again by one command; rows say where they come from."""
 
 import pandas as pd
 import pytest

@@ -19,7 +19,8 @@ def made_up(balance_s, rival_s, seeds=8):
     return pd.DataFrame(
         [
             {"setting": "here", "list": arm, "seed": seed, "reached": True,
-             "at_s": s * (1 + 0.001 * ((seed * len(arm)) % 7)), "uplink_bytes": 100.0 + seed % 2}
+             "at_s": s * (1 + 0.001 * ((seed * len(arm)) % 7)),
+             "uplink_bytes": 100.0 + seed % 2}
             for arm, s in times.items()
             for seed in range(seeds)
         ]
@@ -69,7 +70,7 @@ def test_sentences_say_of_one_arm_what_it_takes():
         assert beside(rows, "Wi-Fi cell", arm, "time").p_value > 0.05 / 9
 
 
-def test_a_deadline_that_nobody_misses_is_its_codec_and_one_that_all_miss_learns_nothing():
+def test_a_deadline_nobody_misses_is_its_codec_and_one_all_miss_learns_nothing():
     rows = read(rivals_figure.ROWS).set_index("list")
     cell = rows[rows["setting"] == "Wi-Fi cell"]
     waiting, cut = (

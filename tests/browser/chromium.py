@@ -32,7 +32,7 @@ ARGUMENTS = (
 
 @pytest.fixture(scope="session")
 def browser():
-    """Debian's chromium (or the one that $SIMFED_CHROMIUM names), driven by Playwright."""
+    """Debian's chromium (or the one $SIMFED_CHROMIUM names), driven by Playwright."""
     from playwright.sync_api import sync_playwright
 
     path = (

@@ -91,7 +91,8 @@ def settled(page) -> dict:
         page,
         """(() => {
           const status = document.querySelector("#status").textContent;
-          return status.includes("Played in") ? JSON.stringify(window.answers.at(-1)) : "" })()""",
+          if (!status.includes("Played in")) return "";
+          return JSON.stringify(window.answers.at(-1)) })()""",
     )
     return json.loads(said)
 

@@ -87,12 +87,15 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, worlds, s
 
 
 def point(page, x: float, y: float, about: str) -> list[str]:
-    """Return what the Gantt says at a point of its axes, as soon as it is about this."""
+    """Return what the Gantt says at a point of its axes, once it is about this."""
     at = page.evaluate(
         """([x, y]) => {
           const chart = document.querySelector("#timeline-chart");
-          const { xaxis, yaxis } = chart._fullLayout, box = chart.getBoundingClientRect();
-          return [box.left + xaxis._offset + xaxis.l2p(x), box.top + yaxis._offset + yaxis.l2p(y)]
+          const { xaxis, yaxis } = chart._fullLayout;
+          const { left, top } = chart.getBoundingClientRect();
+          return [
+            left + xaxis._offset + xaxis.l2p(x), top + yaxis._offset + yaxis.l2p(y),
+          ]
         }""",
         [x, y],
     )
@@ -142,8 +145,10 @@ def test_the_raster_is_the_record(opened, report_folder):
 def test_zooming_rasters_anew_and_a_double_click_goes_back(opened):
     page = opened({})
     show(page, "#timeline-chart")
-    cells = """() => { const { x0, dx } = document.querySelector("#timeline-chart").data[0];
-      return [x0 - dx / 2, dx] }"""
+    cells = """() => {
+      const { x0, dx } = document.querySelector("#timeline-chart").data[0];
+      return [x0 - dx / 2, dx]
+    }"""
     before = page.evaluate(cells)
     page.evaluate("Plotly.relayout('timeline-chart', {'xaxis.range': [0.2, 0.4]})")
     assert page.evaluate(cells) == pytest.approx([200, 0.2])  # ms now

@@ -98,7 +98,7 @@ class Targets(HTMLParser):
 
 @pytest.fixture(scope="session")
 def pages(site):
-    """All but the one that only a web server shows, whose addresses begin at its root."""
+    """All but the one that only a web server shows, whose links begin at its root."""
     paths = (path for path in sorted(site.rglob("*.html")) if path.name != "404.html")
     return {path: Targets(path.read_text()) for path in paths}
 

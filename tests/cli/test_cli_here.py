@@ -14,7 +14,10 @@ dataset: {name: mnist-mini}
 method: fedavg
 prototypes: {a: {model: logistic-regression}}
 clients:
-  - {count: 1, prototype: a, device: {profile: x86-2core-vm}, link: {up: 5 Mbps, down: 5 Mbps}}
+  - count: 1
+    prototype: a
+    device: {profile: x86-2core-vm}
+    link: {up: 5 Mbps, down: 5 Mbps}
 policy: {kind: uniform, strategy: top-k}
 compression: {k: 10}
 """

@@ -187,7 +187,7 @@ def test_an_undone_play_gives_residual_and_state_back(label):
     assert again.dense().tobytes() == second.dense().tobytes()
 
 
-def test_levels_too_few_to_contract_are_shrunk_under_feedback_and_would_run_away_without():
+def test_levels_too_few_to_contract_are_shrunk_under_feedback_or_would_run_away():
     """√512/4 > 1: the rounding errors of unbiased QSGD exceed what it rounds."""
 
     def residual_after(feedback, rounds=60):

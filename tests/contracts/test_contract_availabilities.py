@@ -1,4 +1,4 @@
-"""Every registered availability keeps the contract, and the checks find what breaks it."""
+"""Every registered availability keeps the contract; the checks find what breaks it."""
 
 from __future__ import annotations
 

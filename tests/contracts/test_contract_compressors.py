@@ -1,4 +1,4 @@
-"""Every registered codec keeps the contract, and the check notices those that do not."""
+"""Every registered codec keeps the contract; the check notices those that do not."""
 
 import numpy as np
 import pytest

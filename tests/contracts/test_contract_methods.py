@@ -1,4 +1,4 @@
-"""Every registered method keeps the contract, and the check notices those that do not."""
+"""Every registered method keeps the contract; the check notices those that do not."""
 
 import subprocess
 import sys

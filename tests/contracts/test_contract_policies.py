@@ -1,4 +1,4 @@
-"""Every registered policy keeps the contract, and the check notices those that do not."""
+"""Every registered policy keeps the contract; the check notices those that do not."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Every registered merging rule keeps the contract, and the checks find what breaks it."""
+"""Every registered merging rule keeps the contract; the checks find what breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deployments of tiny scenarios on the loopback: the server here, clients on threads."""
+"""Deployments of tiny scenarios on the loopback: server here, clients on threads."""
 
 import json
 import socket

@@ -293,7 +293,7 @@ def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
 
 
 def test_client_that_slept_comes_back_and_goes_on(tmp_path):
-    """Its process stands still, as a laptop's does, for longer than silence is borne."""
+    """Its process stands still, as a laptop's does, longer than silence is borne."""
     plan = worlds.scenario(rounds=12, method="fedprox", evaluation={"every": 12})
     quick = Patience(silence_s=1.0, beat_s=0.2)
     listening = Listening(port=worlds.free_port(), patience=quick, join_s=120.0)

@@ -1,4 +1,4 @@
-"""Real sockets, real training: the bits of the simulation, the seconds of this machine."""
+"""Real sockets, real training: the simulation's bits, the seconds of this machine."""
 
 import threading
 

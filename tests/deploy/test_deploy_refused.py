@@ -177,7 +177,9 @@ def test_a_client_whose_training_diverges_has_failed_and_goes_on(tmp_path):
             samples = self._end._bench.data.samples
             with pytest.MonkeyPatch.context() as patched:
                 if self._left == 0:
-                    nothing = lambda at, *_: torch.full_like(samples(at), math.nan)  # noqa: E731
+                    nothing = lambda at, *_: (  # noqa: E731
+                        torch.full_like(samples(at), math.nan)
+                    )
                     patched.setattr(self._end._bench.data, "samples", nothing)
                 return self._end.work(parcel)
 

@@ -1,4 +1,4 @@
-"""Two clocks on one line, instants laid out without gaps, and SimPy by the real clock."""
+"""Two clocks on one line, instants laid out without gaps, SimPy by the real clock."""
 
 import sys
 import threading
@@ -100,7 +100,7 @@ def test_clocks_can_be_asked_while_exchanges_go_on():
 
 
 def test_a_clock_that_stood_still_counts_from_its_newest_exchange():
-    """As of a laptop that slept: what was known before contradicts what is known now."""
+    """As if a laptop slept: what was known before contradicts what is known now."""
     line = ClockLine()
     for now_s in (0.0, 2.0):
         line.add(Exchange(now_s, now_s + 100.0, now_s + 100.0, now_s + 0.01))

@@ -66,9 +66,7 @@ def test_every_law_is_recovered_from_its_own_times(law):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_with_3_percent_noise_and_a_tenth_of_wild_points_the_times_stay_within_5_percent(
-    law,
-):
+def test_times_stay_within_5_percent_with_3_percent_noise_and_a_tenth_wild(law):
     rng = np.random.default_rng(7)
     data = sample(law, 0.03, rng, repeats=2)
     wild = rng.choice(len(data), len(data) // 10, replace=False)
@@ -199,7 +197,7 @@ def test_measured_noise_has_the_mean_it_states():
 def stretches(
     rng, steps, *, starting_s=2e-3, step_s=1e-3, shared=0.03, own=0.15, rows=200
 ):
-    """Rows of so many steps in a row, with scatter that they share and scatter of each."""
+    """Rows of so many steps in a row, with scatter they share and scatter of each."""
     lines = []
     for _ in range(rows):
         each = step_s * np.exp(own * rng.standard_normal(steps))
@@ -215,9 +213,7 @@ def read_stretches(tmp_path, *parts):
     return read_table([path])
 
 
-def test_stretches_of_several_lengths_tell_steps_from_their_beginning_and_whose_scatter_it_is(
-    tmp_path,
-):
+def test_stretches_tell_steps_from_their_beginning_and_whose_scatter_it_is(tmp_path):
     """Two lengths are fitted; the time and the scatter of a third are told."""
     rng = np.random.default_rng(5)
     table = read_stretches(tmp_path, stretches(rng, 3), stretches(rng, 20))

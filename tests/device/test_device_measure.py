@@ -1,4 +1,4 @@
-"""Measuring: the learning side's own units are called, tables go on where they stopped."""
+"""Measuring: the learning side's units are called, tables go on where they stopped."""
 
 import csv
 

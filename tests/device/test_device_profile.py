@@ -236,7 +236,11 @@ def test_a_file_somewhere_above_is_no_profile(tmp_path):
 def test_a_law_profile_follows_its_law(tmp_path):
     text = """
     kind: law
-    training: {m: {law: affine-samples, parameters: {a: 1e-3, b: 2e-4}, valid: {samples: [8, 64]}}}
+    training:
+      m:
+        law: affine-samples
+        parameters: {a: 1e-3, b: 2e-4}
+        valid: {samples: [8, 64]}
     compression: {m: {top-k: {law: k-log-d, parameters: {a: 0, b: 1e-9}}}}
     """
     profile = load_profile(write(tmp_path, text))

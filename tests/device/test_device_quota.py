@@ -1,4 +1,4 @@
-"""A quota of processor time: closed forms, against a kernel played filling by filling."""
+"""Quotas of processor time: closed forms against a kernel played filling by filling."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ def test_work_ends_when_a_kernel_lets_it(share, period_s, work, left, fill):
     assert 0 <= left_s <= quota.most_s
 
 
-def test_work_within_the_allowance_takes_no_longer_and_long_work_takes_one_over_the_share():
+def test_work_within_the_allowance_is_no_longer_and_long_work_is_one_over_the_share():
     assert CONTAINER.run(0.014, 0.015, 0.1) == (0.014, pytest.approx(0.001))
     # 1 s of work: 15 ms now, then 65 periods of 15 ms, and 10 ms of the next one
     assert CONTAINER.run(1.0, 0.015, 0.1)[0] == pytest.approx(0.1 + 65 * 0.1 + 0.010)

@@ -132,7 +132,7 @@ def test_links_inside_the_repository_lead_somewhere(page):
 
 @pytest.mark.long
 def test_the_notebook_runs_and_shows_what_it_promises(tmp_path):
-    """Cell after cell in one process, the last line of each shown as a notebook would."""
+    """Cell after cell in one process, each last line shown as a notebook would."""
     cells = json.loads((DOCS / "docs" / "tour.ipynb").read_text())["cells"]
     assert not any(cell.get("outputs") for cell in cells)  # it is kept without results
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -377,7 +377,7 @@ SCENARIO = [
 ]  # fmt: skip
 
 FORGERIES = [
-    both_accuracies, *JOURNAL, *VALUES, *ROWS, *MANIFEST, *SCENARIO, faster_step, summary_more,
-    of_checkpoint("state.json"), of_checkpoint("earlier.json"),
+    both_accuracies, *JOURNAL, *VALUES, *ROWS, *MANIFEST, *SCENARIO, faster_step,
+    summary_more, of_checkpoint("state.json"), of_checkpoint("earlier.json"),
 ]  # fmt: skip
 """Of a run that learned with ASCEND."""

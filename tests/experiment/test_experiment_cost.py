@@ -1,4 +1,4 @@
-"""What a run will take: by arithmetic on two plays, and for a small run as it then is."""
+"""What a run will take: by arithmetic on two plays; for a small run as it then is."""
 
 from pathlib import Path
 

@@ -32,7 +32,10 @@ clients:
       profile: x86-2core-vm
       speed: {{uniform: {{low: 0.005, high: 0.03}}}}
       noise: {{cv: 0.3}}
-    link: {{up: {{lognormal: {{median: 0.5 Mbps, cv: 1}}}}, down: 2 Mbps, latency: 5 ms}}
+    link:
+      up: {{lognormal: {{median: 0.5 Mbps, cv: 1}}}}
+      down: 2 Mbps
+      latency: 5 ms
     availability: {{markov: {{on: 3 s, off: 1 s}}}}
     failure: {{download: 0.02, training: 0.05, upload: 0.05}}
 network: {{server: {{receive: 2 Mbps}}}}

@@ -1,4 +1,4 @@
-"""Batches of one sample, which batch norm may not train on, are known before the run."""
+"""Batches of one sample, which batch norm cannot train on, are known before a run."""
 
 import numpy as np
 import pytest

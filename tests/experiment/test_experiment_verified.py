@@ -111,9 +111,12 @@ def test_a_run_stands_whose_policies_go_on_after_a_rollback(tmp_path):
     device = {**DEVICE, "distillation": "1 ms"}
     models = {"p": {"model": "logistic-regression"}, "q": {"model": "perceptron"}}
     run = play(
-        tmp_path, method="fedkd", dataset={**MARKS, "public": 8}, rounds=4, prototypes=models,
+        tmp_path, method="fedkd", dataset={**MARKS, "public": 8}, rounds=4,
+        prototypes=models,
         safeguard={"rollback": {"threshold": 0.01}, "forces": "none"},
-        clients=[{"count": 2, "prototype": p, "device": device, "link": LINK} for p in models],
+        clients=[
+            {"count": 2, "prototype": p, "device": device, "link": LINK} for p in models
+        ],
     )  # fmt: skip
     assert run.rounds.rolled_back.any()
     assert verify(run.path) == []

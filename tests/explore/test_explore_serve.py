@@ -39,7 +39,7 @@ def scenario(tmp_path):
 
 @contextmanager
 def served(what, ends_by=signal.SIGINT):
-    """The address of the page of a scenario or run, from a process without a terminal."""
+    """The address of a scenario's or run's page, from a process without a terminal."""
     command = [sys.executable, "-m", "simfed", "explore", str(what), "--no-browser"]
     folder = what.parent / "temporary"
     folder.mkdir()

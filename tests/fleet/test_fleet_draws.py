@@ -19,7 +19,10 @@ from simfed.scenario.load import validate_scenario
 
 SPEED = {"lognormal": {"median": 0.3, "cv": 0.5}}
 UP = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}
-TABLE = "name,score,up_mbps,rtt_ms,share\na,0.2,2,50,8\nb,0.5,6,20,4\nc,1.0,15,10,0\nd,2.0,40,5,1\n"
+TABLE = (
+    "name,score,up_mbps,rtt_ms,share\na,0.2,2,50,8\nb,0.5,6,20,4\n"
+    "c,1.0,15,10,0\nd,2.0,40,5,1\n"
+)
 
 
 def group(count=4, **keys):

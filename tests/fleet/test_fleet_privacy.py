@@ -43,7 +43,10 @@ def plain(privacy, **changes):
             {
                 "count": 20, "prototype": "a", "failure": {"upload": 0.1},
                 "device": {"training": "10 ms", "compression": "1 ms"},
-                "link": {"up": {"lognormal": {"median": "5 Mbps", "cv": 1}}, "down": "50 Mbps"},
+                "link": {
+                    "up": {"lognormal": {"median": "5 Mbps", "cv": 1}},
+                    "down": "50 Mbps",
+                },
             }
         ],
         "policy": {"kind": "uniform", "strategy": "top-k"},
@@ -239,12 +242,17 @@ MODES = {
     "amplified": {},
     "fixed size": {"participation": {"clients_per_round": 8}},
     "adaptive": {
-        "privacy": {"level": "client", "noise": 0.5, "clip": {"quantile": 0.5, "count_noise": 2.0}}
+        "privacy": {
+            "level": "client", "noise": 0.5,
+            "clip": {"quantile": 0.5, "count_noise": 2.0},
+        },
     },
-    "deadline": {"aggregation": {"mode": "deadline", "deadline": "25 ms", "late": "merge"}},
+    "deadline": {
+        "aggregation": {"mode": "deadline", "deadline": "25 ms", "late": "merge"},
+    },
     "buffered": {
-        "aggregation": {"mode": "buffered", "buffer": 3, "concurrency": 6}, "participation": {},
-        "method": "fedbuff",
+        "aggregation": {"mode": "buffered", "buffer": 3, "concurrency": 6},
+        "participation": {}, "method": "fedbuff",
     },
 }  # fmt: skip
 

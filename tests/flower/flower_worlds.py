@@ -32,7 +32,7 @@ def payload(value: float = 0.0, size: int = 1) -> Any:
 
 
 def client(work: Callable[[Any, Any], Any] | None = None) -> Any:
-    """A client app that answers with what `work(message, context)` gives, or an echo."""
+    """A client app that answers what `work(message, context)` gives, or an echo."""
     from flwr.app import Message
     from flwr.clientapp import ClientApp
 

@@ -1,4 +1,4 @@
-"""An app in worlds of which everything is drawn: `tests/laws`, where Flower is needed."""
+"""An app in worlds that are drawn whole: `tests/laws`, where Flower is needed."""
 
 import random
 from contextlib import suppress

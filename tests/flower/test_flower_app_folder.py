@@ -47,7 +47,8 @@ def train(message, context):
 def main(grid, context):
     for _ in range(context.run_config["times"]):
         content = RecordDict({"config": ConfigRecord({"a": 1})})
-        list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
+        asked = [Message(content, n, "train") for n in grid.get_node_ids()]
+        list(grid.send_and_receive(asked))
 """
 WAITING = """
 

@@ -53,7 +53,7 @@ def net_and_optimizer():
     "computing", ["metered", {"kind": "declared", "seconds": "1 s"}]
 )
 def test_a_nodes_clock_is_its_start_and_its_sleep(tmp_path, workers, computing):
-    """Its second message begins when the first one is over, of which it has seen 2 s."""
+    """Its second message begins when the first is over, of which it has seen 2 s."""
 
     def train(message, context):
         net, optimizer = net_and_optimizer()

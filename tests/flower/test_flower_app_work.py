@@ -66,7 +66,8 @@ def train(message, context):
 def main(grid, context):
     for _ in range(context.run_config["num-server-rounds"]):
         content = RecordDict({"config": ConfigRecord({"a": 1})})
-        list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
+        asked = [Message(content, n, "train") for n in grid.get_node_ids()]
+        list(grid.send_and_receive(asked))
 """
 FLEET = (
     "name: tiny\nclients: [{count: 2, device: {profile: x86-2core-vm, speed: "

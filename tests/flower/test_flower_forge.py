@@ -44,20 +44,23 @@ client, server = ClientApp(), ServerApp()
 @client.train()
 def train(message, context):
     if context.run_config["behaves"] == "hangs":
-        print(subprocess.Popen(["sleep", "600"]).pid, file=open("@PID", "w"), flush=True)
+        sleeper = subprocess.Popen(["sleep", "600"])
+        print(sleeper.pid, file=open("@PID", "w"), flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
     if context.run_config["behaves"] == "cannot be forked" and WARM:
         os.kill(os.getpid(), signal.SIGKILL)
     if context.run_config["behaves"] == "needs rows":
         context.node_config["rows"]
     sum(range(context.run_config["spin"]))
-    return Message(RecordDict({"m": MetricRecord({"pid": os.getpid()})}), reply_to=message)
+    content = RecordDict({"m": MetricRecord({"pid": os.getpid()})})
+    return Message(content, reply_to=message)
 
 
 @server.main()
 def main(grid, context):
     content = RecordDict({"config": ConfigRecord({"a": 1})})
-    list(grid.send_and_receive([Message(content, n, "train") for n in grid.get_node_ids()]))
+    asked = [Message(content, n, "train") for n in grid.get_node_ids()]
+    list(grid.send_and_receive(asked))
 """
 
 

@@ -192,7 +192,7 @@ def test_repeats_that_differ_do_not_hide_a_law(slower):
 
 
 def test_terms_that_help_only_together_are_found():
-    """A step at a time from a constant finds none of three: the way down from all does."""
+    """Step by step from a constant finds none of three: the way down from all does."""
 
     def cost(samples, epochs, batch):
         return 0.05 + epochs * (1e-4 * samples + 1e-3 * np.ceil(samples / batch))
@@ -210,7 +210,7 @@ def test_terms_that_help_only_together_are_found():
 
 
 def test_how_far_a_law_is_off_is_not_drawn_as_chance():
-    """Scatter is that of alike messages of one play, however the law fits other plays."""
+    """Scatter is that of alike messages of a play, however the law fits other plays."""
     rows = [
         MessageRow(
             play,
@@ -262,7 +262,7 @@ def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(
 
 
 def test_work_for_every_other_node_grows_with_them():
-    """Masks of secure aggregation: one for each other node, as often as a setting says."""
+    """Masks of secure aggregation: one per other node, as often as a setting says."""
     rows = [
         MessageRow(play, Visible("query", {}, {}), {**CONFIG, **changes}, nodes, work_s)
         for play, (nodes, changes) in enumerate(PLAYS)

@@ -22,22 +22,22 @@ import yaml
 ROOT = Path(__file__).parents[2]
 
 STRANGE = [
-    None, True, False, 0, -1, 1, 2, 10**9 + 1, 10**30, -(10**30), 0.5, -0.5, 1e308, 1e-308,
-    math.nan, math.inf, -math.inf, "", " ", "x", "0", "-1", "1e400", "NaN", "50 Mbps", "0 s",
-    "-3 s", "1 EB",
-    "10%", "top-k@1%", "top-k+qsgd(4)", "qsgd(levels=", "chain", "é\u0300", "\U0001f600", "\u202e",
-    "a" * 5000, "../..", "/dev/null", "C:\\x", "runs/x", "{}", "[]", [], {}, [[]], [None],
-    [1, 2, 3], {"x": 1}, {"kind": "x"}, {"kind": None}, {"kind": ["a"]}, {"file": "x"},
-    {"column": "x"},
-    {"lognormal": {"median": 1, "cv": 1e9}}, {"choice": {"values": []}}, [[0, 1], [1, 0]], "22:00",
-    "24:01", "2020-01-01",
+    None, True, False, 0, -1, 1, 2, 10**9 + 1, 10**30, -(10**30), 0.5, -0.5, 1e308,
+    1e-308, math.nan, math.inf, -math.inf, "", " ", "x", "0", "-1", "1e400", "NaN",
+    "50 Mbps", "0 s", "-3 s", "1 EB",
+    "10%", "top-k@1%", "top-k+qsgd(4)", "qsgd(levels=", "chain", "é\u0300",
+    "\U0001f600", "\u202e", "a" * 5000, "../..", "/dev/null", "C:\\x", "runs/x", "{}",
+    "[]", [], {}, [[]], [None], [1, 2, 3], {"x": 1}, {"kind": "x"}, {"kind": None},
+    {"kind": ["a"]}, {"file": "x"}, {"column": "x"},
+    {"lognormal": {"median": 1, "cv": 1e9}}, {"choice": {"values": []}},
+    [[0, 1], [1, 0]], "22:00", "24:01", "2020-01-01",
 ]  # fmt: skip
 TOKENS = [
-    b"\x00", b"\xff", b"\xed\xa0\x80", b"\n", b"\r", b"\t", b"  ", b":", b"- ", b"{", b"}", b"[",
-    b"]",
-    b"&a ", b"*a", b"!!set", b"!!python/object:os.system ", b"<<: ", b"010", b"1:30", b"?", b"|",
-    b"'", b'"', b"#", b"---\n", b"%YAML 9\n", b"9" * 4000, b"-0", b"1e999", b",", b";",
-    b"\xef\xbb\xbf",
+    b"\x00", b"\xff", b"\xed\xa0\x80", b"\n", b"\r", b"\t", b"  ", b":", b"- ", b"{",
+    b"}", b"[", b"]",
+    b"&a ", b"*a", b"!!set", b"!!python/object:os.system ", b"<<: ", b"010", b"1:30",
+    b"?", b"|", b"'", b'"', b"#", b"---\n", b"%YAML 9\n", b"9" * 4000, b"-0", b"1e999",
+    b",", b";", b"\xef\xbb\xbf",
     b"<", b"&x;", b"]]>", b"NaN", b"null",
 ]  # fmt: skip
 

@@ -24,7 +24,8 @@ CASES = json.dumps({
 GML = """graph [ directed 1
   node [ id 0 label "server" ] node [ id 1 label "a" ] node [ id 2 label "client-0" ]
   edge [ source 1 target 0 capacity "5 Mbps" latency "2 ms" ]
-  edge [ source 0 target 1 capacity "5 Mbps" ] edge [ source 2 target 1 capacity "1 Mbps" ]
+  edge [ source 0 target 1 capacity "5 Mbps" ]
+  edge [ source 2 target 1 capacity "1 Mbps" ]
   edge [ source 1 target 2 capacity "1 Mbps" ] ]
 """
 STUDY = """
@@ -48,16 +49,31 @@ clients:
       speed: {lognormal: {median: 1, cv: 0.5}}
       noise: {cv: 0.1}
       assume: &codecs {compression: 1 ms, decompression: 1 ms}
-    link: {up: {file: up.csv, format: csv, end: hold}, down: {uniform: {low: 5 Mbps, high: 9 Mbps}}}
+    link:
+      up: {file: up.csv, format: csv, end: hold}
+      down: {uniform: {low: 5 Mbps, high: 9 Mbps}}
     availability: {markov: {on: 2 h, off: 1 min}}
     failure: {upload: 0.01}
   - {count: 2, prototype: small, device: {profile: profile.yaml, assume: *codecs},
-     link: {up: 5 Mbps, latency: 10 ms, at: edge}, availability: {trace: there.csv, devices: drawn}}
-training: {batch_size: 4, local_steps: 2, momentum: 0.9, schedule: {kind: step, every: 2}}
+     link: {up: 5 Mbps, latency: 10 ms, at: edge},
+     availability: {trace: there.csv, devices: drawn}}
+training:
+  batch_size: 4
+  local_steps: 2
+  momentum: 0.9
+  schedule: {kind: step, every: 2}
 compression: {k: 50, strategies: [top-k, {qsgd: {levels: 4}}], k_choices: [1%, 20]}
 policy: {kind: ascend, warmup: 1, reward: {rho: 0.5, local_loss: {samples: 16}}}
-network: {topology: tree, tiers: [{name: edge, up: 50 Mbps}], model: tcp, tcp: {handshake: false}}
-aggregation: {mode: deadline, deadline: 30 s, late: merge, staleness: {kind: hinge, after: 1}}
+network:
+  topology: tree
+  tiers: [{name: edge, up: 50 Mbps}]
+  model: tcp
+  tcp: {handshake: false}
+aggregation:
+  mode: deadline
+  deadline: 30 s
+  late: merge
+  staleness: {kind: hinge, after: 1}
 participation: {clients_per_round: 3, selection: {kind: oort, decay: 0.9}}
 server: {device: {profile: profile.yaml, assume: *codecs}}
 downlink: {compression: {k: 10%, strategy: top-k}}
@@ -71,8 +87,10 @@ dataset: {name: mnist-mini}
 method: fedavg
 prototypes: {small: {model: logistic-regression}}
 clients:
-  - {count: 3, prototype: small, device: {profile: x86-2core-vm, assume: {training: 1 ms}},
-     link: {up: {file: up.csv, format: csv, end: hold}, down: 5 Mbps}}
+  - count: 3
+    prototype: small
+    device: {profile: x86-2core-vm, assume: {training: 1 ms}}
+    link: {up: {file: up.csv, format: csv, end: hold}, down: 5 Mbps}
 policy: {kind: uniform, strategy: random-k}
 compression: {k: 50}
 checkpoint: {every: 1}
@@ -319,9 +337,9 @@ READERS = {
     "ground/reading.py", "scenario/load.py", "scenario/options.py", "schema/section.py",
     "schema/fields.py", "scenario/model.py", "net/spec.py",
     "schema/distribution.py", "scenario/study.py",
-    "device/load.py", "device/table.py", "ground/tables.py", "net/trace_files.py", "net/graphs.py",
-    "net/cases.py", "record/read.py", "verify/invariants.py", "record/checkpoint.py",
-    "replay/store.py", "verify/run.py",
+    "device/load.py", "device/table.py", "ground/tables.py", "net/trace_files.py",
+    "net/graphs.py", "net/cases.py", "record/read.py", "verify/invariants.py",
+    "record/checkpoint.py", "replay/store.py", "verify/run.py",
 }  # fmt: skip
 
 

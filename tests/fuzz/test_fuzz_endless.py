@@ -166,14 +166,16 @@ def work(path):
 
 FILES = {
     "scenario.yaml": readers.scenario, "extended.yaml": extended, "base.yaml": base,
-    "study.yaml": readers.study, "profile.yaml": readers.profile, "rows.csv": readers.measured,
-    "devices.csv": readers.devices, "devices.parquet": readers.devices, "there.csv": readers.there,
-    "up.csv": readers.csv_trace, "mahimahi.txt": readers.mahimahi, "pensieve": readers.pensieve,
-    "graph.gml": readers.graph, "graph.graphml": readers.graph, "cases.json": readers.cases,
-    "data.npz": npz, "data.csv": table, "data.parquet": table, "leaf.json": leaf,
-    "state.json": saved, "picture.png": picture, "public.npz": public, "log.csv": twin_log,
-    "ca.pem": certificate, "key.pem": server_key, "part.py": plugin, "named.py": named_plugin,
-    "app.work.yaml": work,
+    "study.yaml": readers.study, "profile.yaml": readers.profile,
+    "rows.csv": readers.measured, "devices.csv": readers.devices,
+    "devices.parquet": readers.devices, "there.csv": readers.there,
+    "up.csv": readers.csv_trace, "mahimahi.txt": readers.mahimahi,
+    "pensieve": readers.pensieve, "graph.gml": readers.graph,
+    "graph.graphml": readers.graph, "cases.json": readers.cases, "data.npz": npz,
+    "data.csv": table, "data.parquet": table, "leaf.json": leaf, "state.json": saved,
+    "picture.png": picture, "public.npz": public, "log.csv": twin_log,
+    "ca.pem": certificate, "key.pem": server_key, "part.py": plugin,
+    "named.py": named_plugin, "app.work.yaml": work,
 }  # fmt: skip
 
 
@@ -188,8 +190,8 @@ def test_a_file_that_never_ends_is_refused_by_its_name(tmp_path, name, make):
 
 
 KEPT = [
-    "manifest.json", "summary.json", "scenario.yaml", "rounds.parquet", "participations.parquet",
-    "spans.parquet", "calibration/x86-2core-vm.yaml",
+    "manifest.json", "summary.json", "scenario.yaml", "rounds.parquet",
+    "participations.parquet", "spans.parquet", "calibration/x86-2core-vm.yaml",
 ]  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def most_bytes():
 
 
 def data_bytes():
-    """What this process holds already: a child begins with what tests before it left."""
+    """What this process holds already: a child begins with what earlier tests left."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(
         int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")

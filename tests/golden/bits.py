@@ -2,7 +2,7 @@
 corners.
 
     python tests/golden/bits.py           # play them and compare with the kept table
-    python tests/golden/bits.py --write   # after a change that is to move bits; review the diff
+    python tests/golden/bits.py --write   # where bits are to move; review the diff
 
 Of another checkout, and what differs from it:
 

@@ -1,4 +1,4 @@
-"""Generators keyed by meaning: reproducible, distinct, and independent of call order."""
+"""Generators keyed by meaning: reproducible, distinct, independent of call order."""
 
 import numpy as np
 from hypothesis import given

@@ -3,10 +3,10 @@ answered, replayed, spread over processes or deployed comes to the same; and cha
 whose effect is known.
 
     python tests/laws/laws.py resumed '{"name": "law", …}'   # one law of one world
-    python tests/laws/laws.py resumed '{"name": "law", …}' --shrink   # of a smaller one as well
-    python tests/laws/laws.py --draw 0:2000 [--of resumed,verified]   # of many, by their seeds
+    python tests/laws/laws.py resumed '{"name": "law", …}' --shrink   # of a smaller too
+    python tests/laws/laws.py --draw 0:2000 [--of resumed,verified]   # of many, by seed
     python tests/laws/laws.py --fresh 180   # of others each time, for so many seconds
-    python tests/laws/laws.py --fresh 180 --of apps   # of Flower apps, where Flower is installed
+    python tests/laws/laws.py --fresh 180 --of apps   # of apps, where Flower is there
 
 It ends with 1 where a law is broken, and again when the same world is played again.
 """
@@ -77,7 +77,7 @@ class World:
 
     @cached_property
     def rng(self) -> random.Random:
-        """For what a law draws itself: where a run is stopped, which rate is another."""
+        """For what a law draws itself: where a run stops, which rate is another."""
         return random.Random(self.plain["seed"])
 
     def play(
@@ -209,7 +209,7 @@ def assert_same(
 
 
 def assert_near(one: Any, other: Any, factor: float = 1.0, spans: bool = True) -> None:
-    """The instants of `other` are `factor` × those of `one`, and all else is the same."""
+    """The instants of `other` are `factor` × those of `one`; all else is the same."""
     for name in ("rounds", "participations", *(["spans"] if spans else [])):
         a, b = _frame(one, name, None), _frame(other, name, None)
         assert len(a) == len(b), f"{name}: {len(a)} rows, then {len(b)}"
@@ -233,13 +233,13 @@ def _frame(run: Any, name: str, columns: Any) -> Any:
 TIMES = {
     "participations": [
         "round", "client", "turn", "prototype", "model_version", "arm", "k", "outcome",
-        "started_at_s", "finished_at_s", "downlink_s", "training_s", "compression_s", "uplink_s",
-        "waiting_s", "offline_s", "uplink_bytes", "downlink_bytes", "energy_j", "staleness",
-        "merge",
+        "started_at_s", "finished_at_s", "downlink_s", "training_s", "compression_s",
+        "uplink_s", "waiting_s", "offline_s", "uplink_bytes", "downlink_bytes",
+        "energy_j", "staleness", "merge",
     ],
     "rounds": [
-        "started_at_s", "finished_at_s", "participants", "late", "dropped", "uplink_bytes",
-        "downlink_bytes",
+        "started_at_s", "finished_at_s", "participants", "late", "dropped",
+        "uplink_bytes", "downlink_bytes",
     ],
     "links": None, "spans": None, "merges": None,
 }  # fmt: skip
@@ -247,8 +247,8 @@ TIMES = {
 LEARNED = {
     "prototypes": None,
     "participations": [
-        "round", "client", "prototype", "model_version", "arm", "k", "choice", "outcome",
-        "staleness", "merge",
+        "round", "client", "prototype", "model_version", "arm", "k", "choice",
+        "outcome", "staleness", "merge",
     ],
     "clients": None,
 }  # fmt: skip
@@ -330,7 +330,7 @@ def filled(world: World) -> None:
 
 
 def resolved(world: World) -> None:
-    """What a run says it played is what was written, spelled out, and plays the same."""
+    """What a run says it played is what was written, spelled out; it plays the same."""
     run = world.play(out="run")
     again = world.load(run.path / "scenario.yaml")
     assert_same(run, world.play(again, source=run.path / "scenario.yaml"))
@@ -364,7 +364,7 @@ def answered(world: World) -> None:
 
 
 def recorded(world: World) -> None:
-    """A run without learning over the arms of another has its instants, arms and bytes."""
+    """A run without learning over another's arms has its instants, arms and bytes."""
     run = world.play(out="run")
     resolved = world.resolved()
     for policy in (
@@ -389,7 +389,7 @@ def spread(world: World) -> None:
 
 
 def looked(world: World) -> None:
-    """When somebody looks decides no bit: work is done at once, or when it is needed."""
+    """When somebody looks decides no bit: work is done at once, or when needed."""
     from simfed.learn.hosted import HostedWorkload
 
     execute = HostedWorkload.execute
@@ -411,7 +411,7 @@ def looked_fits(scenario: Scenario) -> None:
 
 
 def timed(world: World) -> None:
-    """Where sizes are known beforehand, the clock alone has the instants of a full run."""
+    """Where sizes are known before, the clock alone has the instants of a full run."""
     assert_same(world.play(), world.play(time_only=True), TIMES)
 
 
@@ -455,7 +455,7 @@ def deployed_fits(scenario: Scenario) -> None:
 
 
 def twice_as_fast(world: World) -> None:
-    """Speeds and rates doubled, times halved: everything happens at half its instant."""
+    """Speeds and rates doubled, times halved: all happens at half its instant."""
     slow, fast = (
         world.resolved(),
         _scaled(world.resolved(), {"duration": 0.5, "rate": 2.0}),
@@ -500,7 +500,7 @@ def twice_the_bytes(world: World) -> None:
 
 
 def bytes_fits(scenario: Scenario) -> None:
-    """Of methods that send models and updates alone, on devices whose times are said."""
+    """Of methods that send only models and updates, on devices whose times are said."""
     timed_fits(scenario)
     _refuse_files(scenario)
     if scenario.method.kind not in (
@@ -628,7 +628,7 @@ def unlimited(world: World) -> None:
 
 
 def _refuse_freezes(scenario: Scenario) -> None:
-    """Of apps, whose declared seconds are as they are, work may end as a freeze begins."""
+    """Apps' declared seconds are as they are: work may end as a freeze begins."""
     if scenario.faults is not None and scenario.faults.freezes is not None:
         refuse("faults.freezes", "work may end as one begins")
 
@@ -711,7 +711,7 @@ def with_placeholders(fleet: FleetFile) -> Scenario:
 
 
 def app_clock(world: World) -> None:
-    """The world of an app is written as it was read, and its clock runs without Flower."""
+    """The world of an app is written as it was read; its clock runs without Flower."""
     again = world.read(world.resolved())
     assert dump_scenario(again) == dump_scenario(world.scenario)
     options = {"progress": False, "time_only": True, "source": files() / "world.yaml"}

@@ -34,8 +34,8 @@ def write_files(folder: Path) -> Path:
 
 
 TEXTS = {
-    "up.csv": "s,mbps,ue0,ue1,ue2,ue3,ue4,ue5,ue6\n0,0.5,1,2,3,1,2,3,1\n0.7,0.1,2,1,1,2,1,1,2\n"
-    "1.5,1,1,2,1,1,2,1,1\n",
+    "up.csv": "s,mbps,ue0,ue1,ue2,ue3,ue4,ue5,ue6\n0,0.5,1,2,3,1,2,3,1\n"
+    "0.7,0.1,2,1,1,2,1,1,2\n1.5,1,1,2,1,1,2,1,1\n",
     "up.mahimahi": "".join(f"{at}\n" for at in range(20, 4000, 20)),
     "up.pensieve": "0.5 0.4\n1.2 0.1\n2.5 1.5\n",
     "air.csv": "0,1\n1,0.4\n2.5,0.9\n",
@@ -54,12 +54,14 @@ power: {training: 6 W, compression: 5 W, uplink: 3 W, downlink: 2 W, idle: 1 W}
 <key id="d" for="edge" attr.name="down" attr.type="string"/>
 <key id="l" for="edge" attr.name="latency" attr.type="string"/>
 <graph edgedefault="undirected"><node id="server"/><node id="a"/><node id="b"/>
-<edge source="a" target="server"><data key="u">2 Mbps</data><data key="d">4 Mbps</data></edge>
+<edge source="a" target="server"><data key="u">2 Mbps</data>
+<data key="d">4 Mbps</data></edge>
 <edge source="b" target="a"><data key="u">1 Mbps</data><data key="d">2 Mbps</data>
 <data key="l">5 ms</data></edge></graph></graphml>
 """,
-    "lines.gml": 'graph [ directed 0\n node [ id 0 label "server" ]\n node [ id 1 label "a" ]\n'
-    ' node [ id 2 label "b" ]\n edge [ source 1 target 0 up "2 Mbps" down "4 Mbps" ]\n'
+    "lines.gml": 'graph [ directed 0\n node [ id 0 label "server" ]\n'
+    ' node [ id 1 label "a" ]\n node [ id 2 label "b" ]\n'
+    ' edge [ source 1 target 0 up "2 Mbps" down "4 Mbps" ]\n'
     ' edge [ source 2 target 1 up "1 Mbps" down "2 Mbps" latency "5 ms" ]\n]\n',
     "opened.txt": "what the plug-in opens\n",
 }

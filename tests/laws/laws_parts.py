@@ -19,7 +19,7 @@ from simfed.policy import Policy, Pull
 
 @dataclass(frozen=True)
 class WithKeys(FedAvg):
-    """FedAvg whose clients agree on keys first, and tell something else as they train."""
+    """FedAvg whose clients agree on keys first, and tell more as they train."""
 
     stays_s: Annotated[float, "seconds after which the barrier opens"] = 1e9
 

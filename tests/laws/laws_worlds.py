@@ -39,7 +39,8 @@ from simfed.schema.options import OfKind
 T = TypeVar("T")
 
 PLUGIN_PARTS = (
-    "with-keys", "at-server", "normed", "law-stripes", "every-other", "alternating", "lowest-ids",
+    "with-keys", "at-server", "normed", "law-stripes", "every-other", "alternating",
+    "lowest-ids",
 )  # fmt: skip
 
 EXEMPT = {
@@ -110,11 +111,13 @@ DATA = (
 """Data sets, and models that fit."""
 
 STRATEGIES = (
-    "top-k", "dense", "random-k", "periodic-k", "shared-random-k", "qsgd(4)", "terngrad", "fp16",
-    "bf16", "ef-sign", "dgc", "adacomp", "ef21", "detached-ef", "powersgd", "svd", "top-k@5%",
-    "top-k+qsgd", "random-k+fp16", {"ef21": {"inner": "random-k"}},
+    "top-k", "dense", "random-k", "periodic-k", "shared-random-k", "qsgd(4)",
+    "terngrad", "fp16", "bf16", "ef-sign", "dgc", "adacomp", "ef21", "detached-ef",
+    "powersgd", "svd", "top-k@5%", "top-k+qsgd", "random-k+fp16",
+    {"ef21": {"inner": "random-k"}},
     {"svd": {"energy": 0.9}}, {"qsgd": {"levels": 4, "bucket": 64}},
-    {"chain": ["top-k", "fp16"]}, {"layers": {"*weight": "top-k@5%", "*": "qsgd"}}, "every-other",
+    {"chain": ["top-k", "fp16"]}, {"layers": {"*weight": "top-k@5%", "*": "qsgd"}},
+    "every-other",
 )  # fmt: skip
 
 TIMES = {
@@ -146,7 +149,9 @@ VALUES: dict[str, Any] = {
     "ClientGroup.prototype": lambda drawing: drawing.prototype,
     "dataset": lambda drawing: drawing.dataset(),
     **{f"DatasetSpec.{key}": [source[key]] for source, _ in DATA for key in source},
-    **dict.fromkeys(("Scenario.clients", "FleetFile.clients"), lambda drawing: drawing.groups()),
+    **dict.fromkeys(
+        ("Scenario.clients", "FleetFile.clients"), lambda drawing: drawing.groups()
+    ),
     "plugins": [["parts.py"], "parts.py", [PluginSpec]],
     "PluginSpec.file": ["parts.py"],
     # data
@@ -353,29 +358,29 @@ VALUES: dict[str, Any] = {
     # options of registered parts
     "method.mu": [0.1],
     "server_rate": [0.5, 1.0],
-    "beta1": [0.8], "beta2": [0.9], "tau": [0.01], "mixing": [0.6, 0.2], "a": [1.0], "b": [1.0],
-    "rate": [0.01], "held_out": [0.25, 0], "check_every": [1], "patience": [1],
-    "digest_epochs": [2], "digest_batch": [4], "digest_rate": [0.01], "coefficient_rate": [0.1],
-    "coefficient_steps": [2], "kt-pfl.rho": [0.5], "pull": [0.1], "margin": [10.0],
-    "server_epochs": [2], "server_batch": [4], "server_steps": [2], "weight": [0.5],
-    "fedgen.weight_decay": [0.9], "fedgen.noise": [4], "hidden": [6], "adversarial": [0.2],
-    "forgetting": [0.2], "public_epochs": [1], "student": ["a"], "energy_start": [0.7],
-    "energy_end": [0.9], "fedproto.width": [4], "fedtgp.width": [4], "least": [1, 2],
-    "stays_s": [1e9, 0.5],
+    "beta1": [0.8], "beta2": [0.9], "tau": [0.01], "mixing": [0.6, 0.2], "a": [1.0],
+    "b": [1.0], "rate": [0.01], "held_out": [0.25, 0], "check_every": [1],
+    "patience": [1], "digest_epochs": [2], "digest_batch": [4], "digest_rate": [0.01],
+    "coefficient_rate": [0.1], "coefficient_steps": [2], "kt-pfl.rho": [0.5],
+    "pull": [0.1], "margin": [10.0], "server_epochs": [2], "server_batch": [4],
+    "server_steps": [2], "weight": [0.5], "fedgen.weight_decay": [0.9],
+    "fedgen.noise": [4], "hidden": [6], "adversarial": [0.2], "forgetting": [0.2],
+    "public_epochs": [1], "student": ["a"], "energy_start": [0.7], "energy_end": [0.9],
+    "fedproto.width": [4], "fedtgp.width": [4], "least": [1, 2], "stays_s": [1e9, 0.5],
     "warmup": [1, 0, 2], "c": [1.0, 3.0], "ema": [0.5, "1/n"],
     "exploration": [0.5], "discount": [0.9], "thompson.sd": [0.3],
     "adaptive-k.least": ["1%", 5], "balance.least": ["1%", 5], "bcrs.least": ["1%", 5],
-    "most": ["50%", 300], "adaptive-k.window": [2], "widen": [2.0], "balance.share": [0.3, 2.0],
-    "base": ["2%", 20], "alternating.start": [1],
-    "fastest.bound": [1, 10], "decay": [0.5], "least_exploration": [0.1], "preferred": [0.5],
-    "penalty": [1.0], "cutoff": [0.9], "oort.clip": [0.9],
+    "most": ["50%", 300], "adaptive-k.window": [2], "widen": [2.0],
+    "balance.share": [0.3, 2.0], "base": ["2%", 20], "alternating.start": [1],
+    "fastest.bound": [1, 10], "decay": [0.5], "least_exploration": [0.1],
+    "preferred": [0.5], "penalty": [1.0], "cutoff": [0.9], "oort.clip": [0.9],
     "trimmed-mean.share": [0.2, 0.4], "f": [0, 1], "geometric-median.steps": [4],
     "smoothing": [1e-4], "norm-bound.bound": [0.1, 1.0],
-    "attack.scale": [2.0, 0.5], "z": [1.0], "backdoor.target": [1], "backdoor.size": [2],
-    "backdoor.share": [0.5],
-    "capacity_j": [3.0, 20.0], "charge_w": [4.0, 1.0], "charges_from": ["00:00", "22:00"],
-    "charges_to": ["12:00", "00:01"], "zone": [0, 2], "battery.low": [0.3], "back": [0.6],
-    "work_w": [5.0, 2.0],
+    "attack.scale": [2.0, 0.5], "z": [1.0], "backdoor.target": [1],
+    "backdoor.size": [2], "backdoor.share": [0.5],
+    "capacity_j": [3.0, 20.0], "charge_w": [4.0, 1.0],
+    "charges_from": ["00:00", "22:00"], "charges_to": ["12:00", "00:01"],
+    "zone": [0, 2], "battery.low": [0.3], "back": [0.6], "work_w": [5.0, 2.0],
 }  # fmt: skip
 """Key, maybe behind its section or its part's name → what to choose from, the simplest
 first: plain values, sections to be drawn, or one function that draws the value."""
@@ -403,18 +408,18 @@ OFTEN = {
     "FleetFile.computing": 1, "Computing.kind": 1, "FleetFile.network": 0.6,
     "FleetFile.faults": 0.25,
     "method": 0.7, "Scenario.clients": 1, "Scenario.policy": 0.8, "compression": 0.9,
-    "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7, "evaluation": 0.7,
-    "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9, "LinkSpec.down": 0.7, "strategies": 0.8,
-    "k": 0.9, "ClientGroup.k": 0.1, "EvaluationSpec.every": 1, "mode": 0.8, "batch_size": 0.9,
-    "clients_per_round": 0.8, "topology": 0.7, "tiers": 1, "measured": 1, "cells": 0.3,
-    "availability": 0.25,
-    "LinkSpec.cell": 0, "CellSpec.at": 1, "PresenceSpec.devices": 0.5, "ClientGroup.policy": 0.15,
-    "selection": 0.6, "edge_servers": 0.9, "rollback": 0.8, "safeguard": 0.25, "attack": 0.2,
-    "CheckpointSpec.every": 1, "DownlinkCompression.strategy": 0.5, "stays_s": 0.3, "late": 0.5,
-    "plugins": 0.15, "staleness": 0.4, "partition": 0.5, "index_code": 0.6,
-    "DatasetSpec.public": 1, "server_epochs": 1, "server_steps": 1, "feddf.steps": 1,
-    "privacy": 0.15, "rule": 0.3, "Scenario.faults": 0.25, "client_order": 0.3,
-    "seed": 1,
+    "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7,
+    "evaluation": 0.7, "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9,
+    "LinkSpec.down": 0.7, "strategies": 0.8, "k": 0.9, "ClientGroup.k": 0.1,
+    "EvaluationSpec.every": 1, "mode": 0.8, "batch_size": 0.9, "clients_per_round": 0.8,
+    "topology": 0.7, "tiers": 1, "measured": 1, "cells": 0.3, "availability": 0.25,
+    "LinkSpec.cell": 0, "CellSpec.at": 1, "PresenceSpec.devices": 0.5,
+    "ClientGroup.policy": 0.15, "selection": 0.6, "edge_servers": 0.9, "rollback": 0.8,
+    "safeguard": 0.25, "attack": 0.2, "CheckpointSpec.every": 1,
+    "DownlinkCompression.strategy": 0.5, "stays_s": 0.3, "late": 0.5, "plugins": 0.15,
+    "staleness": 0.4, "partition": 0.5, "index_code": 0.6, "DatasetSpec.public": 1,
+    "server_epochs": 1, "server_steps": 1, "feddf.steps": 1, "privacy": 0.15,
+    "rule": 0.3, "Scenario.faults": 0.25, "client_order": 0.3, "seed": 1,
 }  # fmt: skip
 """How likely an optional key is, where not by the world's own share."""
 
@@ -874,7 +879,8 @@ def read_fleet(plain: dict[str, Any], files: Path) -> FleetFile:
 
 
 _NEEDED = re.compile(
-    r"name|rounds|dataset|prototypes(\.\w+)?|clients|clients\.\d+|dataset\.missing|.*\.(kind|clip)"
+    r"name|rounds|dataset|prototypes(\.\w+)?|clients|clients\.\d+|"
+    r"dataset\.missing|.*\.(kind|clip)"
 )
 SIMPLE = {
     "method": "fedavg",

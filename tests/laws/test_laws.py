@@ -1,4 +1,4 @@
-"""Laws over worlds that nobody thought of: a fixed handful of each (CI draws others)."""
+"""Laws over worlds nobody thought of: a fixed handful of each (CI draws others)."""
 
 import random
 from contextlib import suppress

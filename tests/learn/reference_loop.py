@@ -205,7 +205,7 @@ class ReferenceLoop:
         return {c: self.own_loss(c, self.models[self.name_of[c]]) for c in self.name_of}
 
     def client(self, client, round, arm, factor):
-        """(the client's model as the server forms it, what was sent as a dense vector)."""
+        """(the client's model as the server forms it, what was sent, dense)."""
         scenario, name = self.scenario, self.name_of[client]
         rate = scenario.training.learning_rate * factor
         g, new_statistics = self.gradient(client, round, rate)

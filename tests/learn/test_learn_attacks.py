@@ -235,10 +235,14 @@ def test_a_round_without_arrivals_still_tells_the_success():
 def test_a_run_with_a_backdoor_can_be_verified_replayed_and_read(tmp_path):
     group = {"prototype": "a", "device": {"training": "5 ms"}}
     made = {
-        "name": "hostile", "method": "fedavg", "rounds": 3, "dataset": {"name": "mnist-mini"},
+        "name": "hostile", "method": "fedavg", "rounds": 3,
+        "dataset": {"name": "mnist-mini"},
         "prototypes": {"a": {"model": "logistic-regression"}},
-        "clients": [{**group, "count": 6}, {**group, "attack": {"backdoor": 1, "from": 2}}],
-        "aggregation": {"rule": {"multi-krum": 1}}, "server": {"device": "x86-2core-vm"},
+        "clients": [
+            {**group, "count": 6}, {**group, "attack": {"backdoor": 1, "from": 2}},
+        ],
+        "aggregation": {"rule": {"multi-krum": 1}},
+        "server": {"device": "x86-2core-vm"},
         "compression": {"strategies": ["dense"]},
         "policy": {"kind": "uniform", "strategy": "dense"}, "evaluation": {"every": 2},
     }  # fmt: skip

@@ -533,7 +533,7 @@ def test_torchvisions_pixels_are_scaled_as_pixels_from_0_to_1(
 
 
 class FetchedSplits(dict):
-    """What the library gives for a name: it saves Arrow files, as `save_to_disk` does."""
+    """What the library gives for a name: it saves Arrow files, as `save_to_disk`."""
 
     def save_to_disk(self, place: str) -> None:
         Path(place).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Learning on a GPU, where there is one: the same numbers as the CPU's, and few waits."""
+"""Learning on a GPU, where there is one: the CPU's numbers, and few waits."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Subject:
         return self.number, self.seen
 
     def stand_in_line(self, x):
-        """The worker keeps its first unit until this process has done all the others."""
+        """The worker keeps its first unit until this process has done all others."""
         self.both_at_work()
         if self.number:
             while self.board[6] < 39:

@@ -67,7 +67,7 @@ def who(client, prototype="a", samples=1, parameters=D):
 def means_of(
     clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, other=0
 ):
-    """A server that expects `expected` of 8 clients, of which `other` have prototype b."""
+    """A server that expects `expected` of 8 clients; `other` have prototype b."""
     world = SimpleNamespace(
         aggregation=SimpleNamespace(concurrency=None),
         participation=SimpleNamespace(clients_per_round=expected),
@@ -145,7 +145,7 @@ def test_what_is_late_is_weighed_before_it_is_shortened():
 
 
 def test_prototypes_have_their_share_of_the_cohort_and_noise_of_their_own():
-    """Two of eight clients have b: of the expected four that is one, and nobody came."""
+    """Two of eight clients have b: of the expected four that is one; nobody came."""
     came = [arrival(1, [1.0, 0.0, 0.0, 0.0])]
     means = means_of(2.0, noise=1e-6, other=2).arrivals(Sums(), came, 1)
     assert update(means)[0] == pytest.approx(1 / 3, rel=1e-4)
@@ -267,7 +267,7 @@ def test_a_round_of_nobody_is_a_step_of_noise():
 
 
 def shared(**changes):
-    """Six clients that send the same 5 % of entries in a round, and the workload of it."""
+    """Six clients that send the same 5 % of entries in a round, and their workload."""
     made = scenario(
         {"level": "client", "clip": 1.0, "noise": 0.5},
         compression={"strategies": ["shared-random-k"], "k": "5%"},
@@ -430,7 +430,7 @@ def test_noise_of_steps_is_keyed_by_client_and_round():
 
 
 def test_the_noise_of_a_step_is_that_of_the_expected_batch():
-    """One client, one step at rate 1/4 of 40 samples, clip next to nothing: z·S·η/10."""
+    """One client, one step at rate 1/4 of 40 samples, a tiny clip: z·S·η/10."""
     made = scenario(
         {"level": "sample", "clip": 1e-3, "noise": 50.0},
         clients=[{"count": 1, "prototype": "only", "device": "any"}],

@@ -1,4 +1,4 @@
-"""Local training of many clients in one pass: everybody gets what it would get alone."""
+"""Local training of many clients in one pass: each gets what it would get alone."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def narrow():
 
 
 MODELS = {
-    "logistic": logistic, "perceptron": perceptron, "unbiased": unbiased, "narrow": narrow
+    "logistic": logistic, "perceptron": perceptron, "unbiased": unbiased,
+    "narrow": narrow,
 }  # fmt: skip
 TRAININGS = {
     "plain": {},

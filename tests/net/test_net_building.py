@@ -82,7 +82,8 @@ def test_a_tree_with_a_choice_of_nodes():
 
 
 def test_every_link_can_have_another_latency_downwards():
-    network = """{topology: tree, tiers: [{name: ap, latency: 2 ms, down_latency: 3 ms}],
+    network = """{topology: tree,
+                 tiers: [{name: ap, latency: 2 ms, down_latency: 3 ms}],
                  server: {latency: 10 ms, down_latency: 20 ms}}"""
     grown = build_topology("{latency: 100 ms, down_latency: 200 ms}", network)
     assert grown.path(0, "up").latency_s == pytest.approx(0.112)
@@ -105,7 +106,8 @@ def test_every_link_can_have_another_latency_downwards():
 
 
 def test_a_graph_of_edges_with_routes():
-    network = """{topology: graph, edges: [{between: [a, server], up: 1 Mbps, latency: 9 ms},
+    network = """{topology: graph,
+                 edges: [{between: [a, server], up: 1 Mbps, latency: 9 ms},
                  {between: [a, b], up: 1 Mbps, latency: 1 ms},
                  {between: [b, server], up: 1 Mbps}],
                  routes: [[client-1, a, server]]}"""

@@ -1,4 +1,4 @@
-"""Radio cells: what a byte costs, who gets how much of the air, what records say of it."""
+"""Radio cells: what a byte costs, who gets how much air, what records say of it."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_the_meter_tells_bytes_and_seconds_of_airtime():
 
 
 def test_airtime_is_metered_where_something_else_limits():
-    """A line of 1 byte/s: the air is a quarter full, and its capacity that of this mix."""
+    """A line of 1 byte/s: the air is a quarter full, its capacity that of this mix."""
     home = star([4.0, 4.0], cells=[cell()], receive_bytes_per_s=1.0)
     _, uses = run(home, [(0, 0, 4.0, "up"), (0, 1, 4.0, "up")])
     air = next(use for use in uses if use.link == HOME)

@@ -1,4 +1,4 @@
-"""The network inside SimPy: instants, exact durations, one timer, cancelling, saving."""
+"""The network in SimPy: instants, exact durations, one timer, cancelling, saving."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ def test_a_paced_upload_over_an_unlimited_path_ends_with_its_compression():
 
 
 def test_a_paced_upload_never_ends_before_its_compression():
-    """Its link stands still when it starts, or is many times as fast right afterwards."""
+    """Its link stands still when it starts, or is many times as fast right after."""
     for rates in ([0.0, 1e9], [1.0, 1e9]):
         env = simpy.Environment()
         trace = LinkTrace(Trace([0.0, 1.0], rates, 2.0, end="hold"))

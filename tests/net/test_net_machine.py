@@ -56,7 +56,9 @@ class NetworkMachine(RuleBasedStateMachine):
         cap=st.none() | SMALL,
         copies=st.sampled_from([1, 1, 2, 5]),
     )
-    def start(self, data, size, latency, weight, cap, copies) -> None:  # type: ignore[no-untyped-def]
+    def start(  # type: ignore[no-untyped-def]
+        self, data, size, latency, weight, cap, copies
+    ) -> None:
         count = len(self.oracle.capacities)
         path = tuple(
             data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]

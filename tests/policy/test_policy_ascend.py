@@ -148,7 +148,7 @@ def test_an_arm_without_a_reward_is_not_exploited():
 
 
 class SlowAscend:
-    """Written from the method's text alone: the whole history, recomputed at each step."""
+    """Written from the method's text alone: all history, recomputed at each step."""
 
     def __init__(self, h, c, ema):
         self.h, self.c, self.ema, self.history = h, c, ema, []

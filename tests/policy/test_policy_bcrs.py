@@ -1,4 +1,4 @@
-"""K in proportion to a client's uplink: what a cohort settles at, and what is refused."""
+"""K in proportion to a client's uplink: what a cohort settles at, what is refused."""
 
 import numpy as np
 import pytest

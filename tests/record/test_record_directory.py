@@ -643,7 +643,7 @@ KILLED = ["before anything", "on the way out", "with a stub", "with a checkpoint
 def test_whenever_the_replacing_process_is_killed_one_whole_run_is_left(
     tmp_path, when, monkeypatch
 ):
-    """`kill -9` runs no cleaning up: the next process that reserves the folder does it."""
+    """`kill -9` cleans nothing up: the next process to reserve the folder does it."""
     run = tmp_path / "run"
     old = finished(run).manifest["fingerprint"]
     (run / "notes.txt").write_text("mine")

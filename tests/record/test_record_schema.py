@@ -6,19 +6,22 @@ import pytest
 from simfed.record import schema
 
 CONTRACT = {
-    "rounds": "round, started_at_s, finished_at_s, participants, late, dropped, uplink_bytes, "
-    "downlink_bytes, rolled_back, critical_client, critical_phase, critical_link",
+    "rounds": "round, started_at_s, finished_at_s, participants, late, dropped, "
+    "uplink_bytes, downlink_bytes, rolled_back, critical_client, critical_phase, "
+    "critical_link",
     "prototypes": "round, prototype, kd_loss, test_accuracy, test_loss",
-    "participations": "round, client, prototype, model_version, arm, k, choice, outcome, "
-    "started_at_s, finished_at_s, downlink_s, training_s, compression_s, uplink_s, waiting_s, "
-    "offline_s, uplink_bytes, downlink_bytes, energy_j, local_loss, gain, reward_raw, reward",
+    "participations": "round, client, prototype, model_version, arm, k, choice, "
+    "outcome, started_at_s, finished_at_s, downlink_s, training_s, compression_s, "
+    "uplink_s, waiting_s, offline_s, uplink_bytes, downlink_bytes, energy_j, "
+    "local_loss, gain, reward_raw, reward",
     "policies": "round, client, arm, value",
     "links": "link, from_s, to_s, bytes, capacity_bytes_per_s, flows",
     "spans": "track, kind, name, round, client, started_at_s, finished_at_s",
     "clients": "round, client, accuracy, loss, own_accuracy, own_loss",
-    "merges": "node, merge, round, started_at_s, finished_at_s, participants, uplink_bytes, "
-    "downlink_bytes",
-    "processor": "merge, round, client, started_at_s, training_s, compression_s, other_s",
+    "merges": "node, merge, round, started_at_s, finished_at_s, participants, "
+    "uplink_bytes, downlink_bytes",
+    "processor": "merge, round, client, started_at_s, training_s, compression_s, "
+    "other_s",
 }
 
 

@@ -364,7 +364,10 @@ def test_who_takes_part_counts_by_the_source_of_parts_of_ones_own(add_part):
 
 
 def test_variables_that_choose_kernels_count(monkeypatch):
-    learning_key_now = lambda: (_machine.cache_clear(), learning_key(scenario()))[1]  # noqa: E731
+    learning_key_now = lambda: (  # noqa: E731
+        _machine.cache_clear(),
+        learning_key(scenario()),
+    )[1]
     before = learning_key_now()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     assert learning_key_now() != before

@@ -72,13 +72,8 @@ def of_figure(name: str, figure) -> Iterator[Line]:
             box = patch.get_path().transformed(patch.get_patch_transform()).vertices
             yield part, f"{_look_of(patch)} {_text(box)}"
         for image in ax.images:
-            yield (
-                part,
-                (
-                    f"image "
-                    f"{_text([image.get_clim(), image.get_extent(), image.get_array()])}"
-                ),
-            )
+            shown = [image.get_clim(), image.get_extent(), image.get_array()]
+            yield part, f"image {_text(shown)}"
         said = (child for child in ax.get_children() if isinstance(child, Text))
         yield from ((part, _of_text(text)) for text in said if text.get_text())
         if ax.get_legend() is not None:

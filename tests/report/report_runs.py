@@ -19,7 +19,7 @@ from simfed.record.read import open_run
 
 @pytest.fixture(scope="session")
 def report_folder(tmp_path_factory):
-    """A function that writes a made-up run (once per arguments) and gives its folder."""
+    """What writes a made-up run (once per arguments) and gives its folder."""
     return run_maker(tmp_path_factory.mktemp("runs"))
 
 

@@ -44,10 +44,13 @@ def test_a_name_with_an_underscore_stands_in_the_legend():
 
 def test_texts_of_an_exported_table_are_no_formulas(tmp_path):
     table = pd.DataFrame({
-        "run": ["=1+1", "@x", "-a", "+b", "top-k"], "value": [-1.5, 2.0, float("nan"), 3.0, -4.0],
-        "=head": pd.Categorical(["a", "-b", "a", "a", "a"]), "n": pd.array([1, None, -3, 4, 5]),
+        "run": ["=1+1", "@x", "-a", "+b", "top-k"],
+        "value": [-1.5, 2.0, float("nan"), 3.0, -4.0],
+        "=head": pd.Categorical(["a", "-b", "a", "a", "a"]),
+        "n": pd.array([1, None, -3, 4, 5]),
     })  # fmt: skip
     write_table(table, tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_text() == (
-        "run,value,'=head,n\n'=1+1,-1.5,a,1\n'@x,2.0,'-b,\n'-a,,a,-3\n'+b,3.0,a,4\ntop-k,-4.0,a,5\n"
+        "run,value,'=head,n\n'=1+1,-1.5,a,1\n'@x,2.0,'-b,\n'-a,,a,-3\n"
+        "'+b,3.0,a,4\ntop-k,-4.0,a,5\n"
     )

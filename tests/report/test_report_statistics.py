@@ -1,4 +1,4 @@
-"""Statistics over seeds: closed forms, coverage, and what censoring may and may not do."""
+"""Statistics over seeds: closed forms, coverage, what censoring may and may not do."""
 
 import math
 
@@ -206,7 +206,7 @@ def test_ending_a_run_sooner_never_turns_a_verdict_into_its_opposite(rows):
 
 
 def test_intervals_cover_what_they_say():
-    """1,500 studies of 8 seeds: 95 % intervals cover in 95 %, to three standard errors."""
+    """1,500 studies of 8 seeds: 95 % intervals cover 95 %, to three standard errors."""
     rng = np.random.default_rng(1)
     studies, seeds, truth = 1500, 8, 1.5
     hits = {"t": 0, "order": 0}

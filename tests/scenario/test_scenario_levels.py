@@ -1,4 +1,4 @@
-"""Levels in scenario files: arms, what is dumped, and the sentence for each wrong one."""
+"""Levels in scenario files: arms, what is dumped, the sentence for each wrong one."""
 
 import pytest
 

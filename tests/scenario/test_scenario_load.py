@@ -29,7 +29,10 @@ rounds: 3
 dataset: {name: mnist-mini}
 prototypes: {small: {model: lenet5-half}, large: {model: lenet5}}
 clients:
-  - {count: 2, prototype: small, device: d, link: {up: 50 Mbps, down: 300 Mbps, latency: 10 ms}}
+  - count: 2
+    prototype: small
+    device: d
+    link: {up: 50 Mbps, down: 300 Mbps, latency: 10 ms}
   - {count: 3, prototype: large, device: {profile: d, speed: 0.5}}
 """
 

@@ -102,7 +102,7 @@ def test_local_work_is_counted_in_steps_or_in_epochs(method, training, steps, ep
     assert (counted.local_steps, counted.local_epochs) == (steps, epochs)
 
 
-def test_a_section_is_equal_to_itself_read_again_after_its_part_was_replaced_for_a_while():
+def test_a_section_equals_itself_read_again_after_its_part_was_replaced_for_a_while():
     before = scenario()
     rules = registry("rule")
     rules.add("mean", type("Mine", (rules.get("mean"),), {}), replace=True)

@@ -28,7 +28,8 @@ REFUSED = {
 
 # mappings with keys that may stand where they have no effect, and why
 EXCUSED = {
-    "one base serves studies that vary strategies, policies, methods, models and what is charged": {
+    "one base serves studies that vary strategies, policies, methods, models and what "
+    "is charged": {
         "Compression": "k strategies index_code",
         "DownlinkCompression": "k index_code",
         "Reward": "rho beta clip local_loss",
@@ -39,8 +40,8 @@ EXCUSED = {
         "TierSpec": "down down_latency",
     },
     "it tells of a device, whatever work a run gives to it": {
-        "Assumed": "training private compression decompression inference distillation auxiliary "
-        "starting handling evaluation losses",
+        "Assumed": "training private compression decompression inference distillation "
+        "auxiliary starting handling evaluation losses",
         "Dvfs": "reset_after",
         "CoresSpec": "measured efficiency",
     },
@@ -51,15 +52,15 @@ EXCUSED = {
         "Rollback": "max_consecutive",
     },
     "it is short for another key": {
-        "DeviceSpec": "training private compression decompression inference distillation auxiliary "
-        "starting handling evaluation losses",
+        "DeviceSpec": "training private compression decompression inference "
+        "distillation auxiliary starting handling evaluation losses",
     },
 }
 
 ALWAYS = {
-    "Scenario": "name seed method rounds dataset clients training compression safeguard network "
-    "aggregation participation server charge downlink evaluation faults privacy "
-    "checkpoint plugins extends",
+    "Scenario": "name seed method rounds dataset clients training compression "
+    "safeguard network aggregation participation server charge downlink evaluation "
+    "faults privacy checkpoint plugins extends",
     "AdaptiveClip": "start rate count_noise",
     "Aggregation": "mode",
     "AttackChoice": "kind",
@@ -123,7 +124,8 @@ ALWAYS = {
     "ThermalSpec": "heating cooling throttle_at factor resume_at",
     "TierSpec": "name count up latency",
     "TraceSpec": "file end offset scale",
-    "Training": "batch_size learning_rate local_steps optimizer weight_decay clip_norm schedule",
+    "Training": "batch_size learning_rate local_steps optimizer weight_decay clip_norm "
+    "schedule",
     "UniformBetween": "low high",
     "WifiSpec": "standard width streams aggregation fair",
 }

@@ -1,4 +1,4 @@
-"""Tiny worlds: a scenario as plain values, and a simulation of it over a real network."""
+"""Tiny worlds: a scenario as plain values, and its simulation over a real network."""
 
 from dataclasses import dataclass
 from typing import Any

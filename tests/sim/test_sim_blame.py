@@ -158,7 +158,7 @@ def test_a_round_that_waits_for_anybody_to_come_does_not_read_as_a_client_s_work
     waited_s, length_s = run.participations.started_at_s[0], run.rounds.duration_s[0]
     assert waited_s > 90
     assert explain_rounds(run.table) == {
-        1: f"round 1: nobody was there for {100 * waited_s / length_s:.0f} %, then client 1, "
-        "3 % training",
+        1: f"round 1: nobody was there for {100 * waited_s / length_s:.0f} %, "
+        "then client 1, 3 % training",
         2: "round 2: client 1, 86 % training",
     }

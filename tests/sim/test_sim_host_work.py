@@ -79,7 +79,7 @@ def test_a_slow_processor_handles_slowly_and_a_scaled_one_as_scaled():
     assert seconds(run, "handling") == pytest.approx([0.08] * 10)
 
 
-def test_a_server_that_knows_them_takes_time_for_merges_and_for_evaluations_that_are_due():
+def test_a_server_that_knows_them_takes_time_for_merges_and_evaluations_that_are_due():
     nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
     said = {**nothing, "handling": "50 ms", "evaluation": "70 ms"}
     without = played(scenario(server=nothing))

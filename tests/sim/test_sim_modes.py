@@ -330,7 +330,7 @@ def test_an_empty_poisson_cohort_is_a_round_of_no_length():
 
 
 def test_a_deadline_at_which_nobody_has_come_is_what_the_round_waited_for():
-    """Both are kept for the next merge: nobody has ended, but somebody was waited for."""
+    """Both are kept for the next merge: nobody has ended, somebody was waited for."""
     first, _ = play({**LATE, "deadline": "0.75 s"}, [1.0, 1.25], rounds=2).rows(
         "rounds"
     )

@@ -1,4 +1,4 @@
-"""Compression and upload in slices: the closed form, what is learned, what is refused."""
+"""Compression and upload in slices: closed form, what is learned, what is refused."""
 
 import itertools
 import json
@@ -117,7 +117,7 @@ def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
 
 
 def test_slices_of_tcp_share_one_handshake():
-    """Beside the whole upload on one connection: no more handshakes, no new slow start."""
+    """Beside the whole upload on one connection: no more handshakes or slow starts."""
     took_s = {}
     for chunks in (1, 2, 8):
         keys = {"network.model": "tcp", "rounds": 1, "clients[0].link.latency": "50 ms"}

@@ -17,7 +17,7 @@ ARMS = ("top-k", "random-k", "periodic-k")
 
 
 class Scripted:
-    """A learning side whose losses are given: `script[round]` is what its merge says."""
+    """A learning side with given losses: `script[round]` is what its merge says."""
 
     def __init__(self, sizes, script):
         self._sizes = sizes

@@ -158,7 +158,7 @@ def test_many_clients_at_once_play_as_the_policy_plays():
             assert policy.values() == pytest.approx(crowd.utility[:, client], abs=1e-12)
 
 
-def test_with_a_constant_step_exploitation_is_neither_linear_nor_within_the_root_of_plays():
+def test_exploitation_with_a_constant_step_is_neither_linear_nor_in_the_root_of_plays():
     """It grows faster than √T, as the bound does not allow, and slower than T: its cost
     per play falls.
     """

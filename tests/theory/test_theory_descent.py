@@ -61,7 +61,7 @@ def test_with_feedback_the_mean_squared_gradient_falls_like_the_root(label):
 
 
 def test_without_feedback_what_is_never_sent_stays():
-    """The clients' quarrel is all that the largest entries show: the others never move."""
+    """The clients' quarrel is all the largest entries show: the others never move."""
     descent = descend("top-k", 1600, 0, feedback=False)
     assert (descent.end[K:] == 1.0).all()
     assert np.abs(descent.end[:K]).max() < 0.2  # those that are sent do go down

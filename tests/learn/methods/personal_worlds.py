@@ -46,7 +46,7 @@ def scenario(method, *, mixed=False, rounds=2, public=None, clients=3, **changes
 
 
 class World:
-    """A hosted run of a scenario, round by round, and the facts for a version by hand."""
+    """A scenario's hosted run, round by round, and the facts for a version by hand."""
 
     def __init__(self, made, **arguments):
         self.scenario = made

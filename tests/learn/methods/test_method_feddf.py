@@ -20,7 +20,7 @@ from simfed.learn.hosted import HostedWorkload
 
 
 def distilled(book, module, public, targets, name, round, steps, batch, rate):
-    """Adam on KL(targets ‖ softmax), batches in keyed orders, as a script would do it."""
+    """Adam on KL(targets ‖ softmax), batches in keyed orders, as a script would."""
     module.eval()
     optimiser = torch.optim.Adam(module.parameters(), lr=rate)
     order = book.streams("method feddf order", name, round)

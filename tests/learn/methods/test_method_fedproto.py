@@ -149,7 +149,7 @@ def test_how_a_client_is_evaluated_changes_nothing_that_it_learns():
         world.close()
 
 
-def test_a_class_without_an_arrival_keeps_its_mean_and_the_shared_loss_is_the_distance():
+def test_a_class_without_arrivals_keeps_its_mean_and_the_shared_loss_is_the_distance():
     label = {
         "dataset": {
             "name": "method-stripes",

@@ -1,4 +1,4 @@
-"""What a field's layers are is asked in one place, whatever a method calls its fields."""
+"""A field's layers are asked for in one place, whatever a method calls its fields."""
 
 from dataclasses import dataclass, replace
 

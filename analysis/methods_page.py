@@ -165,7 +165,9 @@ def tally_table(families: Sequence[Family]) -> str:
 
 
 def _names(behind: Sequence[str], method: str) -> str:
-    """>>> _names(["fedopt", "fedmd"], "fedavg"), _names([], "fedavg")
+    """Name the methods behind one.
+
+    >>> _names(["fedopt", "fedmd"], "fedavg"), _names([], "fedavg")
     ('fedopt, fedmd', '–')
     >>> _names([one for one in OWN if one not in ("fedavg", "fedmd")], "fedavg")
     'all but fedmd'

@@ -13,7 +13,7 @@ app = typer.Typer(help="Learning kept for replay.", no_args_is_help=True)
 
 @app.command("list")
 def list_() -> None:
-    """List what is kept: size, steps, states, last use, and what was learned."""
+    """List what is kept: size, states, last use, what was learned."""
     import time
 
     from simfed.ground.units import format_duration

@@ -231,8 +231,12 @@ class _Client:
 
     @property
     def end(self) -> RealClient:
-        """The client's end of the learning, once it is built."""
-        assert self._end is not None
+        """The client's end of the learning.
+
+        Raises: `Refused` before it is built.
+        """
+        if self._end is None:
+            raise Refused("the server asks for work before it has sent a scenario")
         return self._end
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 
 import pytest
 import yaml
@@ -69,7 +70,12 @@ def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
     path, out = tmp_path / "scenario.yaml", tmp_path / "run"
     path.write_text(yaml.safe_dump({**WORLD, "rounds": 60}))
     command = [sys.executable, "-m", "simfed", "run", str(path), "--out", str(out)]
-    more = {"text": True, "env": {**os.environ, "BROWSER": "true"}}
+    more = {
+        "text": True,
+        "env": {**os.environ, "BROWSER": "true"},
+        # a shell's job in the background ignores Ctrl-C, and so would what it starts
+        "preexec_fn": partial(signal.signal, signal.SIGINT, signal.default_int_handler),
+    }
     with subprocess.Popen(
         [*command, "--watch", "--no-figures"],
         stdout=subprocess.PIPE,
@@ -90,7 +96,10 @@ def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
             if line == "the page stays until Ctrl-C\n":
                 break
         run.send_signal(signal.SIGINT)
-        run.communicate(timeout=60)
+        try:
+            run.communicate(timeout=60)
+        finally:
+            run.kill()
     assert run.returncode == 0
     assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
     lengths = [len(part["ends_s"]) for part in parts]

@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -198,10 +199,16 @@ def bad_sentence(text):
     return not (text and text.isprintable() and len(text) < 500)
 
 
+def run_apart(story):
+    """Run a coroutine in a thread: a browser's tests leave a loop in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, story).result()
+
+
 def check_server(token, count, caplog, capfd):
     with talks.Server(token, clients=AT_A_TIME + 2) as server:
         rng = random.Random(token)
-        sent = asyncio.run(
+        sent = run_apart(
             asyncio.wait_for(talk_nonsense(rng, server, token, count), 300)
         )
         assert sent >= count
@@ -221,7 +228,7 @@ def check_server(token, count, caplog, capfd):
                 await asyncio.sleep(0.01)
             talk.cancel()
 
-        asyncio.run(asyncio.wait_for(join(), 30))
+        run_apart(asyncio.wait_for(join(), 30))
         peers = server.peers
     assert peers._peers == {}
     gc.collect()  # of a task that failed, asyncio would speak now
@@ -322,7 +329,7 @@ def check_client(count, monkeypatch, caplog):
                 joins = (join(*rng.choice(ends)) for _ in range(25))
                 await asyncio.wait_for(asyncio.gather(*joins), 60)
 
-    asyncio.run(play())
+    run_apart(play())
     assert len(sentences) >= count // 25 * 25
     assert [text for text in sentences if "\n" in text or len(text) > 600] == []
     gc.collect()

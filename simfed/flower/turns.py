@@ -228,6 +228,8 @@ class Turns:
         """Threads whose calls are done."""
         self._pools: dict[ThreadPoolExecutor, _PoolCalls] = {}
         self._places = itertools.count(1)
+        self._starting: set[threading.Thread] = set()
+        """Threads that wait, in host time, until one that they start is there."""
         self.first = self._make_turn()
 
     def _make_turn(self) -> Turn:
@@ -279,6 +281,7 @@ class Turns:
         """Return whether this is one of several of the app's threads under way."""
         return (
             self._is_mine()
+            and threading.current_thread() not in self._starting
             and sum(not turn.done for turn, _ in self._of_thread.values()) > 1
         )
 
@@ -390,7 +393,12 @@ class Turns:
         def start(thread: threading.Thread) -> None:
             if self._is_mine() and is_of_app(sys._getframe(1)):
                 _refuse("a thread of its own")
-            real(thread)
+            mine = threading.current_thread()
+            self._starting.add(mine)
+            try:
+                real(thread)
+            finally:
+                self._starting.discard(mine)
 
         return start
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import select
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -284,11 +285,20 @@ def test_threads_that_wait_for_each_other_for_ever_are_said(tmp_path):
         play(main, fleet({}), tmp_path)
 
 
-def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path):
+@pytest.mark.parametrize("starts", ["at once", "slowly"])
+def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path, monkeypatch, starts):
     """Calls that are cancelled never run, and one pool after another has the same
-    threads.
+    threads, however long the host takes to start one.
     """
     seen, begun = [], []
+    begin = threading.Thread._bootstrap_inner
+
+    def begin_late(thread):
+        select.select([], [], [], 0.1)  # whatever the clock does to time.sleep
+        begin(thread)
+
+    if starts == "slowly":
+        monkeypatch.setattr(threading.Thread, "_bootstrap_inner", begin_late)
 
     def nap(number):
         time.sleep(1)

@@ -238,8 +238,7 @@ def main(arguments: list[str]) -> int:
     longest_s = max((spans[-1][1] for spans in clients if spans), default=0.0)
     print(
         f"{options.out}: {len(clients):,} clients, {sum(map(len, clients)):,} "
-        f"intervals, there "
-        f"{there_s / max(longest_s * len(clients), 1e-9):.0%} of "
+        f"intervals, there {there_s / max(longest_s * len(clients), 1e-9):.0%} of "
         f"{longest_s / 3600:.0f} h" + (f"; {bad:,} lines were no event" if bad else "")
     )
     return 0

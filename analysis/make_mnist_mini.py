@@ -58,8 +58,7 @@ def main(folder: Path) -> None:
             total += len(packed)
             print(
                 f"{split}-{name}-ubyte  {hashlib.sha256(content).hexdigest()}  "
-                f"{len(packed):,} "
-                "bytes gzipped"
+                f"{len(packed):,} bytes gzipped"
             )
     if total > LARGEST_BYTES:
         raise SystemExit(f"{total:,} bytes are more than the {LARGEST_BYTES:,} allowed")

@@ -542,8 +542,7 @@ def facts() -> dict[str, list[str]]:
         ],
         "Rewards that hit": [
             f"{100 * sum(r.clipped for r in each) / sum(r.rewards for r in each):.0f} "
-            f"% at "
-            f"K = {k:,}"
+            f"% at K = {k:,}"
             for k, each in ks.items()
         ],
         "ASCEND's safeguard": [

@@ -91,8 +91,7 @@ def _from_forward(device: dict[str, Any]) -> Law:
         _factor(spread, of_more),
         (min(flops), max(flops) * 3),
         f"{len(rows)} networks' forward passes (geometric mean), a training step taken "
-        f"as "
-        f"{3 * more:.1f} of them",
+        f"as {3 * more:.1f} of them",
     )
 
 
@@ -138,8 +137,7 @@ def _scaled(device: dict[str, Any], base: Law, sister: dict[str, Any]) -> Law:
         math.exp(math.hypot(math.log(base.factor), math.log(max(ratios) / ratio))),
         base.flops,
         f"the Raspberry Pi 4's law divided by {ratio:.2f}, the middle of "
-        f"{ratios[0]:.2f} (7-zip in "
-        f"one thread) and {ratios[1]:.2f} (Linpack)",
+        f"{ratios[0]:.2f} (7-zip in one thread) and {ratios[1]:.2f} (Linpack)",
     )
 
 
@@ -160,8 +158,7 @@ def _from_product(device: dict[str, Any], base: Law, other: dict[str, Any]) -> L
         math.exp(math.hypot(math.log(LEAST_FACTOR), math.log(1.5))),
         base.flops,
         f"{SHARE_OF_PRODUCT:.0%} of the rate of a 32-bit matrix product, the share "
-        f"that training "
-        "reached on a processor of ours; on a GPU it may be half",
+        "that training reached on a processor of ours; on a GPU it may be half",
     )
 
 
@@ -392,8 +389,7 @@ def sources_list(numbers: dict[str, Any]) -> str:
         repository = source["where"].removeprefix("https://github.com/")
         lines.append(
             f"- **{name}**: [{repository}]({source['where']}), `{source['path']}` at "
-            f"commit "
-            f"`{source['commit'][:12]}`: {' '.join(source['method'].split())}."
+            f"commit `{source['commit'][:12]}`: {' '.join(source['method'].split())}."
         )
     return "\n".join(lines)
 

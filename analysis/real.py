@@ -618,17 +618,12 @@ def _cases_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield "## Simulations against deployments"
     yield (
         f"On one machine ({results['machine']}), {' or '.join(map(str, made))} "
-        f"deployments of each "
-        f"case, of {rounds} rounds; ten clients (`long`: four) in network namespaces "
-        f"behind token "
-        "buckets. `measured`: profiles of `calibrate measure` alone. `fitted`: devices "
-        "and server "
-        "of `calibrate fit --from` one deployment of another case with the same "
-        "devices "
-        f"({pairs}). Links are as the scenario says in both. Errors are of the median "
-        f"round of a "
-        "deployment, simulated over real, but where the makespan (the sum of all "
-        "rounds) is named: "
+        f"deployments of each case, of {rounds} rounds; ten clients (`long`: four) in "
+        "network namespaces behind token buckets. `measured`: profiles of `calibrate "
+        "measure` alone. `fitted`: devices and server of `calibrate fit --from` one "
+        f"deployment of another case with the same devices ({pairs}). Links are as the "
+        "scenario says in both. Errors are of the median round of a deployment, "
+        "simulated over real, but where the makespan (the sum of all rounds) is named: "
         "the mean over the repetitions, and their range."
     )
     head = ["case", "real round", "repetitions differ by up to", "`measured`", "goal"]
@@ -709,28 +704,20 @@ def _quotas_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield "## Slow processors, with quotas as the kernel keeps them"
     yield (
         f"`slow` and `mixed` ({results['machine']}; {repetitions} of each, in turn) "
-        f"have a "
-        f"`quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) "
-        f"or {SLOW[1]:g} (large ones); `container` has the same shares of the period "
-        f"of "
+        f"have a `quota: {{share: {SLOW[0]:g}, period: {PERIOD}}}` (small models) or "
+        f"{SLOW[1]:g} (large ones); `container` has the same shares of the period of "
         "containers, 100 ms, at four local steps and other links. `measured`: "
-        "`calibrate measure` "
-        "on this machine, without a quota and without others beside, in processor "
-        "seconds. "
-        "`fitted`: `calibrate fit --from` two deployments of other cases, one of each "
-        f"({fitted_to}), in the processor seconds that their clients told; links, "
-        f"quota and "
-        "steps are the scenario's. `slow-1` and `slow-20` are the devices of `slow` at "
-        "1 and 20 "
-        "local steps, other links and another K. `one deployment`: fitted to the first "
-        "of the two "
+        "`calibrate measure` on this machine, without a quota and without others "
+        "beside, in processor seconds. `fitted`: `calibrate fit --from` two "
+        f"deployments of other cases, one of each ({fitted_to}), in the processor "
+        "seconds that their clients told; links, quota and steps are the scenario's. "
+        "`slow-1` and `slow-20` are the devices of `slow` at 1 and 20 local steps, "
+        "other links and another K. `one deployment`: fitted to the first of the two "
         "alone, which cannot tell steps from their beginning. `by speed`: as `fitted`, "
-        "the share "
-        "taken for a processor that is slow all the time. Errors as above; reality's "
-        "interval is "
-        "that of its mean over the repetitions (95 %). What the server takes to send "
-        "tasks is host "
-        "time in reality and the server's in simulations."
+        "the share taken for a processor that is slow all the time. Errors as above; "
+        "reality's interval is that of its mean over the repetitions (95 %). What the "
+        "server takes to send tasks is host time in reality and the server's in "
+        "simulations."
     )
     head = ["case", "real round", "repetitions differ by up to", "`measured`", "goal"]
     head += ["`fitted`", "goal", "`fitted`, makespan", "one deployment", "by speed"]
@@ -781,17 +768,13 @@ def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
     yield "## The platform experiment on one machine"
     yield (
         "Ten clients on MNIST (five LeNet5, five of its half, Dirichlet 0.5, one local "
-        "step of 32 "
-        f"samples), each with {results['speed']:g} of a processor "
-        f"({results['machine']}; a LeNet5 "
-        "step takes it some 10 ms, half as long as a Raspberry Pi 4) and a link of 50 "
-        "Mbps both "
-        "ways: fixed strategies, EXP3 and ASCEND, which were paid by measured seconds; "
-        f"{results['rounds']} rounds that count, "
-        f"{counted(results['repetitions'], 'repetition')} "
-        "(five are wanted). Simulations are fitted to EXP3's deployment at this "
-        "K; all other rows are held out. Simulated / real, with 95 % intervals over "
-        "repetitions."
+        f"step of 32 samples), each with {results['speed']:g} of a processor "
+        f"({results['machine']}; a LeNet5 step takes it some 10 ms, half as long as a "
+        "Raspberry Pi 4) and a link of 50 Mbps both ways: fixed strategies, EXP3 and "
+        f"ASCEND, which were paid by measured seconds; {results['rounds']} rounds that "
+        f"count, {counted(results['repetitions'], 'repetition')} (five are wanted). "
+        "Simulations are fitted to EXP3's deployment at this K; all other rows are "
+        "held out. Simulated / real, with 95 % intervals over repetitions."
     )
     head = ["K", "policy", "round, ms", "error of the round", "of the makespan"]
     yield markdown([[*head, "accuracy at the end, %", "Top-K played, %"], *rows])
@@ -800,17 +783,12 @@ def _study_part(results: Mapping[str, Any]) -> Iterator[str]:
     fixed = [run for run in held_out if run["policy"] != "ascend"]
     yield (
         "Held out, in the middle run of all K and repetitions (and from the least to "
-        "the largest "
-        f"error): ASCEND's median round is {_span(ascend, 'round')} off, that of the "
-        f"fixed "
-        f"strategies {_span(fixed, 'round')}. By the makespan, which counts the long "
-        f"rounds too, "
-        f"ASCEND is {_span(ascend, 'makespan')} off and the fixed strategies are "
-        f"{_span(fixed, 'makespan')}. The table has means over repetitions. Simulated "
-        f"from a "
-        "policy's deployment whose clients measure their loss after every merge, with "
-        "a time of "
-        "its own for that (`losses`)."
+        f"the largest error): ASCEND's median round is {_span(ascend, 'round')} off, "
+        f"that of the fixed strategies {_span(fixed, 'round')}. By the makespan, which "
+        f"counts the long rounds too, ASCEND is {_span(ascend, 'makespan')} off and "
+        f"the fixed strategies are {_span(fixed, 'makespan')}. The table has means "
+        "over repetitions. Simulated from a policy's deployment whose clients measure "
+        "their loss after every merge, with a time of its own for that (`losses`)."
     )
     sides: list[dict[str, list[float]]] = [{}, {}]
     for run in results["runs"]:
@@ -831,10 +809,9 @@ def page_text() -> str:
     parts = [
         "# Simulated and real",
         "Made by `python analysis/real.py report` from `analysis/results-real/`; how "
-        "to repeat it "
-        "stands at the top of that script. What deployments are, and what is unlike "
-        "the scenario "
-        "in shaped ones, is said in [docs/deploy.md](../docs/deploy.md).",
+        "to repeat it stands at the top of that script. What deployments are, and what "
+        "is unlike the scenario in shaped ones, is said in "
+        "[docs/deploy.md](../docs/deploy.md).",
     ]
     for name, results in _results().items():
         parts += _PARTS[name](results)

@@ -191,8 +191,7 @@ def draw(rows: pd.DataFrame) -> Figure:
         panels = figure.subplots(len(SHARES), 1)
         figure.supxlabel(
             "accuracy after 40 rounds, %; in brackets the marked images that the "
-            "backdoor gets "
-            "through, %",
+            "backdoor gets through, %",
             size=7,
         )
         for axes, share in zip(panels, SHARES, strict=True):

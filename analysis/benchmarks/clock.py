@@ -148,8 +148,7 @@ def idle_clients(idle: int, rounds: int) -> None:
     each = (peaks[1] - peaks[0]) / (idle - 100)
     print(
         f"time-only, 100 of {idle:,} clients a round: {each:.0f} bytes per idle "
-        f"client, "
-        f"{took_s / rounds:.2f} s a round"
+        f"client, {took_s / rounds:.2f} s a round"
     )
 
 

@@ -295,8 +295,7 @@ def options(rounds: int, cores: int, dataset: str) -> None:
             )
         print(
             f"  {name:22} accuracy {statistics.mean(reached):.4f} "
-            f"{[f'{x:.4f}' for x in reached]}, "
-            f"{min(spent) * 1e3:.1f} ms per round",
+            f"{[f'{x:.4f}' for x in reached]}, {min(spent) * 1e3:.1f} ms per round",
             flush=True,
         )
 
@@ -331,8 +330,7 @@ def on_gpu(case: str, rounds: int) -> None:
         print(
             f"  {name:14} best {min(values) * 1e3:8.1f} ms, median "
             f"{statistics.median(values) * 1e3:8.1f} ms, "
-            f"{1 / statistics.median(values):6.1f} "
-            f"rounds/s, device busy "
+            f"{1 / statistics.median(values):6.1f} rounds/s, device busy "
             f"{busy_s(players[name]) / statistics.median(values):.0%}"
         )
     best, median = (
@@ -341,8 +339,7 @@ def on_gpu(case: str, rounds: int) -> None:
     )
     print(
         f"  engine: {best:.2f} × the loop's rounds per second by the best round, "
-        f"{median:.2f} × "
-        "by the median"
+        f"{median:.2f} × by the median"
     )
     rate = useful_flops(work) / statistics.median(seconds["engine"])
     print(
@@ -406,8 +403,7 @@ def report(
         alone = pick(seconds["engine, 1 worker(s)"]) / pick(seconds[engine])
         print(
             f"  {label}: engine {loop / pick(seconds[engine]):.2f} × the loop's rounds "
-            f"per second; "
-            f"{cores} workers {alone:.2f} × one"
+            f"per second; {cores} workers {alone:.2f} × one"
         )
     flops, rate = useful_flops(work), multiply_rate(cores)
     best = min(seconds[engine])
@@ -582,8 +578,7 @@ def fedavg(model: str, method: str, rounds: int) -> dict[str, float]:
         )
     print(
         f"  the loop takes {statistics.median(ratios):.2f} × as long in the median "
-        f"pair; best "
-        f"rounds {min(seconds['plain loop']) / min(seconds[method]):.2f} ×"
+        f"pair; best rounds {min(seconds['plain loop']) / min(seconds[method]):.2f} ×"
     )
     if method == "fedavg":
         apart = (loop.weights() - work._server["only"]["weights"]).abs().max()

@@ -62,10 +62,8 @@ def _answer(by_source: dict[str, list[Row]]) -> str:
     judged = sum(row.use != FITTED for rows in by_source.values() for row in rows)
     lines = [
         f"{judged} numbers of {len(by_source)} sources (measured, simulated by others, "
-        f"or proved) "
-        "were predicted without having been fitted. Of those that others measured and "
-        "that were "
-        "held out, by source:"
+        "or proved) were predicted without having been fitted. Of those that others "
+        "measured and that were held out, by source:"
     ]
     for name, rows in by_source.items():
         if held_out := [row for row in rows if row.use == HELD_OUT]:
@@ -74,10 +72,8 @@ def _answer(by_source: dict[str, list[Row]]) -> str:
             if fewer := [row for row in new if row.quantity.startswith("makespan")]:
                 line += (
                     f". Of {len(held_out) - len(new)} another run of the same "
-                    f"configuration was "
-                    f"fitted; the {len(fewer)} makespans of configurations of which "
-                    f"none was: "
-                    f"{_met(fewer)}"
+                    f"configuration was fitted; the {len(fewer)} makespans of "
+                    f"configurations of which none was: {_met(fewer)}"
                 )
             lines.append(line + ".")
     return "\n\n".join(
@@ -163,10 +159,8 @@ def _orders(rows: Sequence[Row]) -> Iterable[str]:
     orders = compare_orders(simulated, real)
     yield (
         f"**Orders** of mean makespans, strategies by epochs. {_told(orders)} Epochs "
-        f"make most of "
-        "that order; strategies of equal epochs are within 2 % of one another, and "
-        "reality "
-        "separates few of them."
+        "make most of that order; strategies of equal epochs are within 2 % of one "
+        "another, and reality separates few of them."
     )
     for epochs in (1, 3, 5):
         chosen = {

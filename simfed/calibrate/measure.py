@@ -263,8 +263,7 @@ def measure(
     except KeyboardInterrupt:
         raise Interrupted(
             f"stopped; {new} of {total} measurements are in {out}, and the same "
-            f"command goes on "
-            "from there"
+            "command goes on from there"
         ) from None
     finally:
         torch.set_num_threads(threads)

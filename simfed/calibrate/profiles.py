@@ -169,17 +169,15 @@ def _list_law_notes(curves: Sequence[CurveReport]) -> list[str]:
     if few:
         notes.append(
             f"the error of the law of {_name_curves(few)} cannot be known: with "
-            f"{few[0].sizes} "
-            "sizes none can be left out of the fit; measure more sizes, or take --kind "
-            "table"
+            f"{few[0].sizes} sizes none can be left out of the fit; measure more "
+            "sizes, or take --kind table"
         )
     if seldom:
         notes.append(
             f"the error of the law of {_name_curves(seldom)} cannot be known: a size "
-            f"was measured "
-            f"{seldom[0].repeats} times, and fewer than {FEW_REPEATS} tell nothing of "
-            f"how far "
-            "their median is off; raise --repeat, or take --kind table"
+            f"was measured {seldom[0].repeats} times, and fewer than {FEW_REPEATS} "
+            "tell nothing of how far their median is off; raise --repeat, or take "
+            "--kind table"
         )
     return [note.replace("measured 1 times", "measured once") for note in notes]
 
@@ -202,9 +200,8 @@ def _list_noise_notes(
     have = ", ".join(f"{quantity} has {count}" for quantity, count in few.items())
     return [
         f"`noise: measured` needs {NOISE_ROWS} rows of a kind of work, of sizes "
-        f"repeated at least "
-        f"{NOISE_REPEATS} times in one session: {have}; --repeat {NOISE_ROWS} is "
-        f"always enough"
+        f"repeated at least {NOISE_REPEATS} times in one session: {have}; --repeat "
+        f"{NOISE_ROWS} is always enough"
     ]
 
 
@@ -218,16 +215,14 @@ def _list_row_notes(table: MeasuredRows) -> list[str]:
         whole = len(table.dropped) + len(table.rows)
         notes.append(
             f"{len(table.dropped)} of {whole} rows left out ({parts}): the operating "
-            f"system gave "
-            "the processor to others during them (column `preempted`), so they time "
-            "more than the "
-            "work; close what else runs and measure again for fewer"
+            "system gave the processor to others during them (column `preempted`), so "
+            "they time more than the work; close what else runs and measure again for "
+            "fewer"
         )
     if table.sessions == 1:
         notes.append(
             "one session: the intervals do not know how much another process differs; "
-            "measure "
-            "again and fit both together"
+            "measure again and fit both together"
         )
     return notes
 
@@ -241,10 +236,8 @@ def _list_shape_notes(table: MeasuredRows, shapes: Mapping[str, object]) -> list
         return []
     return [
         f"nothing says what {', '.join(unknown)} was measured on (column `dataset`, of "
-        f"a model "
-        "and a data set that are known here): runs take these times whatever their "
-        "samples, and "
-        "warn"
+        "a model and a data set that are known here): runs take these times whatever "
+        "their samples, and warn"
     ]
 
 

@@ -34,8 +34,7 @@ def list_() -> None:
         age = format_duration(max(0.0, time.time() - one.used_at_wall))
         typer.echo(
             f"{one.key[:12]}  {format_bytes(one.size_bytes):>8}  {one.steps:>6,} steps "
-            f" "
-            f"{one.states:>3} states  used {age} ago  {what}"
+            f" {one.states:>3} states  used {age} ago  {what}"
         )
     total = sum(one.size_bytes for one in trajectories)
     typer.echo(

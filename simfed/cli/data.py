@@ -119,8 +119,7 @@ def show(
     ]
     print(
         f"{data.label}: {facts.train_samples:,} training and {facts.test_samples:,} "
-        f"test samples "
-        f"of {shape}"
+        f"test samples of {shape}"
     )
     print(f"{', '.join(told)}; partition {data.partition.kind}")
     print(

@@ -30,8 +30,7 @@ def shorten_warnings(warnings: Sequence[str], details: str) -> list[str]:
         if match and len(noted) > 1:
             warning = (
                 f"device profile {match[1]}: {len(noted)} of its times are not what "
-                f"was measured, "
-                f"first: {noted[0]}; details: {details}"
+                f"was measured, first: {noted[0]}; details: {details}"
             )
         lines[warning] = None
     return list(lines)

@@ -453,8 +453,7 @@ class Profile:
                 self._note(
                     ("", model, ""),
                     f"nobody says what {model} was measured on (key `measured_on`); "
-                    f"its times are "
-                    f"taken as they are, for {self.models[model]}",
+                    f"its times are taken as they are, for {self.models[model]}",
                 )
             return 1.0
         here = d if strategy else getattr(self.models[model], counts)
@@ -619,9 +618,8 @@ class Profile:
             if quantity == "private":  # 0 s would make privacy of samples cost no time
                 hint = (
                     "measure it with `calibrate measure --only private,compression`, "
-                    "or write "
-                    "`private: 2 ms` beside the profile: 2 to 13 times its step of "
-                    "training"
+                    "or write `private: 2 ms` beside the profile: 2 to 13 times its "
+                    "step of training"
                 )
         elif measured is None:
             allowed, got = f"a model that was measured: {listed(models)}", model

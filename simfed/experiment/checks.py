@@ -307,11 +307,9 @@ class Checks:
         if drawn and method.made.weighs_samples and rule in ("mean", "norm-bound"):
             sentences.append(
                 "participation.selection by-samples asks clients in proportion to "
-                "their samples, "
-                f"and method {method.kind} weighs by samples what they send: large "
-                f"owners count "
-                "twice over (selection uniform, or a method that counts all alike, "
-                "does so once)"
+                f"their samples, and method {method.kind} weighs by samples what they "
+                "send: large owners count twice over (selection uniform, or a method "
+                "that counts all alike, does so once)"
             )
         of_clients, of_server = (
             scenario.training.momentum,
@@ -329,9 +327,8 @@ class Checks:
                 momentum = getattr(choice.codec, "momentum", 0.0)
                 sentences += [
                     f"compression: {choice.strategy} has a momentum of its own, "
-                    f"{momentum:g}, "
-                    f"beside {key} {other:g}: the model moves by both, one on top of "
-                    f"the other"
+                    f"{momentum:g}, beside {key} {other:g}: the model moves by both, "
+                    "one on top of the other"
                     for key, other in beside.items()
                     if momentum and other
                 ]
@@ -358,10 +355,8 @@ class Checks:
             if rate < _SLOWEST_BYTES_PER_S or takes_s > _LONGEST_S:
                 sentences.append(
                     f"{column.where}: at {format_rate(rate)} one {ways[column.field]} "
-                    f"of "
-                    f"{format_bytes(size_bytes)} takes {format_duration(takes_s)}; is "
-                    f"another unit "
-                    "meant, such as Mbps?"
+                    f"of {format_bytes(size_bytes)} takes {format_duration(takes_s)}; "
+                    "is another unit meant, such as Mbps?"
                 )
         return sentences
 
@@ -376,10 +371,9 @@ class Checks:
                     processor.work_s(work)
                 except InputError:
                     sentences.append(
-                        f"device profile {name}: decompression of "
-                        f"{work.model} by {work.name} is not known, so unpacking what "
-                        f"travels "
-                        "down takes no time"
+                        f"device profile {name}: decompression of {work.model} by "
+                        f"{work.name} is not known, so unpacking what travels down "
+                        "takes no time"
                     )
         return list(dict.fromkeys(sentences))
 
@@ -477,8 +471,7 @@ class Checks:
                 continue
             raise InputError(
                 "a batch size that leaves nobody a batch of one, or a model without "
-                "batch norm "
-                "such as resnet18-gn",
+                "batch norm such as resnet18-gn",
                 where="training.batch_size",
                 problem=f"client {client} owns {samples} of the samples, which in "
                 f"batches of "
@@ -501,8 +494,7 @@ class Checks:
         if aggregation.edge_servers is not None:
             raise InputError(
                 "a method without a story of its own, in which edge servers would take "
-                "the "
-                "server's place",
+                "the server's place",
                 got=story.method,
             )
         first, group = self.fleet.first(index), self.fleet.group
@@ -522,8 +514,7 @@ class Checks:
             for barrier in set(one.barriers) - set(other.barriers):
                 one.refuse(
                     f"waits for nobody at barrier {barrier!r}, to which client "
-                    f"{other.who.client} "
-                    "of its group never comes"
+                    f"{other.who.client} of its group never comes"
                 )
 
     def _check_overlap(self, index: int, time_only: bool) -> None:
@@ -594,8 +585,7 @@ class Checks:
             if self.tasks.uplink_bytes(task, choice) is None:
                 raise InputError(
                     "codecs of a size known beforehand under privacy of clients, where "
-                    "it hangs on "
-                    "time who is merged",
+                    "it hangs on time who is merged",
                     where="compression",
                     got=choice.label,
                     hint="another index code or level, or mode synchronous",
@@ -610,12 +600,9 @@ class Checks:
         if not account.amplified:
             sentences.append(
                 "privacy: ε is not amplified by sampling: it counts the most merges of "
-                "any client, "
-                "and replacing a client's data, for which half of the noise counts; "
-                "amplified is "
-                "participation.selection poisson with mode synchronous, clients always "
-                "there and a "
-                "server that does not restart"
+                "any client, and replacing a client's data, for which half of the "
+                "noise counts; amplified is participation.selection poisson with mode "
+                "synchronous, clients always there and a server that does not restart"
             )
         if privacy.level == "client" and delta * self.scenario.client_count >= 1:
             sentences.append(
@@ -680,8 +667,7 @@ def _list_edges_without_latency(parts: WorldParts) -> list[str]:
     return [
         f"network.file: {at_once:,} of {len(lines):,} ways over edges of "
         f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 "
-        f"ms, "
-        "is missing or 0"
+        "ms, is missing or 0"
     ]
 
 
@@ -713,8 +699,7 @@ def _check_memories(choice: Choice, fields: Mapping[str, Field]) -> None:
         if not field.feedback and choice.codec.feedback == "own":
             raise InputError(
                 f"a codec that keeps no error of its own for {name}: what is left out "
-                f"of it is not "
-                "to be added to the next",
+                "of it is not to be added to the next",
                 got=choice.label,
             )
 

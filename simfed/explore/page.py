@@ -30,8 +30,7 @@ def build_page(world: World) -> str:
         "curve",
         "Learning curve" if world.learned else "When rounds end",
         f"Solid as asked, dotted {before}; grey where nobody knows what would have "
-        f"been "
-        "learned, with what was recorded in its place.",
+        "been learned, with what was recorded in its place.",
         {},
     )
     parts: dict[str, page.PageSection] = {

@@ -33,8 +33,7 @@ _PRICED = {"declared": "declared", "work": "measured"}
 
 _RELATIVE = (
     "metered seconds are relative: they rank devices, settings and models, and no "
-    "message of the "
-    "app was measured (simfed flower measure)"
+    "message of the app was measured (simfed flower measure)"
 )
 
 

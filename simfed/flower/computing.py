@@ -191,8 +191,7 @@ class Coverage:
         """Return a sentence for the user; `kind`: of the messages."""
         return (
             f"metered computing counts {1 - self.missing:.0%} of what PyTorch does on "
-            f"messages of "
-            f"type {kind}: it has no formula for {self.largest()}"
+            f"messages of type {kind}: it has no formula for {self.largest()}"
         )
 
 

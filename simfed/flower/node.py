@@ -85,10 +85,8 @@ class NodeAtWork:
         if answer.readings > 1 and not answer.spent.slept_s:
             self._charges.warn(
                 "the app on a node read its clock more than once on a message: sleep "
-                "alone moves "
-                "it, as work is charged when the reply is there, so what the app times "
-                "of its own "
-                "work means nothing"
+                "alone moves it, as work is charged when the reply is there, so what "
+                "the app times of its own work means nothing"
             )
         self._price = self._charges.price_answer(self.mail, answer, self._device)
 

@@ -443,10 +443,9 @@ class Play:
             )
             raise RunFailed(
                 f"at {self.env.now:g} s the server app has looked {_POLLS:,} times in "
-                f"a row for "
-                f"what never comes: {count:,} nodes are all there are, no message is "
-                f"under way; a "
-                f"strategy that waits for more than {count:,} nodes waits for ever{why}"
+                f"a row for what never comes: {count:,} nodes are all there are, no "
+                f"message is under way; a strategy that waits for more than {count:,} "
+                f"nodes waits for ever{why}"
             )
 
     def _finish(self) -> Story:

@@ -229,9 +229,8 @@ def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]
     counts = " or ".join(f"{count:,}" for count in stated)
     return [
         f"{folder / 'pyproject.toml'} has num-supernodes = {counts}, the fleet "
-        f"{nodes:,} nodes: an "
-        "app that deals its data by `num-partitions` gives each node another share "
-        "than there"
+        f"{nodes:,} nodes: an app that deals its data by `num-partitions` gives each "
+        "node another share than there"
     ]
 
 
@@ -241,8 +240,7 @@ def _compare_code(folder: Path, work_file: str) -> list[str]:
         return []
     return [
         f"the app's code has changed since {work_file} was measured; `simfed flower "
-        f"measure` with "
-        "--overwrite brings it up to date"
+        "measure` with --overwrite brings it up to date"
     ]
 
 
@@ -382,8 +380,7 @@ def _play_fleet(
     if not exchanges.has_sent:
         raise RunFailed(
             f"the server app ended at {play.env.now:g} s and never sent a message: "
-            f"there is "
-            "nothing to simulate"
+            "there is nothing to simulate"
         )
     for sentence in sorted(exchanges.warnings):
         play.charges.warn(sentence)

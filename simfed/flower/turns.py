@@ -170,12 +170,9 @@ def make_stuck_error(name: str, patience_s: float) -> RunFailed:
     """Return what to say of code that has not come back for so long."""
     return RunFailed(
         f"the {name} has not come back for {patience_s:g} s of host time: it blocks on "
-        f"something "
-        "that the clock cannot see, such as a lock, a socket or a thread of its own, "
-        "it works "
-        "until its clock, which sleep alone moves, shows a time, or it computes for "
-        "longer than "
-        "--host-timeout"
+        "something that the clock cannot see, such as a lock, a socket or a thread of "
+        "its own, it works until its clock, which sleep alone moves, shows a time, or "
+        "it computes for longer than --host-timeout"
     )
 
 
@@ -264,8 +261,7 @@ class Turns:
         if mine is None:
             raise RunFailed(
                 "the server app talks to the grid from a thread of a library, which "
-                "the clock "
-                "cannot see"
+                "the clock cannot see"
             )
         turn, charge = mine
         charge.pause()
@@ -414,10 +410,8 @@ class Turns:
 def _refuse(what: str) -> NoReturn:
     raise RunFailed(
         f"the server app starts {what}, which the simulated clock cannot give turns: a "
-        f"loop over "
-        "`grid.push_messages` and `grid.pull_messages` waits for many nodes, and so do "
-        "the threads "
-        "of a concurrent.futures.ThreadPoolExecutor"
+        "loop over `grid.push_messages` and `grid.pull_messages` waits for many nodes, "
+        "and so do the threads of a concurrent.futures.ThreadPoolExecutor"
     )
 
 

@@ -440,10 +440,9 @@ class WorkPrices:
         if self._start == "never" and self.work.imports > 0:
             self._warn(
                 f"imports ({self.work.imports:.3g} s of the measured machine) and what "
-                f"first "
-                "messages take on top are not charged; a SuperNode that starts a "
-                "process for each "
-                "message spends them on every one (`start: per message`)"
+                "first messages take on top are not charged; a SuperNode that starts a "
+                "process for each message spends them on every one (`start: per "
+                "message`)"
             )
 
     def _check_ranges(self, law: KindLaw, values: Mapping[str, float]) -> None:
@@ -454,6 +453,5 @@ class WorkPrices:
                 continue
             self._warn(
                 f"{name} of {law.title} is outside of twice what was measured ({low:g} "
-                f"to "
-                f"{high:g}); charges beyond are not known to be right"
+                f"to {high:g}); charges beyond are not known to be right"
             )

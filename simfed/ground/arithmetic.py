@@ -91,8 +91,7 @@ def read_arithmetic(text: str) -> Arithmetic:
     """
     wrong = InputError(
         "a duration such as 20 ms, or arithmetic such as 0.02 * num_examples, with + - "
-        "* / ** min "
-        "max ceil |",
+        "* / ** min max ceil |",
         got=text,
     )
     if len(text) > _LONGEST:

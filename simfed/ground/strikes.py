@@ -132,8 +132,7 @@ class Strikes:
                 raise RunFailed(
                     f"faults: {' '.join(map(str, self._keys))} is struck more than "
                     f"{_MOST_STRIKES:,} times by {self._ends[-1]:g} s; a longer time "
-                    f"`between` "
-                    "strikes is needed"
+                    "`between` strikes is needed"
                 )
             self._borders = self._draw(nearest)
             self._block = nearest

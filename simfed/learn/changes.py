@@ -228,9 +228,8 @@ class HeldModels:
             if down[name] is not weights and not torch.equal(down[name], weights):
                 raise RunFailed(
                     f"method {self._scenario.method.kind} sends {name} that differ "
-                    f"between the "
-                    f"clients of {task.prototype}, of which downlink.compression knows "
-                    f"one"
+                    f"between the clients of {task.prototype}, of which "
+                    "downlink.compression knows one"
                 )
             arrived[name] = self.held[task.prototype, name]
         return arrived

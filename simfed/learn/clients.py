@@ -526,8 +526,7 @@ def check_fields(
     if values.keys() != planned.keys():
         raise RunFailed(
             f"{where}: fields {', '.join(planned) or 'none'} travel {way} by its plan, "
-            f"got "
-            f"{', '.join(values) or 'none'}"
+            f"got {', '.join(values) or 'none'}"
         )
     for name, of_plan in planned.items():
         value = values[name]
@@ -539,6 +538,5 @@ def check_fields(
             most = "at most " if of_plan.bounded else ""
             raise RunFailed(
                 f"{where}: field {name!r} has {most}{of_plan.entries} entries by its "
-                f"plan, got "
-                f"{got}"
+                f"plan, got {got}"
             )

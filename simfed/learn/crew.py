@@ -290,8 +290,7 @@ def _answer_call(
         if "fork-based multiprocessing" in str(error):  # PyTorch's words
             return "error", RunFailed(
                 "worker processes cannot compute gradients here, because this process "
-                "did so "
-                "before on a machine with a GPU; use 1 worker, or start the run in a "
-                "new process"
+                "did so before on a machine with a GPU; use 1 worker, or start the run "
+                "in a new process"
             )
         return "error", RuntimeError(f"in a worker process:\n{traceback.format_exc()}")

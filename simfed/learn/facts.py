@@ -85,8 +85,7 @@ def check_image_shape(
         raise InputError(
             (
                 f"images (channels, height, width) of at least {smallest}×{smallest} "
-                f"pixels for "
-                f"model {model}"
+                f"pixels for model {model}"
             ),
             got=tuple(input_shape),
         )

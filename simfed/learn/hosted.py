@@ -612,14 +612,12 @@ class HostedWorkload:
                 if name not in self.method.losses and name != "kd_loss":
                     raise RunFailed(
                         f"method {self.scenario.method.kind}: measures a loss {name!r} "
-                        f"that it "
-                        "does not name in `losses`"
+                        "that it does not name in `losses`"
                     )
                 if not math.isfinite(value):
                     raise RunFailed(
                         f"{name} of {prototype} is {value} in round {round}: the "
-                        f"learning has "
-                        "diverged"
+                        "learning has diverged"
                     )
 
     def _own_order(self, contribution: Contribution) -> Order:

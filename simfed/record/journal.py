@@ -130,8 +130,7 @@ class Journal:
             )
             raise OtherDecisions(
                 f"{self.path}: answers {said}, but what was decided before is not what "
-                f"is "
-                "decided now"
+                "is decided now"
             )
         self._next = next(self._lines, None)
         return line.answer

@@ -145,8 +145,7 @@ class Round(NamedTuple):
     critical_phase: Annotated[
         str | None,
         "that client's longest phase; without one what was waited for: `server`, "
-        "`deadline`, "
-        "`restart`, or of the last edge server its own longest phase",
+        "`deadline`, `restart`, or of the last edge server its own longest phase",
     ]
     critical_link: Annotated[
         str | None, ("the link that bound that client's transfers longest")
@@ -208,12 +207,10 @@ class Participation(NamedTuple):
     k: Annotated[
         int,
         "of how many entries of its (longest) update the payload says anything: min(K, "
-        "d) of "
-        "codecs that select, what was sent of adacomp and in dgc's warm-up (min(K, d) "
-        "where the "
-        "upload never began); d of those that leave none out (dense, qsgd, fp16, "
-        "ef-sign, "
-        "powersgd, …); 0 where the method compresses nothing",
+        "d) of codecs that select, what was sent of adacomp and in dgc's warm-up "
+        "(min(K, d) where the upload never began); d of those that leave none out "
+        "(dense, qsgd, fp16, ef-sign, powersgd, …); 0 where the method compresses "
+        "nothing",
     ]
     choice: Annotated[str, "`warm-up`, `explore`, `exploit`, `fixed` or `forced`"]
     outcome: Annotated[str, "`aggregated`, `late`, `dropped` or `failed`"]

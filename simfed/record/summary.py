@@ -349,8 +349,7 @@ def warn_of_clipping(summary: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"policy.reward.clip: of the rewards {describe_clipping(summary)}; policies "
-        f"learn from "
-        "little more than their signs"
+        "learn from little more than their signs"
     ]
 
 

@@ -150,10 +150,8 @@ class Cached(Journaled):
         if json.dumps(ask()) != json.dumps(known):
             raise RunFailed(
                 f"{self._trajectory.folder}: what was learned before ({label}) did not "
-                f"come out "
-                "again; nothing of this run is kept, `simfed cache clear` removes the "
-                "kept "
-                "trajectories"
+                "come out again; nothing of this run is kept, `simfed cache clear` "
+                "removes the kept trajectories"
             )
 
     def _build_real(self) -> None:

@@ -190,8 +190,7 @@ class Trajectory:
         """Sentences on what was found here and not used, one for each file."""
         lines = [
             f"{self.folder / name}: {len(bad)} of {self._read_lines[name]} lines are "
-            f"damaged and "
-            f"were not used, the first one is line {bad[0]}"
+            f"damaged and were not used, the first one is line {bad[0]}"
             for name, bad in self._bad_lines.items()
         ]
         states = [

@@ -179,8 +179,7 @@ def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     header += ["simulated time"]
     note = (
         "One run of each says nothing about how much another seed would change it: a "
-        "study, or "
-        "simfed.compare with several seeds of each, does."
+        "study, or simfed.compare with several seeds of each, does."
     )
     caption = "Time to target" if targets else "Time"
     return PanelTable(
@@ -405,8 +404,7 @@ def build_links_table(label: str, use: pd.DataFrame) -> PanelTable:
     if len(use) > _MOST_LINKS:
         note = (
             f"The {_MOST_LINKS} of {len(use):,} links that held up most rounds or "
-            f"carried most; "
-            "all are in links.parquet."
+            "carried most; all are in links.parquet."
         )
     caption = f"Links of {label}" if label else "Links"
     return build_table(caption, use.head(_MOST_LINKS), columns, range(1, 8), note)

@@ -261,8 +261,7 @@ class _Wording:
             first, ratio, second = self._order(paired, paired.wins - paired.losses)
             clauses.append(
                 f"{first} {ratio} sooner than {second} {self.goal}{_at(name)} in the "
-                f"one seed, "
-                "which decides nothing"
+                "one seed, which decides nothing"
             )
         return clauses
 
@@ -275,9 +274,8 @@ class _Wording:
             first, ratio, second = self._order(paired, paired.clear)
             clauses.append(
                 f"no relevant difference between {self.a} and {self.b} "
-                f"{self.goal}{_at(name)}: "
-                f"{first} is {ratio} sooner than {second}, less than "
-                f"{paired.needed_ratio:g}×"
+                f"{self.goal}{_at(name)}: {first} is {ratio} sooner than {second}, "
+                f"less than {paired.needed_ratio:g}×"
             )
         return clauses
 
@@ -293,9 +291,8 @@ class _Wording:
         if len(by_counts) > 1 and len(level) > _MOST_NAMED:
             return [between + self._place([name for name, _ in level])]
         return [
-            f"{between}{self._place(names)} "
-            f"({self.a} sooner in {wins}, {self.b} in {losses} of {seeds} "
-            f"seeds{left_open})"
+            f"{between}{self._place(names)} ({self.a} sooner in {wins}, {self.b} in "
+            f"{losses} of {seeds} seeds{left_open})"
             for (wins, losses, seeds, left_open), names in by_counts.items()
         ]
 

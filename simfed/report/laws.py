@@ -77,8 +77,7 @@ def describe_card(card: Mapping[str, Plain]) -> list[str]:
         sentences.append(
             f"{kind['title']}: {kind['seconds']} s ({kind['share']:.0%} of the work, "
             f"{kind['messages']:,} messages, off by {error['median']:.0%}, in plays "
-            f"not seen by "
-            f"{unseen})"
+            f"not seen by {unseen})"
         )
     busy = "the machine was busy: " if card["busy"] > BUSY else ""
     return [

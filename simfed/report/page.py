@@ -251,8 +251,7 @@ class _Content:
             clock=self.clock,
             about=(
                 "Measured on the test set; the distillation loss is the students' "
-                "distance "
-                "from the clients' joint answer, before each step."
+                "distance from the clients' joint answer, before each step."
             ),
         )
         tables = []
@@ -318,8 +317,7 @@ class _Content:
         if levels:
             about = (
                 "K of each participation, where it is not the same for all: the median "
-                "over "
-                "participations, and the band that holds 80 % of them."
+                "over participations, and the band that holds 80 % of them."
             )
             wording = {"title": "Entries kept", "about": about, "y_label": "K"}
             charts.append(
@@ -382,10 +380,8 @@ class _Content:
             order += [arm for arm in believed if arm not in self.arms]
             about = (
                 "Each client's estimate of each strategy before its pull (a "
-                "probability where the "
-                "policy works with probabilities): the median over clients, and the "
-                "band that "
-                "holds 80 % of them."
+                "probability where the policy works with probabilities): the median "
+                "over clients, and the band that holds 80 % of them."
             )
             wording = {"title": "What the policies believed", "about": about}
             wording["y_label"] = "utility or probability"

@@ -388,8 +388,7 @@ def build_time_panel(
         "time",
         "Where each client's time went",
         "Simulated time of every client over the whole run, by phase. Long waiting "
-        "means "
-        "that somebody else set the pace.",
+        "means that somebody else set the pace.",
         figures,
         notes=tuple(notes),
         table=PanelTable("Seconds in each phase, by client", header, rows, numeric),
@@ -571,8 +570,7 @@ def build_choice_share_panel(
         "strategy-shares",
         "Strategies over time",
         "Share of each compression strategy (@: at a level of K) among the "
-        "participations "
-        "of a prototype's clients.",
+        "participations of a prototype's clients.",
         figures,
         table=PanelTable(caption, header, rows, frozenset({3, 4})),
     )

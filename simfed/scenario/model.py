@@ -853,8 +853,7 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
             if arm.codec.moves_point:
                 yield InputError(
                     "a codec whose gradient is taken at the weights themselves with "
-                    "method "
-                    f"{scenario.method.kind}, whose clients train there",
+                    f"method {scenario.method.kind}, whose clients train there",
                     where="compression.strategies"
                     if arm in scenario.compression.choices
                     else scenario.policy_key(i),
@@ -902,9 +901,8 @@ def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
         policy = scenario.policy_of_group(group)
         if policy.compares_clients:
             yield InputError(
-                f"a server that merges several uploads at a time with policy "
-                f"{policy.kind}, which "
-                "compares them",
+                "a server that merges several uploads at a time with policy "
+                f"{policy.kind}, which compares them",
                 where=scenario.policy_key(i),
                 got=f"mode {server.mode}, a merge for each upload",
                 hint="mode buffered; or policy balance, which compares nobody",
@@ -959,8 +957,7 @@ def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
     elif server.over_selection and (per_round or clients) == clients:
         allowed = (
             f"fewer than the {clients} clients with mode first, which asks more "
-            f"clients than it "
-            "waits for"
+            "clients than it waits for"
         )
         yield InputError(
             allowed, where="participation.clients_per_round", got=per_round
@@ -1028,8 +1025,7 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
             if not arm.codec.is_dense:
                 yield InputError(
                     f"codecs that leave no entry out beside rule {rule.kind}, which "
-                    f"looks at each "
-                    "coordinate by itself and would find mostly zeros",
+                    "looks at each coordinate by itself and would find mostly zeros",
                     where="compression.strategies"
                     if arm in scenario.compression.choices
                     else where,
@@ -1069,8 +1065,7 @@ def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
         ):
             yield InputError(
                 "one server that starts its clients together (synchronous, deadline or "
-                "first), as "
-                f"attackers of kind {attack.kind} agree on what they send",
+                f"first), as attackers of kind {attack.kind} agree on what they send",
                 where=f"clients[{i}].attack",
                 got=apart,
             )

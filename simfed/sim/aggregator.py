@@ -292,10 +292,8 @@ class Aggregator:
         if self._lost_in_a_row > _HOPELESS + 10 * self._size:
             raise RunFailed(
                 f"round {self._node.round}: {self._lost_in_a_row:,} participations in "
-                f"a row "
-                f"were lost by {self._env.now:g} s: nobody stays, or succeeds, for as "
-                f"long as "
-                "it takes"
+                f"a row were lost by {self._env.now:g} s: nobody stays, or succeeds, "
+                "for as long as it takes"
             )
 
     # ---- what it knows of its participants -------------------------------------------

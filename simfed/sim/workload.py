@@ -143,8 +143,7 @@ class Recorded:
         if not self._changes_are_same:
             raise InputError(
                 "a recorded run with the same downlink.compression, as sizes on the "
-                "way "
-                "down are taken from it",
+                "way down are taken from it",
                 where=self._where,
                 got=self._changes or "none",
             )

@@ -288,8 +288,7 @@ class StudyWorker:
             self._interrupt(place)
             raise Interrupted(
                 f"interrupted with {self._finished} of {self._count} runs finished, "
-                f"which are "
-                f"kept in {self._folder.path}; the same command goes on"
+                f"which are kept in {self._folder.path}; the same command goes on"
             ) from None
         except RunFailed as error:
             kept = (
@@ -307,9 +306,8 @@ class StudyWorker:
             run, reason = self._failed[0]
             raise RunFailed(
                 f"{len(self._failed)} of {self._count} runs failed, such as "
-                f"{run.named}: {reason}; "
-                f"the others are kept in {self._folder.path}, --retry-failed tries "
-                f"these again"
+                f"{run.named}: {reason}; the others are kept in {self._folder.path}, "
+                "--retry-failed tries these again"
             )
 
     def _begin_runs(self, place: Processes | Cluster) -> None:

@@ -382,8 +382,7 @@ class StudyRuns:
         wanted = listed(map(self.measure.goal, self.compare["thresholds"]))
         return (
             "These runs learned nothing (--time-only), so the simulated times of whole "
-            "runs are "
-            f"compared; the time to {wanted} needs learning."
+            f"runs are compared; the time to {wanted} needs learning."
         )
 
     @cached_property

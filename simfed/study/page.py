@@ -97,12 +97,10 @@ def render_study_page(study: StudyResult) -> str:
 def _describe(study: StudyResult) -> str:
     return (
         f"Intervals of {100 * study.confidence:g} % confidence over seeds, except "
-        f"where it is said "
-        "that one covers less: the seeds are too few. Arms are compared seed by seed: "
-        "both see the "
-        "same data, first weights and batches. A run that never reaches a threshold "
-        "counts as "
-        "later than its end. Several comparisons are not corrected for their number."
+        "where it is said that one covers less: the seeds are too few. Arms are "
+        "compared seed by seed: both see the same data, first weights and batches. A "
+        "run that never reaches a threshold counts as later than its end. Several "
+        "comparisons are not corrected for their number."
     )
 
 
@@ -199,8 +197,7 @@ def describe_study_figure(study: StudyResult, *, targets: Sequence[float] = ()) 
         else (
             f"the mean over {seeds} seeds and the band in which it lies "
             f"({100 * study.confidence:g} %, Student's t), from the latest first "
-            f"evaluation to the "
-            "earliest last one."
+            "evaluation to the earliest last one."
         )
     )
     goals = [goal for goal in choose_targets(study, targets) if not math.isnan(goal)]

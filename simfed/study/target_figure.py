@@ -291,8 +291,7 @@ def describe_target_figure(
     if done["median"].isna().any():
         text += (
             " Hollow marks are bounds: so many seeds ended before they got there that "
-            "the median "
-            "is only known to be later."
+            "the median is only known to be later."
         )
     if ((done["reached"] > 0) & (done["reached"] < done["seeds"])).any():
         text += " Numbers such as 3/5: three of five seeds got there."

@@ -31,19 +31,15 @@ _BOTH: tuple[Coverage, ...] = ("client", "sample")
 
 _UNTIMED_KEYS = (
     "name seed rounds dataset.name dataset.file dataset.table dataset.folder "
-    "dataset.leaf "
-    "dataset.torchvision dataset.huggingface dataset.root dataset.target dataset.owner "
-    "dataset.features dataset.test dataset.pixels dataset.task "
+    "dataset.leaf dataset.torchvision dataset.huggingface dataset.root dataset.target "
+    "dataset.owner dataset.features dataset.test dataset.pixels dataset.task "
     "dataset.partition prototypes client_order clients.count clients.prototype "
-    "clients.device "
-    "clients.link clients.k clients.devices clients.failure clients.attack.from "
-    "clients.overlap.chunks training.batch_size training.learning_rate "
-    "training.local_steps "
-    "training.local_epochs training.optimizer training.momentum training.weight_decay "
-    "training.clip_norm training.schedule compression network "
-    "participation.clients_per_round "
-    "server charge downlink evaluation faults.stalls faults.freezes faults.messages "
-    "privacy "
+    "clients.device clients.link clients.k clients.devices clients.failure "
+    "clients.attack.from clients.overlap.chunks training.batch_size "
+    "training.learning_rate training.local_steps training.local_epochs "
+    "training.optimizer training.momentum training.weight_decay training.clip_norm "
+    "training.schedule compression network participation.clients_per_round server "
+    "charge downlink evaluation faults.stalls faults.freezes faults.messages privacy "
     "checkpoint plugins"
 )
 _TIMED_KEYS = (

@@ -191,8 +191,7 @@ def _compare_weights(
         ):
             yield (
                 f"checkpoint: {name} after round {kept_one.round} is not what learning "
-                f"again "
-                "comes to"
+                "again comes to"
             )
             return
 
@@ -250,9 +249,8 @@ def _compare_column(
     ]
     yield (
         f"{name}.parquet: {column} of {len(at)} rows is not what playing again comes "
-        f"to, first: "
-        f"{', '.join(where)}: {recorded[at[0]]!s} in the file, {expected[at[0]]!s} "
-        f"again"
+        f"to, first: {', '.join(where)}: {recorded[at[0]]!s} in the file, "
+        f"{expected[at[0]]!s} again"
     )
 
 

@@ -114,9 +114,8 @@ def run_check(
     ) as error:
         what = check.__name__.strip("_").replace("_", " ")
         broken.append(
-            f"scenario.yaml or manifest.json: a value that no run writes; whether "
-            f"{what} cannot be "
-            f"told ({type(error).__name__}: {error})"
+            "scenario.yaml or manifest.json: a value that no run writes; whether "
+            f"{what} cannot be told ({type(error).__name__}: {error})"
         )
     return broken
 
@@ -309,8 +308,7 @@ def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
     if again != facts.run.fingerprint:
         yield (
             f"manifest.json: the fingerprint is {facts.run.fingerprint}, that of the "
-            f"tables is "
-            f"{again}"
+            f"tables is {again}"
         )
 
 
@@ -779,8 +777,7 @@ def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
         if not np.array_equal(shown.get(name, ()), used.get(name, ())):
             yield (
                 f"spans.parquet: link {name} is not busy when links.parquet says that "
-                f"it carried "
-                "something"
+                "it carried something"
             )
             return
 
@@ -848,8 +845,7 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
         if abs(total - sent) > 1e-7 * sent:
             yield (
                 f"links.parquet: {name} carried {total!r} bytes, the transfers over it "
-                f"are "
-                f"{float(sent)!r}"
+                f"are {float(sent)!r}"
             )
 
 

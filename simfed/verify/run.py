@@ -76,8 +76,7 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
         if manifest.get(key) != again.get(key):
             yield (
                 f"manifest.json: {key} is {manifest.get(key)}, that of scenario.yaml "
-                f"is "
-                f"{again.get(key)}"
+                f"is {again.get(key)}"
             )
     missing = sorted(set(Checks(parts).warnings()) - set(manifest["warnings"]))
     if missing:

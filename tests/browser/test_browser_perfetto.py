@@ -92,20 +92,17 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
     ) == [0]
     assert numbers(
         "select count(*) as n from (select ts + dur as done, lead(ts) over (partition "
-        "by "
-        "track_id order by ts) as next from slice) where done > next"
+        "by track_id order by ts) as next from slice) where done > next"
     ) == [0]
     assert numbers("select max(depth) as d from slice") == [0]
     merged = (run.participations["outcome"] == "aggregated").sum()
     assert numbers(
         "select count(*) as n from flow join slice a on a.id = slice_out join slice b "
-        "on b.id = "
-        "slice_in where a.name = 'upload' and b.name like 'merge%'"
+        "on b.id = slice_in where a.name = 'upload' and b.name like 'merge%'"
     ) == [merged]
     lanes = ask(
         "select distinct thread.name from slice join thread_track on track_id = "
-        "thread_track.id "
-        "join thread using (utid) order by 1"
+        "thread_track.id join thread using (utid) order by 1"
     )
     assert sorted(row[0].strip() for row in lanes) == sorted(
         ["compute", "downlink", "idle", "merges", "rounds", "uplink", "work"]
@@ -120,7 +117,6 @@ def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run,
     last = run.prototypes.query("prototype == 'small'")["test_accuracy"].iloc[-1]
     best = numbers(
         "select value from counter join counter_track on track_id = counter_track.id "
-        "where name "
-        "= 'small test accuracy' order by ts desc limit 1"
+        "where name = 'small test accuracy' order by ts desc limit 1"
     )
     assert best == [pytest.approx(last, rel=1e-6)]

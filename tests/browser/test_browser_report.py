@@ -217,8 +217,7 @@ def test_the_axes_of_the_learning_curves_can_be_chosen(opened):
     show_what, against = page.locator("[data-controls=learning] select").all()
     titles = (
         "() => { const l = document.querySelector('[data-panel=learning]').layout; "
-        "return "
-        "[l.xaxis.title.text, l.yaxis.title.text] }"
+        "return [l.xaxis.title.text, l.yaxis.title.text] }"
     )
     assert page.evaluate(titles) == ["simulated time (s)", "test accuracy"]
     against.select_option(label="round")

@@ -193,10 +193,9 @@ def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
         (
             ["list", "modles"],
             (
-                "list: got 'modles', expected codecs, policies, models, "
-                "datasets, selections, availabilities, methods, rules, attacks, "
-                "devices, profiles "
-                "or scenarios (did you mean 'models'?)"
+                "list: got 'modles', expected codecs, policies, models, datasets, "
+                "selections, availabilities, methods, rules, attacks, devices, "
+                "profiles or scenarios (did you mean 'models'?)"
             ),
         ),
     ],

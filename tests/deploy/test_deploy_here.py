@@ -68,28 +68,21 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
     queues = [line for line in lines if "qdisc" in line]
     assert queues == [
         "tc -n simfed-00000a qdisc add dev s root handle 1: tbf rate 40000000bit burst "
-        "2500 "
-        "limit 500000",
+        "2500 limit 500000",
         "tc -n simfed-00000a-0 qdisc add dev eth0 root handle 1: tbf rate 8000000bit "
-        "burst 1600 "
-        "limit 100000",
+        "burst 1600 limit 100000",
         "tc -n simfed-00000a-0 qdisc add dev eth0 parent 1:1 handle 10: netem delay "
-        "10000us "
-        "limit 73",
+        "10000us limit 73",
         "tc -n simfed-00000a qdisc add dev c0 root handle 1: tbf rate 64000000bit "
-        "burst 4000 "
-        "limit 800000",
+        "burst 4000 limit 800000",
         "tc -n simfed-00000a qdisc add dev c0 parent 1:1 handle 10: netem delay "
         "10000us limit 582",
         "tc -n simfed-00000a-1 qdisc add dev eth0 root handle 1: tbf rate 16000000bit "
-        "burst 1600 "
-        "limit 200000",
+        "burst 1600 limit 200000",
         "tc -n simfed-00000a-1 qdisc add dev eth0 parent 1:1 handle 10: netem delay "
-        "10000us "
-        "limit 146",
+        "10000us limit 146",
         "tc -n simfed-00000a qdisc add dev c1 root handle 1: tbf rate 64000000bit "
-        "burst 4000 "
-        "limit 800000",
+        "burst 4000 limit 800000",
         "tc -n simfed-00000a qdisc add dev c1 parent 1:1 handle 10: netem delay "
         "10000us limit 582",
     ]

@@ -62,9 +62,8 @@ def test_beyond_the_rows_it_goes_on_and_warns_once_per_curve(source):
         assert seconds == pytest.approx(k * 3.4e-10, rel=1e-12)
     assert source.warnings == [
         "device profile rtx3090-ryzen4800h: compression of lenet5-half by top-k was "
-        "measured for k"
-        " from 500 to 5000; k = 10000 is extrapolated by the power law of the nearest "
-        "rows"
+        "measured for k from 500 to 5000; k = 10000 is extrapolated by the power law "
+        "of the nearest rows"
     ]
     source.seconds("compression", model="lenet5-half", strategy="random-k", k=100)
     assert len(source.warnings) == 2
@@ -264,9 +263,8 @@ def test_a_law_profile_follows_its_law(tmp_path):
 def test_loading_a_profile_imports_neither_torch_nor_scipy_nor_pandas():
     code = (
         "import sys; from simfed.device import load_profile; "
-        "load_profile('rtx3090-ryzen4800h');"
-        "print([m for m in ('torch', 'scipy', 'pandas', 'matplotlib') if m in "
-        "sys.modules])"
+        "load_profile('rtx3090-ryzen4800h');print([m for m in ('torch', 'scipy', "
+        "'pandas', 'matplotlib') if m in sys.modules])"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

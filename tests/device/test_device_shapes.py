@@ -99,9 +99,8 @@ def test_one_warning_names_both_for_all_work_of_a_model(made_up):
     take(profile, "training", 8), take(profile, "training", 16), compress(profile, 50)
     assert profile.warnings == [
         "device profile made-up: net was measured on 3×32×32 samples, 10 classes, d = "
-        "1,000; on "
-        "3×64×64 samples, 62 classes, d = 7,000 its seconds follow FLOPs, those of "
-        "codecs d and K"
+        "1,000; on 3×64×64 samples, 62 classes, d = 7,000 its seconds follow FLOPs, "
+        "those of codecs d and K"
     ]
 
 

@@ -129,8 +129,7 @@ def test_unpacking_that_no_profile_knows_takes_no_time_and_a_warning_says_so():
     assert set(result.participations["training_s"]) == {0.01}
     assert result.manifest["warnings"] == [
         "device profile rtx3090-ryzen4800h: decompression of logistic-regression by "
-        "top-k is not "
-        "known, so unpacking what travels down takes no time"
+        "top-k is not known, so unpacking what travels down takes no time"
     ]
 
 

@@ -426,8 +426,7 @@ def test_a_folder_in_which_a_run_is_going_is_nobody_elses(tiny, tmp_path, option
     assert said == [
         (
             f"{out}: got 'one held by process {os.getpid()} on {platform.node()}', "
-            f"expected a run "
-            "folder that nobody else is writing"
+            "expected a run folder that nobody else is writing"
         )
     ]
     assert simfed.load_run(out).fingerprint == first.fingerprint

@@ -201,8 +201,7 @@ def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
     assert run.manifest["warnings"] == [
         "node 0 raised ValueError: no data here; so did 1 more",
         "a message of type train was charged 0 s: nothing is declared of a reply that "
-        "is an error "
-        "(2 times)",
+        "is an error (2 times)",
     ]
 
 
@@ -691,11 +690,9 @@ def test_other_messages_that_cost_nothing_are_named(tmp_path):
     run = play(main, fleet(computing="metered", server=server), tmp_path)
     assert run.manifest["warnings"] == [
         "a message of type query was charged 0 s: it does nothing that PyTorch's hooks "
-        "see "
-        "(2 times)",
+        "see (2 times)",
         "the server app's work on replies was charged 0 s: it does nothing that "
-        "PyTorch's hooks "
-        "see",
+        "PyTorch's hooks see",
     ]
 
 
@@ -718,8 +715,7 @@ def test_work_without_formulas_is_said_first_or_refused(tmp_path):
     assert "metered seconds are relative" in " ".join(run.manifest["warnings"][1:])
     assert run.manifest["warnings"][0] == (
         "metered computing counts 63% of what PyTorch does on messages of type train: "
-        "it has no "
-        "formula for _fft_r2c, rand"
+        "it has no formula for _fft_r2c, rand"
     )
     with pytest.raises(
         RunFailed,

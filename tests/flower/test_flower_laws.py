@@ -492,9 +492,8 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
     price()
     assert [s for s in said if "settings" in s] == [
         "what these settings change is not in the charges: model is 'large' here and "
-        "was 'small' "
-        "in all plays; depth is 9 here and was 2 or 4 in all plays (a size that is in "
-        "no law)"
+        "was 'small' in all plays; depth is 9 here and was 2 or 4 in all plays (a size "
+        "that is in no law)"
     ]
     assert not [s for s in said if "outside" in s]
     price(visible=Visible("train", {}, {"num-examples": 1000.0}, 5e4, 5e4))

@@ -221,9 +221,8 @@ def test_data_show_says_what_told_the_layout(tmp_path, capsys):
         write_images(tmp_path, np.zeros((32, *shape), np.uint8))
         path.write_text(
             f"{{name: x, method: fedavg, rounds: 1, dataset: {{file: x.npz, {key}}}, "
-            f"prototypes: "
-            f"{{p: {{model: {model}}}}}, clients: [{{count: 2, prototype: p, device: "
-            "{training: 0 s, compression: 0 s}, link: {}}]}"
+            f"prototypes: {{p: {{model: {model}}}}}, clients: [{{count: 2, prototype: "
+            "p, device: {training: 0 s, compression: 0 s}, link: {}}]}"
         )
         assert main(["data", "show", str(path)]) == 0
         assert f"a sample is read as {said}\n" in capsys.readouterr().out

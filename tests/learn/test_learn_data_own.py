@@ -226,8 +226,7 @@ def test_a_column_without_a_value_is_refused_and_leaves_its_neighbours_alone(
         load_data(spec(tmp_path, **keys))
     assert str(error.value).endswith(
         "t.parquet: column empty: got 'none', expected a value in some training row "
-        "(leave it out: "
-        "features)"
+        "(leave it out: features)"
     )
     data = load_data(spec(tmp_path, **keys, features=["next"]))
     assert sorted(np.concatenate([data.train_images, data.test_images])[:, 0]) == [

@@ -93,8 +93,7 @@ def test_precision_is_float32_whatever_the_caller_has_set():
 def test_the_newer_switches_of_precision_are_put_back():
     in_all = (
         "import torch; torch.backends.fp32_precision = 'tf32'; from "
-        "simfed.learn.precision import "
-        "exact_float32"
+        "simfed.learn.precision import exact_float32"
     )
     check = """
 matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv

@@ -116,8 +116,7 @@ def test_a_graph_of_edges_with_routes():
         network.replace(
             "}],",
             "}, {between: [client-2, server]}, {between: [client-3, server]}, "
-            "{between: "
-            "[client-4, server]}],",
+            "{between: [client-4, server]}],",
         ),
     )
     assert names(drawn, 0) == ["a>b", "b>server"]
@@ -200,8 +199,7 @@ def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = (
         "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: "
-        "a.txt, format: "
-        "pensieve, end: loop}}"
+        "a.txt, format: pensieve, end: loop}}"
     )
     one = build_topology(link, folder=tmp_path)
     up, down = one.traces[0], one.traces[1]
@@ -251,8 +249,7 @@ def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = (
         "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: "
-        "a.txt, format: "
-        "pensieve, end: loop}}"
+        "a.txt, format: pensieve, end: loop}}"
     )
     traces = build_topology(link, folder=tmp_path).traces
     assert traces[0].trace is traces[2].trace
@@ -264,8 +261,7 @@ def test_traces_that_are_too_much_together_are_refused(monkeypatch):
     monkeypatch.setattr("simfed.net.building.MOST_PIECES_TOGETHER", 100)
     link = (
         "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: "
-        "0.5, step: 1 s, "
-        "length: 60 s}, end: loop}}"
+        "0.5, step: 1 s, length: 60 s}, end: loop}}"
     )
     with pytest.raises(
         InputError,
@@ -308,13 +304,11 @@ def test_adding_clients_changes_nobodys_trace():
 def test_shared_links_can_vary_too(tmp_path):
     spec = (
         "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, "
-        "step: 1 s}, "
-        "end: loop}"
+        "step: 1 s}, end: loop}"
     )
     network = (
         f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: "
-        f"{{receive: "
-        f"{spec}}}}}"
+        f"{{receive: {spec}}}}}"
     )
     topology = build_topology("{}", network)
     assert names(topology, 0) == ["ap-0/up", "server/receive"]

@@ -110,11 +110,10 @@ def test_what_is_no_whole_run_directory_is_one_sentence(run, tmp_path, capsys, c
 def test_neither_torch_nor_simpy_is_imported(report_folder, tmp_path):
     run = shutil.copytree(report_folder(4, 2), tmp_path / "run")
     code = (
-        "import sys; from simfed.cli import main; "
-        f"assert main(['report', {str(run)!r}]) == 0; "
-        f"assert main(['timeline', {str(run)!r}, '--rounds', '1']) == 0; "
-        "print([m for m in ('torch', 'simpy', 'simfed.sim', 'simfed.learn') if m in "
-        "sys.modules])"
+        "import sys; from simfed.cli import main; assert main(['report', "
+        f"{str(run)!r}]) == 0; assert main(['timeline', {str(run)!r}, '--rounds', "
+        "'1']) == 0; print([m for m in ('torch', 'simpy', 'simfed.sim', "
+        "'simfed.learn') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -52,10 +52,8 @@ def test_the_inputs_of_a_table_are_listed_an_id_as_one(tmp_path, capsys):
     (tmp_path / "t.csv").write_text(f"id,ill,age,city\n{rows}")
     (tmp_path / "x.yaml").write_text(
         "{name: x, method: fedavg, rounds: 1, dataset: {table: t.csv, target: ill}, "
-        "prototypes: "
-        "{p: {model: logistic-regression}}, clients: [{count: 2, prototype: p, link: "
-        "{}, device: "
-        "{training: 0 s, compression: 0 s}}]}"
+        "prototypes: {p: {model: logistic-regression}}, clients: [{count: 2, "
+        "prototype: p, link: {}, device: {training: 0 s, compression: 0 s}}]}"
     )
     assert main(["data", "show", str(tmp_path / "x.yaml")]) == 0
     printed = capsys.readouterr().out

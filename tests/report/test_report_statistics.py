@@ -244,10 +244,8 @@ def test_a_sentence_about_many_settings_counts_them():
     text = describe_sides("top-k", "random-k", 0.9, settings, 0.95)
     assert text.startswith(
         "top-k before random-k to 90 % in 6 of 8 settings, 1.10× (at 1 Mbps) to 1.60× "
-        "(at 6 Mbps) "
-        "sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] sooner to "
-        "90 % at "
-        "slow; "
+        "(at 6 Mbps) sooner; random-k before top-k in 3 of 3 seeds, 2.00× [2.00, 2.00] "
+        "sooner to 90 % at slow; "
     )
     assert text.count("at 3 Mbps") == 0
     few = describe_sides("top-k", "random-k", 0.9, settings[:3], 0.95)

@@ -89,8 +89,7 @@ def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
     (error,) = str(caught.value).splitlines()
     assert error.startswith(
         "tiny.yaml: policy: got 'detached-ef(top-k)', expected a codec whose gradient "
-        "is "
-        "taken at the weights"
+        "is taken at the weights"
     )
     assert "fedkd and fedavg move them" in error
 

@@ -101,8 +101,7 @@ def test_a_rank_above_the_matrices_is_refused_before_anything_runs(
     assert code == 2
     assert (
         f"compression.strategies: prototype small: {codec}: rank: got 61, expected a "
-        f"rank of at "
-        "most 60, that of the largest matrix"
+        "rank of at most 60, that of the largest matrix"
     ) in said.err
     assert run(tmp_path, capsys, text.replace("RANK", "60"))[0] == 0
     policy = f"policy: {{kind: uniform, strategy: {codec}(61)}}\n"

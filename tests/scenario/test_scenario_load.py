@@ -216,8 +216,7 @@ def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, add_part):
     add_part("policy", "mine", mine)
     assert complaints(tiny, {"policy": {"kind": "mine"}}) == [
         f"{tiny}: policy: got 'kind', expected other names for the options of policy "
-        f"mine: this "
-        "one is taken"
+        "mine: this one is taken"
     ]
 
 

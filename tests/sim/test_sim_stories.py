@@ -308,10 +308,8 @@ def test_clients_that_wait_for_each_other_for_ever_are_named():
         play(told(crossed), rounds=1)
     assert str(raised.value) == (
         "the story of told never ends: client 0 stands at wait('odd'), client 1 stands "
-        "at "
-        "wait('even'), client 2 stands at wait('odd'), client 3 stands at "
-        "wait('even'), and "
-        "nothing is on the clock"
+        "at wait('even'), client 2 stands at wait('odd'), client 3 stands at "
+        "wait('even'), and nothing is on the clock"
     )
 
 

@@ -30,8 +30,7 @@ def test_a_cluster_that_does_not_answer():
             Cluster(address, timeout_s=0.5)
     assert str(caught.value).startswith(
         f"--dask: got '{address}', expected the address of a Dask scheduler that "
-        f"answers "
-        "within 0.5 s ("
+        "answers within 0.5 s ("
     )
     assert "\n" not in str(caught.value)
 

@@ -119,8 +119,7 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(
     assert complaints(path) == [
         (
             f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: got '5 Mb', expected "
-            f"a rate with "
-            "its unit such as 20 Mbps"
+            "a rate with its unit such as 20 Mbps"
         )
     ]
     path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})

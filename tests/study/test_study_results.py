@@ -205,8 +205,7 @@ def test_a_clear_difference_that_does_not_matter_is_no_verdict(write_study, tmp_
     (sentence,) = fakes.make_up(path, tmp_path / "out").verdicts
     assert sentence == (
         "no relevant difference between as it was and a bit more to 50 %: a bit more "
-        "is "
-        "1.04× [1.04, 1.04] sooner than as it was, less than 1.05×."
+        "is 1.04× [1.04, 1.04] sooner than as it was, less than 1.05×."
     )
     path = write_study(
         grid={UP: rates}, seeds=[0, 1, 2], compare={**compared, "relevant_ratio": 1}
@@ -378,8 +377,7 @@ def test_runs_of_unlike_processors_are_told_beside_the_table(studied, tmp_path):
         )
     said = (
         "Runs come from unlike places, so last bits may differ: processor fast (1 "
-        "run), "
-        "slow (17 runs)"
+        "run), slow (17 runs)"
     )
     unlike = load_study(tmp_path / "copy")
     assert list_notes(unlike) == [said]

@@ -244,8 +244,7 @@ def _check_images(images: Any, name: str) -> np.ndarray:
     if not (characters or images) or array.size == 0:
         raise InputError(
             f"{name}: uint8 or float32 samples of shape (n, channels, …), or int16 "
-            f"characters of "
-            "shape (n, length)",
+            "characters of shape (n, length)",
             got=f"{array.dtype} of shape {array.shape}",
         )
     if array.dtype == np.float32 and not np.isfinite(array).all():

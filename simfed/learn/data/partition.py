@@ -75,8 +75,7 @@ def deal(
         raise InputError(
             (
                 f"from 1 to {count - public} clients, as many as training samples "
-                f"beside the "
-                f"{public} public ones"
+                f"beside the {public} public ones"
             ),
             where="clients",
             got=clients,
@@ -127,8 +126,7 @@ def _deal_natural(
     if len(there) < clients:
         raise InputError(
             f"at most {len(there)}, as many as there are owners with samples beside "
-            f"the public "
-            "ones",
+            "the public ones",
             where="clients",
             got=clients,
         )

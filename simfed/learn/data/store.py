@@ -198,8 +198,7 @@ class Published:
         home = "; comes with simfed" if self.home is not None else ""
         return (
             f"{facts.train_samples:,} training and {facts.test_samples:,} test images "
-            f"of {shape}, "
-            f"{facts.classes} classes{home}"
+            f"of {shape}, {facts.classes} classes{home}"
         )
 
     def __call__(self) -> Dataset:

@@ -76,8 +76,7 @@ class PublishedTexts(Published):
         home = "; comes with simfed" if self.home is not None else ""
         return (
             f"{facts.train_samples:,} training and {facts.test_samples:,} test texts "
-            f"of "
-            f"{facts.input_shape[0]} characters, {facts.owners} owners{home}"
+            f"of {facts.input_shape[0]} characters, {facts.owners} owners{home}"
         )
 
     def __call__(self) -> Dataset:

@@ -277,10 +277,3 @@ def draw_public(
         return None
     chosen = streams("public-batch", round).choice(size, batch, replace=False)
     return np.sort(chosen)
-
-
-def list_prototype_clients(scenario: Scenario) -> dict[str, NDArray[np.int64]]:
-    """Return the clients of each prototype in the order of their ids."""
-    groups = scenario.group_of_client()
-    names = np.array([group.prototype for group in scenario.clients])[groups]
-    return {name: np.flatnonzero(names == name) for name in scenario.prototypes}

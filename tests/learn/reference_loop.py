@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import statistics as statistics_of
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -20,7 +21,6 @@ from simfed.learn.federation import (
     draw_batches,
     draw_probe,
     draw_public,
-    list_prototype_clients,
     load_federation,
 )
 from simfed.learn.models import build_model, plain
@@ -67,8 +67,10 @@ class ReferenceLoop:
             ).to(self.data.public.device)
             for name, prototype in scenario.prototypes.items()
         }
+        groups = scenario.group_of_client()
+        owned = np.array([group.prototype for group in scenario.clients])[groups]
         self.clients = {
-            name: ids.tolist() for name, ids in list_prototype_clients(scenario).items()
+            name: np.flatnonzero(owned == name).tolist() for name in scenario.prototypes
         }
         self.name_of = {c: name for name, ids in self.clients.items() for c in ids}
         self.residuals = dict.fromkeys(self.name_of)

@@ -101,7 +101,7 @@ class UsageMeter:
         self._sampled_s = 0.0
         """Processor seconds that the samples took."""
         self._thread: str | None = None
-        self._last = 0.0, 0.0
+        self._last = 0.0, 0.0, 0.0
         self._lock = threading.Lock()
         threading.Thread(target=self._sample, daemon=True).start()
 
@@ -126,19 +126,25 @@ class UsageMeter:
             read_processor_s() - self._sampled_s + read_children_s(), self._waited_s
         )
 
-    def _read(self) -> tuple[float, float]:
-        """Return now, and the seconds that the app's thread has run or queued."""
-        return read_host_s(), sum(_read_schedule(str(self._thread)))
+    def _read(self) -> tuple[float, float, float]:
+        """Return now, and seconds that the app's thread and other threads were busy.
+
+        The app's thread is busy while it runs or queues, other threads while they run.
+        """
+        ran_s, queued_s = _read_schedule(str(self._thread))
+        others_s = read_processor_s() - self._sampled_s - ran_s
+        return read_host_s(), ran_s + queued_s, others_s
 
     def _step(self) -> None:
         """Judge the time since the last sample."""
-        now_s, busy_s = self._read()
-        idle_s = (now_s - self._last[0]) - (busy_s - self._last[1])
+        now = self._read()
+        slice_s, busy_s, others_s = (a - b for a, b in zip(now, self._last, strict=True))
         # a slice in which another thread or a child is at work counts as work from end
-        # to end
-        if idle_s > _IDLE * (now_s - self._last[0]) and not _is_any_ready():
-            self._waited_s += idle_s
-        self._last = now_s, busy_s
+        # to end. A thread's state alone does not tell: while this one looks, the other
+        # sleeps because it waits for the interpreter's lock
+        if slice_s - busy_s > _IDLE * slice_s > others_s and not _is_any_ready():
+            self._waited_s += slice_s - busy_s
+        self._last = now
 
     def _sample(self) -> None:
         while True:

@@ -210,9 +210,7 @@ class MessagesSpec(Section):
     @model_validator(mode="after")
     def _check_some(self) -> MessagesSpec:
         if not self.lost and not self.doubled:
-            raise InputError(
-                "lost or doubled above 0", problem="no message is ever lost or doubled"
-            )
+            raise InputError(problem="lost or doubled must be above 0")
         for key in ("timeout", "tries"):
             if not self.lost and getattr(self, key) is not None:
                 raise InputError(problem=f"without lost, {key} says nothing")

@@ -138,7 +138,9 @@ class UsageMeter:
     def _step(self) -> None:
         """Judge the time since the last sample."""
         now = self._read()
-        slice_s, busy_s, others_s = (a - b for a, b in zip(now, self._last, strict=True))
+        slice_s, busy_s, others_s = (
+            a - b for a, b in zip(now, self._last, strict=True)
+        )
         # a slice in which another thread or a child is at work counts as work from end
         # to end. A thread's state alone does not tell: while this one looks, the other
         # sleeps because it waits for the interpreter's lock

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 _PARQUET = (".parquet", ".pq")
+_MORE_CELLS = "a row has more cells than the header, which has {}"
 
 MOST_TABLE_BYTES = 2_000_000_000
 """The largest table that is read; it is read as a whole."""
@@ -73,10 +74,8 @@ def read_records(
                 raise InputError("each column once", where=where, got=name)
         for record in reader:
             if None in record:
-                allowed = f"{len(names)} cells in a row, as the header has"
-                raise InputError(
-                    allowed, where=f"{where}: line {reader.line_num}", got="more"
-                )
+                line = f"{where}: line {reader.line_num}"
+                raise InputError(problem=_MORE_CELLS.format(len(names)), where=line)
             records.append((reader.line_num, record))
     except csv.Error as error:
         raise InputError(where=where, problem=f"cannot be read: {error}") from None
@@ -115,8 +114,8 @@ def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.Data
             )
         return frame[list(names)]
     except pandas.errors.ParserWarning:
-        allowed = f"{len(header)} cells in a row, as the header has"
-        raise InputError(allowed, where=str(path), got="more") from None
+        problem = _MORE_CELLS.format(len(header))
+        raise InputError(problem=problem, where=str(path)) from None
     except InputError:
         raise
     except ValueError as error:  # pandas' own errors
@@ -182,7 +181,10 @@ def check_unpacked(size: int, most_bytes: int, where: str) -> None:
 def check_names(path: object, names: Sequence[str], columns: Sequence[str]) -> None:
     """Raise an `InputError` for a name that is not that of one column."""
     for name in names:
-        if columns.count(name) != 1:
+        if columns.count(name) > 1:
+            problem = f"the column {name!r} stands {columns.count(name)} times"
+            raise InputError(problem=problem, where=str(path))
+        if name not in columns:
             allowed = f"a column of the table: {listed(columns)}"
             hint = find_column_hint(name, columns)
             raise InputError(allowed, where=str(path), got=name, hint=hint)

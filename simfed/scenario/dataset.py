@@ -221,7 +221,7 @@ class DatasetSpec(Section):
             "table",
             "huggingface",
         ):
-            problem = f"{self.kind} says it itself"
+            problem = f"{self.kind} needs no layout"
             hint = "layout belongs to file, or to lists of table or huggingface"
             raise InputError(problem=problem, where="layout", hint=hint)
         return self

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from simfed.ground.uses import LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.building import build, build_model
-from simfed.net.cases import error_table, load_cases, replay
+from simfed.net.cases import error_table, replay
 from simfed.net.graphs import Tier, graph, lines_of, read_graph, tree
 from simfed.net.maxmin import max_min, why_not_max_min
 from simfed.net.models import Fluid, Model, Tcp
@@ -52,7 +52,6 @@ __all__ = [
     "error_table",
     "graph",
     "lines_of",
-    "load_cases",
     "lognormal_ar1",
     "markov_on_off",
     "max_min",

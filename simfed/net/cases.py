@@ -1,13 +1,13 @@
 """Cases: links, flows with given starts, and possibly when they really finished.
 
-A case file is how a network model is held against something that is known: another
+A case is how a network model is held against something that is known: another
 simulator's tables, or a user's own measurements. No SimPy, no clients: paths are given
 link by link.
 
-    {"cases": [{"name": "…",
-                "links": [{"capacity_bytes_per_s": 1.25e6, "latency_s": 0.02}, …],
-                "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5],
-                           "finish_s": 0.31}, …]}]}
+    {"name": "…",
+     "links": [{"capacity_bytes_per_s": 1.25e6, "latency_s": 0.02}, …],
+     "flows": [{"start_s": 0, "size_bytes": 30000, "path": [0, 5],
+                "finish_s": 0.31}, …]}
 
 A case of a radio cell says in place of links who is in it, and of a flow whose it is:
 
@@ -29,59 +29,123 @@ what counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, nan
+from math import inf
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import ConfigDict, model_validator
 
 from simfed.ground.arrays import Floats
-from simfed.ground.errors import InputError, check_known, did_you_mean, listed, within
-from simfed.ground.inputs import read_json
+from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.plain import Plain
-from simfed.ground.units import read_number
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.engine import Engine
 from simfed.net.flows import LEAST_WEIGHT, MOST_WEIGHT
 from simfed.net.models import Fluid, ModelSpec, make_model
 from simfed.net.topology import Cell, Path, Star
+from simfed.schema.fields import BelowOne, Int, NonNegative, Number, Positive
+from simfed.schema.quantity import Quantity
+from simfed.schema.section import Section
+from simfed.schema.sentences import validate_as
 
 
-class _Number(NamedTuple):
-    """The range of a key's number."""
+class _Part(Section):
+    """A mapping of a case. Measurements come with keys of their own."""
 
-    allowed: str
-    holds: Callable[[float], bool]
-    default: float | None = None
-    """The value for a missing key or null; None: there is none."""
+    model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_misspelt(cls, value: Any) -> Any:
+        names = set(cls.model_fields)
+        for key in value.keys() - names if isinstance(value, Mapping) else ():
+            hint = did_you_mean(str(key), sorted(names - value.keys()))
+            if hint:
+                allowed = f"one of the keys {listed(sorted(names))}"
+                raise InputError(allowed, got=key, hint=hint)
+        return value
 
 
-_FROM_0 = _Number("a number of at least 0", lambda x: x >= 0)
-_ABOVE_0 = _Number("a number above 0", lambda x: x > 0)
-_WIRE = {"capacity_bytes_per_s": _ABOVE_0, "latency_s": _FROM_0._replace(default=0.0)}
-_LINK = {
-    **_WIRE,
-    "loss": _Number("a number from 0 to below 1", lambda x: 0 <= x < 1, 0.0),
-}
-_FLOW = {
-    "start_s": _FROM_0,
-    "size_bytes": _FROM_0,
-    "finish_s": _Number("a number", lambda x: True, nan),
-    "weight": _Number(
-        f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}",
-        lambda x: LEAST_WEIGHT <= x <= MOST_WEIGHT,
-        1.0,
-    ),
-    "cap_bytes_per_s": _ABOVE_0._replace(default=inf),
-}
-_RATE = {"phy_rate_bytes_per_s": _ABOVE_0._replace(default=nan)}
-_ALONE = {"alone_up_bytes_per_s": _ABOVE_0, "alone_down_bytes_per_s": _ABOVE_0}
-_CELL_KEYS = (
-    *("standard", "width_mhz", "spatial_streams", "guard_interval_ns", "aggregation"),
-    *("max_ampdu_bytes", "max_mpdus", "fair", "scheduler"),
-)
+class _Wire(_Part):
+    capacity_bytes_per_s: Positive = inf
+    latency_s: NonNegative = 0.0
+
+
+class _Link(_Wire):
+    capacity_bytes_per_s: Positive
+    loss: BelowOne = 0.0
+
+
+class _Flow(_Part):
+    start_s: NonNegative
+    size_bytes: NonNegative
+    finish_s: Number | None = None
+    weight: Annotated[float, Quantity(ge=LEAST_WEIGHT, le=MOST_WEIGHT)] = 1.0
+    cap_bytes_per_s: Positive = inf
+    path: tuple[Int, ...] = ()
+    station: Int | None = None
+    ue: Int | None = None
+    direction: Literal["up", "down"] = "up"
+
+
+class _Cell(_Part):
+    """Of these keys `Wifi` says which values there are, and `Cellular`."""
+
+    standard: Any = None
+    width_mhz: Any = None
+    spatial_streams: Any = None
+    guard_interval_ns: Any = None
+    aggregation: Any = None
+    max_ampdu_bytes: Any = None
+    max_mpdus: Any = None
+    fair: Any = None
+    scheduler: Any = None
+
+    def make(self) -> Wifi | Cellular:
+        """Return the cell."""
+        given = {
+            key.removeprefix("spatial_"): value
+            for key, value in self.model_dump().items()
+            if value is not None
+        }
+        if "scheduler" in given:
+            return Cellular(str(self.scheduler).lower())
+        standard = str(self.standard).removeprefix("802.11")
+        return Wifi(
+            **{k: v for k, v in given.items() if v or k != "max_ampdu_bytes"}
+            | {"standard": standard}
+        )
+
+
+class _Station(_Part):
+    mcs: Int | None = None
+    phy_rate_bytes_per_s: Positive | None = None
+
+    def rate(self, wifi: Wifi) -> float:
+        """Return its PHY rate, which it says or its MCS."""
+        if self.phy_rate_bytes_per_s is None and self.mcs is not None:
+            return wifi.phy_rate(self.mcs)
+        if self.phy_rate_bytes_per_s is None:
+            raise InputError("mcs or phy_rate_bytes_per_s", got="neither")
+        wifi.check_rate(self.phy_rate_bytes_per_s)
+        return self.phy_rate_bytes_per_s
+
+
+class _Equipment(_Part):
+    alone_up_bytes_per_s: Positive
+    alone_down_bytes_per_s: Positive
+
+
+class _CaseSpec(_Part):
+    flows: tuple[_Flow, ...]
+    links: tuple[_Link, ...] = ()
+    cell: _Cell | None = None
+    stations: tuple[_Station, ...] = ()
+    ues: tuple[_Equipment, ...] = ()
+    wired: _Wire = _Wire()
 
 
 def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
@@ -113,230 +177,94 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
     for number, (row, path) in enumerate(zip(read.flows, read.paths, strict=True)):
         flow = flow_model.flow(
             number,
-            row["size_bytes"],
+            row.size_bytes,
             path,
             read.capacities_bytes_per_s.__getitem__,
-            row["weight"],
-            row["cap_bytes_per_s"],
+            row.weight,
+            row.cap_bytes_per_s,
         )
-        started.append((row["start_s"], path.enter(flow)))
+        started.append((row.start_s, path.enter(flow)))
     engine.start_all(started)
     engine.advance(inf)
     return np.array([at_s + flow.spent_s for at_s, flow in started])
-
-
-# ---- files ---------------------------------------------------------------------------
-
-
-def load_cases(path: str | FilePath) -> list[dict[str, Plain]]:
-    """Return the checked cases of a JSON file.
-
-    It holds `{"cases": [...]}`, a list of cases, or a single case.
-
-    Raises: `InputError` that names the file and the place.
-    """
-    where = str(path)
-    content = read_json(path)
-    cases = content
-    if isinstance(content, dict):
-        cases = content.get("cases", [content] if "flows" in content else None)
-    if not isinstance(cases, list) or not cases:
-        allowed = "a list of cases under the key 'cases'"
-        raise InputError(allowed, where=where, got=_shorten(content))
-    for number, case in enumerate(cases):
-        with within(f"{where}: cases[{number}]"):
-            parse_case(case)
-    return cases
 
 
 class Case(NamedTuple):
     """A checked case."""
 
     capacities_bytes_per_s: Sequence[float] | Floats
-    flows: list[dict[str, Any]]
-    """The flows, by the keys of the case; every number is there."""
+    flows: Sequence[_Flow]
     paths: list[Path]
     """The path of each flow."""
     lossy: str = ""
     """The key of the first link that loses packets, if any does."""
 
 
-def parse_case(case: object) -> Case:
+def parse_case(case: Mapping[str, object]) -> Case:
     """Return a checked case.
 
-    Raises: `InputError` that names the first thing that is wrong with it.
+    Raises: `InputError` that names what is wrong with it.
     """
-    if not isinstance(case, Mapping):
-        raise InputError("a mapping with 'links' and 'flows'", got=_shorten(case))
-    if "cell" in case:
-        return _parse_cell(case)
-    links, flows = (
-        _read_parts(case, "links", _LINK),
-        _read_parts(case, "flows", _FLOW, ["path"]),
-    )
-    capacities = [link["capacity_bytes_per_s"] for link in links]
-    paths = [
-        _read_path(flow["path"], links, f"flows[{k}].path")
-        for k, flow in enumerate(flows)
-    ]
-    lossy = next(
-        (f"links[{k}].loss" for k, link in enumerate(links) if link["loss"]), ""
-    )
-    return Case(capacities, flows, paths, lossy)
+    spec = validate_as(_CaseSpec, case, source="case", folder=FilePath())
+    if spec.cell is not None:
+        return _parse_cell(spec, spec.cell)
+    links, paths = spec.links, list[Path]()
+    _check_filled(spec, "links", "flows")
+    for k, flow in enumerate(spec.flows):
+        path, where = flow.path, f"flows[{k}].path"
+        if not path or max(path) >= len(links) or len({*path}) < len(path):
+            allowed = f"indices of links, each once, from 0 to {len(links) - 1}"
+            raise InputError(allowed, where=where, got=list(path))
+        latency_s = sum([links[k].latency_s for k in path])
+        loss = 1 - float(np.prod([1 - links[k].loss for k in path]))
+        paths.append(Path(path, path, latency_s, 2 * latency_s, loss))
+    lossy = next((f"links[{k}].loss" for k, link in enumerate(links) if link.loss), "")
+    return Case([link.capacity_bytes_per_s for link in links], spec.flows, paths, lossy)
 
 
-def _read_path(path: Any, links: Sequence[Mapping[str, float]], where: str) -> Path:
-    if not isinstance(path, Sequence) or isinstance(path, str) or not path:
-        raise InputError("a list of indices of links", where=where, got=path)
-    for link in path:
-        if not _is_index(link, links):
-            raise InputError(
-                f"indices of links from 0 to {len(links) - 1}", where=where, got=link
-            )
-    if len(set(path)) != len(path):
-        raise InputError("each link at most once", where=where, got=list(path))
-    latency_s = sum([links[k]["latency_s"] for k in path])
-    loss = 1 - float(np.prod([1 - links[k]["loss"] for k in path]))
-    return Path(tuple(path), tuple(path), latency_s, 2 * latency_s, loss)
+def _check_filled(spec: _CaseSpec, *keys: str) -> None:
+    for key in keys:
+        if not getattr(spec, key):
+            raise InputError("a list that is not empty", where=key, got=[])
 
 
-def _parse_cell(case: Mapping[str, Plain]) -> Case:
+def _parse_cell(spec: _CaseSpec, written: _Cell) -> Case:
     """Return a case of a cell, on a star whose clients are the cell's stations."""
-    (spec,) = _check_parts([case["cell"]], "cell", {}, _CELL_KEYS)
-    wires = [case.get("wired") or {}]
-    unlimited = {**_WIRE, "capacity_bytes_per_s": _ABOVE_0._replace(default=inf)}
-    (wired,) = _check_parts(wires, "wired", unlimited)
-    cell: Wifi | Cellular
-    scheduler = spec["scheduler"]
-    if scheduler is not None:
-        try:
-            cell = Cellular(
-                scheduler.lower() if isinstance(scheduler, str) else scheduler
-            )
-        except InputError as error:
-            raise error.changed(where="cell.scheduler") from None
-        kind, members = "ue", _read_parts(case, "ues", _ALONE)
-        up, down = (np.array([member[key] for member in members]) for key in _ALONE)
-        weights = cell.weights(up), cell.weights(down)
+    with within("cell"):
+        cell = written.make()
+    members: Sequence[_Station | _Equipment]
+    if isinstance(cell, Wifi):
+        members, kind, rates = spec.stations, "station", []
+        for k, station in enumerate(spec.stations):
+            with within(f"stations[{k}]"):
+                rates.append(station.rate(cell))
+        up = down = cell.alone(np.array(rates))
+        weights = cell.weights(np.array(rates))
     else:
-        kind, members = "station", _read_parts(case, "stations", _RATE, ["mcs"])
-        cell = _make_wifi(spec)
-        rates = np.array([_read_rate(cell, one, k) for k, one in enumerate(members)])
-        up = down = cell.alone(rates)
-        weights = cell.weights(rates)
+        members, kind = spec.ues, "ue"
+        up = np.array([one.alone_up_bytes_per_s for one in spec.ues])
+        down = np.array([one.alone_down_bytes_per_s for one in spec.ues])
+        weights = cell.weights(up), cell.weights(down)
+    _check_filled(spec, f"{kind}s", "flows")
+    wired = spec.wired
     star = Star(
         len(members),
         up_bytes_per_s=up,
         down_bytes_per_s=down,
         latency_s=cell.latency_s,
-        receive_bytes_per_s=wired["capacity_bytes_per_s"],
-        send_bytes_per_s=wired["capacity_bytes_per_s"],
-        server_latency_s=wired["latency_s"],
+        receive_bytes_per_s=wired.capacity_bytes_per_s,
+        send_bytes_per_s=wired.capacity_bytes_per_s,
+        server_latency_s=wired.latency_s,
         cells=[Cell("case", range(len(members)), *weights, cell.one_air)],
     )
-    flows = _read_parts(case, "flows", _FLOW, [kind, "direction"])
-    for k, flow in enumerate(flows):
-        check_known(flow["direction"], ("up", "down"), where=f"flows[{k}].direction")
-        if not _is_index(flow[kind], members):
+    paths = []
+    for k, flow in enumerate(spec.flows):
+        member = getattr(flow, kind)
+        if member is None or member >= len(members):
             allowed = f"an index of {kind}s, from 0 to {len(members) - 1}"
-            raise InputError(allowed, where=f"flows[{k}].{kind}", got=flow[kind])
-    paths = [star.path(int(flow[kind]), flow["direction"]) for flow in flows]
-    return Case(star.capacities_bytes_per_s, flows, paths)
-
-
-def _make_wifi(spec: Mapping[str, Any]) -> Wifi:
-    # 0: the standard's
-    spec = {**spec, "max_ampdu_bytes": spec["max_ampdu_bytes"] or None}
-    given = {
-        k.removeprefix("spatial_"): value
-        for k, value in spec.items()
-        if value is not None
-    }
-    try:
-        return Wifi(
-            **given | {"standard": str(spec["standard"]).removeprefix("802.11")}
-        )
-    except InputError as error:
-        raise error.changed(where=f"cell.{error.where}") from None
-
-
-def _read_rate(wifi: Wifi, station: Mapping[str, Any], number: int) -> float:
-    """Return the PHY rate of a station, which says it or its MCS."""
-    (key,) = _RATE
-    rate = station[key]
-    try:
-        if not isfinite(rate) and station["mcs"] is not None:
-            key = "mcs"
-            return wifi.phy_rate(station["mcs"])
-        if not isfinite(rate):
-            raise InputError(_ABOVE_0.allowed, got="nothing")
-        wifi.check_rate(rate)
-    except InputError as error:
-        raise error.changed(where=f"stations[{number}].{key}") from None
-    return float(rate)
-
-
-# ---- parts ---------------------------------------------------------------------------
-
-
-def _read_parts(
-    case: Mapping[str, Any],
-    key: str,
-    numbers: Mapping[str, _Number],
-    others: Sequence[str] = (),
-) -> list[dict[str, Any]]:
-    """Return the list of mappings under a key of a case, see `_check_parts`."""
-    parts = case.get(key)
-    if not isinstance(parts, Sequence) or isinstance(parts, str) or not parts:
-        raise InputError("a list that is not empty", where=key, got=parts)
-    return _check_parts(parts, f"{key}[]", numbers, others)
-
-
-def _check_parts(
-    parts: Sequence[Any],
-    name: str,
-    numbers: Mapping[str, _Number],
-    others: Sequence[str] = (),
-) -> list[dict[str, Any]]:
-    """Return mappings with these numbers and, unless None, keys of `others`.
-
-    A `[]` in `name`, what errors call them, stands for their place. Measurements come
-    with keys of their own; only one that misses one of ours is wrong.
-    """
-    rows = []
-    for place, part in enumerate(parts):
-        where = name.replace("[]", f"[{place}]")
-        if not isinstance(part, Mapping):
-            raise InputError("a mapping", where=where, got=_shorten(part))
-        names = {*numbers, *others}
-        for key in part.keys() - names:
-            hint = did_you_mean(str(key), sorted(names - part.keys()))
-            if hint:
-                allowed = f"one of the keys {listed(sorted(names))}"
-                raise InputError(allowed, where=where, got=key, hint=hint)
-        row = {key: part.get(key) for key in others}
-        for key, (allowed, holds, default) in numbers.items():
-            value = part.get(key)
-            row[key] = default
-            if value is not None or default is None:
-                row[key] = number = read_number(value)
-                if not (isfinite(number) and holds(number)):
-                    got = part.get(key, "nothing")
-                    raise InputError(allowed, where=f"{where}.{key}", got=got)
-        rows.append(row)
-    return rows
-
-
-def _is_index(value: Any, of: Sequence[object]) -> bool:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    return whole and 0 <= value < len(of)
-
-
-def _shorten(value: object) -> object:
-    """Return a value, which may be long, as an error shows it."""
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else value
+            raise InputError(allowed, where=f"flows[{k}].{kind}", got=member)
+        paths.append(star.path(member, flow.direction))
+    return Case(star.capacities_bytes_per_s, spec.flows, paths)
 
 
 # ---- errors against known finish times -----------------------------------------------

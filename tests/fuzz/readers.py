@@ -14,12 +14,9 @@ from pathlib import Path
 import mutations as fuzz
 
 CASES = json.dumps({
-    "format": 1,
-    "cases": [{
-        "name": "two", "links": [{"capacity_bytes_per_s": 1e6, "latency_s": 0.01}],
-        "flows": [{"start_s": 0.0, "size_bytes": 1e6, "path": [0], "finish_s": 2.0},
-                  {"start_s": 0.5, "size_bytes": 5e5, "path": [0]}],
-    }],
+    "name": "two", "links": [{"capacity_bytes_per_s": 1e6, "latency_s": 0.01}],
+    "flows": [{"start_s": 0.0, "size_bytes": 1e6, "path": [0], "finish_s": 2.0},
+              {"start_s": 0.5, "size_bytes": 5e5, "path": [0]}],
 })  # fmt: skip
 GML = """graph [ directed 1
   node [ id 0 label "server" ] node [ id 1 label "a" ] node [ id 2 label "client-0" ]
@@ -234,10 +231,10 @@ def graph(path):
 
 
 def cases(path):
-    from simfed.net.cases import load_cases, parse_case
+    from simfed.ground.inputs import read_json
+    from simfed.net.cases import parse_case
 
-    for case in load_cases(path):
-        parse_case(case)
+    parse_case(read_json(path))
 
 
 def run(path):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
-from simfed import InputError, net
+from simfed import net
 
 
 def case(**changes):
@@ -43,19 +41,6 @@ def test_keys_of_the_users_own_are_left_alone():
     assert net.replay(
         case(packets_lost=3, **flow(client="pi-7", finish_s=None))
     ).tolist() == [3.0]
-
-
-def test_files_may_hold_many_cases_or_one(tmp_path):
-    for content in ({"source": "x", "cases": [case()]}, [case()], case()):
-        path = tmp_path / "cases.json"
-        path.write_text(json.dumps(content))
-        assert net.load_cases(path) == [case()]
-
-
-def test_a_byte_order_mark_is_no_error(tmp_path):
-    path = tmp_path / "cases.json"
-    path.write_text(json.dumps(case()), encoding="utf-8-sig")
-    assert net.load_cases(path) == [case()]
 
 
 @pytest.mark.parametrize("direction", [1, -1])
@@ -96,10 +81,3 @@ def test_cases_without_known_finishes_have_no_row():
     assert [row.name for row in rows] == ["two", "all"]
     assert rows[0].makespan == pytest.approx(0.1)
     assert net.error_table([unknown], [[1.0]]) == []
-
-
-@pytest.mark.parametrize("content", ["{", "[" * 100_000])
-def test_a_broken_case_file_is_named(tmp_path, content):
-    (tmp_path / "cases.json").write_text(content)
-    with pytest.raises(InputError, match=r"cases\.json: .*a whole JSON file"):
-        net.load_cases(tmp_path / "cases.json")

@@ -1,6 +1,6 @@
 """Devices: calibration profiles, and clients' processors that scale them."""
 
-from simfed.device.client import Device, Processor, build_device, build_processor
+from simfed.device.client import Device, Processor, build_processor
 from simfed.device.load import (
     find_profile,
     load_profile,
@@ -8,7 +8,7 @@ from simfed.device.load import (
     profile_names,
     shipped_name,
 )
-from simfed.device.profile import QUANTITIES, ModelWork, Profile, work_size
+from simfed.device.profile import QUANTITIES, ModelWork, Profile
 from simfed.device.spec import DeviceSpec
 
 __all__ = [
@@ -18,12 +18,10 @@ __all__ = [
     "ModelWork",
     "Processor",
     "Profile",
-    "build_device",
     "build_processor",
     "find_profile",
     "load_profile",
     "profile_folders",
     "profile_names",
     "shipped_name",
-    "work_size",
 ]

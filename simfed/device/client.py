@@ -9,12 +9,12 @@ client or on the order of calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from simfed.device.noise import LognormalNoise, Measured
-from simfed.device.profile import QUANTITIES, Profile, is_free, work_size
+from simfed.device.profile import QUANTITIES, Profile, is_free
 from simfed.device.quota import Quota
 from simfed.device.spec import (
     Assumed,
@@ -34,17 +34,6 @@ from simfed.schema.distribution import Distribution
 
 _STEPS = ("training", "private")
 """Work that is steps of one after another."""
-
-_LIKE_TRAINING = (
-    "private",
-    "inference",
-    "distillation",
-    "auxiliary",
-    "handling",
-    "evaluation",
-    "losses",
-)
-"""Work of the same processor at full load, as far as a profile does not know better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +64,19 @@ class Processor:
         )
         seconds = self._memo_s.get(key)
         if seconds is None:
-            parts = work.parts or ((work.strategy, work.size, 1.0),)
             seconds = self._memo_s[key] = sum(
-                share * self._part_s(work._replace(strategy=strategy, size=size))
-                for strategy, size, share in parts
+                share * self.nominal_s(work.quantity, **call)
+                for call, share in _split_work(work)
             )
         return seconds
-
-    def _part_s(self, work: Work) -> float:
-        return self.nominal_s(
-            work.quantity,
-            model=work.model,
-            strategy=work.strategy,
-            entries=work.entries,
-            **work_size(work),
-        )
 
     def tell_source(self, work: Work) -> str:
         """Return what the time of one of a unit's `times` is taken from, in words."""
         if work.quantity in self.assume and not is_free(work.quantity, work.strategy):
             return "said in the scenario"
         found = (
-            self.profile.tell_source(
-                work.quantity,
-                model=work.model,
-                strategy=strategy,
-                entries=work.entries,
-                **work_size(work._replace(size=size)),
-            )
-            for strategy, size, _ in work.parts or ((work.strategy, work.size, 1.0),)
+            self.profile.tell_source(work.quantity, **call)
+            for call, _ in _split_work(work)
         )
         return " and ".join(dict.fromkeys(found))
 
@@ -193,11 +166,12 @@ class Processor:
 class Device:
     """One client's processor.
 
-    >>> from simfed.device import DeviceSpec, build_device, load_profile
+    >>> from simfed.device import DeviceSpec, build_processor, load_profile
     >>> profile = load_profile("rtx3090-ryzen4800h")
     >>> spec = DeviceSpec(profile=profile.name, speed=0.5)
-    >>> device = build_device(spec, profile, Streams(0), client=3)
-    >>> step_s = device.nominal_s("training", model="lenet5", batch=32)
+    >>> processor = build_processor(spec, profile)
+    >>> step_s = processor.nominal_s("training", model="lenet5", batch=32)
+    >>> device = processor.client(Streams(0), client=3)
     >>> device.duration_s(step_s, start_at_s=10.0, round=1, phase="training")
     0.009
     """
@@ -218,14 +192,6 @@ class Device:
             self._offset_s = load.period_s * streams("load-offset", client).random()
         if quota is not None:
             self._offset_s = quota.period_s * streams("quota-offset", client).random()
-
-    def nominal_s(
-        self, quantity: str, *, model: str, strategy: str = "", **size: float
-    ) -> float:
-        """Seconds of one call on the measured device; see `Processor.nominal_s`."""
-        return self.processor.nominal_s(
-            quantity, model=model, strategy=strategy, **size
-        )
 
     def work_s(self, work: Work) -> float:
         """Seconds of one of a unit's `times` on the measured device."""
@@ -291,8 +257,9 @@ class Device:
         if not stated_w:
             return None
         power_w: dict[str, float] = {}
-        if "training" in stated_w:
-            power_w = dict.fromkeys(_LIKE_TRAINING, stated_w["training"])
+        if "training" in stated_w:  # the same processor at full load
+            passes = (name for name, q in QUANTITIES.items() if not q.per_strategy)
+            power_w = dict.fromkeys(passes, stated_w["training"])
         if "compression" in stated_w:
             power_w["decompression"] = stated_w["compression"]
         power_w |= stated_w
@@ -306,6 +273,14 @@ class Device:
 
 
 _FRESH = ProcessorState()
+
+
+def _split_work(work: Work) -> Iterator[tuple[dict[str, Any], float]]:
+    """Yield what `Profile.seconds` is asked for each part of a call, and its share."""
+    size = QUANTITIES[work.quantity].size
+    for strategy, amount, share in work.parts or ((work.strategy, work.size, 1.0),):
+        call = {"model": work.model, "strategy": strategy, "entries": work.entries}
+        yield {**call, size: amount}, share
 
 
 def build_processor(
@@ -337,16 +312,6 @@ def build_processor(
         noise = "measured" if cv is None else LognormalNoise(cv)
     assume, scale = (_list_stated(part) for part in (spec.assume, spec.scale))
     return Processor(profile, regimes, noise, assume, scale)
-
-
-def build_device(
-    spec: DeviceSpec, profile: Profile, streams: Streams, client: int
-) -> Device:
-    """Return one client's device.
-
-    For many of a group, build the processor once instead.
-    """
-    return build_processor(spec, profile, streams).client(streams, client)
 
 
 def _list_stated(per_quantity: Assumed | Scale | None) -> dict[str, float]:

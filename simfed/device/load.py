@@ -166,7 +166,7 @@ def _read_once(text: str, path: Path) -> Profile:
 
 def _read_profile(data: Plain, path: Path) -> Profile:
     data = _require_mapping(
-        data, "", ("a profile: a mapping with kind, name and measured times")
+        data, "", "a profile: a mapping with kind, name and measured times"
     )
     _check_keys(data, _KEYS, "")
     kind = data.get("kind")
@@ -182,7 +182,7 @@ def _read_profile(data: Plain, path: Path) -> Profile:
     power = _read_section(data, "power", PHASES, "watts per phase")
     noise = _read_section(data, "noise", QUANTITIES, "noise per kind of work")
     uncertainty = _read_section(
-        data, "uncertainty", QUANTITIES, ("a number per kind of work")
+        data, "uncertainty", QUANTITIES, "a number per kind of work"
     )
     provenance = dict(
         _require_mapping(data.get("provenance", {}), "provenance", "a mapping")
@@ -192,7 +192,7 @@ def _read_profile(data: Plain, path: Path) -> Profile:
         _check_sources(provenance)
     timed = dict.fromkeys(model for _, model, _ in curves if model != ANY)
     shapes = _read_section(
-        data, "measured_on", timed, ("what each model was measured on")
+        data, "measured_on", timed, "what each model was measured on"
     )
     if "description" in data:
         provenance["description"] = str(data["description"])
@@ -370,7 +370,7 @@ def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
         node, ("residual", "freedom", "standard_error", "correlation"), where
     )
     errors = _read_section(
-        node, "standard_error", law.coordinates, ("a number per parameter"), where
+        node, "standard_error", law.coordinates, "a number per parameter", where
     )
     used = [i for i, name in enumerate(law.coordinates) if name in errors]
     sd = np.array(

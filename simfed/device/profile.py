@@ -24,7 +24,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
-from typing import Protocol
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Chain, Codec, codec_from_spec
@@ -32,9 +31,9 @@ from simfed.device.curve import Constant, Curve, Fitted, Points
 from simfed.device.noise import Measured
 from simfed.ground.errors import InputError, check_known, did_you_mean, listed
 from simfed.ground.memo import Memo
-from simfed.ground.method import Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
+from simfed.ground.vocabulary import ModelFacts
 
 ANY = "any"
 """The key of what holds for every model (or strategy) that has no key of its own."""
@@ -106,14 +105,6 @@ def find_quantity(name: str, where: str | None = None) -> WorkQuantity:
     return QUANTITIES[name]
 
 
-def work_size(work: Work) -> dict[str, float]:
-    """Return the size of a unit of work as `Profile.seconds` wants it.
-
-    It goes by its quantity's keyword.
-    """
-    return {QUANTITIES[work.quantity].size: work.size}
-
-
 def name_codec(text: str) -> str:
     """Return the name under which the times of a codec stand.
 
@@ -162,38 +153,6 @@ def is_free(quantity: str, strategy: str) -> bool:
     return QUANTITIES[quantity].per_strategy and strategy == FREE_STRATEGY
 
 
-class SizesOfModel(Protocol):
-    """The facts of a model without building it, as `ModelFacts` has them.
-
-    See `simfed.learn.catalogue`.
-    """
-
-    @property
-    def parameters(self) -> int:
-        """The number of parameters."""
-        ...
-
-    @property
-    def forward_flops(self) -> float:
-        """FLOPs of one sample forward."""
-        ...
-
-    @property
-    def train_flops(self) -> float:
-        """FLOPs of one sample forward and backward."""
-        ...
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        ...
-
-    @property
-    def classes(self) -> int:
-        """The number of classes."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class ModelWork:
     """Plain numbers about one model on samples of one shape.
@@ -212,7 +171,7 @@ class ModelWork:
     """0: not known."""
 
     @classmethod
-    def of(cls, facts: SizesOfModel) -> ModelWork:
+    def of(cls, facts: ModelFacts) -> ModelWork:
         """Return the numbers of a model with these facts."""
         flops = facts.forward_flops, facts.train_flops
         return cls(facts.parameters, *flops, tuple(facts.input_shape), facts.classes)
@@ -547,7 +506,7 @@ class Profile:
                 f"and K"
             )
             self._note(
-                ("", model, f"{d:g}"), (f"codecs of {model} were measured at {text}")
+                ("", model, f"{d:g}"), f"codecs of {model} were measured at {text}"
             )
             return
         codecs = ", those of codecs d and K" if here.parameters else ""
@@ -579,7 +538,7 @@ class Profile:
             stated = (
                 "error unknown"
                 if error is None
-                else (f"typical error {math.expm1(error):.0%}")
+                else f"typical error {math.expm1(error):.0%}"
             )
             text = (
                 f"{_name_work(key)} was not measured; estimated as "

@@ -8,13 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
 from simfed.ground.errors import InputError, within
-from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
 from simfed.schema.distribution import Distribution, DrawnNumber
@@ -159,40 +156,42 @@ class QuotaSpec(Section):
         return {"share": value} if isinstance(value, (int, float)) else value
 
 
+_WORK = {
+    "training": "of a local step",
+    "private": "of a local step with privacy of samples",
+    "compression": "of an update",
+    "decompression": "of an upload",
+    "inference": "of the public set",
+    "distillation": "of a step on the public set",
+    "auxiliary": "of a step of a method's own networks, whichever",
+    "starting": "of a participation's training, beside its steps",
+    "handling": "of a participation's messages; of a merge, where it is a server",
+    "evaluation": "of a model on the test set",
+    "losses": "of a server, until clients whose policy learns have measured their "
+    "losses",
+}
+"""Kind of work → its one call, in words."""
+
+
+def _declare_work(kind: Any, short_for: str = "") -> dict[str, Any]:
+    """Return the annotation of a key for each kind of work; null where omitted."""
+    short = bool(short_for)
+    return {
+        work: Annotated[
+            kind | None,
+            Field(default=None, description=short_for or of_call, exclude=short),
+        ]
+        for work, of_call in _WORK.items()
+    }
+
+
 class Assumed(Section):
     """Seconds per call to assume for a kind of work.
 
     They stand in place of what the profile knows or lacks.
     """
 
-    training: Duration | None = Field(default=None, description="of a local step")
-    private: Duration | None = Field(
-        default=None, description="of a local step with privacy of samples"
-    )
-    compression: Duration | None = Field(default=None, description="of an update")
-    decompression: Duration | None = Field(default=None, description="of an upload")
-    inference: Duration | None = Field(default=None, description="of the public set")
-    distillation: Duration | None = Field(
-        default=None, description="of a step on the public set"
-    )
-    auxiliary: Duration | None = Field(
-        default=None, description="of a step of a method's own networks, whichever"
-    )
-    starting: Duration | None = Field(
-        default=None, description="of a participation's training, beside its steps"
-    )
-    handling: Duration | None = Field(
-        default=None,
-        description="of a participation's messages; of a merge, where it is a server",
-    )
-    evaluation: Duration | None = Field(
-        default=None, description="of a model on the test set"
-    )
-    losses: Duration | None = Field(
-        default=None,
-        description="of a server, until clients whose policy learns have measured "
-        "their losses",
-    )
+    __annotations__ = _declare_work(Duration)
 
 
 class Scale(Section):
@@ -202,32 +201,7 @@ class Scale(Section):
     says itself stay as they are said.
     """
 
-    training: Positive | None = Field(default=None, description="of local steps")
-    private: Positive | None = Field(
-        default=None, description="of local steps with privacy of samples"
-    )
-    compression: Positive | None = Field(default=None, description="of updates")
-    decompression: Positive | None = Field(default=None, description="of uploads")
-    inference: Positive | None = Field(default=None, description="of the public set")
-    distillation: Positive | None = Field(
-        default=None, description="of steps on the public set"
-    )
-    auxiliary: Positive | None = Field(
-        default=None, description="of a method's own networks"
-    )
-    starting: Positive | None = Field(
-        default=None, description="of beginnings of training"
-    )
-    handling: Positive | None = Field(default=None, description="of messages")
-    evaluation: Positive | None = Field(
-        default=None, description="of models on the test set"
-    )
-    losses: Positive | None = Field(
-        default=None, description="until losses are measured"
-    )
-
-
-_SHORT = "short for the same key of `assume`"
+    __annotations__ = _declare_work(Positive)
 
 
 class DeviceSpec(Section):
@@ -276,17 +250,7 @@ class DeviceSpec(Section):
         description="draw the profile's constants, per run, from what its fit does not "
         "know",
     )
-    training: Duration | None = Field(default=None, description=_SHORT)
-    private: Duration | None = Field(default=None, description=_SHORT)
-    compression: Duration | None = Field(default=None, description=_SHORT)
-    decompression: Duration | None = Field(default=None, description=_SHORT)
-    inference: Duration | None = Field(default=None, description=_SHORT)
-    distillation: Duration | None = Field(default=None, description=_SHORT)
-    auxiliary: Duration | None = Field(default=None, description=_SHORT)
-    starting: Duration | None = Field(default=None, description=_SHORT)
-    handling: Duration | None = Field(default=None, description=_SHORT)
-    evaluation: Duration | None = Field(default=None, description=_SHORT)
-    losses: Duration | None = Field(default=None, description=_SHORT)
+    __annotations__ |= _declare_work(Duration, "short for the same key of `assume`")
 
     @model_validator(mode="before")
     @classmethod
@@ -297,67 +261,39 @@ class DeviceSpec(Section):
         """
         if not isinstance(value, Mapping):
             return value
-        times = {
-            key: value[key]
-            for key in Assumed.model_fields
-            if value.get(key) is not None
-        }
+        times = {key: value[key] for key in _WORK if value.get(key) is not None}
         assumed = value.get("assume")
-        if isinstance(assumed, Mapping):
-            twice = [key for key in times if assumed.get(key) is not None]
-            if twice:
-                got = value[twice[0]]
-                problem = f"{got} stands twice"
-                raise InputError(
-                    "each time once", where=twice[0], got=got, problem=problem
-                )
         if not times or not (assumed is None or isinstance(assumed, Mapping)):
             return value
+        for key, got in times.items():
+            if (assumed or {}).get(key) is not None:
+                problem = f"{got} stands twice"
+                raise InputError("each time once", where=key, got=got, problem=problem)
         for key, text in times.items():
             with within(key):
                 parse_duration(text)
-        rest = {
-            key: inner
-            for key, inner in value.items()
-            if key not in Assumed.model_fields
-        }
+        rest = {key: value[key] for key in value if key not in _WORK}
         return {**rest, "assume": {**(assumed or {}), **times}}
 
     @model_validator(mode="after")
     def _check_source_of_times(self) -> DeviceSpec:
-        if self.profile is None and self.assume is None:
-            allowed = (
-                "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
-            )
-            raise InputError(allowed)
-        if self.profile is None and self.scale is not None:
-            allowed = "null without a profile: stated times are not scaled"
-            raise InputError(allowed, where="scale")
-        if self.profile is None and self.uncertainty:
-            allowed = "false without a profile: stated times have none"
-            raise InputError(allowed, where="uncertainty")
-        for key in (
-            Scale.model_fields
-            if self.scale is not None and self.assume is not None
-            else ()
-        ):
-            if (
-                getattr(self.scale, key) is not None
-                and getattr(self.assume, key) is not None
-            ):
+        if self.profile is None:
+            if self.assume is None:
+                raise InputError(
+                    "a profile, or times such as {training: 12 ms, compression: 0.3 ms}"
+                )
+            if self.scale is not None:
+                allowed = "null without a profile: stated times are not scaled"
+                raise InputError(allowed, where="scale")
+            if self.uncertainty:
+                allowed = "false without a profile: stated times have none"
+                raise InputError(allowed, where="uncertainty")
+        stated = dict(self.assume or ())
+        for key, factor in self.scale or ():
+            if factor is not None and stated.get(key) is not None:
                 problem = f"{key} is stated, and stated times are not scaled"
                 raise InputError("null", where=f"scale.{key}", problem=problem)
         return self
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section with the keys that count."""
-        plain: dict[str, Any] = dump(self)
-        return {
-            key: inner
-            for key, inner in plain.items()
-            if key not in Assumed.model_fields
-        }
 
 
 def _refuse_drawn_speed(device: DeviceSpec) -> DeviceSpec:

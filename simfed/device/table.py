@@ -140,7 +140,7 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
         for line, record in records:
             # the number of the file, as tables of two folders may have one name
             rows.append(
-                _read_row(record, (f"{path}: line {line}"), line, f"{len(files)}:")
+                _read_row(record, f"{path}: line {line}", line, f"{len(files)}:")
             )
             if record.get("threads"):
                 place = f"{path}: line {line}: threads"
@@ -233,7 +233,7 @@ def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
         steps=_parse_positive(
             text.get("steps") or "1",
             f"{where}: steps",
-            ("a number of steps of at least 1"),
+            "a number of steps of at least 1",
             1.0,
         ),
     )

@@ -42,10 +42,15 @@ _LONGEST_S = 86_400.0
 
 
 class Checks:
-    """The checks of a scenario's parts, those of a run without learning included."""
+    """The checks of a scenario's parts.
 
-    def __init__(self, parts: Parts) -> None:
+    `time_only`: also of what a run without learning cannot do; samples are not dealt
+    then.
+    """
+
+    def __init__(self, parts: Parts, *, time_only: bool = False) -> None:
         self._parts = parts
+        self._time_only = time_only
         self.scenario, self.fleet = parts.scenario, parts.fleet
 
     @property
@@ -53,11 +58,10 @@ class Checks:
         """Made when it is first asked for, as it fails with the models' sizes."""
         return self._parts.tasks
 
-    def errors(self, *, time_only: bool = False) -> list[InputError]:
+    def errors(self) -> list[InputError]:
         """Return all errors that show only when the parts are built.
 
-        They are in file order, each once. `time_only`: also what a run without learning
-        cannot do; samples are not dealt then.
+        They are in file order, each once.
         """
         errors: list[InputError] = []
 
@@ -82,7 +86,7 @@ class Checks:
                 gather(partial(self._parts.find_profile, device.profile), where)
         if errors:
             return errors
-        if not time_only:  # a clock without learning deals no samples
+        if not self._time_only:  # a clock without learning deals no samples
             gather(partial(check_data, self.scenario))
         for i in range(len(self.scenario.clients)):
             before = len(errors)
@@ -90,26 +94,26 @@ class Checks:
             if len(errors) > before:
                 continue  # what it would take is no question then
             gather(partial(self._check_story, i), "method")
-            gather(partial(self._check_overlap, i, time_only), f"clients[{i}].overlap")
+            gather(partial(self._check_overlap, i), f"clients[{i}].overlap")
             gather(partial(self._check_failure, i))
             gather(partial(self._check_private_uploads, i))
             gather(partial(self._check_attack, i), f"clients[{i}].attack")
-            if not time_only:
+            if not self._time_only:
                 gather(partial(self._check_single_samples, i))
-            gather(partial(self._try_device, i, time_only), f"clients[{i}].device")
+            gather(partial(self._try_device, i), f"clients[{i}].device")
             gather(partial(_check_battery, self._parts, i))
             gather(
                 partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy"
             )
-            if time_only:
+            if self._time_only:
                 gather(partial(self._check_time_only, i))
-        if time_only:
+        if self._time_only:
             gather(self._check_untold_losses, "participation.selection")
             gather(self._check_untold_rollback, "safeguard.rollback")
         gather(self._check_account)
         for where, spec in self._parts.server_devices():
             if spec is not None:
-                gather(partial(self._try_server, spec, time_only), where)
+                gather(partial(self._try_server, spec), where)
         gather(lambda: self._parts.topology)
         gather(lambda: self._parts.network_model)
         return list({str(error): error for error in errors}.values())
@@ -138,13 +142,13 @@ class Checks:
             )
         return self.scenario.arms_of_group(self.scenario.clients[index])
 
-    def _arms_and_forced(self, index: int, time_only: bool) -> tuple[Choice, ...]:
+    def _arms_and_forced(self, index: int) -> tuple[Choice, ...]:
         """Return a group's arms, and the one that everybody plays after a rollback."""
         scenario = self.scenario
         recorded = (
             scenario.policy_of_group(scenario.clients[index]).arms_from is not None
         )
-        if time_only or recorded:
+        if self._time_only or recorded:
             return self._arms(index)
         return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
 
@@ -194,35 +198,35 @@ class Checks:
             model = self.scenario.prototypes[group.prototype].model
             beside = (Work(quantity, model, 1) for quantity in ("starting", "handling"))
             work = (
-                *self._client_work(i, time_only=False),
+                *self._client_work(i),
                 *beside,
                 *self._unpacking(i),
             )
             times[f"clients[{i}].device"] = _tell_work(self._parts.processors[i], work)
         for where, spec in self._parts.server_devices():
             if spec is not None:
-                of_server = self._server_work(time_only=False)
+                of_server = self._server_work()
                 times[where] = _tell_work(self._parts.build_processor(spec), of_server)
         return times
 
-    def _client_work(self, index: int, time_only: bool) -> Iterator[Work]:
+    def _client_work(self, index: int) -> Iterator[Work]:
         """Yield a group's work in the first round and in a later one.
 
         Some methods have nothing to send down at first. Each arm is at both ends of its
         K.
         """
-        arms, client = self._arms_and_forced(index, time_only), self.fleet.first(index)
+        arms, client = self._arms_and_forced(index), self.fleet.first(index)
         for round in dict.fromkeys((1, min(2, self.scenario.rounds))):
             task = self.tasks.task(round, client, 0)
             yield from task.plan.work
             for choice in self._at_both_ends(index, arms, task.plan):
                 yield from self._codec_work("compression", task, choice)
 
-    def _try_device(self, index: int, time_only: bool) -> None:
+    def _try_device(self, index: int) -> None:
         group = self.scenario.clients[index]
         processor = self._parts.build_processor(group.device)
         model = self.scenario.prototypes[group.prototype].model
-        all_work = list(self._client_work(index, time_only))
+        all_work = list(self._client_work(index))
         for work in all_work:
             processor.work_s(work)
         phases = {work.quantity for work in all_work}
@@ -474,10 +478,8 @@ class Checks:
                 "batch norm such as resnet18-gn",
                 where="training.batch_size",
                 problem=f"client {client} owns {samples} of the samples, which in "
-                f"batches of "
-                f"{whole} come to a batch of one, and the batch norm of prototype "
-                f"{name!r} needs "
-                "two at least",
+                f"batches of {whole} come to a batch of one, and the batch "
+                f"norm of prototype {name!r} needs two at least",
                 hint="or a partition in which everybody owns several"
                 if samples == 1
                 else None,
@@ -517,7 +519,7 @@ class Checks:
                     f"{other.who.client} of its group never comes"
                 )
 
-    def _check_overlap(self, index: int, time_only: bool) -> None:
+    def _check_overlap(self, index: int) -> None:
         """Check that what is cut into slices selects at least as many entries."""
         overlap, task = (
             self.scenario.clients[index].overlap,
@@ -529,7 +531,7 @@ class Checks:
             raise InputError(
                 "a method whose uploads are compressed", problem="nothing is compressed"
             )
-        for arm in self._arms_and_forced(index, time_only):
+        for arm in self._arms_and_forced(index):
             sliced(arm, overlap.chunks)
             least, _ = self.fleet.range_of_k(index, task.plan.longest, arm.level)
             if least < overlap.chunks:
@@ -612,7 +614,7 @@ class Checks:
             )
         return sentences
 
-    def _server_work(self, time_only: bool) -> Iterator[Work]:
+    def _server_work(self) -> Iterator[Work]:
         """Yield a server's work, of one upload of each group.
 
         Each arm is at both ends of its K.
@@ -621,7 +623,7 @@ class Checks:
             self._parts.task_of_group(i) for i in range(len(self.scenario.clients))
         ]
         for i, task in enumerate(first):
-            arms = self._arms_and_forced(i, time_only)
+            arms = self._arms_and_forced(i)
             for choice in self._at_both_ends(i, arms, task.plan):
                 yield from self._codec_work("decompression", task, choice)
         enough = [
@@ -629,12 +631,10 @@ class Checks:
         ] * self.scenario.aggregation.rule.made.least
         yield from self.tasks.server_work(enough, self.scenario.rounds)
 
-    def _try_server(self, spec: DeviceSpec, time_only: bool) -> None:
+    def _try_server(self, spec: DeviceSpec) -> None:
         processor = self._parts.build_processor(spec)
         work = [
-            w
-            for w in self._server_work(time_only)
-            if processor.charges(w.quantity, w.model)
+            w for w in self._server_work() if processor.charges(w.quantity, w.model)
         ]
         for quantity in {piece.quantity for piece in work}:
             processor.noise_of(quantity)
@@ -723,7 +723,7 @@ def check_parts(
     Raises: `InputErrors`, see `Checks.errors`.
     """
     parts = Parts(scenario, source)
-    errors = Checks(parts).errors(time_only=time_only)
+    errors = Checks(parts, time_only=time_only).errors()
     if errors:
         raise InputErrors([error.within(parts.name) for error in errors])
     return parts

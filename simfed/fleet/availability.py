@@ -143,10 +143,6 @@ class Daily:
     """
 
     def __init__(self, from_s: float, to_s: float, zones_s: Floats) -> None:
-        if from_s == to_s:
-            raise InputError(
-                "two different times of day", where="to", got=f"{to_s:g} s"
-            )
         self._length_s = (to_s - from_s) % _DAY_S
         self._first_s = (from_s - np.asarray(zones_s, dtype=np.float64)) % _DAY_S
         """The instant at which each client comes on day 0; on day k, k days later."""
@@ -368,7 +364,7 @@ def read_trace(path: str) -> Intervals:
     for row in np.flatnonzero((ids != np.floor(ids)) | (ids < 0) | (ids >= 2.0**63)):
         allowed, where = (
             "a client's number, from 0 on",
-            (f"{path}: column client, row {row + 1}"),
+            f"{path}: column client, row {row + 1}",
         )
         raise InputError(allowed, where=where, got=float(ids[row]))
     with within(path):

@@ -37,14 +37,14 @@ class Battery:
     capacity_j: Annotated[float, "joules of a full battery; all are full at 0 s"]
     charge_w: Annotated[float, "watts while it charges"]
     charges_from: Annotated[str, 'local time of day, such as "22:00"'] = "22:00"
-    charges_to: Annotated[str, ("local time of day, which may be on the next day")] = (
+    charges_to: Annotated[str, "local time of day, which may be on the next day"] = (
         "06:00"
     )
     zone: Annotated[float, "hours ahead of UTC; 0 s is midnight at UTC"] = 0.0
     low: Annotated[float, "below this share of the capacity a client is away"] = 0.2
     back: Annotated[float, "from this share on it is there again"] = 0.5
     work_w: Annotated[
-        float | None, ("of work on devices whose profile knows no power")
+        float | None, "of work on devices whose profile knows no power"
     ] = None
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 

@@ -143,8 +143,7 @@ class Fleet:
         spec = _read_field(self._world.clients[group], field)
         if not isinstance(spec, Distribution):
             return None
-        with within(f"clients[{group}].{field}"):
-            return self._draw(group, field, spec)
+        return self._draw(group, field, spec)
 
     def speed(self, client: int) -> float:
         """Return the client's factor on its group's processor.
@@ -187,8 +186,7 @@ class Fleet:
         """
         k = self._k_of_group[group] if level is None else level
         if isinstance(k, Distribution):
-            ks = self.drawn(group, "k")
-            assert ks is not None
+            ks = self._draw(group, "k", k)
             ends = bound_entries(float(ks.min()), parameters)
             return ends, bound_entries(float(ks.max()), parameters)
         return k.k(parameters), k.k(parameters)
@@ -261,8 +259,7 @@ class Fleet:
         compressed = field == "k" and self._k_of_group
         spec = self._k_of_group[group] if compressed else _read_field(of_group, field)
         if isinstance(spec, Distribution):
-            values = self.drawn(group, field)
-            assert values is not None
+            values = self._draw(group, field, spec)
             if field == "k":
                 values = np.minimum(values, parameters)
             how = spec.given if spec.column is None else f"column {spec.column}"
@@ -327,21 +324,21 @@ class Fleet:
 
     def _draw(self, group: int, field: str, spec: Distribution) -> Floats:
         quantity = FIELDS[field]
-        law = spec.law(quantity)
-        if law is not None:
-            values = law.quantile(self._draw_uniform(field)[self.members(group)])
-            # rounding up to the open end of the law's support
-            if quantity.lt is not None:
-                values = np.minimum(values, np.nextafter(quantity.lt, 0))
-        else:
-            values = self._draw_from_table(group, field, spec) * quantity.read_unit(
-                spec.unit
-            )
-            bad = values[~quantity.holds(values)]
-            if bad.size:
-                allowed = f"a column of which every value is {quantity.allowed}"
-                got = float(bad[0] / quantity.read_unit(spec.unit))
-                raise InputError(allowed, where=f"column {spec.column}", got=got)
+        with within(f"clients[{group}].{field}"):
+            law = spec.law(quantity)
+            if law is not None:
+                values = law.quantile(self._draw_uniform(field)[self.members(group)])
+                # rounding up to the open end of the law's support
+                if quantity.lt is not None:
+                    values = np.minimum(values, np.nextafter(quantity.lt, 0))
+            else:
+                unit = quantity.read_unit(spec.unit)
+                values = self._draw_from_table(group, field, spec) * unit
+                bad = values[~quantity.holds(values)]
+                if bad.size:
+                    allowed = f"a column of which every value is {quantity.allowed}"
+                    where, got = f"column {spec.column}", float(bad[0] / unit)
+                    raise InputError(allowed, where=where, got=got)
         return np.maximum(np.rint(values), 1.0) if quantity.rounded else values
 
     def _draw_from_table(self, group: int, field: str, spec: Distribution) -> Floats:

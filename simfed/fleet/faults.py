@@ -24,18 +24,6 @@ from simfed.schema.distribution import STAY, Distribution, DrawnStay
 from simfed.schema.fields import Fraction, PositiveDuration, PositiveInt
 from simfed.schema.section import Section
 
-__all__ = [
-    "Exponential",
-    "Fate",
-    "Faults",
-    "FaultsSpec",
-    "Messages",
-    "Rhythm",
-    "Strike",
-    "Strikes",
-    "cable_of",
-]
-
 
 class Fate(NamedTuple):
     """The fate of one transmission of a message."""
@@ -137,8 +125,7 @@ class Strike(Section):
 
     between: DrawnStay = Field(
         description="from the end of one to the beginning of the next: the mean of "
-        "exponentially "
-        "distributed times, or their distribution"
+        "exponentially distributed times, or their distribution"
     )
     lasts: DrawnStay = Field(description="always so long, or a distribution of lengths")
 

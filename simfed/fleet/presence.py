@@ -17,9 +17,9 @@ from pydantic import (
     model_validator,
 )
 
-from simfed.fleet import availability
 from simfed.fleet.availability import (
     Always,
+    Daily,
     Markov,
     Presence,
     PresenceKind,
@@ -67,7 +67,7 @@ class MarkovSpec(Section):
     off: DrawnStay = Field(description="mean absence")
 
 
-class Daily(Section):
+class DailySpec(Section):
     """Presence from one time of day to another, which may be on the next day.
 
     Simulated time 0 is midnight at UTC. A client lives in one of the `zones`, drawn
@@ -86,7 +86,7 @@ class Daily(Section):
     to: TimeOfDay = Field(description="when they go")
 
     @model_validator(mode="after")
-    def _check_times(self) -> Daily:
+    def _check_times(self) -> DailySpec:
         times = (getattr(self, "from"), self.to)
         if len({parse_time_of_day_s(text) % 86_400 for text in times}) == 1:
             raise InputError("two different times of day", where="to", got=self.to)
@@ -116,7 +116,7 @@ class PresenceSpec(Section):
         ),
     )
     markov: MarkovSpec | None = Field(default=None, description="mean stays on and off")
-    daily: Daily | None = Field(default=None, description="by the time of day")
+    daily: DailySpec | None = Field(default=None, description="by the time of day")
 
     def build(
         self,
@@ -142,9 +142,7 @@ class PresenceSpec(Section):
             from_s, to_s = map(
                 parse_time_of_day_s, (getattr(self.daily, "from"), self.daily.to)
             )
-            return availability.Daily(
-                from_s, to_s, zones[pick_positions(u, len(zones))]
-            )
+            return Daily(from_s, to_s, zones[pick_positions(u, len(zones))])
         assert self.trace is not None
         intervals = read_trace(self.trace)
         period_s = np.inf if self.period is None else self.period

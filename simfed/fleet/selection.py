@@ -177,7 +177,7 @@ class Fastest:
     """
 
     bound: Annotated[
-        int | None, ("participations that a client may be ahead of the least asked")
+        int | None, "participations that a client may be ahead of the least asked"
     ] = 10
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
 
@@ -235,7 +235,7 @@ class Oort:
     preferred: Annotated[float, "quantile of the durations that is fast enough"] = 0.5
     penalty: Annotated[float, "how much slowness beyond that counts"] = 2.0
     cutoff: Annotated[
-        float, ("the best are those of at least this × the last needed utility")
+        float, "the best are those of at least this × the last needed utility"
     ] = 0.95
     clip: Annotated[float, "quantile at which utilities are cut"] = 0.95
     needs_losses: ClassVar[bool] = True

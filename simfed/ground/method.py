@@ -24,29 +24,6 @@ from dataclasses import dataclass, field, fields
 from math import inf
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-__all__ = [
-    "CLIENT",
-    "SERVER",
-    "Arrival",
-    "Client",
-    "Field",
-    "Layers",
-    "Layout",
-    "LocalSteps",
-    "Losses",
-    "Method",
-    "Node",
-    "Plan",
-    "Setting",
-    "Size",
-    "State",
-    "Story",
-    "Values",
-    "Who",
-    "Work",
-    "participate",
-]
-
 Values = Mapping[str, Any]
 """Tensors by the names of a plan's fields."""
 

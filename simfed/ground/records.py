@@ -13,7 +13,5 @@ stand there, in their order.
 Pair(left=1, right=2)
 """
 
-__all__ = ["make"]
-
 make = tuple.__new__
 """`(type of named tuple, all of its fields)` → the record."""

@@ -240,10 +240,8 @@ def import_file(
     if not code.is_file():
         allowed = "a Python file, or a folder with __init__.py"
         raise InputError(allowed, where=where, problem=f"no file {str(code)!r}")
-    name = (
-        f"{_IMPORTED}{found.stem}_"
-        f"{hashlib.blake2b(bytes(found), digest_size=4).hexdigest()}"
-    )
+    place = hashlib.blake2b(bytes(found), digest_size=4).hexdigest()
+    name = f"{_IMPORTED}{found.stem}_{place}"
     if name in sys.modules:  # each run of a study asks: what it holds is not read again
         return
     digest = compute_code_digest(found)

@@ -52,7 +52,7 @@ def read_columns(
             "a table with at least one row", where=str(path), problem="it has no row"
         )
     return {
-        name: _read_numbers(frame[name], (f"{path}: column {name}")) for name in names
+        name: _read_numbers(frame[name], f"{path}: column {name}") for name in names
     }
 
 

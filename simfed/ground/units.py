@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 
 from simfed.ground.errors import InputError
@@ -30,63 +32,28 @@ _DURATIONS = {
     "d": 86400.0,
 }
 _PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_LOWER = {p.lower(): m for p, m in _PREFIXES.items()}
-_BITS_PER_S = {
-    p + unit: m for p, m in {**_LOWER, **_PREFIXES}.items() for unit in ("bps", "bit/s")
+_RATES = {
+    **{
+        p + bits: m / 8
+        for prefix, m in _PREFIXES.items()
+        for p in (prefix.lower(), prefix)
+        for bits in ("bps", "bit/s")
+    },
+    **{p + "B/s": m for p, m in _PREFIXES.items()},
 }
-_BYTES_PER_S = {p + "B/s": m for p, m in _PREFIXES.items()}
-_BINARY = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_BYTES = {**{p + "B": m for p, m in _PREFIXES.items()}, **_BINARY}
-_BITS = {p + unit: m for p, m in _PREFIXES.items() for unit in ("bit", "b")}
+_SIZES = {
+    **{p + bits: m / 8 for p, m in _PREFIXES.items() for bits in ("bit", "b")},
+    **{p + "B": m for p, m in _PREFIXES.items()},
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
 _HERTZ = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
 _WATTS = {"mW": 1e-3, "W": 1.0, "kW": 1e3}
 
 _LEAST, _MOST = 1e-18, 1e18
 """The least and the largest number of seconds, bytes, bytes per second, watts: beyond
 them, times become 0 or infinite."""
-
-
-def parse_duration(text: object, *, where: str | None = None) -> float:
-    """Seconds from `20 ms`, `1.5 s`, `2 h`; not negative.
-
-    >>> parse_duration("20 ms")
-    0.02
-    """
-    return _parse_quantity(
-        text, _DURATIONS, ("a duration with its unit such as 20 ms"), where
-    )
-
-
-def parse_rate(text: object, *, where: str | None = None) -> float:
-    """Bytes per second from `50 Mbps`, `6.25 MB/s`; not negative.
-
-    >>> parse_rate("50 Mbps"), parse_rate("50 mbps")
-    (6250000.0, 6250000.0)
-    """
-    scales = {**{u: m / 8 for u, m in _BITS_PER_S.items()}, **_BYTES_PER_S}
-    return _parse_quantity(text, scales, "a rate with its unit such as 20 Mbps", where)
-
-
-def parse_size(text: object, *, where: str | None = None) -> float:
-    """Bytes from `10 MB`, `4 KiB`, `800 kbit`; not negative.
-
-    >>> parse_size("10 MB")
-    10000000.0
-    """
-    scales = {**{u: m / 8 for u, m in _BITS.items()}, **_BYTES}
-    return _parse_quantity(text, scales, "a size with its unit such as 10 MB", where)
-
-
-def parse_frequency(text: object, *, where: str | None = None) -> float:
-    """Return hertz from `40 MHz`; not negative."""
-    return _parse_quantity(
-        text, _HERTZ, ("a frequency with its unit such as 40 MHz"), where
-    )
-
-
-def parse_power(text: object, *, where: str | None = None) -> float:
-    """Watts from `5 W`, `300 mW`; not negative."""
-    return _parse_quantity(text, _WATTS, "a power with its unit such as 5 W", where)
 
 
 def read_number(value: object) -> float:
@@ -106,29 +73,46 @@ def read_number(value: object) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def _parse_quantity(
-    text: object, scales: dict[str, float], allowed: str, where: str | None
-) -> float:
-    error = InputError(allowed, where=where, got=text)
-    if isinstance(text, bool):
-        raise error
-    if isinstance(text, (int, float)):
-        if text == 0:
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Amounts of one kind: how they are written, read and shown.
+
+    >>> DURATION.parse("20 ms"), RATE.parse("50 mbps"), SIZE.parse("10 MB")
+    (0.02, 6250000.0, 10000000.0)
+    """
+
+    noun: str
+    example: str
+    scales: Mapping[str, float]
+    """Unit → base units."""
+    base: str = ""
+    """The unit in which dumps write them."""
+    format: Callable[[float], str] = "{:.4g}".format
+    """Function from base units to a text for people."""
+
+    def parse(self, text: object, *, where: str | None = None) -> float:
+        """Return a written amount in base units.
+
+        Raises: `InputError`, also for a negative one and for one without a unit but 0.
+        """
+        error = InputError(
+            f"{self.noun} with its unit such as {self.example}", where=where, got=text
+        )
+        if read_number(text) == 0:
             return 0.0
-        raise error
-    match = _QUANTITY.match(text) if isinstance(text, str) else None
-    if match is None:
-        raise error
-    number, unit = float(match[1]), match[2]
-    if unit not in scales or not math.isfinite(number) or number < 0:
-        raise error
-    value = number * scales[unit]
-    # 1e-400 is no 0, but becomes one
-    written = float(match[1].lower().partition("e")[0])
-    if written and not _LEAST <= value <= _MOST:
-        hint = "too large to be meant" if value > 1 else "too small to be meant"
-        raise InputError(allowed, where=where, got=text, hint=hint)
-    return value
+        match = _QUANTITY.match(text) if isinstance(text, str) else None
+        if match is None:
+            raise error
+        number, unit = float(match[1]), match[2]
+        if unit not in self.scales or not math.isfinite(number) or number < 0:
+            raise error
+        value = number * self.scales[unit]
+        # 1e-400 is no 0, but becomes one
+        written = float(match[1].lower().partition("e")[0])
+        if written and not _LEAST <= value <= _MOST:
+            large = "too large to be meant"
+            raise error.changed(hint=large if value > 1 else "too small to be meant")
+        return value
 
 
 def counted(n: int, what: str, plural: str | None = None) -> str:
@@ -203,3 +187,14 @@ def _format_decimal(value: float, unit: str) -> str:
         if abs(value) >= scale * 0.9995:
             return f"{value / scale:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}"
+
+
+DURATION = Unit("a duration", "20 ms", _DURATIONS, "s", format_duration)
+RATE = Unit("a rate", "20 Mbps", _RATES, "B/s", format_rate)
+SIZE = Unit("a size", "10 MB", _SIZES, "B")
+FREQUENCY = Unit("a frequency", "40 MHz", _HERTZ, "Hz")
+
+parse_duration = DURATION.parse
+parse_rate = RATE.parse
+parse_size = SIZE.parse
+parse_power = Unit("a power", "5 W", _WATTS).parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, get_args
 
 RELEVANT_RATIO = 1.05
@@ -39,3 +40,36 @@ class LinkUse(NamedTuple):
             "clients"
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Size and work of one model on samples of one shape.
+
+    FLOPs count the convolutions and matrix products alone (a multiply-add is 2);
+    normalisation, activations, pooling and biases are left out.
+    """
+
+    input_shape: tuple[int, ...]
+    classes: int
+    parameters: int
+    """d: trainable parameters, the length of the flat gradient."""
+    buffers: int
+    """Running statistics (floating-point buffers); step counters are not counted."""
+    forward_flops: int
+    """FLOPs of one sample's forward pass."""
+    train_flops: int
+    """FLOPs of one sample's forward and backward pass (no gradient for the input
+    itself)."""
+    features: int = 0
+    """Inputs of the last linear layer, the length of an embedding; 0: not known."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the trainable parameters, in the order of the flat vector; empty: not
+    known."""
+    names: tuple[str, ...] = ()
+    """Theirs, as `module.named_parameters()` has them; empty: not known."""
+
+    @property
+    def parameter_bytes(self) -> int:
+        """The dense weights on the wire, 32 bits each."""
+        return 4 * self.parameters

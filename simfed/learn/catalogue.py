@@ -17,10 +17,10 @@ from math import prod
 from simfed.ground.errors import InputError
 from simfed.ground.method import Method, Setting, Size
 from simfed.ground.registry import registry
+from simfed.ground.vocabulary import ModelFacts
 from simfed.learn.facts import (
     PUBLISHED_DATASETS,
     DatasetFacts,
-    ModelFacts,
     check_image_shape,
     check_token_shape,
 )

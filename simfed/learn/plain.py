@@ -21,7 +21,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, gain, reward
 from simfed.scenario import Scenario
-from simfed.scenario.model import Reward
+from simfed.scenario.policy import Reward
 from simfed.tasks.tasks import choose_pull, make_policy_maker
 
 

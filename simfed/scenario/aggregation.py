@@ -100,10 +100,9 @@ class _Mode(Section):
     ] = Field(
         default=None,
         description="what late uploads count; polynomial where clients are kept in "
-        "flight, "
-        "constant beside methods that weigh late uploads themselves (fedbuff, "
-        "fedasync; these "
-        "with bound 16), and where each is merged alone and counts in full",
+        "flight, constant beside methods that weigh late uploads "
+        "themselves (fedbuff, fedasync; these with bound 16), and where "
+        "each is merged alone and counts in full",
     )
 
     @model_validator(mode="before")

@@ -48,10 +48,8 @@ class Partition(Section):
         Field(
             default="dirichlet",
             description="label skew by Dirichlet shares, none, shards of one label, "
-            "owners, sizes or "
-            "looks; omitted: natural where the data name owners, dirichlet with "
-            "classes, "
-            "else iid",
+            "owners, sizes or looks; omitted: natural where the data name "
+            "owners, dirichlet with classes, else iid",
         )
     )
     alpha: Annotated[Positive, Only("kind", "dirichlet")] = Field(
@@ -122,8 +120,7 @@ class DatasetSpec(Section):
     file: DataPath | None = Field(
         default=None,
         description="npz with x_train, y_train, and where there are such x_test, "
-        "y_test, "
-        "owner_train, owner_test",
+        "y_test, owner_train, owner_test",
     )
     table: DataPath | None = Field(
         default=None, description="CSV with a header line, or Parquet"
@@ -157,9 +154,8 @@ class DatasetSpec(Section):
     )
     missing: Literal["refuse", "mean", "median"] = Field(
         default="refuse",
-        description="rows without a value; else numbers become the training rows' mean "
-        "or "
-        "median, texts the most frequent one",
+        description="rows without a value; else numbers become the training rows' "
+        "mean or median, texts the most frequent one",
     )
     test: Annotated[DataPath | None, Only("table")] = Field(
         default=None, description="a second table with the test rows"
@@ -170,8 +166,7 @@ class DatasetSpec(Section):
     layout: Literal["channels-first", "channels-last"] | None = Field(
         default=None,
         description="of images in a file's arrays or a column's lists; omitted: an "
-        "axis of length "
-        "1 or 3 tells, see data",
+        "axis of length 1 or 3 tells, see data",
     )
     task: Literal["classification", "regression"] = Field(
         default="classification", description="of your own files: classes, or numbers"
@@ -216,14 +211,15 @@ class DatasetSpec(Section):
                 raise InputError(
                     problem=f"{self.kind} has no columns", where=key, hint=hint
                 )
-        if self.layout is not None and self.kind not in (
-            "file",
-            "table",
-            "huggingface",
-        ):
+        if self.kind in ("file", "table", "huggingface"):
+            return self
+        if self.layout is not None:
             problem = f"{self.kind} needs no layout"
             hint = "layout belongs to file, or to lists of table or huggingface"
             raise InputError(problem=problem, where="layout", hint=hint)
+        if self.task == "regression":
+            problem = f"what {self.kind} names are classes"
+            raise InputError("classification", where="task", problem=problem)
         return self
 
     def _says(self, key: str) -> bool:
@@ -242,17 +238,6 @@ class DatasetSpec(Section):
             for key, inner in plain.items()
             if key in always or self._says(key)
         }
-
-    @model_validator(mode="after")
-    def _numbers_where_there_are_some(self) -> DatasetSpec:
-        if self.task == "regression" and self.kind not in (
-            "file",
-            "table",
-            "huggingface",
-        ):
-            problem = f"what {self.kind} names are classes"
-            raise InputError("classification", where="task", problem=problem)
-        return self
 
     @property
     def kind(self) -> str:

@@ -82,21 +82,19 @@ class Computing(Section):
     file: Annotated[FoundFile | None, Only("kind", "work", needed=True)] = Field(
         default=None, description="that `simfed flower measure` wrote"
     )
-    start: Annotated[
-        Literal["never", "once", ("per message")], Only("kind", "work")
-    ] = Field(
-        default="per message",
-        description="when a node's start is charged (imports, the extra of a first "
-        "message): a "
-        "SuperNode starts a process for each message",
+    start: Annotated[Literal["never", "once", "per message"], Only("kind", "work")] = (
+        Field(
+            default="per message",
+            description="when a node's start is charged (imports, the extra of a first "
+            "message): a SuperNode starts a process for each message",
+        )
     )
     seconds: Annotated[Expressions | None, Only("kind", "declared", needed=True)] = (
         Field(
             default=None,
             description="on a device of speed 1: a number or arithmetic over the "
-            "reply's "
-            "metrics, "
-            "for all messages or per type, action or stage; `default` for the others",
+            "reply's metrics, for all messages or per type, action or "
+            "stage; `default` for the others",
         )
     )
     speed: Annotated[Positive, Only("kind", "measured")] = Field(
@@ -161,9 +159,8 @@ class FleetServer(ServerSpec):
 
     computing: Computing | None = Field(
         default=None,
-        description="of the server's own work, such as aggregation; null: metered with "
-        "a device, "
-        "else it takes no time",
+        description="of the server's own work, such as aggregation; null: metered "
+        "with a device, else it takes no time",
     )
 
     @model_validator(mode="after")
@@ -222,25 +219,23 @@ class FleetFile(World):
     """A validated, frozen world for an app."""
 
     written_in = (
-        *(
-            "name",
-            "seed",
-            "client_order",
-            "clients",
-            "computing",
-            "network",
-            "server",
-            "faults",
-        ),
-        *("metrics", "app"),
+        "name",
+        "seed",
+        "client_order",
+        "clients",
+        "computing",
+        "network",
+        "server",
+        "faults",
+        "metrics",
+        "app",
     )
 
     clients: tuple[FleetGroup, ...] = Field(description="groups of equal nodes")
     computing: Computing | None = Field(
         default=None,
         description="how the time of the app's work on nodes is charged; null: by the "
-        "work file in "
-        "the app's folder, else metered",
+        "work file in the app's folder, else metered",
     )
     server: FleetServer = Field(
         default=FleetServer(), description="the server's own time"

@@ -66,12 +66,13 @@ def load_scenario(
     if is_fleet(data):
         problem, hint = (
             "this is a fleet for an app",
-            ("simfed flower run APP_DIR --fleet FILE"),
+            "simfed flower run APP_DIR --fleet FILE",
         )
         raise InputError("a scenario", where=source, problem=problem, hint=hint)
     data = apply_overrides(data, overrides, Scenario)
-    import_plugins(data, source=source, folder=folder, allow=allow_plugins)
-    return validate_as(Scenario, data, source=source, folder=folder)
+    return validate_scenario(
+        data, source=source, folder=folder, allow_plugins=allow_plugins
+    )
 
 
 _OF_LEARNING = (
@@ -217,6 +218,7 @@ def _extend_mapping(
 # --- overrides ------------------------------------------------------------------------
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\*|\d+)\]")
+_PATH = re.compile(rf"(?:{_STEP.pattern})(?:\.?(?:{_STEP.pattern}))*")
 _AXIS = re.compile(r"(grid|zip\[\d+)\]?\.(.+)", re.DOTALL)
 
 
@@ -241,33 +243,19 @@ def split_key_path(path: str) -> list[Step]:
     Indices become integers. Keys of a study's grid are key paths themselves:
     `grid.policy.c` → `["grid", "policy.c"]`.
     """
-    steps: list[Step] = []
-    at = 0
     if axis := _AXIS.match(path):
-        steps = [
-            word if not word.isdecimal() else int(word) for word in axis[1].split("[")
-        ]
-        return [*steps, axis[2]]
-    while at < len(path):
-        match = _STEP.match(path, at)
-        if match is None:
-            raise InputError(
-                "a key path such as clients[*].link.up", where="override", got=path
-            )
-        key, index = match.groups()
-        steps.append(key if key is not None else ("*" if index == "*" else int(index)))
-        at = match.end()
-        if at < len(path) and path[at] == ".":
-            at += 1
-            if at == len(path):
-                raise InputError(
-                    "a key path that does not end in a dot", where="override", got=path
-                )
-    if not steps:
-        raise InputError(
-            "a key path such as clients[*].link.up", where="override", got=path
+        words = axis[1].split("[")
+        return [*(int(word) if word.isdecimal() else word for word in words), axis[2]]
+    if not _PATH.fullmatch(path):
+        dotted = _PATH.fullmatch(path.removesuffix("."))
+        wanted = (
+            "that does not end in a dot" if dotted else "such as clients[*].link.up"
         )
-    return steps
+        raise InputError(f"a key path {wanted}", where="override", got=path)
+    return [
+        key or (index if index == "*" else int(index))
+        for key, index in _STEP.findall(path)
+    ]
 
 
 def apply_overrides(

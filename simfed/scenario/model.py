@@ -33,9 +33,9 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
 from simfed.ground.vocabulary import IndexCode
 from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice
-from simfed.scenario.dataset import DatasetSpec, Partition
+from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import Plugins
-from simfed.scenario.policy import PolicySpec, Reward
+from simfed.scenario.policy import PolicySpec
 from simfed.scenario.privacy import Privacy
 from simfed.schema.distribution import Distribution, DrawnEntries
 from simfed.schema.fields import (
@@ -56,21 +56,6 @@ from simfed.schema.section import (
     find_misplaced,
     make_error_detail,
 )
-
-__all__ = [
-    "Aggregation",
-    "ClientGroup",
-    "Compression",
-    "DatasetSpec",
-    "Distillation",
-    "Partition",
-    "PolicySpec",
-    "PrototypeSpec",
-    "Reward",
-    "Rollback",
-    "Scenario",
-    "Training",
-]
 
 
 class PrototypeSpec(Section):
@@ -178,14 +163,12 @@ class Compression(Section):
     k_choices: tuple[Entries, ...] = Field(
         default=(),
         description="levels: each strategy that goes by K and names none is an arm "
-        "with each, "
-        "such as `top-k@500`",
+        "with each, such as `top-k@500`",
     )
     pairs: Literal["full", "factored"] = Field(
         default="full",
-        description="where a level is chosen too: one bandit for all pairs of strategy "
-        "and level, "
-        "or one for each of the two",
+        description="where a level is chosen too: one bandit for all pairs of "
+        "strategy and level, or one for each of the two",
     )
     index_code: IndexCode = Field(
         default="ideal", description="how indices are charged, see compression"
@@ -477,17 +460,17 @@ class ClientGroup(Group):
     """`count` clients that are alike."""
 
     written_in = (
-        *(
-            "count",
-            "prototype",
-            "device",
-            "link",
-            "k",
-            "devices",
-            "availability",
-            "failure",
-        ),
-        *("policy", "attack", "overlap"),
+        "count",
+        "prototype",
+        "device",
+        "link",
+        "k",
+        "devices",
+        "availability",
+        "failure",
+        "policy",
+        "attack",
+        "overlap",
     )
 
     k: DrawnEntries | None = Field(
@@ -516,27 +499,30 @@ class Scenario(World):
     """A validated, frozen experiment; with its seed it determines a run bit for bit."""
 
     written_in = (
-        *(
-            "name",
-            "seed",
-            "method",
-            "rounds",
-            "dataset",
-            "prototypes",
-            "client_order",
-            "clients",
-        ),
-        *("training", "compression", "policy", "distillation", "safeguard", "network"),
-        *(
-            "aggregation",
-            "participation",
-            "server",
-            "charge",
-            "downlink",
-            "evaluation",
-            "faults",
-        ),
-        *("privacy", "checkpoint", "plugins"),
+        "name",
+        "seed",
+        "method",
+        "rounds",
+        "dataset",
+        "prototypes",
+        "client_order",
+        "clients",
+        "training",
+        "compression",
+        "policy",
+        "distillation",
+        "safeguard",
+        "network",
+        "aggregation",
+        "participation",
+        "server",
+        "charge",
+        "downlink",
+        "evaluation",
+        "faults",
+        "privacy",
+        "checkpoint",
+        "plugins",
     )
 
     method: MethodChoice = Field(
@@ -1046,8 +1032,7 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
             yield InputError(
                 where="aggregation.rule",
                 problem=f"{_format_rule(rule)} needs at least {least} uploads{whose} "
-                f"in a merge, "
-                f"which has {most} at most",
+                f"in a merge, which has {most} at most",
                 hint="more clients per round, a larger buffer, or a smaller f",
             )
 
@@ -1076,7 +1061,7 @@ def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
             "is of one",
             where="clients",
             got=listed(
-                [(f"target {one.made.target}, size {one.made.size}") for one in marked]
+                [f"target {one.made.target}, size {one.made.size}" for one in marked]
             ),
         )
 
@@ -1106,21 +1091,10 @@ def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
 
     It is the method's where neither is written; empty where nothing has to be added.
     """
-    if isinstance(training, Training):
-        training = training.model_dump(mode="json")
-    if not isinstance(training, dict):
-        return {}
     keys = ("local_steps", "local_epochs")
-    written = [key for key in keys if training.get(key) is not None]
-    unit = "local_steps" if method.counts_steps else "local_epochs"
-    if not written:
-        return {"training": {**training, unit: 1}}
-    if len(written) == 2:
-        if any(training[key] != 1 for key in keys):
-            return {}  # refused by name in `_find_contradictions`
-        # both were written by versions in which each method looked at its own
-        return {"training": {**training, **dict.fromkeys(keys), unit: 1}}
-    return {}
+    if not isinstance(training, dict) or any(training.get(k) is not None for k in keys):
+        return {}
+    return {"training": {**training, keys[not method.counts_steps]: 1}}
 
 
 def _weighs_single(find: Callable[[str], Any]) -> bool:
@@ -1142,9 +1116,8 @@ def _weighs_single_at_edges(edges: Any) -> bool:
 
 def _has(section: Any, key: str) -> bool:
     """Return whether a section as it was written says something under a key."""
-    if isinstance(section, dict):
-        return section.get(key) is not None
-    return getattr(section, key, None) is not None
+    found = section.get if isinstance(section, dict) else partial(getattr, section)
+    return found(key, None) is not None
 
 
 def _choose_constant_staleness(

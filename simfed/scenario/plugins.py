@@ -15,8 +15,6 @@ from simfed.ground.plain import Plain
 from simfed.schema.fields import FoundFile
 from simfed.schema.section import Section
 
-__all__ = ["PluginSpec", "Plugins"]
-
 
 class PluginSpec(Section):
     """A Python file, or a folder that is a package, that registers parts.

@@ -84,30 +84,30 @@ class PolicySpec(OfKind):
         description="a run directory whose recorded arms and sizes are replayed",
     )
 
+    def _says(self, trait: str, default: bool = False) -> bool:
+        """Return what the kind's class says of itself; not where arms are replayed."""
+        kind = registry("policy").get(self.kind)
+        return self.arms_from is None and bool(getattr(kind, trait, default))
+
     @property
     def learns(self) -> bool:
         """True if clients of this policy choose by their rewards."""
-        kind = registry("policy").get(self.kind)
-        return self.arms_from is None and bool(getattr(kind, "learns", True))
+        return self._says("learns", default=True)
 
     @property
     def watches_time(self) -> bool:
         """True if clients of this policy choose by what their participations took."""
-        kind = registry("policy").get(self.kind)
-        return self.arms_from is None and bool(getattr(kind, "watches_time", False))
+        return self._says("watches_time")
 
     @property
     def compares_clients(self) -> bool:
         """True if clients of this policy choose by what others of one merge took."""
-        kind = registry("policy").get(self.kind)
-        return self.arms_from is None and bool(getattr(kind, "compares_clients", False))
+        return self._says("compares_clients")
 
     @property
     def sets_k(self) -> bool:
         """True if clients of this policy set K themselves, within bounds."""
-        return self.arms_from is None and hasattr(
-            registry("policy").get(self.kind), "ends"
-        )
+        return self._says("ends")
 
     def arms(self, offered: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Return the arms of its clients, of those that the scenario offers.

@@ -45,8 +45,7 @@ class AdaptiveClip(Section):
     count_noise: CountNoise | None = Field(
         default=None,
         description="standard deviation of the noise on how many were left alone; a "
-        "twentieth of "
-        "the expected cohort if omitted",
+        "twentieth of the expected cohort if omitted",
     )
 
 

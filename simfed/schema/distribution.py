@@ -10,7 +10,7 @@ for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -94,12 +94,24 @@ class LognormalSpec(_Brief):
     low: Amount | None = Field(default=None, description=_LOW)
     high: Amount | None = Field(default=None, description=_HIGH)
 
+    def law(self, quantity: Quantity) -> Law:
+        """Return the law in base units."""
+        bounds = _read_bounds(self, quantity)
+        if self.mean is not None:
+            mean = _read_value(self, "mean", quantity)
+            return laws.Lognormal.of_mean(mean, self.cv, *bounds)
+        return laws.Lognormal(_read_value(self, "median", quantity), self.cv, *bounds)
+
 
 class UniformBetween(_Brief):
     """The uniform law from `low` to `high`."""
 
     low: Amount = Field(description="the smallest value")
     high: Amount = Field(description="the largest value")
+
+    def law(self, quantity: Quantity) -> Law:
+        """Return the law in base units."""
+        return laws.UniformLaw(*_read_bounds(self, quantity))
 
 
 class NormalSpec(_Brief):
@@ -113,6 +125,11 @@ class NormalSpec(_Brief):
     low: Amount | None = Field(default=None, description=f"{_LOW}; 0 if omitted")
     high: Amount | None = Field(default=None, description=_HIGH)
 
+    def law(self, quantity: Quantity) -> Law:
+        """Return the law in base units."""
+        mean, sd = (_read_value(self, key, quantity) for key in ("mean", "sd"))
+        return laws.Normal(mean, sd, *_read_bounds(self, quantity))
+
 
 class ChoiceSpec(_Brief):
     """One of a few values."""
@@ -121,6 +138,11 @@ class ChoiceSpec(_Brief):
     weights: tuple[NonNegative, ...] | None = Field(
         default=None, description="probabilities, up to a factor; alike if omitted"
     )
+
+    def law(self, quantity: Quantity) -> Law:
+        """Return the law in base units."""
+        values = tuple(_parse_value(value, "values", quantity) for value in self.values)
+        return laws.Discrete(values, self.weights or ())
 
 
 class Distribution(_Brief):
@@ -170,43 +192,12 @@ class Distribution(_Brief):
             return None
         kind = self.given
         try:
-            law = _LAWS[kind](getattr(self, kind), quantity)
+            law: Law = getattr(self, kind).law(quantity)
             quantity.check_law(law)
         except InputError as error:
             where = ".".join(filter(None, (kind, error.where)))
             raise error.changed(where=where) from None
         return law
-
-
-def _lognormal(part: LognormalSpec, quantity: Quantity) -> Law:
-    low, high = _read_bounds(part, quantity)
-    if part.mean is not None:
-        return laws.Lognormal.of_mean(
-            _read_value(part, "mean", quantity), part.cv, low, high
-        )
-    return laws.Lognormal(_read_value(part, "median", quantity), part.cv, low, high)
-
-
-def _uniform(part: UniformBetween, quantity: Quantity) -> Law:
-    return laws.UniformLaw(*_read_bounds(part, quantity))
-
-
-def _normal(part: NormalSpec, quantity: Quantity) -> Law:
-    mean, sd = _read_value(part, "mean", quantity), _read_value(part, "sd", quantity)
-    return laws.Normal(mean, sd, *_read_bounds(part, quantity))
-
-
-def _choice(part: ChoiceSpec, quantity: Quantity) -> Law:
-    values = tuple(_parse_value(value, "values", quantity) for value in part.values)
-    return laws.Discrete(values, part.weights or ())
-
-
-_LAWS: dict[str, Callable[[Any, Quantity], Law]] = {
-    "lognormal": _lognormal,
-    "uniform": _uniform,
-    "normal": _normal,
-    "choice": _choice,
-}
 
 
 def _read_bounds(part: Any, quantity: Quantity) -> tuple[float, float]:

@@ -27,15 +27,9 @@ from simfed.ground.errors import InputError
 from simfed.ground.levels import Level
 from simfed.ground.plain import Plain
 from simfed.ground.registry import registry
+from simfed.ground.units import DURATION, FREQUENCY, RATE, SIZE
 from simfed.schema.places import list_sections, read_place
-from simfed.schema.quantity import (
-    DURATION,
-    FREQUENCY,
-    MOST_COUNTED,
-    RATE,
-    SIZE,
-    Quantity,
-)
+from simfed.schema.quantity import MOST_COUNTED, Quantity
 
 Number = Annotated[float, Quantity()]
 Positive = Annotated[float, Quantity(gt=0)]

@@ -10,36 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from simfed.ground import units
 from simfed.ground.arrays import Bools, Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError
-
-
-class Unit(NamedTuple):
-    """The written form of amounts of one kind."""
-
-    noun: str
-    example: str
-    parse: Callable[[object], float]
-    """Function from what is written to base units; it knows no sign and raises
-    `InputError`."""
-    base: str
-    """The unit in which dumps write them."""
-    format: Callable[[float], str] = "{:.4g}".format
-    """Function from base units to a text for people."""
-
-
-DURATION = Unit("a duration", "20 ms", units.parse_duration, "s", units.format_duration)
-RATE = Unit("a rate", "20 Mbps", units.parse_rate, "B/s", units.format_rate)
-SIZE = Unit("a size", "10 MB", units.parse_size, "B")
-FREQUENCY = Unit("a frequency", "40 MHz", units.parse_frequency, "Hz")
+from simfed.ground.units import Unit, read_number
 
 MOST_COUNTED = 10**9
 """Keys and sums of what is counted must fit into 64 bits."""
@@ -109,7 +89,7 @@ class Quantity:
         """
         if self.unit:
             return self.unit.parse(written)
-        number = units.read_number(written)
+        number = read_number(written)
         if math.isnan(number):
             raise InputError("a number without a unit", got=written)
         return number

@@ -174,7 +174,7 @@ class Section(BaseModel):
             stands = (
                 f"{' and '.join(given)} stand together"
                 if given
-                else ("none of them is there")
+                else "none of them is there"
             )
             errors.append(InputError(f"one of {listed(self.one_of)}", problem=stands))
         errors += [

@@ -127,11 +127,9 @@ def find_unprovable(scenario: Scenario) -> Iterator[InputError]:
     ):
         yield InputError(
             where="privacy.target",
-            problem=f"under aggregation.mode {scenario.aggregation.mode} a fast client "
-            f"may start "
-            "any number of times between two merges, and each of its steps counts: no "
-            "noise is "
-            "known to keep to a target",
+            problem=f"under aggregation.mode {scenario.aggregation.mode} a fast "
+            "client may start any number of times between two merges, and "
+            "each of its steps counts: no noise is known to keep to a target",
             hint="privacy.noise, and column epsilon tells what is spent; or mode "
             "synchronous, "
             "deadline or first, which start each client once a round at most",
@@ -296,8 +294,7 @@ class Account:
                     where="privacy.target.epsilon",
                     got=target.epsilon,
                     problem=f"no noise up to {high:,.4g} reaches it in "
-                    f"{self._scenario.rounds:,} "
-                    "rounds",
+                    f"{self._scenario.rounds:,} rounds",
                     hint=f"{cures}, or a larger delta",
                 )
             while high / low > 1 + 1e-4:
@@ -318,7 +315,7 @@ class _ClientAccount(Account):
         super().__init__(scenario, privacy, samples_of)
         self.amplified = is_amplified(scenario)
         self.adjacency = (
-            "add or remove a client" if self.amplified else ("replace a client")
+            "add or remove a client" if self.amplified else "replace a client"
         )
         self._rate, self._halved = 1.0, 2.0
         if self.amplified:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from simfed.ground.method import (
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.story import OwnStory
+from simfed.ground.vocabulary import ModelFacts
 from simfed.policy import Policy, Pull, policy_maker
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
@@ -49,43 +49,6 @@ _UNUSED = np.random.default_rng(0)
 than their pull."""
 
 
-class ModelSizes(Protocol):
-    """The facts of a model without building it, as `ModelFacts` has them.
-
-    See `simfed.learn.catalogue`.
-    """
-
-    @property
-    def parameters(self) -> int:
-        """The number of parameters."""
-        ...
-
-    @property
-    def buffers(self) -> int:
-        """The number of running statistics."""
-        ...
-
-    @property
-    def features(self) -> int:
-        """The length of an embedding."""
-        ...
-
-    @property
-    def classes(self) -> int:
-        """The number of classes."""
-        ...
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of trainable parameters."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of trainable parameters."""
-        ...
-
-
 class Tasks:
     """The tasks of a scenario's clients, and their sizes.
 
@@ -96,7 +59,7 @@ class Tasks:
     def __init__(
         self,
         scenario: Scenario,
-        facts: Mapping[str, ModelSizes],
+        facts: Mapping[str, ModelFacts],
         samples_of: Callable[[int], int],
         *,
         test_samples: int = 0,

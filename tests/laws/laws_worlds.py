@@ -259,7 +259,7 @@ VALUES: dict[str, Any] = {
     "PresenceSpec.trace": ["online.csv"],
     "PresenceSpec.period": ["10 s"],
     "zones": [[0], [0, 6]],
-    "Daily.from": ["00:00", "23:00"],
+    "DailySpec.from": ["00:00", "23:00"],
     "to": ["06:00", "12:00"],
     "download": [0.2],
     "Failure.training": [0.2, 0.5],

@@ -48,21 +48,17 @@ def device(file, **changes):
 
 
 def test_times_alone_are_a_device(file):
-    made = device(file)
-    assert made.nominal_s("training", model="lenet5-half", batch=32) == 0.012
-    assert (
-        made.nominal_s("compression", model="lenet5-half", strategy="top-k", k=157)
-        == 0.0003
-    )
+    times_s, model = device(file).processor.nominal_s, "lenet5-half"
+    assert times_s("training", model=model, batch=32) == 0.012
+    assert times_s("compression", model=model, strategy="top-k", k=157) == 0.0003
     slow = device(file, speed=0.5)
-    step_s = slow.nominal_s("training", model="lenet5-half", batch=32)
-    assert slow.duration_s(step_s, 0.0, round=1, phase="training") == 0.024
+    assert slow.duration_s(0.012, 0.0, round=1, phase="training") == 0.024
     assert slow.energy_j({"training": 1.0}) is None
 
 
 def test_times_stand_in_place_of_what_a_profile_knows(file):
     made = device(file, profile="x86-2core-vm", training="5 ms")
-    assert made.nominal_s("training", model="lenet5-half", batch=32) == 0.005
+    assert made.processor.nominal_s("training", model="lenet5-half", batch=32) == 0.005
     loaded = load_scenario(file, {"clients[0].device.assume.inference": "1 ms"})
     assert loaded.clients[0].device.assume.inference == 0.001
     assert loaded.clients[0].device.assume.training == 0.012
@@ -190,7 +186,7 @@ def test_what_yaml_takes_for_one_key_is_told_apart(file):
     for written, said in (
         (
             "safeguard: {rollback: {threshold:3}}",
-            ("a space follows a colon: threshold: 3"),
+            "a space follows a colon: threshold: 3",
         ),
         ("training: {schedule.kind: cosine}", "write schedule: {kind: …}"),
     ):

@@ -34,7 +34,7 @@ def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
                 "top-k",
                 {"qsgd": {"levels": 4}},
                 "random-k@2%",
-                ("top-k + fp16"),
+                "top-k + fp16",
             ],
             "k_choices": [500, "1 %"],
             "k": 1000,

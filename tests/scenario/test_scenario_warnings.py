@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 def test_a_link_whose_unit_is_a_slip_is_warned_of(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     slow = FIRST.replace("up: 5 Mbps", "up: 1 bps").replace(
-        "down: 20 Mbps", ("down: 2 kbps")
+        "down: 20 Mbps", "down: 2 kbps"
     )
     (folder / "slow.yaml").write_text(slow.replace("logistic-regression", "resnet18"))
     assert main(["validate", "slow.yaml"]) == 0

@@ -72,7 +72,7 @@ ALWAYS = {
     "ChoiceSpec": "values weights",
     "ClientGroup": "count prototype device link availability failure policy",
     "ClockStep": "factor lasts",
-    "Daily": "zones from to",
+    "DailySpec": "zones from to",
     "DatasetSpec": "name file table folder leaf torchvision huggingface partition",
     "DeviceSpec": "profile speed cores background dvfs thermal noise assume",
     "Devices": "table rows",

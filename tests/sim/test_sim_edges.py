@@ -56,7 +56,7 @@ def world(
 
 def build(scenario, *, learn=False):
     parts, recorder = Parts(scenario), Recorder()
-    assert Checks(parts).errors(time_only=not learn) == []
+    assert Checks(parts, time_only=not learn).errors() == []
     workload = (
         make_method_workload(parts, 1, "cpu")
         if learn
@@ -241,5 +241,5 @@ def test_what_edge_servers_cannot_pass_on_is_refused_before_anything_runs(
 ):
     add_part("method", "talking", Talking)
     made = world({"merges": 2}, count=2, tier=BACKBONE, **changes)
-    errors = Checks(Parts(made)).errors(time_only=True)
+    errors = Checks(Parts(made), time_only=True).errors()
     assert [error.where for error in errors] == [where]

@@ -62,7 +62,7 @@ def test_compression_takes_as_long_as_the_profile_says_for_this_k():
     for row in run.participations.itertuples():
         device.setdefault(row.client, parts.device(row.client))
         model = PROTOTYPES[row.prototype]["model"]
-        nominal = device[row.client].nominal_s(
+        nominal = device[row.client].processor.nominal_s(
             "compression", model=model, strategy="top-k", k=row.k
         )
         assert row.compression_s == pytest.approx(nominal)

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
-from simfed.learn.facts import ModelFacts
+from simfed.ground.vocabulary import ModelFacts
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """A registered model: called with the shape of one sample and the number of classes."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from simfed.device import build_device, build_processor, load_profile
+from simfed.device import build_processor, load_profile
 from simfed.device.spec import DeviceSpec
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
@@ -20,32 +20,32 @@ def profile():
     return load_profile("rtx3090-ryzen4800h")
 
 
-def test_half_the_speed_takes_twice_the_time(profile):
-    device = build_device(
-        DeviceSpec.model_validate({"profile": "p", "speed": 0.5}),
-        profile,
-        Streams(0),
-        0,
-    )
-    assert device.duration_s(3.0, 0.0, round=1, phase="training") == 6.0
+def device_of(profile, client=0, seed=0, **keys):
+    streams = Streams(seed)
+    spec = DeviceSpec.model_validate({"profile": "p", **keys})
+    return build_processor(spec, profile, streams).client(streams, client)
 
 
-def test_without_noise_the_nominal_time_is_exact(profile):
-    device = build_device(DeviceSpec(profile="p"), profile, Streams(0), 0)
-    nominal_s = device.nominal_s(
-        "compression", model="lenet5", strategy="top-k", k=1000
-    )
-    assert device.duration_s(nominal_s, 1e6, round=1, phase="compression") == 6.1e-7
+def seconds_of(profile, quantity, *, seed=0, client=0, spec=(), **call):
+    device = device_of(profile, client, seed, **dict(spec))
+    return device.processor.nominal_s(quantity, **call)
+
+
+STEP = {"model": "lenet5", "batch": 32}
+TOP_K = {"model": "lenet5", "strategy": "top-k", "k": 1000}
+
+
+def test_a_device_takes_nominal_seconds_over_its_speed_exactly(profile):
+    half = device_of(profile, speed=0.5)
+    assert half.duration_s(3.0, 0.0, round=1, phase="training") == 6.0
+    nominal_s = seconds_of(profile, "compression", **TOP_K)
+    exact = device_of(profile).duration_s(nominal_s, 1e6, round=1, phase="compression")
+    assert exact == 6.1e-7
 
 
 def test_noise_hangs_on_client_round_and_phase_and_on_nothing_else(profile):
     def draw(seed, client, round, phase):
-        device = build_device(
-            DeviceSpec.model_validate({"profile": "p", "noise": {"cv": 0.2}}),
-            profile,
-            Streams(seed),
-            client,
-        )
+        device = device_of(profile, client, seed, noise={"cv": 0.2})
         return device.duration_s(1.0, 0.0, round=round, phase=phase)
 
     one = draw(0, 3, 7, "training")
@@ -60,12 +60,7 @@ def test_noise_hangs_on_client_round_and_phase_and_on_nothing_else(profile):
 
 
 def test_noise_has_mean_1_and_the_asked_for_spread(profile):
-    device = build_device(
-        DeviceSpec.model_validate({"profile": "p", "noise": {"cv": 0.3}}),
-        profile,
-        Streams(5),
-        0,
-    )
+    device = device_of(profile, seed=5, noise={"cv": 0.3})
     draws = [
         device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)
     ]
@@ -75,98 +70,52 @@ def test_noise_has_mean_1_and_the_asked_for_spread(profile):
     assert np.std(draws) / np.mean(draws) == pytest.approx(0.3, rel=0.1)
 
 
-def test_an_assumption_stands_in_for_what_the_profile_lacks(profile):
-    shape = DeviceSpec.model_validate(
-        {"profile": "x", "assume": {"inference": "0 s", "training": "2 s"}}
-    )
-    processor = build_processor(shape, profile)
-    assert processor.nominal_s("inference", model="lenet5", samples=10) == 0.0
-    assert processor.nominal_s("training", model="lenet5", batch=32) == 2.0
+def test_an_assumption_stands_in_for_what_the_profile_lacks_and_is_not_scaled(profile):
+    said = {
+        "assume": {"inference": "0 s", "training": "2 s", "compression": "1 s"},
+        "scale": {"handling": 2},
+    }
+    for quantity, call, seconds in (
+        ("inference", {"model": "lenet5", "samples": 10}, 0.0),
+        ("training", STEP, 2.0),
+        ("compression", TOP_K, 1.0),
+        ("compression", {**TOP_K, "strategy": "dense"}, 0.0),
+    ):
+        assert seconds_of(profile, quantity, spec=said, **call) == seconds
     with pytest.raises(InputError, match="decompression"):
-        processor.nominal_s("decompression", model="lenet5", strategy="top-k", k=1)
+        seconds_of(profile, "decompression", spec=said, **TOP_K)
+    scaled = {"scale": {"compression": 1000}, "assume": {"training": "1 s"}}
+    assert seconds_of(profile, "compression", spec=scaled, **TOP_K) == 1000 * 6.1e-7
+    assert seconds_of(profile, "training", spec=scaled, **STEP) == 1.0
 
 
-def test_dense_takes_no_time_whatever_is_assumed_of_compression(profile):
-    processor = build_processor(
-        DeviceSpec.model_validate(
-            {"profile": "p", "assume": {"compression": "1 s", "decompression": "1 s"}}
+@pytest.mark.parametrize(
+    ("power", "phases_s", "joules"),
+    [
+        ("training: 5 W, idle: 500 mW", {"training": 2, "idle": 4, "uplink": 0}, 12),
+        ("training: 5 W", {"training": 1, "inference": 2, "auxiliary": 1}, 20),
+        ("training: 5 W, inference: 2 W", {"training": 1, "inference": 2}, 9),
+        # training and uploading at once for 3 s: what standing idle takes is in both
+        ("training: 5 W, uplink: 2 W", {"training": 4, "uplink": 6, "idle": -3}, 32),
+        (
+            "training: 5 W, idle: 1 W, uplink: 2 W",
+            {"training": 4, "uplink": 6, "idle": -3},
+            29,
         ),
-        profile,
-    )
-    for quantity in ("compression", "decompression"):
-        assert (
-            processor.nominal_s(quantity, model="lenet5", strategy="dense", k=10) == 0.0
-        )
-        assert (
-            processor.nominal_s(quantity, model="lenet5", strategy="top-k", k=10) == 1.0
-        )
-
-
-def test_factors_scale_what_the_profile_says_and_nothing_that_is_said(profile):
-    plain = build_processor(DeviceSpec(profile="p"), profile)
-    scaled = build_processor(
-        DeviceSpec.model_validate(
-            {
-                "profile": "p",
-                "scale": {"compression": 1000},
-                "assume": {"training": "1 s"},
-            }
-        ),
-        profile,
-    )
-    size = {"model": "lenet5", "strategy": "top-k", "k": 1000}
-    assert scaled.nominal_s("compression", **size) == 1000 * plain.nominal_s(
-        "compression", **size
-    )
-    assert scaled.nominal_s("training", model="lenet5", batch=32) == 1.0
-
-
-def test_energy_is_power_times_time_and_none_without_power(profile, tmp_path):
-    assert (
-        build_device(DeviceSpec(profile="p"), profile, Streams(0), 0).energy_j(
-            {"training": 1.0}
-        )
-        is None
-    )
+        ("compression: 3 W", {"compression": 1, "decompression": 2}, 9),
+    ],
+)
+def test_energy_is_power_times_time(tmp_path, power, phases_s, joules):
     path = tmp_path / "p.yaml"
-    path.write_text(
-        "{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, idle: 500 mW}}"
-    )
-    device = build_device(DeviceSpec(profile="p"), load_profile(path), Streams(0), 0)
-    assert device.energy_j({"training": 2.0, "idle": 4.0, "uplink": 0.0}) == 12.0
-    assert (
-        device.energy_j({"training": 1.0, "inference": 2.0, "auxiliary": 1.0}) == 20.0
-    )
-    path.write_text(
-        "{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, inference: 2 W}}"
-    )
-    knows = build_device(DeviceSpec(profile="p"), load_profile(path), Streams(0), 0)
-    assert (
-        knows.energy_j({"training": 1.0, "inference": 2.0, "distillation": 1.0}) == 14.0
-    )
-    # training and uploading at once for 3 s: what standing idle takes is in both watts
-    path.write_text(
-        "{kind: table, training: {m: {1: 1 s}}, power: {training: 5 W, uplink: 2 W}}"
-    )
-    at_once = {"training": 4.0, "uplink": 6.0, "idle": -3.0}
-    assert (
-        build_device(
-            DeviceSpec(profile="p"), load_profile(path), Streams(0), 0
-        ).energy_j(at_once)
-        == 32.0
-    )
-    path.write_text(path.read_text().replace("5 W", "5 W, idle: 1 W"))
-    assert (
-        build_device(
-            DeviceSpec(profile="p"), load_profile(path), Streams(0), 0
-        ).energy_j(at_once)
-        == 29.0
-    )
-    path.write_text("{kind: table, training: {m: {1: 1 s}}, power: {compression: 3 W}}")
-    packs = build_device(DeviceSpec(profile="p"), load_profile(path), Streams(0), 0)
-    assert packs.energy_j({"compression": 1.0, "decompression": 2.0}) == 9.0
-    with pytest.raises(InputError, match="uplink"):
-        device.energy_j({"uplink": 1.0})
+    path.write_text(f"{{kind: table, training: {{m: {{1: 1 s}}}}, power: {{{power}}}}}")
+    device = device_of(load_profile(path))
+    assert device.energy_j(phases_s) == joules
+    with pytest.raises(InputError, match="downlink"):
+        device.energy_j({"downlink": 1.0})
+
+
+def test_energy_is_not_known_without_power(profile):
+    assert device_of(profile).energy_j({"training": 1.0}) is None
 
 
 LAW = """
@@ -196,13 +145,8 @@ def law(tmp_path):
 
 def test_uncertain_constants_are_drawn_once_per_run_and_shared_by_all_clients(law):
     def step_s(seed, client):
-        device = build_device(
-            DeviceSpec.model_validate({"profile": "p", "uncertainty": True}),
-            law,
-            Streams(seed),
-            client,
-        )
-        return device.nominal_s("training", model="m", batch=32)
+        call = {"model": "m", "batch": 32, "spec": {"uncertainty": True}}
+        return seconds_of(law, "training", seed=seed, client=client, **call)
 
     assert step_s(0, 0) == step_s(0, 5) != step_s(1, 0)
     draws = np.array([step_s(seed, 0) for seed in range(600)])
@@ -215,36 +159,20 @@ def test_uncertain_constants_are_drawn_once_per_run_and_shared_by_all_clients(la
 
 
 def test_all_rows_of_a_kind_of_work_move_together_and_written_times_stay(law):
-    processor = build_processor(
-        DeviceSpec.model_validate({"profile": "p", "uncertainty": True}),
-        law,
-        Streams(3),
+    drawn = {"seed": 3, "spec": {"uncertainty": True}, "model": "m"}
+    one, two = (
+        seconds_of(law, "compression", strategy="top-k", k=k, **drawn)
+        for k in (100, 200)
     )
-    one = processor.nominal_s("compression", model="m", strategy="top-k", k=100)
     assert one != 1e-3
-    assert processor.nominal_s(
-        "compression", model="m", strategy="top-k", k=200
-    ) == pytest.approx(2 * one)
-    assert processor.nominal_s("inference", model="m", samples=3) == 0.0
-
-
-def test_a_curve_without_uncertainty_cannot_be_drawn(law):
-    processor = build_processor(
-        DeviceSpec.model_validate({"profile": "p", "uncertainty": True}),
-        law,
-        Streams(3),
-    )
+    assert two == pytest.approx(2 * one)
+    assert seconds_of(law, "inference", samples=3, **drawn) == 0.0
     with pytest.raises(InputError, match="a profile that states its uncertainty"):
-        processor.nominal_s("training", model="plain", batch=32)
+        seconds_of(law, "training", **{**drawn, "model": "plain"}, batch=32)
 
 
 def test_measured_noise_is_the_profiles_and_missing_for_what_was_not_measured(law):
-    device = build_device(
-        DeviceSpec.model_validate({"profile": "p", "noise": {"kind": "measured"}}),
-        law,
-        Streams(0),
-        0,
-    )
+    device = device_of(law, noise={"kind": "measured"})
     draws = [
         device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)
     ]

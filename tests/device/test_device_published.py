@@ -92,13 +92,6 @@ def test_a_measured_profile_says_nothing_of_the_kind():
     assert profile.warnings == []
 
 
-def test_what_is_not_published_is_an_error_that_names_it():
-    with pytest.raises(InputError, match="compression"):
-        load_profile("raspberry-pi-4").seconds(
-            "compression", model="lenet5", strategy="top-k", k=1000
-        )
-
-
 @pytest.mark.parametrize(
     ("provenance", "where"),
     [

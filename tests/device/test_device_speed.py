@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simfed.device import DeviceSpec, build_device, build_processor, load_profile
+from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.device.spec import CoresSpec
 from simfed.device.speed import ClockSteps, Load, ProcessorState, Regimes, Thermal
 from simfed.ground.errors import InputError
@@ -26,18 +26,6 @@ def test_four_cores_of_four_fifths_each_do_the_work_of_three_and_two_fifths():
     assert CoresSpec(count=4, efficiency=0.8).compute_factor(1) == pytest.approx(3.4)
     assert CoresSpec(count=2).compute_factor(4) == 0.5
     assert CoresSpec(count=4, efficiency=0.3).compute_factor(4) == 1.0
-
-
-def test_a_constant_load_of_a_quarter_takes_four_thirds_of_the_time(profile):
-    device = build_device(
-        DeviceSpec.model_validate({"profile": "p", "background": 0.25}),
-        profile,
-        Streams(0),
-        0,
-    )
-    assert device.duration_s(3.0, 17.0, round=1, phase="training") == pytest.approx(
-        4.0, rel=1e-15
-    )
 
 
 def test_work_begun_in_one_load_ends_in_the_next():

@@ -1,12 +1,11 @@
 """Measured tables: what is read, and what is refused in one sentence."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 
 from simfed.calibrate.check import compare
-from simfed.calibrate.profiles import fit_profile, format_profile
+from simfed.calibrate.profiles import fit_profile
 from simfed.device import ModelWork, load_profile
 from simfed.device.table import compute_medians, read_table
 from simfed.ground.errors import InputError
@@ -35,31 +34,6 @@ def test_the_sources_tables_are_read_without_a_quantity_column():
         1000,
         5000,
     ]
-
-
-def test_a_law_fitted_to_the_sources_tables_is_as_near_as_two_parameters_get(tmp_path):
-    whole = read_table(SOURCE)
-    rows = [row for row in whole.rows if row.key[1] in ("lenet5", "resnet18")]
-    table = dataclasses.replace(whole, rows=tuple(rows))
-    work = {m: facts(m, data) for m, data in table.datasets().items()}
-    models = {
-        m: ModelWork(f.parameters, f.forward_flops, f.train_flops)
-        for m, f in work.items()
-    }
-    calibration = fit_profile(table, name="law", models=models)
-    for curve in calibration.curves:
-        if curve.candidate is not None and curve.key[1] != "any":
-            mnist = table.datasets()[curve.key[1]] == "mnist"
-            assert curve.candidate.worst < (0.01 if mnist else 0.20), curve.key
-    assert calibration.recommended == "table"
-    path = tmp_path / "law.yaml"
-    path.write_text(format_profile(calibration.document))
-    profile = load_profile(path)
-    profile.models.update(models)
-    worst = compare(profile, table).worst
-    assert worst.key == ("compression", "resnet18", "random-k")
-    assert abs(worst.error) < 0.20
-    assert compare(load_profile("rtx3090-ryzen4800h"), table).worst.error == 0.0
 
 
 def test_the_shipped_law_of_the_source_is_the_fit_of_its_tables():

@@ -49,7 +49,7 @@ def several(names, short):
 
 
 @pytest.mark.parametrize(
-    "mode", several(MODES, ["synchronous", ("first, merge"), "asynchronous"])
+    "mode", several(MODES, ["synchronous", "first, merge", "asynchronous"])
 )
 def test_everybody_is_sent_what_they_lack(mode, tmp_path):
     made = worlds.scenario(mode, count=4, rounds=12)

@@ -79,7 +79,7 @@ def going_on_is_refused_or_right(folder, mode, every, tmp_path):
         assert verify(copy) == [], (file, at)
         restarts = (
             "went on from an earlier checkpoint",
-            ("the run began at round 1 again"),
+            "the run began at round 1 again",
         )
         said = [
             text

@@ -65,7 +65,7 @@ def double_first_line(text):
 
 ANEW, EARLIER = (
     "began at round 1 again",
-    ("went on from an earlier checkpoint, after round 2"),
+    "went on from an earlier checkpoint, after round 2",
 )
 DAMAGES = {
     "more": (lambda text: text + b'["half a line', None),
@@ -122,7 +122,7 @@ def test_a_damaged_journal_is_told_by_verify_and_replays_no_arms(
     (tmp_path / "tiny.yaml").write_text(
         (begun[1] / "tiny.yaml")
         .read_text()
-        .replace("policy: {", ("policy: {arms_from: run, "))
+        .replace("policy: {", "policy: {arms_from: run, ")
     )
     assert main(["verify", str(tmp_path / "run")]) == 3
     assert (

@@ -148,7 +148,7 @@ def test_a_notebook_draws_no_more_often_than_it_may(tiny, monkeypatch):
     shown = in_a_notebook(monkeypatch)
     monkeypatch.setattr("simfed.report.notebook._LEAST_PAUSE_WALL_S", 3600.0)
     play(tiny, overrides={"rounds": 4, "evaluation.every": 1}, progress=True)
-    assert ["round 1/4" in shown.texts[0], ("round 4/4") in shown.texts[1]] == [
+    assert ["round 1/4" in shown.texts[0], "round 4/4" in shown.texts[1]] == [
         True,
         True,
     ]
@@ -644,20 +644,20 @@ def test_the_manifest_can_be_read_back_as_the_scenario(tiny, tmp_path):
             "scenario.yaml",
             "rounds: 4",
             "rounds: 5",
-            ("not the file that this run began with"),
+            "not the file that this run began with",
         ),
         ("scenario.yaml", "k: 500", "k: 501", "not the file that this run began with"),
         (
             "manifest.json",
             '"seed": 0',
             '"seed": 1',
-            ("manifest.json: seed is 1, that of"),
+            "manifest.json: seed is 1, that of",
         ),
         (
             "manifest.json",
             '"mode": "full"',
             '"mode": "time-only"',
-            ("mode is 'time-only'"),
+            "mode is 'time-only'",
         ),
     ],
 )

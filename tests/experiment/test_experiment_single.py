@@ -37,7 +37,7 @@ def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **tra
     [
         (
             {"batch_size": 32, "local_epochs": 1},
-            ("client 0 owns 33 of the samples, which in bat"),
+            "client 0 owns 33 of the samples, which in bat",
         ),
         ({"batch_size": 1, "local_steps": 1}, "in batches of 1 come to a batch of one"),
         (

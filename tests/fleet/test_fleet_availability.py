@@ -302,11 +302,11 @@ def test_a_scenario_says_who_is_there(tmp_path):
         ({"trace": "none.csv"}, "none.csv: no such file"),
         (
             {"trace": "t.csv"},
-            ("got 3, expected clients of this scenario, 0 to 1 (`devices: drawn`"),
+            "got 3, expected clients of this scenario, 0 to 1 (`devices: drawn`",
         ),
         (
             {"trace": "u.csv"},
-            ("there are none, expected intervals of some client of the group"),
+            "there are none, expected intervals of some client of the group",
         ),
         (
             {"trace": "u.csv", "devices": "drawn", "period": "5 s"},

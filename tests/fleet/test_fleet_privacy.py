@@ -321,7 +321,7 @@ def test_a_run_that_promises_more_than_it_keeps_is_found(tmp_path):
         "noise": 2.4,
         "delta": 1e-6,
         "amplified": False,
-        "adjacency": ("replace a client"),
+        "adjacency": "replace a client",
     }
     for key, value in promises.items():
 

@@ -247,7 +247,7 @@ def test_a_fleet_that_sends_everything_shows_no_k(here, capsys):
     written()
     dense = [
         "compression.strategies=[dense]",
-        ("policy={kind: uniform, strategy: dense}"),
+        "policy={kind: uniform, strategy: dense}",
     ]
     for sets, shown in ([], True), (["--set", dense[0], "--set", dense[1]], False):
         assert main(["show", "fleet", "s.yaml", "--out", "f.svg", *sets]) == 0

@@ -163,7 +163,7 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
     [
         (
             lambda: Fastest(0),
-            ("bound: got 0, expected a whole number of at least 1, or null"),
+            "bound: got 0, expected a whole number of at least 1, or null",
         ),
         (lambda: Oort(cutoff=2), "cutoff: got 2, expected a number from 0 to 1"),
         (lambda: Oort(penalty=-1), "penalty: got -1, expected a number of at least 0"),

@@ -91,12 +91,12 @@ def test_a_pick_is_always_something_with_weight(weights, u):
         (lambda: Normal(1.0, 0.0), "sd: got 0.0, expected a value above 0"),
         (
             lambda: Normal(1.0, 0.1, low=5.0),
-            ("bounds between which some of the distribution lies"),
+            "bounds between which some of the distribution lies",
         ),
         (lambda: Lognormal(0.0, 1.0), "median: got 0.0, expected a value above 0"),
         (
             lambda: Lognormal(1.0, 500.0),
-            ("cv: got 500.0, expected a number above 0, at most 100"),
+            "cv: got 500.0, expected a number above 0, at most 100",
         ),
         (lambda: Lognormal(1.0, 1.0, high=1e-9), "bounds between which some"),
         (lambda: Discrete(()), "values: got [], expected at least one value"),

@@ -40,7 +40,7 @@ def test_a_file_is_read_up_to_a_bound(tmp_path):
     [
         (
             b"name: x\nrounds: \xff",
-            ("a: line 2: cannot be read: not UTF-8 text, byte 0xFF"),
+            "a: line 2: cannot be read: not UTF-8 text, byte 0xFF",
         ),
         ("é".encode("latin-1"), "a: line 1: cannot be read: not UTF-8 text, byte 0xE9"),
         ("name".encode("utf-16"), "a: line 1: cannot be read: UTF-16, not UTF-8 text"),

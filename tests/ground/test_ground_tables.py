@@ -49,7 +49,7 @@ def test_what_is_wrong_is_one_sentence(tmp_path, text, sentence):
     [
         (
             "a,seconds\nx,1,25\n",
-            ("t.csv: line 2: a row has more cells than the header, which has 2"),
+            "t.csv: line 2: a row has more cells than the header, which has 2",
         ),
         ("a,b,a\n1,2,3\n", "t.csv: got 'a', expected each column once"),
     ],

@@ -129,7 +129,7 @@ def test_a_selection_is_told_losses_and_times_without_a_clock():
     [
         (
             {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
-            ("mode synchronous in learning"),
+            "mode synchronous in learning",
         ),
         ({"clients[*].failure.upload": 0.5}, "nobody comes, goes or fails"),
     ],

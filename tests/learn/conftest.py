@@ -1,5 +1,6 @@
 """For tests of learning."""
 
+import engine_worlds
 import pytest
 
 
@@ -10,3 +11,6 @@ def shared_however_small(monkeypatch):
     Their work goes to all processes, as that of large ones does.
     """
     monkeypatch.setattr("simfed.learn.crew._WORTH_SHARING", 0.0)
+    yield
+    while engine_worlds.OPEN:
+        engine_worlds.OPEN.pop().close()

@@ -1,26 +1,29 @@
-"""Tiny worlds for tests of the learning engine: a small data set, small models, short
-scenarios.
+"""Tiny worlds for tests of learning: a small data set, small models, short scenarios,
+and the engine that a test drives by hand.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from simfed.compress.choice import Choice
+from simfed import register
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, deal
 from simfed.learn.federation import Federation
 from simfed.learn.hosted import HostedWorkload
+from simfed.learn.plain import plain_rounds
 from simfed.learn.safeguard import Safeguard
 from simfed.learn.state import decode_state
 from simfed.learn.tree import decode_tree
+from simfed.policy import Choice
 from simfed.scenario import Scenario
+
+OPEN = []
+"""Engines of the test that runs; `conftest` closes them when it ends."""
 
 
 def public_of(method, images):
@@ -33,12 +36,12 @@ def public_of(method, images):
 
 
 def scenario(**changes):
-    """Ten clients of two LeNets on mnist-mini, or what `changes` make of it."""
+    """Four clients of two LeNets, or what `changes` make of it."""
     plain = {
         "name": "tiny",
         "rounds": 3,
         "dataset": {
-            "name": "mnist-mini",
+            "name": "stripes",
             "public": public_of(changes.get("method", "fedkd"), 48),
         },
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
@@ -67,6 +70,9 @@ def dataset(side=12, channels=1, train=400, test=60, classes=4):
     return Dataset(*split(train), *split(test), classes=classes, mean=(0.4,), sd=(0.3,))
 
 
+register("dataset", "stripes", dataset, replace=True)
+
+
 def federation(scenario, device="cpu", **shape):
     """The tiny data set dealt to the scenario's clients."""
     made = dataset(**shape)
@@ -78,26 +84,6 @@ def federation(scenario, device="cpu", **shape):
         public=public,
     )
     return Federation(made, split.clients, split.public, torch.device(device))
-
-
-def where_no_gpu_is_seen(function, *arguments):
-    """Its result.
-
-    Beside a GPU from a process of its own, as this one may have computed gradients
-    already, and could not fork workers for more.
-    """
-    if not torch.cuda.is_available():
-        return function(*arguments)
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    try:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return pool.apply(function, arguments)
-    finally:
-        if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 def state_of(work):
@@ -145,32 +131,6 @@ def residual(work, client):
     return state_of(work).residuals.get(f"{client}:update", zeros)
 
 
-def sent(work, upload):
-    """The update as the server gets it: its indices and values."""
-    if upload.values is None:
-        work.state()
-    return upload.values.change("update")
-
-
-def dense(work, upload):
-    """The same as a vector."""
-    sent(work, upload)
-    return upload.values["update"]
-
-
-def trained_together(work, clients, round=1):
-    """Which of these clients, started in this order, are dealt out as one training."""
-    uploads = [
-        work.execute(work.task(round, client), Choice("top-k", 10))
-        for client in clients
-    ]
-    groups = work.clients.groups(uploads)
-    for upload in uploads:
-        del work._open[upload.task.order]
-    work._pending.clear()
-    return [tuple(upload.task.client for upload in group) for group in groups]
-
-
 class Surging(Safeguard):
     """A safeguard that sees the distillation losses of some rounds times a factor."""
 
@@ -184,8 +144,58 @@ class Surging(Safeguard):
         return super().rejects(before, {p: factor * loss for p, loss in after.items()})
 
 
-def surging(scenario, streams, surge, **options):
-    """A workload with such a safeguard."""
-    work = HostedWorkload(scenario, streams, **options)
-    work.safeguard = Surging(scenario, surge)
-    return work
+class Host(HostedWorkload):
+    """The engine, round by round; `surge`: of merges, what distillation losses are
+    multiplied by before the safeguard sees them.
+    """
+
+    def __init__(self, made, *, surge=None, **options):
+        super().__init__(made, Streams(made.seed), **options)
+        OPEN.append(self)
+        if surge is not None:
+            self.safeguard = Surging(made, surge)
+
+    def begin(self, round, client, arm="dense", k=1, turn=0, held=None):
+        """One participation's upload."""
+        task = self.task(round, client, turn, held=held)
+        return self.execute(task, Choice(arm, k))
+
+    def play(self, round, clients=None, arm="dense", k=1):
+        """The outcome of one round of these clients, or of all; see `uploads`."""
+        chosen = range(self.scenario.client_count) if clients is None else clients
+        self.uploads = [self.begin(round, client, arm, k) for client in chosen]
+        return self.merge(round, self.uploads)
+
+    def rounds(self):
+        """The scenario's rounds without a clock, one after another."""
+        return plain_rounds(self.scenario, self, Streams(self.scenario.seed))
+
+    @property
+    def kept(self):
+        """What it keeps now, see `state_of`."""
+        return state_of(self)
+
+    def array(self, path):
+        """One array of its checkpoint."""
+        return torch.tensor(self.state()[1][path])
+
+    def received(self, upload):
+        """An update as the server gets it: its indices and values."""
+        self.work_off()
+        return upload.values.change("update")
+
+    def sent(self, round=1, clients=None, arm="dense", k=1):
+        """What each client would send in this round, as it stands."""
+        chosen = range(self.scenario.client_count) if clients is None else clients
+        uploads = [self.begin(round, client, arm, k) for client in chosen]
+        self.work_off()
+        return [upload.values["update"].clone() for upload in uploads]
+
+
+def played(made, rounds=None, **options):
+    """The engine after its rounds, or so many of them, and the last round."""
+    host, last = Host(made, **options), None
+    for last in host.rounds():
+        if last.round == rounds:
+            break
+    return host, last

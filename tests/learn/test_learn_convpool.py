@@ -2,8 +2,6 @@
 vectors.
 """
 
-import shutil
-import sys
 from functools import partial
 
 import numpy as np
@@ -11,25 +9,18 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
 from simfed import native
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy
-from simfed.learn.models import lenet_passes
 from simfed.learn.models.build import build_model
 from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair, compiled
 from simfed.learn.models.lenet_passes import LeNetPasses
-from simfed.learn.passes import Passes, choose_passes
+from simfed.learn.passes import choose_passes
 
 needs_loops = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"
 )
-
-
-def test_an_installation_with_a_compiler_has_the_loops():
-    if sys.platform == "linux" and shutil.which("c++"):
-        assert compiled() is not None, "pip install -e . builds them"
 
 
 def widths():
@@ -270,17 +261,3 @@ def test_room_is_used_again():
         )
         passes.logits(torch.ones(3, 1, 12, 12))
     assert sum(map(len, ConvpoolPair._room.values())) == 1
-
-
-def test_without_the_loops_pytorch_s_convolutions_are_used(monkeypatch):
-    monkeypatch.setattr(lenet_passes, "compiled", lambda: None)
-    flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
-    assert type(choose_passes(flat, (1, 28, 28))) is Passes
-
-
-@pytest.mark.parametrize(("convolutions", "samples"), [(4, 128), (5, 32)])
-def test_deep_models_pass_fewer_samples_at_a_time(convolutions, samples):
-    """Which decides the last bits of what is learned."""
-    layers = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(convolutions)]
-    flat = FlatModel(nn.Sequential(*layers, nn.Flatten(), nn.Linear(36, 2)))
-    assert choose_passes(flat, (1, 6, 6)).chunk == samples

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learn_tiny import TINY, TINY_FILES, write_tiny
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.learn.catalogue import dataset_facts, facts
 from simfed.learn.data import (
     CIFAR10,

@@ -17,7 +17,7 @@ import pytest
 from learn_tiny import TINY, TINY_FILES, write_tiny
 
 import simfed.learn.data.fetch as fetching
-from simfed.ground.errors import InputError, SimfedError
+from simfed import InputError, SimfedError
 from simfed.ground.registry import registry
 from simfed.learn.data.fetch import get
 

@@ -15,8 +15,8 @@ from pyarrow import parquet
 
 import simfed
 from simfed.cli import main
-from simfed.experiment.checks import check
-from simfed.ground.errors import InputError, InputErrors
+from simfed import check
+from simfed import InputError, InputErrors
 from simfed.learn.data import Dataset, labels_in, load_data
 from simfed.learn.data.own import public_samples
 from simfed.scenario import Scenario

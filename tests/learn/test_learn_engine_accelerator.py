@@ -10,13 +10,9 @@ from types import SimpleNamespace
 import engine_worlds as tiny
 import pytest
 import torch
+from engine_worlds import Host
 
-from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.plain import plain_rounds
-from simfed.learn.precision import same_algorithms
 
 gpu = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(
@@ -27,9 +23,7 @@ SCENARIOS = {
     "lenets": {},
     "several steps": {"training": {"batch_size": 16, "local_steps": 2}},
     "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
-    "public subset": {
-        "dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}
-    },
+    "public subset": {"dataset": {"name": "stripes", "public": 48, "public_batch": 20}},
     "printed": {
         "policy": {
             "kind": "exp3",
@@ -45,11 +39,10 @@ SCENARIOS = {
 }
 
 
-def played(scenario, device="cpu", data=None):
-    work = HostedWorkload(scenario, Streams(scenario.seed), device=device, data=data)
-    rounds = list(plain_rounds(scenario, work, Streams(scenario.seed)))
-    weights = {name: vector.cpu() for name, vector in tiny.weights(work).items()}
-    work.close()
+def played(made, device="cpu", data=None):
+    host = Host(made, device=device, data=data)
+    rounds = list(host.rounds())
+    weights = {name: vector.cpu() for name, vector in tiny.weights(host).items()}
     return [r.arms for r in rounds], [r.outcome for r in rounds], weights
 
 
@@ -82,9 +75,9 @@ def test_precision_is_float32_whatever_the_caller_has_set():
     # bfloat16, where the processor knows it
     torch.set_float32_matmul_precision("medium")
     try:
-        work = HostedWorkload(tiny.scenario(), Streams(0))
+        host = Host(tiny.scenario())
         assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
-        work.close()
+        host.close()
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -104,39 +97,27 @@ assert (matmul.fp32_precision, conv.fp32_precision) == ("tf32", "tf32")
     subprocess.run([sys.executable, "-c", f"{in_all}\n{check}"], check=True)
 
 
-def test_algorithms_are_those_of_the_shapes():
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        with same_algorithms():
-            assert torch.backends.cudnn.deterministic
-            assert not torch.backends.cudnn.benchmark
-        assert torch.backends.cudnn.benchmark
-    finally:
-        torch.backends.cudnn.benchmark = before
-
-
 def test_data_elsewhere_is_refused():
     elsewhere = SimpleNamespace(device=torch.device("meta"))
     with pytest.raises(
         ValueError, match="data on cpu, where it is to be learned; got it on meta"
     ):
-        HostedWorkload(tiny.scenario(), Streams(0), data=elsewhere)
+        Host(tiny.scenario(), data=elsewhere)
 
 
 def test_a_device_that_is_not_here_is_one_sentence():
     with pytest.raises(
         InputError, match="--device: got 'tpu', expected a device: cpu or cuda"
     ):
-        HostedWorkload(tiny.scenario(), Streams(0), device="tpu")
+        Host(tiny.scenario(), device="tpu")
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="PyTorch finds no CUDA device here"):
-            HostedWorkload(tiny.scenario(), Streams(0), device="cuda")
+            Host(tiny.scenario(), device="cuda")
 
 
 DEEP = {
     "rounds": 2,
-    "dataset": {"name": "cifar10", "public": 12},
+    "dataset": {"name": "stripes", "public": 12},
     "prototypes": {
         "small": {"model": "lenet5-half"},
         "large": {"model": "wresnet40-2"},
@@ -186,25 +167,18 @@ def test_gpu_runs_repeat_bit_for_bit(play):
 def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
     scenario = tiny.scenario(rounds=4)
     whole = played(scenario, "cuda")
-    work = HostedWorkload(scenario, Streams(0), device="cuda")
-    rounds = plain_rounds(scenario, work, Streams(0))
+    host = Host(scenario, device="cuda")
+    rounds = host.rounds()
     begun = [next(rounds) for _ in range(2)]
-    facts, arrays = work.state()
-    other = HostedWorkload(scenario, Streams(0), device="cuda")
-    other.restore(facts, arrays)
-    assert_equal_weights(other, work)
+    other = Host(scenario, device="cuda")
+    other.restore(*host.state())
+    assert_equal_weights(other, host)
     for round in (3, 4):
         arms = whole[0][round - 1]
-        for made in (work, other):
-            made.merge(
-                round,
-                [
-                    made.execute(made.task(round, c), Choice(arms[c], 500))
-                    for c in range(4)
-                ],
-            )
-    assert_equal_weights(other, work)
-    assert [r.outcome for r in begun] == whole[1][:2]
+        for one in (host, other):
+            one.merge(round, [one.begin(round, c, arms[c], 500) for c in range(4)])
+    assert_equal_weights(other, host)
+    assert [each.outcome for each in begun] == whole[1][:2]
 
 
 def assert_equal_weights(one, other):
@@ -218,17 +192,14 @@ def assert_equal_weights(one, other):
 @needs_gpu
 def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
     rice = {"strategies": ["top-k", "random-k"], "k": 500, "index_code": "rice"}
-    work = HostedWorkload(tiny.scenario(compression=rice), Streams(0), device="cuda")
+    host = Host(tiny.scenario(compression=rice), device="cuda")
     for round in (1, 2):
-        uploads = [
-            work.execute(work.task(round, c), Choice("top-k", 500)) for c in range(4)
-        ]
+        uploads = [host.begin(round, c, "top-k", 500) for c in range(4)]
         assert all(upload.uplink_bytes() > 0 for upload in uploads)
-        work.discard(uploads[0])
-        work.merge(round, uploads[1:])
-    assert (
-        min(work.timings()[name] for name in ("training", "logits", "distillation")) > 0
-    )
+        host.discard(uploads[0])
+        host.merge(round, uploads[1:])
+    timings = host.timings()
+    assert min(timings[name] for name in ("training", "logits", "distillation")) > 0
 
 
 WAITS = {
@@ -257,17 +228,14 @@ def waits_of_a_round(count, changes):
         data = tiny.federation(
             scenario, side=12, channels=3, train=400, test=12, device="cuda"
         )
-    work = HostedWorkload(scenario, Streams(0), device="cuda", data=data)
+    host = Host(scenario, device="cuda", data=data)
     for round in (1, 2):
-        uploads = [
-            work.execute(work.task(round, c), Choice("top-k", 500))
-            for c in range(2 * count)
-        ]
+        uploads = [host.begin(round, c, "top-k", 500) for c in range(2 * count)]
         torch.cuda.set_sync_debug_mode("warn")
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                work.merge(round, uploads)
+                host.merge(round, uploads)
         finally:
             torch.cuda.set_sync_debug_mode("default")
     return sum("synchroniz" in str(warning.message) for warning in caught)

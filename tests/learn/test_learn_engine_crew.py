@@ -11,17 +11,14 @@ import textwrap
 import time
 from pathlib import Path
 
-import engine_worlds as tiny
 import pytest
 import torch
+from engine_worlds import Host
+from textbook import scenario
 
-from simfed.ground.errors import InputError, RunFailed
-from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
+from simfed import InputError, RunFailed
 from simfed.learn.crew import Crew
-from simfed.learn.hosted import HostedWorkload
 from simfed.learn.memory import Arena
-from simfed.learn.plain import plain_rounds
 
 
 class Subject:
@@ -244,46 +241,36 @@ def test_no_process_outlives_its_parent(ending):
         assert "worker" not in errors.lower()  # the child says nothing of its own
 
 
-def test_dropout_in_a_model_of_a_user_s_own_is_keyed_by_client_and_round():
-    tiny.where_no_gpu_is_seen(check_keyed_dropout)
-
-
-def check_keyed_dropout():
+@pytest.mark.skipif(
+    torch.cuda.is_available(),
+    reason="beside a GPU, who has computed gradients cannot fork workers for more",
+)
+def test_dropout_in_a_model_of_a_user_s_own_is_keyed_by_client_and_round(add_part):
     def factory(input_shape, classes):
-        return torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(784, classes)
-        )
+        linear = torch.nn.Linear(144, classes)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), linear)
 
-    registry("model").add("with-dropout", factory)
-    try:
-        scenario = tiny.scenario(
-            rounds=2,
-            prototypes={"only": {"model": "with-dropout"}},
-            clients=[{"count": 4, "prototype": "only", "device": "any"}],
-        )
-        outcomes = []
-        for workers in (1, 2):
-            torch.rand(workers)  # somebody else's draws
-            before = torch.get_rng_state()
-            work = HostedWorkload(scenario, Streams(0), workers=workers)
-            outcomes.append(
-                [r.outcome for r in plain_rounds(scenario, work, Streams(0))]
-            )
-            work.close()
-            assert torch.equal(torch.get_rng_state(), before)
-        assert outcomes[0] == outcomes[1]
-    finally:
-        registry("model").remove("with-dropout")
+    add_part("model", "with-dropout", factory)
+    made = scenario("fedkd", prototypes={"a": {"model": "with-dropout"}}, rounds=2)
+    outcomes = []
+    for workers in (1, 2):
+        torch.rand(workers)  # somebody else's draws
+        before = torch.get_rng_state()
+        host = Host(made, workers=workers)
+        outcomes.append([each.outcome for each in host.rounds()])
+        host.close()
+        assert torch.equal(torch.get_rng_state(), before)
+    assert outcomes[0] == outcomes[1]
 
 
 def test_the_caller_s_thread_count_is_put_back():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        work = HostedWorkload(tiny.scenario(), Streams(0))
+        host = Host(scenario("fedavg"))
         assert torch.get_num_threads() == 1
-        work.close()
-        work.close()
+        host.close()
+        host.close()
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

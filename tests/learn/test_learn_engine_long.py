@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import engine_worlds as tiny
 import pytest
+from engine_worlds import Host
 from reference_loop import ReferenceLoop
 
 from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.plain import plain_rounds
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("one_thread")]
 
@@ -36,9 +35,9 @@ def test_learning_policies_choose_the_same_for_fifty_rounds(policy):
         50, policy={"kind": policy, "reward": {"local_loss": {"samples": 64}}}
     )
     streams = Streams(made.seed)
-    reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
+    reference, host = ReferenceLoop(made, streams), Host(made)
     arms = set()
-    for ours in plain_rounds(made, work, streams):
+    for ours in host.rounds():
         assert ours.arms == reference.round(ours.round)["arms"]
         arms.update(ours.arms.values())
     assert arms == {"top-k", "random-k", "periodic-k"}
@@ -59,8 +58,8 @@ def test_three_seeds_learn_what_the_textbook_loop_learns():
             policy={"kind": "uniform", "strategy": "top-k"},
         )
         streams = Streams(seed)
-        reference, work = ReferenceLoop(made, streams), HostedWorkload(made, streams)
-        for played in plain_rounds(made, work, streams):
+        reference, host = ReferenceLoop(made, streams), Host(made)
+        for played in host.rounds():
             reference.round(played.round)
         accuracies = {
             name: each.accuracy for name, each in played.outcome.evaluation.items()

@@ -11,12 +11,23 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from textbook import gradients
+from torch import nn
 
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
-from simfed.learn.models import LeNet5, build_model, plain
+from simfed.learn.models import (
+    LeNet5,
+    LogisticRegression,
+    Perceptron,
+    ResNet18,
+    build_model,
+    lenet_passes,
+    plain,
+)
 from simfed.learn.models.convpool import compiled
 from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, choose_passes
 
 needs_loops = pytest.mark.skipif(
@@ -46,114 +57,116 @@ def labels(count=9):
 
 @needs_loops
 @pytest.mark.parametrize(("name", "shape"), SHAPES)
-def test_logits_by_hand_are_those_of_the_ordinary_layers(name, shape):
-    model = build_model(name, shape, 10, seed=1)
-    expected = plain(model).eval()(images(shape)).detach()
-    flat = FlatModel(model)
-    passes = LeNetPasses(flat)
-    passes.chunk = 4
-    logits = passes.logits(images(shape))
-    torch.testing.assert_close(logits, expected, rtol=1e-6, atol=1e-6)
-
-
-@needs_loops
-@pytest.mark.parametrize(("name", "shape"), SHAPES)
-def test_gradients_by_hand_are_those_of_autograd(name, shape):
-    model = build_model(name, shape, 10, seed=1)
-    ordinary = plain(model)
-    F.cross_entropy(ordinary(images(shape)), labels()).backward()
-    expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
-    flat = FlatModel(model)
+def test_logits_and_gradients_by_hand_are_those_of_autograd(name, shape):
+    model, x = build_model(name, shape, 10, seed=1), images(shape)
+    ordinary, flat = plain(model), FlatModel(model)
+    logits = ordinary(x)
+    loss = F.cross_entropy(logits, labels())
+    loss.backward()
+    expected = gradients(ordinary)
+    close = {"rtol": 1e-5, "atol": 1e-6 * expected.abs().max().item()}
     for passes in (LeNetPasses(flat), Passes(flat)):
-        gradient = torch.zeros_like(flat.weights)
+        passes.chunk = 4
+        torch.testing.assert_close(passes.logits(x), logits, rtol=1e-5, atol=1e-6)
+        total = torch.ones_like(flat.weights)  # a gradient is added to what is there
         value = passes.gradient(
-            images(shape), lambda z: cross_entropy(z, labels()), gradient, training=True
+            x, lambda z: cross_entropy(z, labels()), total, training=True
         )
-        torch.testing.assert_close(
-            gradient, expected, rtol=1e-5, atol=1e-6 * expected.abs().max().item()
-        )
-        assert value.item() == pytest.approx(
-            F.cross_entropy(ordinary(images(shape)), labels()).item(), rel=1e-6
-        )
-
-
-@needs_loops
-def test_a_gradient_is_added_to_what_is_there():
-    flat = FlatModel(build_model("lenet5", (1, 28, 28), 10, seed=0))
-    for passes in (LeNetPasses(flat), Passes(flat)):
-        alone = torch.zeros_like(flat.weights)
-        passes.gradient(
-            images((1, 28, 28)),
-            lambda z: cross_entropy(z, labels()),
-            alone,
-            training=True,
-        )
-        residual = torch.randn(
-            flat.parameters, generator=torch.Generator().manual_seed(2)
-        )
-        total = residual.clone()
-        passes.gradient(
-            images((1, 28, 28)),
-            lambda z: cross_entropy(z, labels()),
-            total,
-            training=True,
-        )
-        assert torch.equal(total, residual + alone)
-
-
-def test_images_whose_windows_do_not_fit_take_the_module():
-    flat = FlatModel(build_model("lenet5", (1, 30, 30), 10, seed=0))
-    passes = choose_passes(flat, (1, 30, 30))
-    assert type(passes) is Passes
-    assert passes.logits(images((1, 30, 30))).shape == (9, 10)
-
-
-class WithDropout(LeNet5):
-    def __init__(self, input_shape, classes):
-        super().__init__(input_shape, classes)
-        self.pool2 = torch.nn.Sequential(self.pool2, torch.nn.Dropout(0.5))
+        torch.testing.assert_close(total - 1, expected, rtol=1e-5, atol=1e-6)
+        assert value.item() == pytest.approx(loss.item(), rel=1e-6)
+    alone = torch.zeros_like(flat.weights)
+    LeNetPasses(flat).gradient(
+        x, lambda z: cross_entropy(z, labels()), alone, training=True
+    )
+    torch.testing.assert_close(alone, expected, **close)
 
 
 class Wider(LeNet5):
     widths = (8, 20, 60, 30)
 
 
-def test_other_layers_in_a_lenet_s_places_take_the_module():
+class WithDropout(LeNet5):
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.pool2 = nn.Sequential(self.pool2, nn.Dropout(0.5))
+
+
+class WithoutBias(LeNet5):
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.fc3 = nn.Linear(84, 10, bias=False)
+
+
+class Reflecting(LeNet5):
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        self.conv1 = nn.Conv2d(1, 6, 5, padding=2, padding_mode="reflect")
+
+
+class Doubled(LogisticRegression):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+class Hooked(LogisticRegression):
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        next(self.children()).register_forward_hook(lambda *_: None)
+
+
+class Frozen(LogisticRegression):
+    def __init__(self, *shape):
+        super().__init__(*shape)
+        next(self.parameters()).requires_grad_(False)
+
+
+def layers(*middle):
+    return lambda *shape: nn.Sequential(nn.Flatten(), *middle)
+
+
+TWICE = nn.Linear(784, 784)
+LENET = LeNetPasses if compiled() else Passes
+
+
+@pytest.mark.parametrize(
+    ("factory", "kind"),
+    [
+        (LeNet5, LENET),
+        (Wider, LENET),
+        *[(one, Passes) for one in (WithDropout, WithoutBias, Reflecting, ResNet18)],
+        (LogisticRegression, LinearPasses),
+        (Perceptron, LinearPasses),
+        *[(one, Passes) for one in (Doubled, Hooked, Frozen)],
+        (layers(TWICE, nn.ReLU(), TWICE, nn.Linear(784, 10)), Passes),
+        (layers(nn.Linear(784, 10), nn.Softplus()), Passes),
+        (layers(nn.Linear(784, 10), nn.ReLU()), Passes),
+        (layers(nn.Linear(784, 8), nn.Dropout(), nn.Linear(8, 10)), Passes),
+    ],
+)
+def test_layers_that_are_known_go_by_hand_and_others_by_autograd(factory, kind):
     shape = (1, 28, 28)
-    assert type(choose_passes(FlatModel(WithDropout(shape, 10)), shape)) is Passes
-    without_bias = LeNet5(shape, 10)
-    without_bias.fc3 = torch.nn.Linear(84, 10, bias=False)
-    assert type(choose_passes(FlatModel(without_bias), shape)) is Passes
-    reflecting = LeNet5(shape, 10)
-    reflecting.conv1 = torch.nn.Conv2d(
-        1, 6, 5, padding=2, dilation=1, padding_mode="reflect"
-    )
-    assert type(choose_passes(FlatModel(reflecting), shape)) is Passes
-    wider = choose_passes(FlatModel(Wider(shape, 10)), shape)
-    assert isinstance(wider, LeNetPasses) == (compiled() is not None)
+    assert type(choose_passes(FlatModel(factory(shape, 10)), shape)) is kind
 
 
-@needs_loops
-def test_ties_go_to_the_first_maximum():
-    # one channel in, a kernel that copies its input: pooling windows with equal maxima
-    shape = (1, 12, 12)
-    model = build_model("lenet5", shape, 10, seed=0)
-    with torch.no_grad():
-        model.conv1.weight.zero_()
-        model.conv1.weight[:, 0, 2, 2] = 1.0
-        model.conv1.bias.zero_()
-    tied = torch.randint(
-        0, 2, (6, *shape), generator=torch.Generator().manual_seed(3)
-    ).float()
-    ordinary = plain(model)
-    F.cross_entropy(ordinary(tied), labels(6)).backward()
-    flat = FlatModel(model)
-    expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
-    gradient = torch.zeros_like(flat.weights)
-    LeNetPasses(flat).gradient(
-        tied, lambda z: cross_entropy(z, labels(6)), gradient, training=True
-    )
-    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-7)
+def test_images_whose_windows_do_not_fit_go_by_autograd(monkeypatch):
+    shape = (1, 30, 30)
+    assert type(choose_passes(FlatModel(LeNet5(shape, 10)), shape)) is Passes
+    # and so do all where the package was built without a compiler
+    monkeypatch.setattr(lenet_passes, "compiled", lambda: None)
+    flat = FlatModel(LeNet5((1, 28, 28), 10))
+    assert type(choose_passes(flat, (1, 28, 28))) is Passes
+
+
+@pytest.mark.parametrize(("convolutions", "samples"), [(4, 128), (5, 32)])
+def test_deep_models_pass_fewer_samples_at_a_time_and_lose_nothing(
+    convolutions, samples
+):
+    """Which decides the last bits of what is learned."""
+    convs = [nn.Conv2d(1, 1, 3, padding=1) for _ in range(convolutions)]
+    model = nn.Sequential(*convs, nn.Flatten(), nn.Linear(36, 2))
+    passes, x = choose_passes(FlatModel(model), (1, 6, 6)), torch.randn(67, 1, 6, 6)
+    assert passes.chunk == samples
+    torch.testing.assert_close(passes.logits(x), model(x).detach())
 
 
 def test_cross_entropy_is_pytorch_s_bit_for_bit():

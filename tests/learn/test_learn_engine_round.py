@@ -9,22 +9,19 @@ import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
-from reference_loop import ReferenceLoop, flat, load
+from engine_worlds import Host
+from reference_loop import ReferenceLoop, flat
+from textbook import Textbook, with_weights
 
-from simfed.compress.choice import Choice
-from simfed.ground.errors import RunFailed
+from simfed import RunFailed
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset
 from simfed.learn.federation import Federation
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.losses import kl_sum, mean_logits, soft_targets
-from simfed.learn.models import LeNet5, build_model, plain
+from simfed.learn.models import LeNet5
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes
-from simfed.learn.plain import plain_rounds
 from simfed.learn.safeguard import Safeguard
-from simfed.learn.training import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,22 +38,6 @@ def by_autograd():
     registry("model").add("by-autograd", ByAutograd)
     yield
     registry("model").remove("by-autograd")
-
-
-def workload(scenario, *, surge=None, **options):
-    if surge is not None:
-        return tiny.surging(scenario, Streams(scenario.seed), surge=surge, **options)
-    return HostedWorkload(scenario, Streams(scenario.seed), **options)
-
-
-def played(scenario, **options):
-    work = workload(scenario, **options)
-    rounds = list(plain_rounds(scenario, work, Streams(scenario.seed)))
-    work.close()
-    return work, rounds
-
-
-weights, trained_together = tiny.weights, tiny.trained_together
 
 
 def assert_same_round(theirs, ours):
@@ -115,9 +96,9 @@ SCENARIOS = {
 def test_rounds_equal_those_of_the_textbook_loop(name):
     scenario = tiny.scenario(rounds=4, **SCENARIOS[name])
     data = tiny.federation(scenario)
-    reference = ReferenceLoop(scenario, Streams(scenario.seed), data)
-    work = workload(scenario, data=data)
-    for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
+    reference = ReferenceLoop(scenario, Streams(0), data)
+    work = Host(scenario, data=data)
+    for ours in work.rounds():
         assert_same_round(reference.round(ours.round), ours)
     accuracy = {
         name: evaluation.accuracy
@@ -140,7 +121,7 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop(add_part):
     add_part("model", "normed", normed)
     scenario = tiny.scenario(
         rounds=2,
-        dataset={"name": "cifar10", "public": 12},
+        dataset={"name": "stripes", "public": 12},
         prototypes={"small": {"model": "normed"}, "large": {"model": "wresnet40-2"}},
         clients=[
             {"count": 2, "prototype": "small", "device": "any"},
@@ -149,9 +130,9 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop(add_part):
         training={"batch_size": 8},
     )
     data = tiny.federation(scenario, side=8, channels=3, train=120, test=12)
-    reference = ReferenceLoop(scenario, Streams(scenario.seed), data)
-    work = workload(scenario, data=data)
-    for ours in plain_rounds(scenario, work, Streams(scenario.seed)):
+    reference = ReferenceLoop(scenario, Streams(0), data)
+    work = Host(scenario, data=data)
+    for ours in work.rounds():
         theirs = reference.round(ours.round)
         # deep networks after batch norm over 8 samples: rounding grows on its way
         # through 40 layers
@@ -164,7 +145,7 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop(add_part):
         expected = torch.cat(
             [b.flatten() for b in model.buffers() if b.is_floating_point()]
         )
-        statistics = tiny.state_of(work).server[name]["buffers"]
+        statistics = work.kept.server[name]["buffers"]
         torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -179,14 +160,12 @@ def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
         policy={"kind": "uniform", "strategy": "top-k"},
     )
     reference = ReferenceLoop(scenario, Streams(0))
-    work = workload(scenario, learns=False)
+    work = Host(scenario)
     kinds = {type(seat.passes) for seat in work.kit._seats.values()}
     assert kinds == {LinearPasses, Passes}
     for client in range(4):
-        task = work.task(1, client)
-        upload = work.execute(task, Choice("top-k", 500))
+        payload = work.received(work.begin(1, client, "top-k", 500))
         gradient, _ = reference.gradient(client, 1, 0.02)
-        payload = tiny.sent(work, upload)
         largest = torch.topk(gradient.abs(), 500).indices.sort().values
         assert torch.equal(payload.indices, largest)
         assert torch.equal(payload.values, gradient[largest])
@@ -210,23 +189,18 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
         policy={"kind": "uniform", "strategy": arm},
         training={"batch_size": 8, "learning_rate": rate, "local_steps": steps},
     )
-    work = workload(scenario, learns=False)
-    module = plain(
-        build_model("by-autograd", work.data.input_shape, work.data.classes, seed=0)
-    )
+    work = Host(scenario)
+    book = Textbook(scenario)
     client, error = 0, torch.zeros(work.task(1, 0).parameters)
     scale = -rate if method == "fedkd" else -1.0  # of gradients, of weight differences
     for round in (1, 2, 3):
-        before = weights(work)["only"]
+        before = tiny.weights(work)["only"]
         begin = before + scale * weight * error
-        now = begin.clone()
-        batches = work.kit.batches(work.task(round, client).who, round)
-        for batch in batches:
-            now -= rate * gradient_at(module, now, work.data, batch)
-        change = begin - now
+        module = with_weights(book.module("only"), begin)
+        change = begin - flat(book.trained(module, client, round))
         update = change / rate if method == "fedkd" else change
-        upload = work.execute(work.task(round, client), Choice(arm, 500))
-        payload = tiny.sent(work, upload)
+        upload = work.begin(round, client, arm, 500)
+        payload = work.received(upload)
         whole = error + update
         largest = torch.topk(whole.abs(), 500).indices.sort().values
         assert torch.equal(payload.indices, largest)
@@ -236,40 +210,10 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
         work.merge(round, [upload])
         moved = before.index_add(0, largest, scale * payload.values)
         if method == "fedavg":
-            torch.testing.assert_close(weights(work)["only"], moved, rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                tiny.weights(work)["only"], moved, rtol=0, atol=1e-6
+            )
     assert error.any()
-    work.close()
-
-
-def gradient_at(module, weights, data, batch):
-    load(module, weights)
-    module.zero_grad()
-    positions = torch.from_numpy(batch)
-    logits = module(data.samples(positions))
-    torch.nn.functional.cross_entropy(logits, data.labels[positions]).backward()
-    return flat(p.grad for p in module.parameters())
-
-
-def test_distillation_loss_by_hand():
-    teacher = soft_targets(
-        torch.log(torch.tensor([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])), 1.0
-    )
-    student = torch.log(torch.tensor([[0.25, 0.5, 0.25], [0.2, 0.2, 0.6]]))
-    expected = 0.5 * np.log(2) - 0.25 * np.log(2)  # sample 1; sample 2 agrees
-    assert kl_sum(teacher, student, 1.0)[0].item() == pytest.approx(expected, rel=1e-6)
-    hot = kl_sum(
-        soft_targets(torch.tensor([[4.0, 0.0]]), 2.0), torch.tensor([[0.0, 0.0]]), 2.0
-    )[0]
-    p = 1 / (1 + np.exp(-2.0))
-    assert hot.item() == pytest.approx(
-        p * np.log(2 * p) + (1 - p) * np.log(2 * (1 - p)), rel=1e-6
-    )
-
-
-def test_mean_logits_is_over_clients_not_prototypes():
-    logits = [torch.tensor([[float(i)]]) for i in (1, 2, 6)]
-    assert mean_logits(logits).item() == 3.0
-    assert logits[0].item() == 1.0
 
 
 # ---- the safeguard -------------------------------------------------------------------
@@ -281,20 +225,20 @@ def test_a_surge_undoes_the_round_and_forces_top_k_once():
         policy={"kind": "uniform", "strategy": "periodic-k"},
         safeguard={"rollback": {"threshold": 2.0}},
     )
-    work = workload(scenario, surge={2: 1e6, 3: 1e6})
-    rounds = plain_rounds(scenario, work, Streams(0))
+    work = Host(scenario, surge={2: 1e6, 3: 1e6})
+    rounds = work.rounds()
     first = next(rounds)
     assert not first.outcome.rolled_back
-    before = weights(work)
+    before = tiny.weights(work)
     residuals = [tiny.residual(work, client).clone() for client in range(4)]
-    memories = tiny.state_of(work).memories
+    memories = work.kept.memories
     second = next(rounds)
     assert second.outcome.rolled_back
     assert second.outcome.forced_arm == "top-k"
     assert second.outcome.model_version == first.outcome.model_version == 1
-    assert tiny.state_of(work).memories == memories
+    assert work.kept.memories == memories
     assert all(
-        torch.equal(weights(work)[name], vector) for name, vector in before.items()
+        torch.equal(tiny.weights(work)[name], vector) for name, vector in before.items()
     )
     for client, residual in enumerate(residuals):
         # the gradient of the undone round stays
@@ -312,14 +256,15 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
         policy={"kind": "uniform", "strategy": "random-k"},
         safeguard={"rollback": {"threshold": 2.0}},
     )
-    undone = workload(scenario, surge={1: 1e9}, learns=False)
-    accepted = workload(scenario, learns=False)
+    undone = Host(scenario, surge={1: 1e9})
+    accepted = Host(scenario)
     for work in (undone, accepted):
-        uploads = [
-            work.execute(work.task(1, c), Choice("random-k", 700)) for c in range(4)
+        uploads = [work.begin(1, c, "random-k", 700) for c in range(4)]
+        work.work_off()
+        whole = [
+            tiny.residual(work, c) + upload.values["update"]
+            for c, upload in enumerate(uploads)
         ]
-        sent = [tiny.dense(work, upload) for upload in uploads]
-        whole = [tiny.residual(work, c) + vector for c, vector in enumerate(sent)]
         outcome = work.merge(1, uploads)
         assert outcome.rolled_back == (work is undone)
     for c, expected in enumerate(whole):
@@ -328,28 +273,26 @@ def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
 
 def test_of_two_uploads_of_a_client_in_an_undone_merge_the_later_goes_back_first():
     scenario = tiny.scenario(safeguard={"rollback": {"threshold": 2.0}})
-    work = workload(scenario, surge={2: 1e9}, learns=False)
-    choice = Choice("periodic-k", 300)
-    work.merge(1, [work.execute(work.task(1, client), choice) for client in range(4)])
-    memory = tiny.state_of(work).memories[0, "update", "periodic-k"]
-    tasks = [*[work.task(2, client) for client in range(4)], work.task(2, 0, 1)]
-    assert work.merge(2, [work.execute(task, choice) for task in tasks]).rolled_back
-    assert tiny.state_of(work).memories[0, "update", "periodic-k"] == memory
+    work = Host(scenario, surge={2: 1e9})
+    work.play(1, arm="periodic-k", k=300)
+    memory = work.kept.memories[0, "update", "periodic-k"]
+    uploads = [work.begin(2, client, "periodic-k", 300) for client in range(4)]
+    again = work.begin(2, 0, "periodic-k", 300, turn=1)
+    assert work.merge(2, [*uploads, again]).rolled_back
+    assert work.kept.memories[0, "update", "periodic-k"] == memory
 
 
-@pytest.mark.parametrize("clients", [1, 4])
-def test_a_model_that_is_its_own_teacher_is_never_rolled_back(clients):
+def test_a_model_that_is_its_own_teacher_is_never_rolled_back():
     """Its distillation loss is 0 but for rounding, which doubles from round to round as
     it likes.
     """
     scenario = tiny.scenario(
         rounds=12,
         prototypes={"small": {"model": "lenet5-half"}},
-        clients=[{"count": clients, "prototype": "small", "device": "any"}],
+        clients=[{"count": 4, "prototype": "small", "device": "any"}],
         participation={"clients_per_round": 1},
     )
-    work = HostedWorkload(scenario, Streams(0))
-    outcomes = [r.outcome for r in plain_rounds(scenario, work, Streams(0))]
+    outcomes = [each.outcome for each in Host(scenario).rounds()]
     assert not any(outcome.rolled_back for outcome in outcomes)
     assert all(0 <= outcome.shared_loss["small"] < 1e-12 for outcome in outcomes)
 
@@ -358,7 +301,7 @@ def test_two_rollbacks_in_a_row_where_they_are_allowed():
     scenario = tiny.scenario(
         rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}}
     )
-    _, rounds = played(scenario)
+    rounds = list(Host(scenario).rounds())
     assert [r.outcome.rolled_back for r in rounds] == [True, True, False, True]
 
 
@@ -380,7 +323,7 @@ def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(
 
 def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
     scenario = tiny.scenario(rounds=3, safeguard={"rollback": {"threshold": 1e-9}})
-    _, rounds = played(scenario)
+    rounds = list(Host(scenario).rounds())
     assert [r.outcome.rolled_back for r in rounds] == [True, False, True]
     assert [len(r.rewards) for r in rounds] == [4, 0, 4]
 
@@ -389,61 +332,29 @@ def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
 
 
 def test_a_merge_of_nothing_changes_nothing():
-    work = workload(tiny.scenario())
-    before = weights(work)
+    work = Host(tiny.scenario())
+    before = tiny.weights(work)
     outcome = work.merge(2, [])
     assert outcome.model_version == 0
     assert set(outcome.evaluation) == {"small", "large"}
-    assert all(torch.equal(before[n], w) for n, w in weights(work).items())
+    assert all(torch.equal(before[n], w) for n, w in tiny.weights(work).items())
 
 
 def test_a_prototype_without_participants_is_only_distilled():
     scenario = tiny.scenario(
         distillation={"learning_rate": 1e-12}, safeguard={"rollback": None}
     )
-    work = workload(scenario)
-    before = weights(work)
-    work.merge(1, [work.execute(work.task(1, 0), Choice("top-k", 100))])
-    after = weights(work)
+    work = Host(scenario)
+    before = tiny.weights(work)
+    work.play(1, [0], "top-k", 100)
+    after = tiny.weights(work)
     torch.testing.assert_close(after["large"], before["large"], rtol=0, atol=1e-9)
     assert (after["small"] - before["small"]).abs().max() > 1e-6
 
 
-def test_who_trains_together_decides_no_bit(monkeypatch):
-    scenario = tiny.scenario(
-        prototypes={p: {"model": "logistic-regression"} for p in ("small", "large")},
-        clients=[
-            {"count": 5, "prototype": p, "device": "any"} for p in ("small", "large")
-        ],
-    )
-    work, rounds = played(scenario)
-    assert trained_together(work, range(10)) == [(0, 2, 4, 6, 8), (1, 3, 5, 7, 9)]
-    monkeypatch.setattr(Trainer, "together", 2)
-    other, again = played(scenario)
-    assert trained_together(other, range(10)) == [
-        (0, 6),
-        (2, 8),
-        (4,),
-        (1, 7),
-        (3, 9),
-        (5,),
-    ]
-    assert [r.outcome for r in again] == [r.outcome for r in rounds]
-    for name, vector in weights(work).items():
-        assert torch.equal(weights(other)[name], vector)
-    for client in range(10):
-        assert torch.equal(tiny.residual(other, client), tiny.residual(work, client))
-
-
-def test_every_process_gets_some_training():
-    work = workload(tiny.scenario(), workers=3)
-    assert trained_together(work, [0, 2, 1]) == [(0,), (2,), (1,)]
-    work.close()
-
-
 def test_learning_that_diverged_names_the_client(monkeypatch):
-    work = workload(tiny.scenario())
-    uploads = [work.execute(work.task(1, c), Choice("top-k", 500)) for c in range(4)]
+    work = Host(tiny.scenario())
+    uploads = [work.begin(1, c, "top-k", 500) for c in range(4)]
     trained_each = work.kit.trained_each
 
     def with_a_loss_that_is_none(participations):
@@ -463,36 +374,21 @@ def test_learning_that_diverged_names_the_client(monkeypatch):
         work.merge(1, uploads)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {
-            "prototypes": {
-                "small": {"model": "by-autograd"},
-                "large": {"model": "by-autograd"},
-            }
-        },
-    ],
-)
-def test_others_train_alone(changes):
-    work = workload(tiny.scenario(**changes))
-    assert trained_together(work, [0, 2, 1]) == [(0,), (2,), (1,)]
-
-
 def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
     causal, printed = (
-        played(
-            tiny.scenario(
-                rounds=4,
-                seed=3,
-                policy={
-                    "kind": "exp3",
-                    "mixing": 1.0,  # uniformly random whatever the rewards
-                    "reward": {"local_loss": {"credit": credit, "samples": 40}},
-                },
-            )
-        )[1]
+        list(
+            Host(
+                tiny.scenario(
+                    rounds=4,
+                    seed=3,
+                    policy={
+                        "kind": "exp3",
+                        "mixing": 1.0,  # uniformly random whatever the rewards
+                        "reward": {"local_loss": {"credit": credit, "samples": 40}},
+                    },
+                )
+            ).rounds()
+        )
         for credit in ("causal", "as-printed")
     )
     for client in range(4):
@@ -511,7 +407,7 @@ def test_local_loss_is_over_the_samples_it_names(data):
     scenario = tiny.scenario(
         policy={"kind": "ascend", "reward": {"local_loss": {"data": data, **samples}}}
     )
-    work = workload(scenario)
+    work = Host(scenario)
     samples = work.kit.own_samples(1, 1)
     owned = work.data.owned[1]
     assert len(samples) == {"probe": 40, "full": len(owned), "batch": 16}[data]
@@ -522,9 +418,7 @@ def test_local_loss_is_over_the_samples_it_names(data):
     expected = torch.nn.functional.cross_entropy(
         logits, work.data.labels[samples]
     ).item()
-    outcome = work.merge(
-        1, [work.execute(work.task(1, c), Choice("top-k", 300)) for c in range(4)]
-    )
+    outcome = work.play(1, arm="top-k", k=300)
     assert outcome.local_loss["1/1"][0] == pytest.approx(expected, rel=1e-6)
 
 
@@ -540,21 +434,18 @@ def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
             {"count": 2, "prototype": "large", "device": "any"},
         ]
     )
-    _, rounds = played(scenario)
+    rounds = list(Host(scenario).rounds())
     assert set(rounds[0].outcome.local_loss) == {"1/1", "3/1"}
-    _, rounds = played(scenario, learns=False)
+    rounds = list(Host(scenario, learns=False).rounds())
     assert not rounds[0].outcome.local_loss
 
 
 def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
     scenario = tiny.scenario(training={"batch_size": 100_000})
-    work = workload(scenario, learns=False)
+    work = Host(scenario)
     batches = work.kit.batches(work.tasks.who(0), 1)
     assert len(batches) == 1
     assert np.array_equal(batches[0], work.data.owned[0])
-
-
-# ---- saving --------------------------------------------------------------------------
 
 
 # ---- data ----------------------------------------------------------------------------

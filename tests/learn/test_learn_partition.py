@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Split, deal
 

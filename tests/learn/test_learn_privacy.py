@@ -5,27 +5,24 @@ the noise.
 from __future__ import annotations
 
 import math
-from functools import partial
 from types import SimpleNamespace
 
-import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from engine_worlds import Host
+from textbook import gradients
+from textbook import scenario as four
 
-from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
-from simfed.ground.levels import Level
+from simfed import InputError
 from simfed.ground.method import Arrival, Method
 from simfed.ground.seeding import Streams
-from simfed.learn.federation import Federation
 from simfed.learn.flat import FlatModel
-from simfed.learn.hosted import HostedWorkload
 from simfed.learn.kit import Kit
 from simfed.learn.methods.fedbuff import FedBuff
 from simfed.learn.models import build_model
-from simfed.learn.models.build import plain
+from simfed.learn.models import plain
 from simfed.learn.objective import Classification
 from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.privacy import NoisyMeans
@@ -36,18 +33,14 @@ from simfed.tasks.privacy import Noise
 D = 4
 
 
-def scenario(privacy, **changes):
+def scenario(privacy, method="fedavg", **changes):
+    """Six clients of one linear model."""
     plain = {
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"only": {"model": "logistic-regression"}},
-        "clients": [{"count": 6, "prototype": "only", "device": "any"}],
+        "clients": [{"count": 6, "prototype": "a", "device": "any"}],
         "training": {"batch_size": 10, "learning_rate": 0.05, "local_epochs": 1},
-        "policy": {"kind": "uniform", "strategy": "dense"},
-        "compression": {"strategies": ["dense"]},
         "privacy": privacy,
     }
-    return tiny.scenario(**{**plain, **changes})
+    return four(method, **{**plain, **changes})
 
 
 class Sums(Kit):
@@ -205,33 +198,21 @@ def test_the_noise_on_the_count_moves_the_clip():
     assert steps.std().item() == pytest.approx(0.7, rel=0.08)
 
 
-def run(made, rounds=2, workload=None):
-    """A workload after so many rounds of everybody."""
-    work = workload or HostedWorkload(
-        made, Streams(0), data=tiny.federation(made), learns=False
-    )
-    for round in range(work.version + 1, work.version + rounds + 1):
-        uploads = [
-            work.execute(work.task(round, client), Choice.of("dense"))
-            for client in range(made.client_count)
-        ]
-        work.merge(round, uploads)
-    return work
+def weights_after(made, rounds=2):
+    host = Host(made)
+    for round in range(1, rounds + 1):
+        host.play(round)
+    return host.array("server/a/weights")
 
 
-def weights(work, name="only"):
-    model = work.method.model(work._server, {}, work.tasks.first_of(name))
-    return model["weights"]
-
-
-def quiet(level, **changes):
+def quiet(level, *arguments, **changes):
     """A world with so wide a clip and so little noise, less than a file may ask for,
     that neither shows.
     """
-    made = scenario({"level": level, "clip": 1e6, "noise": 1.0}, **changes)
-    return made.model_copy(
-        update={"privacy": made.privacy.model_copy(update={"noise": 1e-15})}
-    )
+    loud = {"level": level, "clip": 1e6, "noise": 1.0}
+    made = scenario(loud, *arguments, **changes)
+    privacy = made.privacy.model_copy(update={"noise": 1e-15})
+    return made.model_copy(update={"privacy": privacy})
 
 
 @pytest.mark.parametrize(
@@ -239,70 +220,52 @@ def quiet(level, **changes):
 )
 def test_without_noise_and_clip_it_is_the_plain_mean(method):
     """Of clients that own equally many samples, which count without privacy."""
-    clients = [{"count": 4, "prototype": "only", "device": "any"}]
-    worlds = [
-        make(method=method, clients=clients)
-        for make in (partial(scenario, None), partial(quiet, "client"))
-    ]
-    plain, private = (run(made, workload=evenly(made)) for made in worlds)
-    assert torch.allclose(weights(plain), weights(private), atol=2e-6)
-    assert not torch.equal(weights(plain), plain.kit.initial("only")["weights"])
-
-
-def evenly(made):
-    """A workload whose clients own as many samples each."""
-    owned = [np.arange(client, 400, 4) for client in range(4)]
-    data = Federation(tiny.dataset(), owned, np.arange(0), torch.device("cpu"))
-    return HostedWorkload(made, Streams(0), data=data, learns=False)
+    evenly = {
+        "dataset": {"name": "stripes", "partition": {"kind": "iid"}},
+        "clients": [{"count": 4, "prototype": "a", "device": "any"}],
+    }
+    plain = weights_after(scenario(None, method, **evenly))
+    private = weights_after(quiet("client", method, **evenly))
+    assert torch.allclose(plain, private, atol=2e-6)
 
 
 def test_a_round_of_nobody_is_a_step_of_noise():
-    made = scenario({"level": "client", "clip": 1.0, "noise": 0.5})
-    work = HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
-    before = weights(work)
-    outcome = work.merge(1, [])
-    assert outcome.model_version == 1
-    moved = weights(work) - before
+    host = Host(scenario({"level": "client", "clip": 1.0, "noise": 0.5}))
+    before = host.array("server/a/weights")
+    assert host.merge(1, []).model_version == 1
+    moved = host.array("server/a/weights") - before
     assert moved.std().item() == pytest.approx(0.5 / 6, rel=0.1)
 
 
 def shared(**changes):
-    """Six clients that send the same 5 % of entries in a round, and their workload."""
-    made = scenario(
-        {"level": "client", "clip": 1.0, "noise": 0.5},
-        compression={"strategies": ["shared-random-k"], "k": "5%"},
-        policy={"kind": "uniform", "strategy": "shared-random-k"},
-        **changes,
-    )
-    return made, HostedWorkload(
-        made, Streams(0), data=tiny.federation(made), learns=False
+    """Six clients that send the same 5 % of entries in a round."""
+    codec = {"strategies": ["shared-random-k"], "k": "5%"}
+    privacy = {"level": "client", "clip": 1.0, "noise": 0.5}
+    return Host(
+        scenario(privacy, arm="shared-random-k", **{"compression": codec, **changes})
     )
 
 
 def test_a_cohort_that_sends_the_same_entries_gets_noise_on_these_alone():
     """Also where nobody came: which entries have noise tells nothing."""
-    made, work = shared()
-    k = Level.of("5%").k(work.tasks.first_of("only").parameters)
-    before, touched = weights(work).clone(), []
-    for round, clients in ((1, range(made.client_count)), (2, [3]), (3, [])):
-        tasks = [work.task(round, client) for client in clients]
-        uploads = [work.execute(task, Choice("shared-random-k", k)) for task in tasks]
-        work.work_off()
-        entries = work._encoder.shared_entries("only", round)
+    host = shared()
+    k = round(0.05 * host.tasks.who(0).parameters)
+    before, touched = host.array("server/a/weights"), []
+    for turn, clients in ((1, range(6)), (2, [3]), (3, [])):
+        host.play(turn, clients, "shared-random-k", k)
+        after = host.array("server/a/weights")
+        entries = (after - before).nonzero().flatten()
         assert len(entries) == k
-        for upload in uploads:
+        for upload in host.uploads:
             sent = upload.values["update"].nonzero().flatten()
             assert len(sent)
             assert torch.isin(sent, entries).all()
-        work.merge(round, uploads)
-        moved = (weights(work) - before).nonzero().flatten()
-        assert torch.equal(moved, entries)
-        before = weights(work).clone()
-        touched.append(set(moved.tolist()))
+        before = after
+        touched.append(set(entries.tolist()))
     assert touched[0] != touched[1] != touched[2]
 
 
-PART = {"count": 3, "prototype": "only", "device": "any"}
+PART = {"count": 3, "prototype": "a", "device": "any"}
 
 
 @pytest.mark.parametrize(
@@ -315,11 +278,10 @@ PART = {"count": 3, "prototype": "only", "device": "any"}
     ],
 )
 def test_where_entries_may_differ_there_is_noise_on_all(changes):
-    _, work = shared(**changes)
-    assert work._encoder.shared_entries("only", 1) is None
-    before = weights(work).clone()
-    work.merge(1, [])
-    assert (weights(work) != before).all()
+    host = shared(**changes)
+    before = host.array("server/a/weights")
+    host.merge(1, [])
+    assert (host.array("server/a/weights") != before).all()
 
 
 def test_an_entry_that_no_noise_would_cover_ends_the_run():
@@ -333,129 +295,101 @@ def test_an_entry_that_no_noise_would_cover_ends_the_run():
 # ---- samples -------------------------------------------------------------------------
 
 
-def own_gradients(module, samples, labels):
-    """One row per sample, by autograd, one after another."""
-    rows = []
+def samples_of(model, count):
+    """A model's flat form, samples, labels, and each sample's gradient by autograd."""
+    module = build_model(model, (1, 28, 28), 10, seed=3)
+    draw = torch.Generator().manual_seed(count)
+    samples = torch.randn(count, 1, 28, 28, generator=draw)
+    labels = torch.randint(10, (count,), generator=draw)
+    rows, ordinary = [], plain(module)
     for sample, label in zip(samples, labels, strict=True):
-        module.zero_grad()
-        F.cross_entropy(module(sample[None]), label[None]).backward()
-        rows.append(torch.cat([p.grad.flatten() for p in module.parameters()]))
-    return torch.stack(rows)
+        ordinary.zero_grad()
+        F.cross_entropy(ordinary(sample[None]), label[None]).backward()
+        rows.append(gradients(ordinary))
+    return FlatModel(module), samples, labels, torch.stack(rows)
 
 
-def clipped_by_hand(rows, clip):
-    return sum(row * min(1.0, clip / row.norm().item()) for row in rows)
+def assert_clipped(flat, samples, labels, rows):
+    """The clipped sum is that of the rows, by the fast passes of the model and by those
+    of any module.
+    """
+    clip = rows.norm(dim=1).median().item()
+    expected = (clip / rows.norm(dim=1)).clamp(max=1) @ rows
+    for passes in (choose_passes(flat, (1, 28, 28)), Passes(flat)):
+        into = torch.zeros_like(flat.weights)
+        loss = passes.clipped_gradient(samples, labels, Classification(), clip, into)
+        assert (into - expected).norm() <= 1e-6 * expected.norm()
+    return loss
 
 
 @pytest.mark.parametrize(
     ("model", "count"),
     [
-        *[("mcmahan-cnn", count) for count in (1, 5)],
-        *[
-            (model, count)
-            for model in ("lenet5", "lenet5-half", "perceptron", "logistic-regression")
-            for count in (1, 16, 37)
-        ],
+        ("mcmahan-cnn", 5),
+        ("lenet5", 16),
+        *[("lenet5-half", count) for count in (1, 16, 37)],
+        *[("perceptron", count) for count in (1, 37)],
+        ("logistic-regression", 37),
     ],
 )
 def test_a_clipped_sum_is_that_of_samples_one_by_one(model, count):
-    """To float32's last digits, by the fast passes of the model and by those of any
-    module.
-    """
-    module = build_model(model, (1, 28, 28), 10, seed=3)
-    flat = FlatModel(module)
-    draw = torch.Generator().manual_seed(count)
-    samples = torch.randn(count, 1, 28, 28, generator=draw)
-    labels = torch.randint(10, (count,), generator=draw)
-    rows = own_gradients(plain(module), samples, labels)
-    clip = rows.norm(dim=1).median().item()
-    expected = clipped_by_hand(rows, clip)
-    for passes in (choose_passes(flat, (1, 28, 28)), Passes(flat)):
-        into = torch.zeros_like(flat.weights)
-        loss = passes.clipped_gradient(samples, labels, Classification(), clip, into)
-        assert (into - expected).norm() <= 1e-6 * expected.norm()
-        logits = plain(module)(samples)
-        assert loss.item() == pytest.approx(
-            F.cross_entropy(logits, labels).item() * count, 1e-5
-        )
+    flat, samples, labels, rows = samples_of(model, count)
+    loss = assert_clipped(flat, samples, labels, rows)
+    logits = plain(flat.module)(samples)
+    assert loss.item() == pytest.approx(
+        F.cross_entropy(logits, labels).item() * count, 1e-5
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e38])
 @pytest.mark.parametrize("model", ["lenet5-half", "mcmahan-cnn", "perceptron"])
 def test_a_sample_without_a_finite_gradient_counts_nothing(model, value):
     """The others count as without it, and of none alone is left no sum."""
-    module = build_model(model, (1, 28, 28), 10, seed=3)
-    flat = FlatModel(module)
-    samples = torch.randn(5, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+    flat, samples, labels, rows = samples_of(model, 5)
     samples[3] = value
-    labels = torch.arange(5)
-    good = torch.tensor([0, 1, 2, 4])
-    rows = own_gradients(plain(module), samples[good], labels[good])
-    clip = rows.norm(dim=1).median().item()
-    expected = clipped_by_hand(rows, clip)
+    assert_clipped(flat, samples, labels, rows[[0, 1, 2, 4]])
     for passes in (choose_passes(flat, (1, 28, 28)), Passes(flat)):
         into = torch.zeros_like(flat.weights)
-        passes.clipped_gradient(samples, labels, Classification(), clip, into)
-        assert (into - expected).norm() <= 1e-6 * expected.norm()
-        into.zero_()
-        passes.clipped_gradient(samples[3:4], labels[3:4], Classification(), clip, into)
+        passes.clipped_gradient(samples[3:4], labels[3:4], Classification(), 1.0, into)
         assert not into.any()
 
 
-def trained(privacy, seed=0, rounds=2, **changes):
-    make = (
-        partial(quiet, privacy)
-        if isinstance(privacy, str)
-        else partial(scenario, privacy)
-    )
-    made = make(training={"batch_size": 10, "learning_rate": 0.05, **changes})
-    data = tiny.federation(made)
-    work = HostedWorkload(made, Streams(seed), data=data, learns=False)
-    return run(made, rounds, work)
-
-
 def test_with_whole_batches_and_no_clip_it_is_descent_on_all_samples():
-    whole = {"batch_size": 400, "local_steps": 3}
-    assert torch.allclose(
-        weights(trained("sample", **whole)), weights(trained(None, **whole)), atol=2e-6
-    )
+    whole = {"training": {"batch_size": 400, "learning_rate": 0.05, "local_steps": 3}}
+    private = weights_after(quiet("sample", **whole))
+    assert torch.allclose(private, weights_after(scenario(None, **whole)), atol=2e-6)
+
+
+NOISY = {"level": "sample", "clip": 1.0, "noise": 1.0}
 
 
 def test_noise_of_steps_is_keyed_by_client_and_round():
-    noisy = {"level": "sample", "clip": 1.0, "noise": 1.0}
-    first = weights(trained(noisy, local_steps=2))
-    assert torch.equal(first, weights(trained(noisy, local_steps=2)))
-    louder = weights(trained({**noisy, "noise": 2.0}, local_steps=2))
-    assert not torch.equal(first, louder)
+    first = weights_after(scenario(NOISY))
+    assert torch.equal(first, weights_after(scenario(NOISY)))
+    assert not torch.equal(first, weights_after(scenario({**NOISY, "noise": 2.0})))
 
 
 def test_the_noise_of_a_step_is_that_of_the_expected_batch():
-    """One client, one step at rate 1/4 of 40 samples, a tiny clip: z·S·η/10."""
+    """One client, one step at rate 1/4 of 400 samples, a tiny clip: z·S·η/100."""
     made = scenario(
         {"level": "sample", "clip": 1e-3, "noise": 50.0},
-        clients=[{"count": 1, "prototype": "only", "device": "any"}],
-        training={"batch_size": 10, "learning_rate": 0.5, "local_steps": 1},
+        clients=[{"count": 1, "prototype": "a", "device": "any"}],
+        training={"batch_size": 100, "learning_rate": 0.5, "local_steps": 1},
     )
-    data = Federation(
-        tiny.dataset(), [np.arange(40)], np.arange(0), torch.device("cpu")
-    )
-    work = HostedWorkload(made, Streams(0), data=data, learns=False)
-    before = weights(work)
-    moved = weights(run(made, 1, work)) - before
-    assert moved.std().item() == pytest.approx(50.0 * 1e-3 * 0.5 / 10, rel=0.1)
+    moved = weights_after(made, 1) - Host(made).array("server/a/weights")
+    assert moved.std().item() == pytest.approx(50.0 * 1e-3 * 0.5 / 100, rel=0.1)
 
 
 def test_poisson_batches_are_drawn_for_each_step():
-    noisy = {"level": "sample", "clip": 1.0, "noise": 1.0}
-    made = scenario(noisy, training={"batch_size": 8, "local_epochs": 3})
-    work = HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
-    who = work.tasks.who(0)
-    batches, owned = work.kit.batches(who, 1), work.data.owned[0]
+    training = {"batch_size": 8, "learning_rate": 0.05, "local_epochs": 3}
+    host = Host(scenario(NOISY, training=training))
+    who, owned = host.tasks.who(0), host.data.owned[0]
+    batches = host.kit.batches(who, 1)
     parts = -(-len(owned) // 8)
     assert len(batches) == 3 * parts
     assert all(np.isin(batch, owned).all() for batch in batches)
     sizes = [
-        len(batch) for round in range(40) for batch in work.kit.batches(who, round)
+        len(batch) for round in range(40) for batch in host.kit.batches(who, round)
     ]
     assert np.mean(sizes) == pytest.approx(len(owned) / parts, rel=0.05)
     assert np.var(sizes) == pytest.approx(
@@ -474,13 +408,9 @@ def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
             return outputs if outputs.abs().max() < 1e9 else outputs * 0
 
     add_part("model", "centred", Centred)
-    made = scenario(
-        {"level": "sample", "clip": 1.0, "noise": 1.0},
-        prototypes={"only": {"model": "centred"}},
-    )
     with pytest.raises(InputError) as error:
-        HostedWorkload(made, Streams(0), data=tiny.federation(made), learns=False)
-    assert (error.value.where, error.value.got) == ("prototypes.only.model", "centred")
+        Host(scenario(NOISY, prototypes={"a": {"model": "centred"}}))
+    assert (error.value.where, error.value.got) == ("prototypes.a.model", "centred")
 
 
 @pytest.mark.privacy
@@ -488,17 +418,8 @@ def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
 def test_a_clipped_sum_is_that_of_opacus(model):
     from opacus.grad_sample import GradSampleModule
 
-    module = build_model(model, (1, 28, 28), 10, seed=3)
-    flat = FlatModel(module)
-    samples = torch.randn(24, 1, 28, 28, generator=torch.Generator().manual_seed(1))
-    labels = torch.arange(24) % 10
-    theirs = GradSampleModule(plain(module), loss_reduction="sum")
+    flat, samples, labels, _ = samples_of(model, 24)
+    theirs = GradSampleModule(plain(flat.module), loss_reduction="sum")
     F.cross_entropy(theirs(samples), labels, reduction="sum").backward()
     rows = torch.cat([p.grad_sample.flatten(1) for p in theirs.parameters()], 1)
-    clip = rows.norm(dim=1).median().item()
-    expected = (clip / rows.norm(dim=1)).clamp(max=1) @ rows
-    into = torch.zeros_like(flat.weights)
-    choose_passes(flat, (1, 28, 28)).clipped_gradient(
-        samples, labels, Classification(), clip, into
-    )
-    assert (into - expected).norm() <= 1e-6 * expected.norm()
+    assert_clipped(flat, samples, labels, rows)

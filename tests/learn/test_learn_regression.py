@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 import simfed
-from simfed.ground.errors import InputError, InputErrors
+from simfed import InputError, InputErrors
 from simfed.ground.measure import MEASURES
 from simfed.learn.data import load_data
 from simfed.learn.objective import Regression

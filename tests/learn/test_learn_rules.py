@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from engine_worlds import Host, played
 from scipy.optimize import minimize
-from textbook import ONE, TWO, assert_close, data_of, played, scenario
+from textbook import ONE, TWO, assert_close, scenario
 
-from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
 from simfed.learn import rules
-from simfed.learn.catalogue import model_facts
-from simfed.learn.hosted import HostedWorkload
 from simfed.learn.vectors import ArrivedValues
 
 N, F = 13, 2
@@ -139,27 +136,16 @@ def test_columns_are_sorted_in_blocks_without_a_seam(updates, monkeypatch):
 # ---- in a run ------------------------------------------------------------------------
 
 
-def play(rule, method="fedavg", **changes):
-    made = scenario(method, aggregation={"rule": rule}, **changes)
-    workload, last = played(made)
-    state = workload.state()[1]
-    workload.close()
-    return state, last
-
-
-def assert_same_state(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name])
-
-
 @pytest.mark.parametrize("method", ["fedavg", "fedopt", "scaffold", "fedkd"])
 def test_the_mean_leaves_every_bit_as_it_was(method):
-    with_rule, last = play("mean", method)
-    workload, without = played(scenario(method))
-    assert_same_state(with_rule, workload.state()[1])
-    assert last.outcome == without.outcome
-    workload.close()
+    (one, with_rule), (other, without) = (
+        played(scenario(method, aggregation={"rule": rule})) for rule in ("mean", None)
+    )
+    assert with_rule.outcome == without.outcome
+    ours, theirs = one.state()[1], other.state()[1]
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
 
 
 @pytest.mark.parametrize(
@@ -168,109 +154,57 @@ def test_the_mean_leaves_every_bit_as_it_was(method):
 def test_a_step_of_every_averaging_method_is_that_of_one_client_that_krum_picks(method):
     prototypes = ONE if method == "fedavg" else TWO
     each = 6 // len(prototypes)
-    clients = [
-        {"count": each, "prototype": name, "device": "any"} for name in prototypes
-    ]
     made = scenario(
         method,
         aggregation={"rule": {"krum": 0}},
         prototypes=prototypes,
-        clients=clients,
+        clients=[
+            {"count": each, "prototype": name, "device": "any"} for name in prototypes
+        ],
         client_order="grouped",
         rounds=1,
     )
-    workload = HostedWorkload(made, Streams(0), data=six_clients(made))
-    before = HostedWorkload(made, Streams(0), data=six_clients(made))
-    uploads = [
-        workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(6)
-    ]
-    workload.work_off()
-    values = [
-        {name: upload.values[name].clone() for name in upload.values}
-        for upload in uploads
-    ]
-    stand_ins = [
-        before.execute(before.task(1, c), Choice("dense", 1)) for c in range(6)
-    ]
-    before.work_off()
+    host, before = Host(made), Host(made)
+    uploads, stand_ins = (
+        [one.begin(1, client) for client in range(6)] for one in (host, before)
+    )
+    host.work_off(), before.work_off()
     # by hand: all send what the best of their prototype sent
     for first in range(0, 6, each):
-        rows = torch.stack(
-            [values[c]["update"] for c in range(first, first + each)]
-        ).numpy()
-        best = first + int(krum_order(rows, 0)[0])
-        for client in range(first, first + each):
+        group = range(first, first + each)
+        rows = np.stack([uploads[c].values["update"].numpy() for c in group])
+        best = uploads[first + int(krum_order(rows, 0)[0])].values
+        copied = {name: best[name].clone() for name in best}
+        for client in group:
             one = stand_ins[client]
-            one.result = one.result._replace(values=ArrivedValues(values[best]))
+            one.result = one.result._replace(values=ArrivedValues(copied))
     before.scenario = scenario(method)
-    assert workload.merge(1, uploads).losses == before.merge(1, stand_ins).losses
-    ours, theirs = workload.state()[1], before.state()[1]
+    assert host.merge(1, uploads).losses == before.merge(1, stand_ins).losses
+    ours, theirs = host.state()[1], before.state()[1]
     for name in (name for name in ours if name.startswith("server/")):
         np.testing.assert_array_equal(ours[name], theirs[name])
-    workload.close(), before.close()
 
 
-def six_clients(made):
-    data = data_of(made)
-    data.owned = [data.owned[i % 4][: 30 + 5 * i] for i in range(6)]
-    return data
+MEDIAN = scenario("fedavg", aggregation={"rule": "median"})
 
 
-def test_sample_counts_say_nothing_under_a_median():
-    one, _ = play("median")
-    made = scenario("fedavg", aggregation={"rule": "median"}, rounds=1)
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    before = torch.tensor(workload.state()[1]["server/a/weights"])
-    uploads = [
-        workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(4)
-    ]
-    workload.work_off()
-    rows = np.stack([upload.values["update"].numpy() for upload in uploads])
-    workload.merge(1, uploads)
-    after = torch.tensor(workload.state()[1]["server/a/weights"])
-    assert_close(before - after, torch.from_numpy(np.median(rows, 0)))
-    workload.close()
-    assert one["server/a/weights"].shape == after.shape
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_a_median_counts_no_samples_and_late_uploads_shorten_its_step(weight):
+    host = Host(MEDIAN)
+    before = host.array("server/a/weights")
+    rows = torch.stack(host.sent()).numpy()
+    host = Host(MEDIAN)
+    host.merge(1, [host.begin(1, client) for client in range(4)], [weight] * 4)
+    step = before - host.array("server/a/weights")
+    assert_close(step, weight * torch.from_numpy(np.median(rows, 0)))
 
 
 def test_fewer_uploads_than_the_rule_needs_leave_the_prototype_as_it_is():
-    made = scenario("fedavg", aggregation={"rule": "median"})
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    before = workload.state()[1]["server/a/weights"].copy()
+    host = Host(MEDIAN)
+    before = host.array("server/a/weights")
     for round, clients in ((1, [0, 1]), (2, [])):
-        uploads = [
-            workload.execute(workload.task(round, c), Choice("dense", 1))
-            for c in range(4)
-        ]
-        for client in {0, 1, 2, 3} - set(clients):
-            workload.discard(uploads[client])
-        workload.merge(round, [uploads[client] for client in clients])
-        np.testing.assert_array_equal(workload.state()[1]["server/a/weights"], before)
-    workload.close()
-
-
-def test_a_late_upload_shortens_the_step_by_its_weight():
-    def step(weights):
-        made = scenario("fedavg", aggregation={"rule": "median"})
-        workload = HostedWorkload(made, Streams(0), data=data_of(made))
-        before = torch.tensor(workload.state()[1]["server/a/weights"])
-        uploads = [
-            workload.execute(workload.task(1, c), Choice("dense", 1)) for c in range(4)
-        ]
-        workload.merge(1, uploads, weights)
-        after = torch.tensor(workload.state()[1]["server/a/weights"])
-        workload.close()
-        return after - before
-
-    assert_close(step([0.5] * 4), 0.5 * step([1.0] * 4))
-
-
-# ---- what is refused, and what it costs ----------------------------------------------
-
-
-@pytest.mark.parametrize("arm", ["dense", "qsgd(4)", "powersgd", "ef-sign"])
-def test_codecs_that_leave_nothing_out_go_with_a_median(arm):
-    scenario("fedavg", aggregation={"rule": "median"}, arm=arm)
+        host.play(round, clients)
+        assert torch.equal(host.array("server/a/weights"), before)
 
 
 @pytest.mark.parametrize(
@@ -284,21 +218,18 @@ def test_codecs_that_leave_nothing_out_go_with_a_median(arm):
 )
 def test_the_server_works_through_the_uploads(rule, rows):
     made = scenario("fedavg", aggregation={"rule": rule})
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    arrived = [workload.task(1, client).who for client in range(4)]
-    name = made.aggregation.rule.kind
-    (work,) = [
-        w for w in workload.tasks.server_work(arrived, 1) if w.quantity == "auxiliary"
-    ]
+    host, name = Host(made), made.aggregation.rule.kind
+    arrived = [host.task(1, client).who for client in range(4)]
+
+    def auxiliary(arrived):
+        work = host.tasks.server_work(arrived, 1)
+        return [each for each in work if each.quantity == "auxiliary"]
+
+    [work] = auxiliary(arrived)
     assert work[:3] == ("auxiliary", f"{name}/logistic-regression", rows)
-    d = model_facts("logistic-regression", workload.data.input_shape, 4).parameters
-    flops = workload.tasks.auxiliary()[work.model]
-    assert flops == d * registry("rule").get(name).flops
-    too_few = workload.tasks.server_work(arrived[:2], 1)
-    assert bool([w for w in too_few if w.quantity == "auxiliary"]) is (
-        name == "norm-bound"
-    )
-    workload.close()
+    per_entry = registry("rule").get(name).flops
+    assert host.tasks.auxiliary()[work.model] == arrived[0].parameters * per_entry
+    assert bool(auxiliary(arrived[:2])) is (name == "norm-bound")
 
 
 def test_every_rule_but_the_mean_is_charged():
@@ -307,17 +238,8 @@ def test_every_rule_but_the_mean_is_charged():
     assert free == ["mean"]
 
 
-def test_bad_options_are_errors_by_name():
-    for rule, option in (
-        (rules.GeometricMedian, "steps"),
-        (rules.GeometricMedian, "smoothing"),
-    ):
-        with pytest.raises(InputError) as refused:
-            rule(**{option: 0})
-        assert refused.value.where == option
-
-
-def test_a_norm_bound_compares_no_uploads():
-    mode = {"mode": "buffered", "buffer": 2, "concurrency": 3}
-    made = scenario("fedbuff", aggregation={**mode, "rule": {"norm-bound": 1}})
-    assert made.aggregation.rule.kind == "norm-bound"
+@pytest.mark.parametrize("option", ["steps", "smoothing"])
+def test_bad_options_are_errors_by_name(option):
+    with pytest.raises(InputError) as refused:
+        rules.GeometricMedian(**{option: 0})
+    assert refused.value.where == option

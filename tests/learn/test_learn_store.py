@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import simfed
-from simfed.ground.errors import InputError, RunFailed
+from simfed import InputError, RunFailed
 from simfed.learn import store as module
 from simfed.learn.state import ClientState
 from simfed.learn.store import Store

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import simfed
-from simfed.ground.errors import InputError, InputErrors
+from simfed import InputError, InputErrors
 from simfed.ground.registry import register, registry
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import SOTU, TEXT_MINI, Dataset, load_dataset

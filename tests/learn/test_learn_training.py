@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from engine_worlds import played
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from textbook import gradients, scenario
 from torch import nn
 
-import simfed
 from simfed.ground.method import LocalSteps
-from simfed.ground.seeding import Streams
 from simfed.learn.flat import FlatModel
-from simfed.learn.hosted import HostedWorkload
 from simfed.learn.losses import cross_entropies, cross_entropy
 from simfed.learn.models import LogisticRegression
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, choose_passes
-from simfed.learn.plain import plain_rounds
 from simfed.learn.training import LocalTraining, Trainer
 from simfed.scenario.model import Training
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHAPE, CLASSES = (1, 12, 12), 4
 DATA = tiny.federation(tiny.scenario())
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in a run: a library deals large products out to several, by their shapes."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def perceptron(input_shape=SHAPE, classes=CLASSES):
+def perceptron(*shape):
     return nn.Sequential(
         nn.Flatten(),
         nn.Linear(144, 20),
@@ -46,10 +39,6 @@ def perceptron(input_shape=SHAPE, classes=CLASSES):
         nn.Tanh(),
         nn.Linear(9, 4),
     )
-
-
-def logistic():
-    return LogisticRegression(SHAPE, CLASSES)
 
 
 def unbiased():
@@ -72,9 +61,11 @@ def narrow():
 
 
 MODELS = {
-    "logistic": logistic, "perceptron": perceptron, "unbiased": unbiased,
+    "logistic": partial(LogisticRegression, SHAPE, CLASSES),
+    "perceptron": perceptron,
+    "unbiased": unbiased,
     "narrow": narrow,
-}  # fmt: skip
+}
 TRAININGS = {
     "plain": {},
     "momentum": {"momentum": 0.9, "weight_decay": 0.01},
@@ -154,7 +145,7 @@ def test_the_gradient_of_one_plain_step_is_told_as_it_is(model, passes):
         samples, labels = DATA.at(course.batches[0])
         loss = F.cross_entropy(ordinary(samples), labels)
         loss.backward()
-        expected = torch.cat([p.grad.flatten() for p in ordinary.parameters()])
+        expected = gradients(ordinary)
         torch.testing.assert_close(
             after.model["gradient"], expected, rtol=1e-4, atol=1e-6
         )
@@ -195,7 +186,7 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     flat = built(model)
     samples, labels = DATA.at(np.arange(7))
     F.cross_entropy(flat.module(samples), labels).backward()
-    expected = torch.cat([p.grad.flatten() for p in flat.module.parameters()])
+    expected = gradients(flat.module)
     flat.accumulate_into(None)
     passes = choose_passes(flat, SHAPE)
     assert type(passes) is LinearPasses
@@ -217,104 +208,27 @@ def test_gradients_by_hand_are_those_of_autograd(model):
     assert torch.equal(by_hand, begun + whole[0])
 
 
-def test_cross_entropies_are_those_of_each_model():
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 7, 4, generator=generator)
-    labels = torch.randint(4, (5, 7), generator=generator)
-    values, gradients = cross_entropies(logits, labels)
-    for one, target, value, gradient in zip(
-        logits, labels, values, gradients, strict=True
-    ):
-        expected, of_logits = cross_entropy(one, target)
-        assert torch.equal(gradient, of_logits)
-        assert value.item() == pytest.approx(expected.item(), rel=1e-6)
-
-
-class Doubled(LogisticRegression):
-    def forward(self, x):
-        return 2 * super().forward(x)
-
-
-def hooked():
-    module = perceptron()
-    module[1].register_forward_hook(lambda *_: None)
-    return module
-
-
-def shared():
-    layer = nn.Linear(144, 144)
-    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer, nn.Linear(144, 4))
-
-
-def frozen():
-    module = perceptron()
-    module[1].weight.requires_grad_(False)
-    return module
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        lambda: Doubled(SHAPE, CLASSES),
-        hooked,
-        shared,
-        frozen,
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.Softplus()),
-        lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 4), nn.ReLU()),
-        lambda: nn.Sequential(
-            nn.Flatten(), nn.Linear(144, 8), nn.Dropout(), nn.Linear(8, 4)
-        ),
-        lambda: nn.Sequential(nn.Linear(12, 4), nn.Flatten(), nn.Linear(48, 4)),
-        lambda: nn.Sequential(nn.Flatten(2), nn.Linear(144, 4), nn.Flatten()),
-    ],
-)
-def test_what_is_not_known_goes_by_autograd(module):
-    assert type(choose_passes(FlatModel(module()), SHAPE)) is Passes
-
-
 # ---- in runs -------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", autouse=True)
-def registered():
-    simfed.register("model", "tiny-perceptron", perceptron)
-
-
-def averaging(method, **changes):
-    return tiny.scenario(
-        **{
-            "method": method,
-            "dataset": {
-                "name": "mnist-mini",
-                "partition": {"kind": "dirichlet", "alpha": 1},
-            },
-            "prototypes": {"only": {"model": "tiny-perceptron"}},
-            "clients": [{"count": 9, "prototype": "only", "device": "any"}],
-            "training": {"batch_size": 7, "learning_rate": 0.05, "local_epochs": 2},
-            "policy": {"kind": "uniform", "strategy": "top-k"},
-            "compression": {"k": 200},
-            "participation": {"clients_per_round": 6},
-            **changes,
-        }
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_a_cohort_learns_what_its_clients_learn_one_by_one(
+    method, monkeypatch, add_part
+):
+    add_part("model", "tiny-perceptron", perceptron)
+    made = scenario(
+        method,
+        prototypes={"a": {"model": "tiny-perceptron"}},
+        clients=[{"count": 9, "prototype": "a", "device": "any"}],
+        training={"batch_size": 7, "learning_rate": 0.05, "local_epochs": 2},
+        participation={"clients_per_round": 6},
+        rounds=2,
     )
 
+    def weights_after():
+        return played(made)[0].array("server/a/weights")
 
-def weights_after(made, workers=1, rounds=2):
-    data = tiny.federation(made)
-    work = HostedWorkload(made, Streams(0), workers=workers, data=data)
-    for played in plain_rounds(made, work, Streams(0)):
-        if played.round == rounds:
-            break
-    weights = tiny.state_of(work).server["only"]["weights"]
-    work.close()
-    return weights
-
-
-@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
-def test_a_cohort_learns_what_its_clients_learn_one_by_one(method, monkeypatch):
-    made = averaging(method)
-    together = weights_after(made)
-    asked = []
+    together, asked = weights_after(), []
     of_rows = LinearPasses.gradients_of_rows
 
     def counted(self, weights, *rest):
@@ -322,11 +236,11 @@ def test_a_cohort_learns_what_its_clients_learn_one_by_one(method, monkeypatch):
         return of_rows(self, weights, *rest)
 
     monkeypatch.setattr(LinearPasses, "gradients_of_rows", counted)
-    assert torch.equal(weights_after(made), together)
+    assert torch.equal(weights_after(), together)
     assert max(asked) == 6  # the whole cohort in one pass
     monkeypatch.setattr(Trainer, "together", 1)
     asked.clear()
-    assert torch.equal(weights_after(made), together)
+    assert torch.equal(weights_after(), together)
     assert max(asked) == 1
     monkeypatch.setattr(LinearPasses, "stacks", False)
-    assert torch.equal(weights_after(made), together)
+    assert torch.equal(weights_after(), together)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import personal_worlds as tiny
 import pytest
 import torch
 import torch.nn.functional as F
+from textbook import World, flat, lenets, linear_layers, step
 
-from simfed.compress.choice import Choice
 from simfed.ground.method import Work
 
 KIND = {
@@ -25,7 +24,7 @@ PUBLIC = 12
 
 
 def scenario(**changes):
-    return tiny.scenario(KIND, mixed=True, public=PUBLIC, **changes)
+    return lenets(KIND, mixed=True, public=PUBLIC, **changes)
 
 
 def divergence(targets, logits):
@@ -33,23 +32,9 @@ def divergence(targets, logits):
     return (p * (p.log() - logits.softmax(1).log())).sum(1).mean()
 
 
-def new_discriminator(world):
-    drawn = world.generator("discriminator")
-    net = torch.nn.Sequential(
-        torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3)
-    )
-    with torch.no_grad():
-        for layer in (net[0], net[2]):
-            n, m = layer.in_features, layer.out_features
-            drew = torch.rand((n + 1) * m, generator=drawn) * (2 * n**-0.5) - n**-0.5
-            layer.weight.copy_(drew[: n * m].view(m, n))
-            layer.bias.copy_(drew[n * m :])
-    return net
-
-
 def by_hand(world, cohorts):
-    models = {c: world.module(world.prototype(c)) for c in range(3)}
-    net = new_discriminator(world)
+    models = {c: world.book.module(world.book.prototypes[c]) for c in range(3)}
+    net = linear_layers((4, 6, 3), world.book.generator("discriminator"))
     public = world.data.public
     mean, feedback, losses = None, {}, []
     for round, cohort in enumerate(cohorts, start=1):
@@ -59,29 +44,29 @@ def by_hand(world, cohorts):
             if mean is not None:
                 with torch.no_grad():
                     before = model(public)
-                order = world.streams("method public order", c, round).permutation(
+                order = world.book.streams("method public order", c, round).permutation(
                     PUBLIC
                 )
-                for start in range(0, PUBLIC, tiny.BATCH):
-                    at = order[start : start + tiny.BATCH]
+                for start in range(0, PUBLIC, 8):
+                    at = order[start : start + 8]
                     z = model(public[at])
                     loss = divergence(mean[at], z) + 0.2 * divergence(before[at], z)
                     if c in feedback:
                         loss = loss + 0.3 * (feedback[c][at] * z).sum(1).mean()
-                    tiny.step(model, loss)
+                    step(model, loss)
             anchor = copy.deepcopy(model)
-            for x, y in world.batches(c, round):
+            for x, y in world.book.batches(c, round):
                 loss = F.cross_entropy(model(x), y)
                 if mean is not None:
                     loss = loss + 0.2 * divergence(anchor(x).detach(), model(x))
-                tiny.step(model, loss)
+                step(model, loss)
             with torch.no_grad():
                 sent[c] = model(public)
         mean = sum(sent.values()) / len(sent)
         optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
         outputs = torch.cat(list(sent.values())).softmax(1)
         whose = torch.tensor([c for c in sent for _ in range(PUBLIC)])
-        rng = world.streams("method discriminator steps", round)
+        rng = world.book.streams("method discriminator steps", round)
         losses.append(0.0)
         for _ in range(4):
             at = rng.choice(len(outputs), 7, replace=False)
@@ -101,7 +86,7 @@ def by_hand(world, cohorts):
 
 
 def test_rounds_are_those_by_hand_with_a_client_that_was_away():
-    world = tiny.World(scenario(rounds=3))
+    world = World(scenario(rounds=3))
     cohorts = [[0, 1, 2], [0, 2], [0, 1, 2]]
     outcomes = [
         world.play(r, clients=cohort) for r, cohort in enumerate(cohorts, start=1)
@@ -109,13 +94,11 @@ def test_rounds_are_those_by_hand_with_a_client_that_was_away():
     models, mean, feedback, losses = by_hand(world, cohorts)
     close = {"rtol": 2e-5, "atol": 2e-6}
     for c, model in models.items():
+        torch.testing.assert_close(world.kept.own[c]["weights"], flat(model), **close)
         torch.testing.assert_close(
-            world.state.own[c]["weights"], tiny.flat(model), **close
+            world.kept.server["feedback"][str(c)], feedback[c], **close
         )
-        torch.testing.assert_close(
-            world.state.server["feedback"][str(c)], feedback[c], **close
-        )
-    torch.testing.assert_close(world.state.server["mean"], mean, **close)
+    torch.testing.assert_close(world.kept.server["mean"], mean, **close)
     for outcome, loss in zip(outcomes, losses, strict=True):
         assert outcome.losses["small"]["discriminator_loss"] == pytest.approx(
             loss, rel=1e-5
@@ -125,13 +108,12 @@ def test_rounds_are_those_by_hand_with_a_client_that_was_away():
         (last[0] + last[1]) / 2, rel=1e-3
     )
     assert outcomes[-1].shared_loss["large"] == pytest.approx(last[2], rel=1e-3)
-    world.close()
 
 
 def test_the_feedback_points_to_where_the_discriminator_errs_more():
-    world = tiny.World(scenario())
+    world = World(scenario())
     world.play(1)
-    net, state = world.method.discriminator(world.kit.setting), world.state.server
+    net, state = world.method.discriminator(world.kit.setting), world.kept.server
     for upload in world.uploads:
         client, z = upload.task.client, upload.values["logits"]
         whose = torch.full((PUBLIC,), client)
@@ -141,17 +123,14 @@ def test_the_feedback_points_to_where_the_discriminator_errs_more():
             return F.cross_entropy(guesses, whose).item()
 
         assert loss(z - 0.1 * state["feedback"][str(client)]) > loss(z)
-    world.close()
 
 
 def test_bytes_and_work():
-    world = tiny.World(scenario(charge={"downlink": True}))
-    first, second = world.host.task(1, 2), world.host.task(2, 2)
+    world = World(scenario(charge={"downlink": True}))
+    first, second = world.task(1, 2), world.task(2, 2)
     assert first.downlink_bytes == 0
     assert second.downlink_bytes == 4 * (2 * PUBLIC * 4 + 1)
-    assert (
-        world.host.execute(first, Choice("dense", 0)).uplink_bytes() == 4 * PUBLIC * 4
-    )
+    assert world.begin(1, 2).uplink_bytes() == 4 * PUBLIC * 4
     assert second.plan.work == [
         Work("inference", "lenet5", PUBLIC, name="before"),
         Work("distillation", "lenet5", 8, 2),
@@ -165,4 +144,3 @@ def test_bytes_and_work():
         Work("auxiliary", name, PUBLIC, 1, "feedback", "large", 2),
     ]
     assert world.method.auxiliary(world.kit.setting) == {name: 3 * 2 * (4 * 6 + 6 * 3)}
-    world.close()

@@ -6,20 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from textbook import (
-    Textbook,
-    arrival,
-    assert_close,
-    data_of,
-    flat,
-    played,
-    scenario,
-    with_weights,
-)
+from engine_worlds import Host, played
+from textbook import Textbook, arrival, assert_close, flat, scenario, with_weights
 
-from simfed.compress.choice import Choice
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fedasync import FedAsync
 
 
@@ -39,7 +28,7 @@ def test_rounds_mix_client_after_client():
                 added=lambda x, at=sent: 0.1 * (x - at),
             )
             w = 0.6 * w + 0.4 * flat(local)
-    assert_close(torch.tensor(workload.state()[1]["server/a/0/weights"]), w)
+    assert_close(workload.array("server/a/0/weights"), w)
 
 
 def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
@@ -47,17 +36,16 @@ def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
         {"kind": "fedasync", "mu": 0.0, "mixing": 0.5, "a": 1.0},
         aggregation={"mode": "deadline", "deadline": "1 s", "late": "merge"},
     )
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    workload = Host(made)
     book = Textbook(made)
     model = book.module("a")
     w = flat(model)
-    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
-    workload.merge(1, [workload.execute(workload.task(1, 1), Choice("dense", 1))])
+    slow = workload.begin(1, 0)
+    workload.merge(1, [workload.begin(1, 1)])
     workload.merge(2, [slow])
     w = 0.5 * w + 0.5 * flat(book.trained(model, 1, 1))
     w = 0.75 * w + 0.25 * flat(book.trained(model, 0, 1))
-    assert_close(torch.tensor(workload.state()[1]["server/a/2/weights"]), w)
-    workload.close()
+    assert_close(workload.array("server/a/2/weights"), w)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +74,3 @@ def test_the_server_remembers_no_more_than_it_may_need():
             round,
         )
     assert len(server["a"]) == 3
-
-
-def test_bytes_and_work_are_those_of_averaging():
-    workload, last = played(scenario("fedasync"), rounds=1)
-    d = workload.tasks.setting.prototypes["a"].parameters
-    assert workload.task(2, 0).downlink_bytes == 4 * d
-    assert set(last.uplink_bytes.values()) == {4.0 * d}
-    assert [w[:4] for w in workload.task(2, 0).plan.work] == [
-        ("training", "logistic-regression", 16, 3)
-    ]

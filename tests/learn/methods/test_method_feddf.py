@@ -3,20 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from textbook import (
-    TWO,
-    Textbook,
-    assert_close,
-    data_of,
-    flat,
-    played,
-    scenario,
-    with_weights,
-)
-
-from simfed.compress.choice import Choice
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
+from engine_worlds import Host, played
+from textbook import TWO, Textbook, assert_close, flat, scenario, with_weights
 
 
 def distilled(book, module, public, targets, name, round, steps, batch, rate):
@@ -48,7 +36,7 @@ def test_two_prototypes_are_averaged_and_learn_from_all_clients():
     book = Textbook(made)
     modules = {name: book.module(name) for name in TWO}
     for round in (1, 2):
-        local = [book.trained(modules[book.groups[c]], c, round) for c in range(4)]
+        local = [book.trained(modules[book.prototypes[c]], c, round) for c in range(4)]
         public = book.public(round)
         with torch.no_grad():
             mean = sum(one.eval()(public) for one in local) / 4
@@ -57,7 +45,7 @@ def test_two_prototypes_are_averaged_and_learn_from_all_clients():
         )
         public, targets = public[split], torch.softmax(mean[split], 1)
         for name, module in modules.items():
-            mine = [c for c in range(4) if book.groups[c] == name]
+            mine = [c for c in range(4) if book.prototypes[c] == name]
             total = sum(book.samples[c] for c in mine)
             fused = sum(book.samples[c] / total * flat(local[c]) for c in mine)
             start = with_weights(module, fused)
@@ -70,7 +58,7 @@ def test_two_prototypes_are_averaged_and_learn_from_all_clients():
     for name, module in modules.items():
         # Adam divides by roots of tiny squares: rounding of a gradient is seen whole
         assert_close(
-            torch.tensor(workload.state()[1][f"server/{name}/weights"]),
+            workload.array(f"server/{name}/weights"),
             flat(module),
             1e-5,
         )
@@ -98,34 +86,21 @@ def test_what_is_kept_is_the_best_on_the_held_out_part():
     fused = sum(
         n / total * flat(book.trained(model, c, 1)) for c, n in enumerate(book.samples)
     )
-    assert_close(torch.tensor(ruined.state()[1]["server/a/weights"]), fused)
+    assert_close(ruined.array("server/a/weights"), fused)
 
 
 def test_distillation_ends_when_the_held_out_part_gets_worse():
     made = scenario(
         {"kind": "feddf", "steps": 1000, "check_every": 1, "patience": 2, "rate": 50.0}
     )
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
+    workload = Host(made)
     seen = []
     distil = workload.kit.distil
     workload.kit.distil = lambda *a, watch, **k: distil(
         *a, watch=lambda step, model: seen.append(step) or watch(step, model), **k
     )
-    workload.merge(1, [workload.execute(workload.task(1, 0), Choice("dense", 1))])
+    workload.merge(1, [workload.begin(1, 0)])
     assert seen == [1, 2]
-    workload.close()
-
-
-def test_a_late_upload_teaches_by_its_weight():
-    made = scenario({"kind": "feddf", "steps": 2, "held_out": 0})
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
-    workload.merge(1, [workload.execute(workload.task(1, 1), Choice("dense", 1))])
-    outcome = workload.merge(2, [slow])
-    assert outcome.model_version == 2
-    # alone, its own model is both mean and teacher: nothing to learn
-    assert outcome.losses["a"]["distillation_loss"] == pytest.approx(0, abs=1e-9)
-    workload.close()
 
 
 def test_bytes_and_work():
@@ -134,17 +109,9 @@ def test_bytes_and_work():
         prototypes=TWO,
     )
     workload, last = played(made, rounds=1)
-    d = {
-        name: size.parameters
-        for name, size in workload.tasks.setting.prototypes.items()
-    }
-    assert {c: size / 4 for c, size in last.uplink_bytes.items()} == {
-        0: d["a"],
-        1: d["b"],
-        2: d["a"],
-        3: d["b"],
-    }
-    assert workload.task(2, 0).downlink_bytes == 4 * d["a"]
+    whole = {c: 4.0 * workload.tasks.who(c).parameters for c in range(4)}
+    assert last.uplink_bytes == whole
+    assert workload.task(2, 0).downlink_bytes == whole[0]
     work = workload.method.server_work(
         workload.tasks.setting, [workload.tasks.who(c) for c in (0, 1)], 1
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import personal_worlds as tiny
 import pytest
 import torch
 import torch.nn.functional as F
+from textbook import World, flat, lenets, linear_layers, step, with_weights
 
-from simfed.compress.choice import Choice
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import Checks
 from simfed.ground.method import Work
@@ -26,37 +25,17 @@ GENERATOR = (7 + 1) * 5 + (5 + 1) * 42
 HEAD = 43 * 4
 
 
-def new_generator(world):
-    """The first generator, of ordinary layers."""
-    drawn = world.generator("generator")
-    net = torch.nn.Sequential(
-        torch.nn.Linear(7, 5), torch.nn.ReLU(), torch.nn.Linear(5, 42)
-    )
-    with torch.no_grad():
-        for layer in (net[0], net[2]):
-            n, m = layer.in_features, layer.out_features
-            drew = torch.rand((n + 1) * m, generator=drawn) * (2 * n**-0.5) - n**-0.5
-            layer.weight.copy_(drew[: n * m].view(m, n))
-            layer.bias.copy_(drew[n * m :])
-    return net
-
-
 def make(net, shares, size, drawn):
     labels = torch.multinomial(shares, size, replacement=True, generator=drawn)
     noise = torch.randn(size, 3, generator=drawn)
     return labels, net(torch.cat([noise, torch.eye(4)[labels]], 1))
 
 
-def load(module, weights):
-    torch.nn.utils.vector_to_parameters(weights.clone(), module.parameters())
-    return module
-
-
 def by_hand(world, rounds, head_only):
     clients = range(world.scenario.client_count)
-    net = new_generator(world)
+    net = linear_layers((7, 5, 42), world.book.generator("generator"))
     shares = None
-    server = tiny.flat(world.module("small"))
+    server = flat(world.book.module("small"))
     local = {c: server.clone() for c in clients}
     losses = []
     for round in range(1, rounds + 1):
@@ -65,23 +44,23 @@ def by_hand(world, rounds, head_only):
             start = server.clone()
             if head_only:
                 start = torch.cat([local[c][:-HEAD], server[-HEAD:]])
-            module = load(world.module("small"), start)
-            drawn = world.generator("generated", c, round)
-            for x, y in world.batches(c, round):
+            module = with_weights(world.book.module("small"), start)
+            drawn = world.book.generator("generated", c, round)
+            for x, y in world.book.batches(c, round):
                 loss = F.cross_entropy(module(x), y)
                 if shares is not None:
-                    labels, made = make(net, shares, tiny.BATCH, drawn)
+                    labels, made = make(net, shares, 8, drawn)
                     extra = F.cross_entropy(module.fc3(made.detach()), labels)
                     loss = loss + 0.8 * 0.5 ** (round - 1) * extra
-                tiny.step(module, loss)
-            trained[c] = local[c] = tiny.flat(module)
-            counts[c] = torch.bincount(world.own(c)[1], minlength=4).float()
+                step(module, loss)
+            trained[c] = local[c] = flat(module)
+            counts[c] = torch.bincount(world.book.own(c)[1], minlength=4).float()
         sizes = {c: float(counts[c].sum()) for c in clients}
         server = sum(trained[c] * sizes[c] for c in clients) / sum(sizes.values())
         total = sum(counts.values())
         shares = total / total.sum()
         optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
-        drawn = world.generator("generator steps", round)
+        drawn = world.book.generator("generator steps", round)
         losses.append(0.0)
         for _ in range(3):
             labels, made = make(net, shares, 6, drawn)
@@ -89,7 +68,7 @@ def by_hand(world, rounds, head_only):
             for j, y in enumerate(labels.tolist()):
                 ensemble = torch.zeros(4)
                 for c in clients:
-                    head = load(world.module("small"), trained[c]).fc3
+                    head = with_weights(world.book.module("small"), trained[c]).fc3
                     alpha = float(counts[c][y] / total[y])
                     ensemble = ensemble + alpha * F.linear(
                         made[j], head.weight.detach(), head.bias.detach()
@@ -107,37 +86,34 @@ def by_hand(world, rounds, head_only):
 def test_rounds_are_those_by_hand(share):
     label = {
         "dataset": {
-            "name": "method-stripes",
+            "name": "stripes",
             "partition": {"kind": "dirichlet", "alpha": 0.5},
         }
     }
-    world = tiny.World(tiny.scenario({**KIND, "share": share}, rounds=3, **label))
+    world = World(lenets({**KIND, "share": share}, rounds=3, **label))
     outcomes = [world.play(round) for round in (1, 2, 3)]
     server, local, net, losses = by_hand(world, 3, share == "head")
-    state = world.state.server
+    state = world.kept.server
     close = {"rtol": 1e-5, "atol": 1e-6}
-    torch.testing.assert_close(state["generator"], tiny.flat(net), **close)
+    torch.testing.assert_close(state["generator"], flat(net), **close)
     if share == "model":
         torch.testing.assert_close(state["models"]["small"]["weights"], server, **close)
-        assert not any(world.state.own.values())
+        assert not any(world.kept.own.values())
     else:
         torch.testing.assert_close(state["head"], server[-HEAD:], **close)
         for c, weights in local.items():
-            torch.testing.assert_close(world.state.own[c]["weights"], weights, **close)
+            torch.testing.assert_close(world.kept.own[c]["weights"], weights, **close)
     for outcome, loss in zip(outcomes, losses, strict=True):
         assert outcome.shared_loss["small"] == pytest.approx(loss, rel=1e-5)
-    world.close()
 
 
 @pytest.mark.parametrize("share", ["model", "head"])
 def test_bytes_and_work(share):
-    world = tiny.World(
-        tiny.scenario({**KIND, "share": share}, charge={"downlink": True})
-    )
-    first, second = world.host.task(1, 0), world.host.task(2, 0)
+    world = World(lenets({**KIND, "share": share}, charge={"downlink": True}))
+    first, second = world.task(1, 0), world.task(2, 0)
     sent = {"model": first.parameters, "head": HEAD}[share]
     assert first.downlink_bytes == 4 * (sent + GENERATOR + 4)
-    upload = world.host.execute(first, Choice("dense", first.plan.longest))
+    upload = world.begin(1, 0)
     assert upload.uplink_bytes() == 4 * (sent + 4)
     assert first.plan.work == [Work("training", "lenet5-half", 8, 2)]
     assert second.plan.work[1] == Work(
@@ -154,23 +130,20 @@ def test_bytes_and_work(share):
     assert flops["fedgen/generate-7-5-42"] == forward + 2 * head
     assert flops["fedgen/generator-7-5-42"] == 3 * forward - 2 * 7 * 5
     assert flops["fedgen/heads-42-4"] == 2 * head
-    world.close()
 
 
 def test_heads_are_personal_and_models_are_not():
-    heads = tiny.World(tiny.scenario({**KIND, "share": "head"}))
-    models = tiny.World(tiny.scenario(KIND))
+    heads = World(lenets({**KIND, "share": "head"}))
+    models = World(lenets(KIND))
     # evaluated every so many rounds
     assert sorted(heads.play(1, clients=[0, 2]).clients) == []
     assert sorted(heads.play(2, clients=[0, 2]).clients) == [0, 2]
     models.play(1)
     assert not models.play(2).clients
-    heads.close()
-    models.close()
 
 
 def test_embeddings_of_different_widths_are_refused():
-    parts = Parts(tiny.scenario(KIND, mixed=True))
+    parts = Parts(lenets(KIND, mixed=True))
     [error] = (
         said
         for said in map(str, Checks(parts).errors())

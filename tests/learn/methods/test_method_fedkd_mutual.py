@@ -6,22 +6,15 @@ Sizes that depend on what is learned, on the clock too.
 from __future__ import annotations
 
 import numpy as np
-import personal_worlds as tiny
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from textbook import World, flat, lenets, step
 
-from simfed import run
-from simfed.cli import main
-from simfed.compress.choice import Choice
-from simfed.experiment.checks import check
-from simfed.ground.errors import InputErrors
 from simfed.ground.method import Work
 from simfed.learn.catalogue import facts
 from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
-from simfed.scenario import Scenario
 
 KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
 
@@ -97,9 +90,9 @@ def truncated(flat, module, energy):
 
 def by_hand(world, cohorts):
     """With three rounds: energies 0.5, 0.65, 0.8."""
-    teachers = {c: world.module(world.prototype(c)) for c in range(3)}
-    student = tiny.flat(world.module("small"))
-    module = world.module("small")
+    teachers = {c: world.book.module(world.book.prototypes[c]) for c in range(3)}
+    student = flat(world.book.module("small"))
+    module = world.book.module("small")
     up, down, lengths, held = [], [], [], {}
     for round, cohort in enumerate(cohorts, start=1):
         energy = 0.5 + 0.15 * (round - 1)
@@ -110,7 +103,7 @@ def by_hand(world, cohorts):
             down.append((round, c, min(whole, 1 + sum(missed))))
             held[c] = round - 1
             torch.nn.utils.vector_to_parameters(student.clone(), module.parameters())
-            for x, y in world.batches(c, round):
+            for x, y in world.book.batches(c, round):
                 t, s = teachers[c](x), module(x)
                 ce_t, ce_s = F.cross_entropy(t, y), F.cross_entropy(s, y)
                 p_t, p_s = t.softmax(1), s.softmax(1)
@@ -121,9 +114,9 @@ def by_hand(world, cohorts):
                 apart_s = (
                     (p_t.detach() * (p_t.detach().log() - p_s.log())).sum(1).mean()
                 )
-                tiny.step(teachers[c], ce_t + apart_t / both)
-                tiny.step(module, ce_s + apart_s / both)
-            update, entries = truncated(student - tiny.flat(module), module, energy)
+                step(teachers[c], ce_t + apart_t / both)
+                step(module, ce_s + apart_s / both)
+            update, entries = truncated(student - flat(module), module, energy)
             up.append((round, c, entries))
             owned = len(world.data.owned[c])
             total, weight = total + owned * update, weight + owned
@@ -137,9 +130,7 @@ COHORTS = [[0, 1, 2], [0, 2], [0, 1, 2]]
 
 
 def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
-    world = tiny.World(
-        tiny.scenario(KIND, mixed=True, rounds=3, charge={"downlink": True})
-    )
+    world = World(lenets(KIND, mixed=True, rounds=3, charge={"downlink": True}))
     up, down = [], []
     for round, cohort in enumerate(COHORTS, start=1):
         world.play(round, clients=cohort)
@@ -150,31 +141,28 @@ def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
     assert up == up_by_hand
     assert down == down_by_hand
     close = {"rtol": 1e-5, "atol": 2e-6}
-    torch.testing.assert_close(world.state.server["weights"], student, **close)
+    torch.testing.assert_close(world.kept.server["weights"], student, **close)
     for c, teacher in teachers.items():
-        weights = world.state.own[c]["teacher"]["weights"]
-        torch.testing.assert_close(weights, tiny.flat(teacher), **close)
+        weights = world.kept.own[c]["teacher"]["weights"]
+        torch.testing.assert_close(weights, flat(teacher), **close)
     # who was away was sent both merges, not the student
     assert max(n for r, _, n in down if r > 1) < len(student)
-    world.close()
 
 
 def test_a_client_whose_upload_was_lost_is_sent_what_it_then_lacks():
-    world = tiny.World(tiny.scenario(KIND, rounds=3))
+    world = World(lenets(KIND, rounds=3))
     world.play(1)
-    tasks = [world.host.task(2, client) for client in range(3)]
-    uploads = [world.host.execute(t, Choice("dense", 0)) for t in tasks]
-    world.host.discard(uploads[0])
-    world.host.merge(2, uploads[1:])
+    uploads = [world.begin(2, client) for client in range(3)]
+    world.discard(uploads[0])
+    world.merge(2, uploads[1:])
     world.play(3)
-    common = [world.state.own[c]["student"] for c in range(3)]
+    common = [world.kept.own[c]["student"] for c in range(3)]
     torch.testing.assert_close(common[0], common[1], rtol=0, atol=1e-6)
-    world.close()
 
 
 def test_work_is_that_of_both_models_and_a_decomposition():
-    world = tiny.World(tiny.scenario(KIND, mixed=True))
-    task = world.host.task(1, 2)
+    world = World(lenets(KIND, mixed=True))
+    task = world.task(1, 2)
     svd = Work("auxiliary", "fedkd-mutual/svd-lenet5-half", 1, name="svd")
     assert task.plan.work == (
         Work("training", "lenet5", 8, 2, name="teacher"),
@@ -183,57 +171,6 @@ def test_work_is_that_of_both_models_and_a_decomposition():
     )
     assert world.method.server_work(world.kit.setting, [task.who], 1) == [svd]
     assert world.method.auxiliary(world.kit.setting)[svd.model] > 0
-    d = facts("lenet5-half", "method-stripes").parameters
+    d = facts("lenet5-half", "stripes").parameters
     assert task.plan.up["update"].entries == d + 5
     assert task.plan.down["student"].entries == d + 1
-    world.close()
-
-
-def clocked(**changes):
-    """The same with devices and links, as a clock wants them."""
-    plain = tiny.scenario(KIND, charge={"downlink": True}, **changes).model_dump()
-    plain["clients"][0]["device"] = {
-        "profile": "x86-2core-vm",
-        "assume": {"auxiliary": "1 ms"},
-    }
-    return Scenario.model_validate(plain)
-
-
-def test_the_clock_is_told_what_really_travels_and_a_time_only_run_replays_it(tmp_path):
-    full = run(clocked(), tmp_path / "full", workers=1, progress=False)
-    rows = full.table("participations").to_pylist()
-    d = facts("lenet5-half", "method-stripes").parameters
-    world = tiny.World(clocked())
-    for round in (1, 2):
-        world.play(round)
-        for upload in world.uploads:
-            [row] = [
-                r
-                for r in rows
-                if (r["round"], r["client"]) == (round, upload.task.client)
-            ]
-            assert row["uplink_bytes"] == upload.uplink_bytes()
-            assert row["downlink_bytes"] == upload.task.downlink_bytes
-            assert (row["downlink_bytes"] == 4 * (d + 1)) == (round == 1)
-    world.close()
-    replayed = clocked(policy={"arms_from": str(tmp_path / "full")})
-    clock = run(replayed, time_only=True, progress=False)
-    assert main(["verify", str(tmp_path / "full")]) == 0
-    for column in (
-        "uplink_bytes",
-        "downlink_bytes",
-        "uplink_s",
-        "downlink_s",
-        "finished_at_s",
-    ):
-        again = clock.table("participations").column(column).to_pylist()
-        assert again == [r[column] for r in rows], column
-
-
-def test_a_time_only_run_without_a_record_says_why_it_cannot():
-    with pytest.raises(InputErrors) as refused:
-        check(clocked(), time_only=True)
-    assert (
-        "method: sizes on the wire depend on what is learned, as that of "
-        "update and of student does (in a time-only"
-    ) in str(refused.value)

@@ -3,25 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from engine_worlds import state_of
-from textbook import (
-    TWO,
-    Textbook,
-    answers,
-    assert_close,
-    data_of,
-    distilled,
-    flat,
-    played,
-    scenario,
-)
+from engine_worlds import Host, played
+from textbook import TWO, Textbook, answers, assert_close, distilled, flat, scenario
 
-from simfed.compress.choice import Choice
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.plain import plain_rounds
-
-PUBLIC = {"name": "mnist-mini", "public": 24, "public_batch": 16}
+PUBLIC = {"name": "stripes", "public": 24, "public_batch": 16}
 
 
 @pytest.mark.parametrize("everybody", [True, False])
@@ -34,7 +19,7 @@ def test_rounds_are_digest_revisit_and_mean_answers(everybody):
     )
     workload, last = played(made)
     book = Textbook(made)
-    models = {client: book.module(book.groups[client]) for client in range(4)}
+    models = {client: book.module(book.prototypes[client]) for client in range(4)}
     consensus = None
     for round in (1, 2, 3):
         told = []
@@ -61,7 +46,7 @@ def test_rounds_are_digest_revisit_and_mean_answers(everybody):
             F.log_softmax(one.double() / 2.0, 1), targets, reduction="batchmean"
         ).item()
         for one, client in zip(told, book.cohort(3), strict=True)
-        if book.groups[client] == "a"
+        if book.prototypes[client] == "a"
     ]
     expected = sum(apart) / len(apart)
     assert last.outcome.losses["a"]["disagreement"] == pytest.approx(expected, rel=1e-4)
@@ -72,20 +57,19 @@ def test_rounds_are_digest_revisit_and_mean_answers(everybody):
 
 def test_late_answers_are_about_the_samples_that_were_asked():
     made = scenario("fedmd", dataset=PUBLIC)
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    slow = workload.execute(workload.task(1, 0), Choice("dense", 1))
-    workload.merge(1, [workload.execute(workload.task(1, 1), Choice("dense", 1))])
-    workload.merge(2, [workload.execute(workload.task(2, 2), Choice("dense", 1)), slow])
-    consensus = torch.tensor(workload.state()[1]["server/consensus"])
+    workload = Host(made)
+    slow = workload.begin(1, 0)
+    workload.merge(1, [workload.begin(1, 1)])
+    workload.merge(2, [workload.begin(2, 2), slow])
+    consensus = workload.array("server/consensus")
     asked = [workload.kit.public_places(round).tolist() for round in (2, 3)]
     late = slow.values["logits"]
     both = [place for place in asked[0] if place in asked[1]]
     only = next(place for place in asked[0] if place not in asked[1])
     assert_close(consensus[only], late[asked[0].index(only)])
-    logits = workload.kit.logits("a", state_of(workload).own[2], workload.kit.public(3))
+    logits = workload.kit.logits("a", workload.kept.own[2], workload.kit.public(3))
     now = logits[asked[1].index(both[0])]
     assert_close(consensus[both[0]], (late[asked[0].index(both[0])] + now) / 2)
-    workload.close()
 
 
 def test_logits_alone_travel_and_nothing_comes_down_in_the_first_round():
@@ -106,14 +90,13 @@ def test_compressed_answers_have_no_residual():
     made = scenario({"kind": "fedmd", "compress_logits": True}, arm="top-k")
     workload, last = played(made)
     assert not [key for key in workload.state()[1] if "/rests/" in key]
-    upload = workload.execute(workload.task(3, 0), Choice("top-k", 30))
+    upload = workload.begin(3, 0, "top-k", 30)
     upload.uplink_bytes()
     assert set(last.uplink_bytes.values()) == {upload.uplink_bytes()}
-    whole = workload.kit.logits("a", state_of(workload).own[0], workload.kit.public(4))
+    whole = workload.kit.logits("a", workload.kept.own[0], workload.kit.public(4))
     sent = upload.values["logits"]
     assert int((sent != 0).sum()) == 30
     assert_close(sent[sent != 0], whole[sent != 0])
-    workload.close()
 
 
 def test_policies_learn_where_answers_are_compressed():
@@ -127,14 +110,3 @@ def test_policies_learn_where_answers_are_compressed():
     }
     assert set(last.outcome.shared_loss) == {"a", "b"}
     assert all(before > after for before, after in last.outcome.local_loss.values())
-
-
-def test_a_policy_is_neither_asked_nor_told_where_nothing_is_compressed():
-    policy = {"kind": "ascend", "warmup": 1, "reward": {"local_loss": {"samples": 20}}}
-    made = scenario("fedmd", prototypes=TWO, policy=policy)
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    rounds = list(plain_rounds(made, workload, Streams(0)))
-    assert [played.rewards for played in rounds] == [{}, {}, {}]
-    assert set(rounds[-1].arms.values()) == {"dense"}
-    assert not rounds[-1].outcome.local_loss
-    workload.close()

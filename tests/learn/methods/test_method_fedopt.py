@@ -4,17 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from engine_worlds import state_of
-from textbook import (
-    TWO,
-    Textbook,
-    arrival,
-    assert_close,
-    flat,
-    played,
-    scenario,
-    with_weights,
-)
+from engine_worlds import played
+from textbook import TWO, Textbook, arrival, assert_close, flat, scenario, with_weights
 
 from simfed.learn.methods.fedopt import FedOpt
 
@@ -54,24 +45,13 @@ def test_the_server_steps_as_the_paper_says(optimizer):
         else:
             v = v - 0.05 * delta**2 * torch.sign(v - delta**2)
         w = w + 0.1 * m / (v.sqrt() + 0.01)
-    assert_close(torch.tensor(workload.state()[1]["server/a/weights"]), w)
-
-
-def test_momentum_without_memory_at_rate_one_is_averaging():
-    weights = [
-        played(scenario(method))[0].state()[1]["server/a/weights"]
-        for method in (
-            {"kind": "fedopt", "optimizer": "momentum", "beta1": 0},
-            {"kind": "fedprox", "mu": 0},
-        )
-    ]
-    assert_close(*map(torch.tensor, weights))
+    assert_close(workload.array("server/a/weights"), w)
 
 
 def test_a_prototype_without_arrivals_keeps_weights_and_moments():
     made = scenario("fedopt", prototypes=TWO, rounds=1)
     workload, _ = played(made)
-    before = state_of(workload).server
+    before = workload.kept.server
     after = workload.method.merge(workload.kit, before, [], 2)[0]
     assert after["b"] is before["b"]
 
@@ -89,15 +69,3 @@ def test_late_updates_weigh_what_the_server_mode_says():
     ]
     after, _ = method.merge(None, server, arrivals, 1)
     assert after["a"]["weights"].tolist() == [-2.0] * 3
-
-
-def test_bytes_and_work_are_those_of_averaging():
-    made = scenario("fedopt")
-    workload, last = played(made, rounds=1)
-    d = workload.tasks.setting.prototypes["a"].parameters
-    task = workload.task(2, 0)
-    assert task.downlink_bytes == 4 * d
-    assert set(last.uplink_bytes.values()) == {4.0 * d}
-    assert [(w.quantity, w.size, w.times) for w in task.plan.work] == [
-        ("training", 16, 3)
-    ]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import personal_worlds as tiny
 import pytest
 import torch
 import torch.nn.functional as F
+from textbook import World, embed, flat, lenets, step
 
-from simfed.compress.choice import Choice
-from simfed.experiment.checks import check
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.ground.method import Work
-from simfed.scenario import Scenario
 
 ONE = {"kind": "fedproto", "pull": 0.7}
 
@@ -21,15 +18,15 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
     classes.
     """
     clients = range(world.scenario.client_count)
-    models = {c: world.module(world.prototype(c)) for c in clients}
+    models = {c: world.book.module(world.book.prototypes[c]) for c in clients}
     adapters = {c: m.clone() for c, m in (matrices or {}).items()}
     class_means: dict[int, torch.Tensor] = {}
     for round in range(1, rounds + 1):
         sums: dict[int, torch.Tensor] = {}
         counts: dict[int, int] = {}
         for c in clients:
-            for x, y in world.batches(c, round):
-                e = tiny.embed(models[c], x)
+            for x, y in world.book.batches(c, round):
+                e = embed(models[c], x)
                 loss = F.cross_entropy(models[c].fc3(e), y)
                 matrix = adapters[c].requires_grad_(trained) if c in adapters else None
                 projected = e if matrix is None else e @ matrix.T
@@ -41,11 +38,11 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
                 distance = 0.7 * sum(terms) / len(terms) if terms else None
                 if trained and matrix is not None and distance is not None:
                     [slope] = torch.autograd.grad(distance, matrix, retain_graph=True)
-                    adapters[c] = matrix.detach() - tiny.RATE * slope
-                tiny.step(models[c], loss if distance is None else loss + distance)
-            x, y = world.own(c)
+                    adapters[c] = matrix.detach() - 0.05 * slope
+                step(models[c], loss if distance is None else loss + distance)
+            x, y = world.book.own(c)
             with torch.no_grad():
-                e = tiny.embed(models[c], x)
+                e = embed(models[c], x)
                 e = e @ adapters[c].T if c in adapters else e
             for j in set(y.tolist()):
                 sums[j] = sums.get(j, 0) + e[y == j].sum(0)
@@ -57,28 +54,28 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
 def compare(world, models, class_means):
     for c, model in models.items():
         torch.testing.assert_close(
-            world.state.own[c]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
+            world.kept.own[c]["weights"], flat(model), rtol=1e-5, atol=1e-6
         )
     means = torch.stack([class_means[j] for j in sorted(class_means)])
-    torch.testing.assert_close(world.state.server["means"], means, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(world.kept.server["means"], means, rtol=1e-5, atol=1e-6)
 
 
 def test_three_rounds_are_those_by_hand():
-    world = tiny.World(tiny.scenario(ONE, rounds=3))
+    world = World(lenets(ONE, rounds=3))
     for round in (1, 2, 3):
         world.play(round)
     models, _, class_means = by_hand(world, 3, width=42)
     compare(world, models, class_means)
-    world.close()
 
 
 @pytest.mark.parametrize("projection", ["fixed", "trained"])
 def test_widths_that_differ_are_projected(projection):
-    world = tiny.World(tiny.scenario({**ONE, "projection": projection}, mixed=True))
+    world = World(lenets({**ONE, "projection": projection}, mixed=True))
     for round in (1, 2):
         world.play(round)
     drawn = (
-        torch.randn(42, 84, generator=world.generator("projection", "large")) / 42**0.5
+        torch.randn(42, 84, generator=world.book.generator("projection", "large"))
+        / 42**0.5
     )
     matrices = {2: drawn}
     if projection == "trained":
@@ -91,9 +88,8 @@ def test_widths_that_differ_are_projected(projection):
     if trained:
         assert not torch.equal(adapters[2], drawn)
         for c, adapter in adapters.items():
-            learned = world.state.own[c]["adapter"]
+            learned = world.kept.own[c]["adapter"]
             torch.testing.assert_close(learned, adapter.flatten(), rtol=1e-5, atol=1e-6)
-    world.close()
 
 
 @pytest.mark.parametrize("projection", ["fixed", "trained"])
@@ -101,66 +97,46 @@ def test_widths_that_differ_are_projected(projection):
 def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
     """As it is said: distances to every class mean that was sent, written out."""
     option = {"kind": kind, "projection": projection, "predict": "nearest-mean"}
-    world = tiny.World(tiny.scenario(option, mixed=True))
+    world = World(lenets(option, mixed=True))
     world.play(1)
-    sent = world.state.server
+    sent = world.kept.server
     outcome = world.play(2)
     x, labels = world.data.test_samples, world.data.test_labels
     right = []
     for c in range(3):
-        own = world.state.own[c]
-        who = world.host.tasks.who(c)
-        e = world.kit.embeddings(world.prototype(c), own, x)
+        own = world.kept.own[c]
+        who = world.tasks.who(c)
+        e = world.kit.embeddings(world.book.prototypes[c], own, x)
         if "adapter" in own:
             e = e @ own["adapter"].view(42, -1).T
         elif e.shape[1] == 84:
             drawn = torch.randn(
-                42, 84, generator=world.generator("projection", "large")
+                42, 84, generator=world.book.generator("projection", "large")
             )
             e = e @ (drawn / 42**0.5).T
         far = torch.stack([(e - mean).square().sum(1) for mean in sent["means"]], 1)
         far[:, sent["known"] == 0] = torch.inf
-        evaluated = world.method.model(world.state.server, own, who)
-        answers = world.kit.logits(world.prototype(c), evaluated, x).argmax(1)
+        evaluated = world.method.model(world.kept.server, own, who)
+        answers = world.kit.logits(world.book.prototypes[c], evaluated, x).argmax(1)
         assert torch.equal(answers, far.argmin(1))
         right.append(float((answers == labels).double().mean()))
     assert outcome.evaluation["small"].accuracy == pytest.approx(
         (right[0] + right[1]) / 2
     )
-    world.close()
-
-
-def test_how_a_client_is_evaluated_changes_nothing_that_it_learns():
-    """Before any mean has come down, the answers are those of its own last layer as
-    well.
-    """
-    worlds = [
-        tiny.World(tiny.scenario({**ONE, "predict": predict}, evaluation={"every": 1}))
-        for predict in ("head", "nearest-mean")
-    ]
-    head, nearest = (
-        [world.play(n).evaluation["small"] for n in (1, 2)] for world in worlds
-    )
-    assert head[0] == nearest[0]
-    assert head[1] != nearest[1]
-    for c in range(3):
-        assert torch.equal(*(world.state.own[c]["weights"] for world in worlds))
-    for world in worlds:
-        world.close()
 
 
 def test_a_class_without_arrivals_keeps_its_mean_and_the_shared_loss_is_the_distance():
     label = {
         "dataset": {
-            "name": "method-stripes",
+            "name": "stripes",
             "partition": {"kind": "shards", "shards_per_client": 1},
         }
     }
-    world = tiny.World(tiny.scenario(ONE, clients=4, **label))
+    world = World(lenets(ONE, clients=4, **label))
     world.play(1)
-    before = world.state.server["means"]
+    before = world.kept.server["means"]
     outcome = world.play(2, clients=[0])
-    after, counts = world.state.server["means"], world.uploads[0].values["counts"]
+    after, counts = world.kept.server["means"], world.uploads[0].values["counts"]
     assert 0 < int((counts == 0).sum()) < 4
     assert torch.equal(after[counts == 0], before[counts == 0])
     # alone, a client's means are the global ones
@@ -168,21 +144,18 @@ def test_a_class_without_arrivals_keeps_its_mean_and_the_shared_loss_is_the_dist
         after[counts > 0], world.uploads[0].values["means"][counts > 0]
     )
     assert outcome.shared_loss["small"] < 1e-12
-    world.close()
 
 
 def test_bytes_and_work_are_those_of_the_plan():
-    made = tiny.scenario(
+    made = lenets(
         {**ONE, "projection": "trained", "width": 30},
         mixed=True,
         charge={"downlink": True},
     )
-    world = tiny.World(made)
-    task = world.host.task(1, 2)
+    world = World(made)
+    task = world.task(1, 2)
     assert task.downlink_bytes == 4 * 30 * 4 + 4 / 8
-    assert world.host.execute(task, Choice("dense", 0)).uplink_bytes() == 4 * (
-        4 * 30 + 4
-    )
+    assert world.begin(1, 2).uplink_bytes() == 4 * (4 * 30 + 4)
     owned = len(world.data.owned[2])
     assert task.plan.work == [
         Work("training", "lenet5", 8, 2),
@@ -195,23 +168,21 @@ def test_bytes_and_work_are_those_of_the_plan():
         == 2 * 2 * 84 * 30
     )
     assert world.method.server_work(world.kit.setting, [task.who], 1) == ()
-    world.close()
 
 
 def test_compressed_means_are_chosen_by_the_policy():
-    made = tiny.scenario(
+    made = lenets(
         {"kind": "fedproto", "compress_means": True},
         compression={"k": 10, "strategies": ["top-k"], "index_code": "fixed"},
         policy={"kind": "uniform", "strategy": "top-k"},
     )
-    world = tiny.World(made)
-    upload = world.host.execute(world.host.task(1, 0), Choice("top-k", 10))
+    world = World(made)
+    upload = world.begin(1, 0, "top-k", 10)
     # 8 bits for each place among 168
     assert upload.uplink_bytes() == 10 * 4 + 10 + 4 * 4
-    world.host.merge(1, [upload])
+    world.merge(1, [upload])
     assert int((upload.values["means"] != 0).sum()) == 10
-    assert not world.state.residuals
-    world.close()
+    assert not world.kept.residuals
 
 
 def test_models_without_an_embedding_are_refused():
@@ -222,9 +193,3 @@ def test_models_without_an_embedding_are_refused():
     setting = Setting(1, 1, 1, 4, 0, 8, 1, None, {"a": size})
     with pytest.raises(InputError, match="conv-only of a"):
         FedProto().check(setting)
-
-
-def test_a_time_only_run_knows_its_plan():
-    plain = tiny.scenario(ONE).model_dump()
-    plain["clients"][0]["device"] = {"profile": "x86-2core-vm"}
-    check(Scenario.model_validate(plain), time_only=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import personal_worlds as tiny
 import pytest
 import torch
 import torch.nn.functional as F
+from textbook import World, embed, flat, lenets, linear_layers, step
 
-from simfed.compress.choice import Choice
 from simfed.ground.method import Work
 
 KIND = {"kind": "fedtgp", "server_epochs": 3, "server_batch": 5, "server_rate": 0.1}
@@ -19,22 +18,9 @@ class ByHand:
     """Class vectors and a network of ordinary layers, with the loss written out."""
 
     def __init__(self, world, width=42):
-        drawn = world.generator("prototypes")
+        drawn = world.book.generator("prototypes")
         self.vectors = torch.randn(4, width, generator=drawn).requires_grad_()
-        self.net = torch.nn.Sequential(
-            torch.nn.Linear(width, width),
-            torch.nn.ReLU(),
-            torch.nn.Linear(width, width),
-        )
-        with torch.no_grad():
-            for layer in (self.net[0], self.net[2]):
-                bound = width**-0.5
-                drew = (
-                    torch.rand((width + 1) * width, generator=drawn) * (2 * bound)
-                    - bound
-                )
-                layer.weight.copy_(drew[: width * width].view(width, width))
-                layer.bias.copy_(drew[width * width :])
+        self.net = linear_layers((width, width, width), drawn)
         self.world = world
 
     def merge(self, uploads, round, most):
@@ -53,7 +39,7 @@ class ByHand:
             max(float((a - b).norm()) for a, b in combinations(centres, 2)),
         )
         optimiser = torch.optim.SGD([self.vectors, *self.net.parameters()], lr=0.1)
-        rng = self.world.streams("method prototypes", round)
+        rng = self.world.book.streams("method prototypes", round)
         for _ in range(3):
             order = rng.permutation(len(pairs)).tolist()
             for start in range(0, len(order), 5):
@@ -76,46 +62,41 @@ class ByHand:
 
 @pytest.mark.parametrize("most", [100.0, 0.05])
 def test_prototypes_are_those_by_hand(most):
-    world = tiny.World(tiny.scenario({**KIND, "margin": most}, mixed=True))
+    world = World(lenets({**KIND, "margin": most}, mixed=True))
     hand = ByHand(world)
     for round in (1, 2):
         outcome = world.play(round)
         expected = hand.merge(world.uploads, round, most)
         torch.testing.assert_close(
-            world.state.server["means"], expected, rtol=1e-5, atol=2e-6
+            world.kept.server["means"], expected, rtol=1e-5, atol=2e-6
         )
         assert set(outcome.losses["large"]) == {"distance", "contrastive_loss"}
-    world.close()
 
 
 def test_clients_are_pulled_to_what_was_sent():
     """The second round's step by hand, towards the trained prototypes."""
-    world = tiny.World(tiny.scenario(KIND, clients=2))
+    world = World(lenets(KIND, clients=2))
     world.play(1)
-    sent, before = world.state.server["means"], world.state.own[0]["weights"]
-    model = world.module("small")
+    sent, before = world.kept.server["means"], world.kept.own[0]["weights"]
+    model = world.book.module("small")
     torch.nn.utils.vector_to_parameters(before, model.parameters())
-    for x, y in world.batches(0, 2):
-        e = tiny.embed(model, x)
+    for x, y in world.book.batches(0, 2):
+        e = embed(model, x)
         apart = [(e[y == j].mean(0) - sent[j]).square().mean() for j in set(y.tolist())]
-        tiny.step(model, F.cross_entropy(model.fc3(e), y) + sum(apart) / len(apart))
+        step(model, F.cross_entropy(model.fc3(e), y) + sum(apart) / len(apart))
     world.play(2)
     torch.testing.assert_close(
-        world.state.own[0]["weights"], tiny.flat(model), rtol=1e-5, atol=1e-6
+        world.kept.own[0]["weights"], flat(model), rtol=1e-5, atol=1e-6
     )
-    world.close()
 
 
 def test_server_steps_are_charged_and_bytes_are_those_of_fedproto():
-    world = tiny.World(tiny.scenario(KIND, charge={"downlink": True}))
-    tasks = [world.host.task(1, client) for client in range(3)]
+    world = World(lenets(KIND, charge={"downlink": True}))
+    tasks = [world.task(1, client) for client in range(3)]
     [work] = world.method.server_work(world.kit.setting, [t.who for t in tasks], 1)
     # 12 class means in batches of 5, three times
     assert work == Work("auxiliary", "fedtgp/prototypes-42-42-42x4", 5, 9, "prototypes")
     flops = world.method.auxiliary(world.kit.setting)[work.model]
     assert flops == 2 * 4 * 4 * 42 + 3 * 4 * (4 * 42 * 42) / 5
     assert tasks[0].downlink_bytes == 4 * 4 * 42 + 4 / 8
-    assert world.host.execute(tasks[0], Choice("dense", 0)).uplink_bytes() == 4 * (
-        4 * 42 + 4
-    )
-    world.close()
+    assert world.begin(1, 0).uplink_bytes() == 4 * (4 * 42 + 4)

@@ -3,16 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from textbook import (
-    TWO,
-    Textbook,
-    answers,
-    assert_close,
-    distilled,
-    flat,
-    played,
-    scenario,
-)
+from engine_worlds import played
+from textbook import TWO, Textbook, answers, assert_close, distilled, flat, scenario
 
 
 def objective(c, z, rows, samples, rho, temperature):
@@ -42,7 +34,7 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
     )
     workload, _ = played(made)
     book = Textbook(made)
-    models = {client: book.module(book.groups[client]) for client in range(4)}
+    models = {client: book.module(book.prototypes[client]) for client in range(4)}
     c = torch.full((4, 4), 0.25, dtype=torch.float64)
     last_answers = {}
 

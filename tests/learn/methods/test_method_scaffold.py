@@ -2,21 +2,10 @@
 
 import pytest
 import torch
-from textbook import (
-    Textbook,
-    assert_close,
-    data_of,
-    flat,
-    played,
-    scenario,
-    with_weights,
-)
+from engine_worlds import played
+from textbook import Textbook, assert_close, flat, scenario, with_weights
 
-from simfed.compress.choice import Choice
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.methods.scaffold import Scaffold
+from simfed.policy import Choice
 
 
 def test_three_rounds_are_those_of_the_paper():
@@ -69,34 +58,10 @@ def test_a_lost_upload_leaves_the_clients_control_where_it_was():
     made = scenario("scaffold", arm="top-k")
     workload, _ = played(made, rounds=1)
     before = workload.state()[1]
-    workload.discard(workload.execute(workload.task(2, 0), Choice("top-k", 30)))
+    workload.discard(workload.begin(2, 0, "top-k", 30))
     after = workload.state()[1]
     same = [key for key in before if not key.startswith("clients/0/rests/update")]
     assert all((after[key] == before[key]).all() for key in same)
-
-
-def test_twice_the_model_travels_both_ways():
-    made = scenario("scaffold")
-    workload, last = played(made, rounds=1)
-    d = workload.tasks.setting.prototypes["a"].parameters
-    assert workload.task(2, 0).downlink_bytes == 8 * d
-    assert set(last.uplink_bytes.values()) == {8.0 * d}
-
-
-def test_bad_options_are_one_sentence():
-    with pytest.raises(
-        InputError, match="server_rate: got 0, expected a number above 0"
-    ):
-        Scaffold(server_rate=0)
-
-
-def test_the_control_variate_has_the_models_layers():
-    made = scenario("scaffold")
-    task = HostedWorkload(made, Streams(0), data=data_of(made)).task(1, 0)
-    up, shapes = task.plan.up, task.who.size.shapes
-    assert (
-        up["control"].layout_of(task.who) == up["update"].layout_of(task.who) == shapes
-    )
 
 
 @pytest.mark.parametrize("arm", ["powersgd(1)", "layers(*weight=qsgd,*bias=top-k@50%)"])

@@ -1,28 +1,22 @@
-"""What an upload counts that is merged alone: in full, where a method says
-`shares_add_up`.
+"""What holds of all methods: how an upload counts that is merged alone, and what
+averaging sends.
 """
 
 import numpy as np
 import pytest
-from textbook import data_of, scenario
+from engine_worlds import Host, played
+from textbook import scenario
 
-from simfed.compress.choice import Choice
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
 
 METHODS = [kind for kind in registry("method").names() if kind != "local-only"]
 
 
 def merged_alone(made, weight):
-    workload = HostedWorkload(made, Streams(0), data=data_of(made))
-    try:
-        for round, counts in (1, 1.0), (2, weight):
-            upload = workload.execute(workload.task(round, round), Choice("dense", 1))
-            workload.merge(round, [upload], [counts])
-        return {k: v for k, v in workload.state()[1].items() if k.startswith("server/")}
-    finally:
-        workload.close()
+    host = Host(made)
+    for round, counts in (1, 1.0), (2, weight):
+        host.merge(round, [host.begin(round, round)], [counts])
+    return {k: v for k, v in host.state()[1].items() if k.startswith("server/")}
 
 
 @pytest.mark.parametrize("kind", METHODS)
@@ -34,3 +28,16 @@ def test_an_upload_alone_counts_in_full_where_shares_add_up_to_1(kind):
     )
     assert whole.keys() == half.keys()
     assert same == made.method.made.shares_add_up
+
+
+@pytest.mark.parametrize(
+    ("kind", "models"),
+    [("fedasync", 1), ("fedbuff", 1), ("fedopt", 1), ("scaffold", 2)],
+)
+def test_averaging_sends_models_both_ways_and_trains(kind, models):
+    host, last = played(scenario(kind), rounds=1)
+    task, whole = host.task(2, 0), 4.0 * host.tasks.who(0).parameters
+    assert {task.downlink_bytes, *last.uplink_bytes.values()} == {models * whole}
+    assert [work[:4] for work in task.plan.work] == [
+        ("training", "logistic-regression", 16, 3)
+    ]

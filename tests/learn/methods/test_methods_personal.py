@@ -4,7 +4,7 @@ brought.
 
 from __future__ import annotations
 
-import personal_worlds as tiny
+from textbook import lenets
 
 import simfed
 
@@ -13,9 +13,7 @@ def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():
     """Client 0 trains for 1 s at a time, client 1 for 3.5: only its merges bring news
     of it.
     """
-    plain = tiny.scenario("local-only", rounds=9).model_dump(
-        mode="json", exclude_unset=True
-    )
+    plain = lenets("local-only", rounds=9).model_dump(mode="json", exclude_unset=True)
     plain |= {
         "dataset": {"name": "mnist-mini"},
         "clients": [

@@ -1,0 +1,232 @@
+"""Learning as PyTorch users write it, to compare the engine with: ordinary modules,
+`torch.optim`, one client after another. It shares with the engine the data, the first
+models and the keyed draws; all arithmetic is its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import engine_worlds as tiny
+import torch
+import torch.nn.functional as F
+from torch.nn.utils import (
+    clip_grad_norm_,
+    parameters_to_vector,
+    vector_to_parameters,
+)
+
+from simfed.fleet.selection import cohort
+from simfed.ground.method import Arrival, Size, Who
+from simfed.ground.seeding import Streams
+from simfed.learn.federation import draw_local, draw_public, load_federation
+from simfed.learn.models import build_model, plain
+
+ONE = {"a": {"model": "logistic-regression"}}
+TWO = {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}}
+LENETS = {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}}
+RATE = 0.05
+
+
+def scenario(method, *, prototypes=ONE, arm="dense", **changes):
+    """Four clients of one linear model, or two of it and two of a LeNet.
+
+    Three rounds.
+    """
+    each = 4 // len(prototypes)
+    plain = {
+        "method": method,
+        "dataset": {"name": "stripes", "public": tiny.public_of(method, 24)},
+        "prototypes": prototypes,
+        "clients": [
+            {"count": each, "prototype": p, "device": "any"} for p in prototypes
+        ],
+        "training": {"batch_size": 16, "learning_rate": RATE, "local_steps": 3},
+        "policy": {"kind": "uniform", "strategy": arm},
+        "compression": {"strategies": [arm], "k": 30},
+        "evaluation": {"every": 3},
+    }
+    return tiny.scenario(**{**plain, **changes})
+
+
+def lenets(method, *, mixed=False, clients=3, public=None, **changes):
+    """Three clients with half a LeNet, or a whole one for the last; two rounds of two
+    steps.
+    """
+    groups = [{"count": clients - mixed, "prototype": "small", "device": "any"}]
+    if mixed:
+        groups.append({"count": 1, "prototype": "large", "device": "any"})
+    plain = {
+        "rounds": 2,
+        "seed": 3,
+        "dataset": {"name": "stripes", "public": public},
+        "prototypes": {
+            group["prototype"]: LENETS[group["prototype"]] for group in groups
+        },
+        "client_order": "grouped",
+        "clients": groups,
+        "training": {"batch_size": 8, "learning_rate": RATE, "local_steps": 2},
+        "evaluation": {"every": 2},
+    }
+    return scenario(method, **{**plain, **changes})
+
+
+class Textbook:
+    """A scenario's data, first models and draws, and local training by the book."""
+
+    def __init__(self, made, data=None):
+        self.made, self.streams = made, Streams(made.seed)
+        self.data = load_federation(made, self.streams) if data is None else data
+        groups = made.group_of_client()
+        self.prototypes = [made.clients[group].prototype for group in groups]
+        self.samples = [len(owned) for owned in self.data.owned]
+
+    def module(self, prototype):
+        """A prototype's first model, of ordinary layers."""
+        name = self.made.prototypes[prototype].model
+        seed = self.streams.integer("init", prototype)
+        return plain(
+            build_model(name, self.data.input_shape, self.data.classes, seed=seed)
+        ).to(self.data.device)
+
+    def cohort(self, round):
+        size = self.made.participation.clients_per_round
+        return cohort(self.streams, round, self.made.client_count, size).tolist()
+
+    def public(self, round):
+        size, batch = len(self.data.public), self.made.dataset.public_batch
+        places = draw_public(self.streams, round, size, batch)
+        whole = self.data.public
+        return whole if places is None else whole[torch.from_numpy(places)]
+
+    def batches(self, client, round):
+        """The samples and labels of each local step."""
+        rng = self.streams("batch", client, round)
+        for batch in draw_local(rng, self.data.owned[client], self.made.training):
+            yield self.data.at(batch)
+
+    def own(self, client):
+        """All samples and labels of a client."""
+        return self.data.at(self.data.owned[client])
+
+    def generator(self, purpose, *keys):
+        """PyTorch's generator that the kit would give."""
+        seed = self.streams.integer(f"method {purpose}", *keys)
+        return torch.Generator().manual_seed(seed)
+
+    def trained(self, module, client, round, added=None):
+        """A copy after local training, the last gradients still in it.
+
+        `added`: weights → what each step's gradient gets beside it.
+        """
+        local, training = copy.deepcopy(module).train(), self.made.training
+        optimiser = torch.optim.SGD(
+            local.parameters(),
+            lr=training.learning_rate * self.made.learning_rate_factor(round),
+            momentum=training.momentum,
+            weight_decay=training.weight_decay,
+        )
+        for samples, labels in self.batches(client, round):
+            optimiser.zero_grad()
+            F.cross_entropy(local(samples), labels).backward()
+            if added is not None:
+                extra = with_weights(local, added(flat(local)))
+                for parameter, more in zip(
+                    local.parameters(), extra.parameters(), strict=True
+                ):
+                    parameter.grad += more.detach()
+            if training.clip_norm is not None:
+                clip_grad_norm_(local.parameters(), training.clip_norm)
+            optimiser.step()
+        return local
+
+
+class World(tiny.Host):
+    """The engine beside the textbook of its scenario."""
+
+    def __init__(self, made, **options):
+        super().__init__(made, **options)
+        self.book = Textbook(made, self.data)
+
+
+def flat(module):
+    return parameters_to_vector(module.parameters()).detach().clone()
+
+
+def gradients(module):
+    return torch.cat([p.grad.flatten() for p in module.parameters()])
+
+
+def with_weights(module, weights):
+    twin = copy.deepcopy(module)
+    vector_to_parameters(weights.float(), twin.parameters())
+    return twin
+
+
+def embed(module, x):
+    """What goes into a LeNet's last layer, written out."""
+    x = module.pool2(module.conv2(module.pool1(module.conv1(x)))).flatten(1)
+    return module.fc2(module.fc1(x).relu()).relu()
+
+
+def linear_layers(sizes, drawn):
+    """Linear layers with ReLU between them, drawn as the kit draws its own."""
+    layers = []
+    for n, m in itertools.pairwise(sizes):
+        layer = torch.nn.Linear(n, m)
+        values = torch.rand((n + 1) * m, generator=drawn) * (2 * n**-0.5) - n**-0.5
+        vector_to_parameters(values, layer.parameters())
+        layers += [layer, torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def step(module, loss):
+    """One step of plain SGD."""
+    parameters = list(module.parameters())
+    slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
+    with torch.no_grad():
+        for parameter, slope in zip(parameters, slopes, strict=True):
+            if slope is not None:
+                parameter -= RATE * slope
+
+
+def distilled(
+    book, module, client, round, public, targets, batch, temperature=1.0, epochs=1
+):
+    """A copy that has learned soft targets in evaluation mode, in keyed orders, with
+    plain steps.
+    """
+    local = copy.deepcopy(module).eval()
+    optimiser = torch.optim.SGD(local.parameters(), lr=RATE)
+    order = book.streams("method digest", client, round)
+    for _ in range(epochs):
+        for at in torch.from_numpy(order.permutation(len(public))).split(batch):
+            optimiser.zero_grad()
+            log = F.log_softmax(local(public[at]).double() / temperature, dim=1)
+            F.kl_div(log, targets[at], reduction="batchmean").backward()
+            optimiser.step()
+    return local
+
+
+def answers(module, samples):
+    with torch.no_grad():
+        return module.eval()(samples)
+
+
+def assert_close(actual, expected, tolerance=1e-6):
+    """Equal up to float32 rounding, in the length of the whole vector."""
+    apart = torch.linalg.vector_norm(actual.double() - expected.double())
+    assert apart <= tolerance * max(
+        torch.linalg.vector_norm(expected.double()).item(), 1e-3
+    )
+
+
+def who(client=0, prototype="a", samples=10, size=None):
+    return Who(
+        client, prototype, size or Size("logistic-regression", 3, 0, 2, 4), samples
+    )
+
+
+def arrival(values, client=0, staleness=0, weight=1.0, samples=10):
+    return Arrival(who(client, samples=samples), staleness, values, weight)

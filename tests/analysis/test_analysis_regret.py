@@ -30,7 +30,7 @@ def scenario(policy="ascend", **changes):
 
 FEDKD = {
     "method": "fedkd",
-    "dataset": {"name": "change-stripes", "public": 16},
+    "dataset": {"name": "stripes", "public": 16},
     "safeguard": {"rollback": {"threshold": 1.0001}},
 }
 

@@ -14,9 +14,8 @@ import torch
 from pyarrow import parquet
 
 import simfed
+from simfed import InputError, InputErrors, check
 from simfed.cli import main
-from simfed import check
-from simfed import InputError, InputErrors
 from simfed.learn.data import Dataset, labels_in, load_data
 from simfed.learn.data.own import public_samples
 from simfed.scenario import Scenario

@@ -23,8 +23,8 @@ from pyarrow import parquet
 from test_learn_data import python2_batch
 
 import simfed
-from simfed.cli import main
 from simfed import InputError
+from simfed.cli import main
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import deal, files_digest, labels_in, load_data

@@ -21,8 +21,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.flat import FlatModel
 from simfed.learn.kit import Kit
 from simfed.learn.methods.fedbuff import FedBuff
-from simfed.learn.models import build_model
-from simfed.learn.models import plain
+from simfed.learn.models import build_model, plain
 from simfed.learn.objective import Classification
 from simfed.learn.passes import Passes, choose_passes
 from simfed.learn.privacy import NoisyMeans

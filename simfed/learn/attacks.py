@@ -20,7 +20,13 @@ from typing_extensions import override
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.facts import DatasetFacts
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.learn.methods.options import (
+    ABOVE_ZERO,
+    AT_LEAST_ONE,
+    SHARE,
+    WHOLE_NOT_NEGATIVE,
+    Ranged,
+)
 from simfed.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from simfed.learn.federation import Federation
 
 
-class Attack:
+class Attack(Ranged):
     """One kind of attack, made from its options."""
 
     poisons: ClassVar[bool] = False
@@ -100,7 +106,7 @@ class LabelFlip(Attack):
     """
 
     poisons = True
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     @override
     def check(self, data: DatasetFacts) -> None:
@@ -123,11 +129,8 @@ class LabelFlip(Attack):
 class SignFlip(Attack):
     """Sends its own update with the other sign, times `scale`."""
 
-    scale: Annotated[float, "how much longer than its own update"] = 1.0
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-
-    def __post_init__(self) -> None:
-        require_above_zero(scale=self.scale)
+    scale: Annotated[float, ABOVE_ZERO, "how much longer than its own update"] = 1.0
+    privacy = ("client", "sample")
 
     @override
     def craft(self, update: Tensor, rng: torch.Generator) -> Tensor:
@@ -143,11 +146,8 @@ class Gaussian(Attack):
     Descent", 2017, where the noise has a fixed variance.
     """
 
-    scale: Annotated[float, "how much longer than its own update"] = 10.0
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-
-    def __post_init__(self) -> None:
-        require_above_zero(scale=self.scale)
+    scale: Annotated[float, ABOVE_ZERO, "how much longer than its own update"] = 10.0
+    privacy = ("client", "sample")
 
     @override
     def craft(self, update: Tensor, rng: torch.Generator) -> Tensor:
@@ -174,12 +174,11 @@ class Alie(Attack):
     colludes = True
 
     z: Annotated[
-        float | None, ("standard deviations; if omitted, from the numbers of clients")
+        float | None,
+        ABOVE_ZERO,
+        ("standard deviations; if omitted, from the numbers of clients"),
     ] = None
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-
-    def __post_init__(self) -> None:
-        require_above_zero(z=self.z)
+    privacy = ("sample",)
 
     @override
     def agree(self, updates: Tensor, participants: int) -> Tensor:
@@ -205,11 +204,8 @@ class Ipm(Attack):
 
     colludes = True
 
-    scale: Annotated[float, "ε"] = 0.5
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-
-    def __post_init__(self) -> None:
-        require_above_zero(scale=self.scale)
+    scale: Annotated[float, ABOVE_ZERO, "ε"] = 0.5
+    privacy = ("sample",)
 
     @override
     def agree(self, updates: Tensor, participants: int) -> Tensor:
@@ -231,18 +227,11 @@ class Backdoor(Attack):
     poisons = True
     marks = True
 
-    target: Annotated[int, "the class"] = 0
-    size: Annotated[int, "pixels of the square's side"] = 4
-    share: Annotated[float, "of its images that get the square"] = 0.5
-    scale: Annotated[float, "on its update"] = 1.0
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-
-    def __post_init__(self) -> None:
-        require_at_least(0, target=self.target)
-        require_at_least(1, size=self.size)
-        if not 0 < self.share <= 1:
-            raise InputError("a number above 0, up to 1", where="share", got=self.share)
-        require_above_zero(scale=self.scale)
+    target: Annotated[int, WHOLE_NOT_NEGATIVE, "the class"] = 0
+    size: Annotated[int, AT_LEAST_ONE, "pixels of the square's side"] = 4
+    share: Annotated[float, SHARE, "of its images that get the square"] = 0.5
+    scale: Annotated[float, ABOVE_ZERO, "on its update"] = 1.0
+    privacy = ("client", "sample")
 
     @override
     def check(self, data: DatasetFacts) -> None:

@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from typing_extensions import override
 
-from simfed.ground.errors import InputError
 from simfed.ground.method import Arrival, Size, Work
+from simfed.learn.methods.options import (
+    ABOVE_ZERO,
+    AT_LEAST_ONE,
+    WHOLE_NOT_NEGATIVE,
+    Ranged,
+    Within,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +41,7 @@ _BLOCK_ENTRIES = 1 << 22
 """Entries of all uploads that are sorted at a time."""
 
 
-class Rule:
+class Rule(Ranged):
     """One merging rule, made from its options."""
 
     least: int = 3
@@ -95,7 +101,7 @@ class Mean(Rule):
     """
 
     least = 1
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
@@ -114,12 +120,10 @@ class NormBound(Rule):
     flops = _DISTANCE_FLOPS
     example = MappingProxyType({"bound": 1.0})
 
-    bound: Annotated[float, "S, the longest update, in units of the method's update"]
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-
-    def __post_init__(self) -> None:
-        if not self.bound > 0:
-            raise InputError("a number above 0", where="bound", got=self.bound)
+    bound: Annotated[
+        float, ABOVE_ZERO, "S, the longest update, in units of the method's update"
+    ]
+    privacy = ("sample",)
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
@@ -141,14 +145,12 @@ class TrimmedMean(Rule):
     flops = _SORT_FLOPS
     example = MappingProxyType({"share": 0.1})
 
-    share: Annotated[float, "of the uploads, on each side"]
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share < 0.5:
-            raise InputError(
-                "a share of at least 0, below 0.5", where="share", got=self.share
-            )
+    share: Annotated[
+        float,
+        Within("a share of at least 0, below 0.5", 0, 0.5),
+        "of the uploads, on each side",
+    ]
+    privacy = ("sample",)
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
@@ -169,7 +171,7 @@ class Median(Rule):
 
     needs_dense = True
     flops = _SORT_FLOPS
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    privacy = ("sample",)
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
@@ -190,17 +192,11 @@ class GeometricMedian(Rule):
 
     flops = _DISTANCE_FLOPS
 
-    steps: Annotated[int, "of the algorithm; each goes through all uploads"] = 32
-    smoothing: Annotated[float, "ν: distances below it count as it"] = 1e-6
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-
-    def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise InputError(
-                "a whole number of at least 1", where="steps", got=self.steps
-            )
-        if not self.smoothing > 0:
-            raise InputError("a number above 0", where="smoothing", got=self.smoothing)
+    steps: Annotated[
+        int, AT_LEAST_ONE, "of the algorithm; each goes through all uploads"
+    ] = 32
+    smoothing: Annotated[float, ABOVE_ZERO, "ν: distances below it count as it"] = 1e-6
+    privacy = ("sample",)
 
     @override
     def passes(self, uploads: int) -> float:
@@ -228,11 +224,7 @@ class _Scoring(Rule):
     flops = _DISTANCE_FLOPS
     example = MappingProxyType({"f": 1})
 
-    f: Annotated[int, "hostile uploads that it is to bear"]
-
-    def __post_init__(self) -> None:
-        if self.f < 0:
-            raise InputError("a whole number of at least 0", where="f", got=self.f)
+    f: Annotated[int, WHOLE_NOT_NEGATIVE, "hostile uploads that it is to bear"]
 
     @property
     def least(self) -> int:  # type: ignore[override]
@@ -255,7 +247,7 @@ class Krum(_Scoring):
     Byzantine Tolerant Gradient Descent", 2017.
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    privacy = ("sample",)
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
@@ -270,7 +262,7 @@ class MultiKrum(_Scoring):
     Byzantine Tolerant Gradient Descent", 2017.
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    privacy = ("sample",)
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
@@ -287,7 +279,7 @@ class Bulyan(_Scoring):
     """
 
     needs_dense = True
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    privacy = ("sample",)
 
     @property
     def least(self) -> int:  # type: ignore[override]

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import override
 
 from simfed.ground.method import (
     Arrival,
     Field,
-    Method,
     Plan,
     Setting,
     State,
@@ -22,14 +21,15 @@ from simfed.ground.method import (
     Who,
     Work,
 )
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE
+from simfed.learn.methods.personal import Personal
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
 
 @dataclass(frozen=True)
-class Answering(Method):
+class Answering(Personal):
     """A method whose clients exchange logits on public samples with the server.
 
     In its round a client is sent logits for the round's public samples (`given`, by the
@@ -46,25 +46,20 @@ class Answering(Method):
     keep, per sample of the whole public set, what was answered last.
     """
 
-    needs_classes: ClassVar[bool] = True
-    needs_public: ClassVar[bool] = True
-    personal: ClassVar[bool] = True
+    needs_classes = True
+    needs_public = True
 
-    digest_epochs: Annotated[int, "passes over the round's public samples"] = 1
-    digest_batch: Annotated[int, "public samples of a digest step"] = 32
+    digest_epochs: Annotated[
+        int, AT_LEAST_ONE, "passes over the round's public samples"
+    ] = 1
+    digest_batch: Annotated[int, AT_LEAST_ONE, "public samples of a digest step"] = 32
     digest_rate: Annotated[
-        float | None, ("of the digest; the training rate if omitted")
+        float | None, ABOVE_ZERO, ("of the digest; the training rate if omitted")
     ] = None
-    temperature: Annotated[float, "T of the softened logits"] = 1.0
+    temperature: Annotated[float, ABOVE_ZERO, "T of the softened logits"] = 1.0
     compress_logits: Annotated[
         bool, ("whether answers are compressed, without residuals")
     ] = False
-
-    def __post_init__(self) -> None:
-        require_at_least(
-            1, digest_epochs=self.digest_epochs, digest_batch=self.digest_batch
-        )
-        require_above_zero(digest_rate=self.digest_rate, temperature=self.temperature)
 
     # ---- from facts ------------------------------------------------------------------
 
@@ -121,11 +116,6 @@ class Answering(Method):
         raise NotImplementedError
 
     @override
-    def begin_client(self, kit: Kit, who: Who) -> State:
-        first: State = kit.initial(who.prototype)
-        return first
-
-    @override
     def train(
         self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
@@ -156,7 +146,3 @@ class Answering(Method):
         for arrival in arrivals:
             asked = round - arrival.staleness + 1
             yield arrival, kit.public_places(asked), arrival.values["logits"]
-
-    @override
-    def model(self, server: State, own: State, who: Who) -> Values:
-        return own

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -24,27 +24,28 @@ from simfed.ground.method import (
     Who,
     Work,
 )
-from simfed.learn.methods.fields import model_down, update_up
+from simfed.learn.methods.fields import model_down, pick_model, update_up
+from simfed.learn.methods.options import Ranged
 
 if TYPE_CHECKING:
-    from simfed.learn.kit import Kit
+    from simfed.learn.kit import Changed, Kit
 
 
-class Averaging(Method):
+class Averaging(Ranged, Method):
     """Local training from the server's weights, whose change travels up.
 
     The server moves each prototype by the mean change of its arrivals, weighted by how
     many samples they own.
 
     What a subclass says is how clients train (`local_steps`) or what the server makes
-    of the arrivals (`merge`). Prototypes without an arrival stay as they are. An upload
-    that is late changes today's weights. The server's state: prototype → `weights`,
-    `buffers`.
+    of a prototype's arrivals (`merged`). Prototypes without an arrival stay as they
+    are. An upload that is late changes today's weights. The server's state: prototype →
+    `weights`, `buffers`.
     """
 
-    shares_add_up: ClassVar[bool] = True
-    averages: ClassVar[bool] = True
-    weighs_samples: ClassVar[bool] = True
+    shares_add_up = True
+    averages = True
+    weighs_samples = True
 
     @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
@@ -56,8 +57,7 @@ class Averaging(Method):
 
     @override
     def send(self, server: State, who: Who, round: int) -> Values:
-        model: Values = server[who.prototype]
-        return model
+        return pick_model(server[who.prototype])
 
     @override
     def local_steps(
@@ -78,10 +78,17 @@ class Averaging(Method):
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
-        after = dict(server)
-        for name, mine in by_prototype(arrivals).items():
-            after[name] = moved(server[name], mine)
-        return after, {}
+        after = {
+            name: self.merged(kit, server[name], mine, round)
+            for name, mine in by_prototype(arrivals).items()
+        }
+        return {**server, **after}, {}
+
+    def merged(
+        self, kit: Kit, before: Any, arrivals: Sequence[Arrival], round: int
+    ) -> Any:
+        """Return what the arrivals of one prototype make of its state at the server."""
+        return moved(before, arrivals)
 
     @override
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
@@ -97,8 +104,7 @@ class Averaging(Method):
 
     @override
     def model(self, server: State, own: State, who: Who) -> Values:
-        model: Values = server[who.prototype]
-        return model
+        return pick_model(server[who.prototype])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -121,14 +127,40 @@ def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
     return groups
 
 
-def mean_by_prototype(
-    arrivals: Sequence[Arrival], values: Iterable[float]
-) -> dict[str, float]:
-    """Return the mean of the arrivals' values by prototype."""
+def mean_losses(
+    name: str, arrivals: Sequence[Arrival], values: Iterable[float]
+) -> dict[str, dict[str, float]]:
+    """Return, per prototype, the mean of its arrivals' values as a loss of this name.
+
+    >>> from types import SimpleNamespace
+    >>> arrivals = [SimpleNamespace(who=SimpleNamespace(prototype="small"))] * 2
+    >>> mean_losses("distance", arrivals, [1.0, 2.0])
+    {'small': {'distance': 1.5}}
+    """
     of: dict[str, list[float]] = {}
     for arrival, value in zip(arrivals, values, strict=True):
         of.setdefault(arrival.who.prototype, []).append(value)
-    return {name: sum(each) / len(each) for name, each in of.items()}
+    return {owner: {name: sum(each) / len(each)} for owner, each in of.items()}
+
+
+def arrived_model(server: State, arrival: Arrival, factor: float) -> Changed:
+    """Return a client's model: its prototype's at the server plus factor × update."""
+    from simfed.learn.kit import Changed
+
+    name = arrival.who.prototype
+    model = {**server[name], "buffers": arrival.values["buffers"]}
+    return Changed(name, model, arrival.change("update"), factor)
+
+
+def list_logits_work(setting: Setting, arrived: Sequence[Who]) -> list[Work]:
+    """Return the server's passes of the public samples through arrived models."""
+    return [
+        Work(
+            "inference", who.model, setting.public, 1, "logits", who.prototype,
+            who.client,
+        )
+        for who in arrived
+    ]  # fmt: skip
 
 
 def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:

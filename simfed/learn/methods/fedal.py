@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import override
 
@@ -12,7 +12,6 @@ from simfed.ground.method import (
     Arrival,
     Field,
     Losses,
-    Method,
     Plan,
     Setting,
     State,
@@ -21,15 +20,16 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
-from simfed.learn.methods.averaging import mean_by_prototype
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.learn.methods.averaging import mean_losses
+from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE
+from simfed.learn.methods.personal import Personal
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
 
 @dataclass(frozen=True)
-class FedAL(Method):
+class FedAL(Personal):
     """Federated distillation among black boxes with an adversarial discriminator.
 
     Clients keep models of their own and send logits on the public samples of the round.
@@ -64,33 +64,32 @@ class FedAL(Method):
     Learning", IEEE JSAC 2024.
     """
 
-    adversarial: Annotated[float, "weight of the discriminator's feedback"] = 0.1
-    forgetting: Annotated[float, "weight of staying near what was known before"] = 0.1
+    adversarial: Annotated[
+        float, NOT_NEGATIVE, "weight of the discriminator's feedback"
+    ] = 0.1
+    forgetting: Annotated[
+        float, NOT_NEGATIVE, "weight of staying near what was known before"
+    ] = 0.1
     public_epochs: Annotated[
-        int, ("passes over the public samples per participation")
+        int, AT_LEAST_ONE, ("passes over the public samples per participation")
     ] = 1
-    hidden: Annotated[int, "width of the discriminator's hidden layer"] = 64
-    server_steps: Annotated[int, "of the discriminator per merge"] = 50
-    server_batch: Annotated[int, "outputs of a server step"] = 64
-    server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
+    hidden: Annotated[
+        int, AT_LEAST_ONE, "width of the discriminator's hidden layer"
+    ] = 64
+    server_steps: Annotated[int, AT_LEAST_ONE, "of the discriminator per merge"] = 50
+    server_batch: Annotated[int, AT_LEAST_ONE, "outputs of a server step"] = 64
+    server_rate: Annotated[float, ABOVE_ZERO, "learning rate of those steps (Adam)"] = (
+        1e-3
+    )
     compress_logits: Annotated[
         bool, ("let policies choose how logits are compressed")
     ] = False
 
-    shares_add_up: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = True
-    needs_public: ClassVar[bool] = True
-    personal: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("distance", "discriminator_loss")
-    shared_loss: ClassVar[str | None] = "distance"
-
-    def __post_init__(self) -> None:
-        require_at_least(0, adversarial=self.adversarial, forgetting=self.forgetting)
-        require_at_least(1, public_epochs=self.public_epochs, hidden=self.hidden)
-        require_at_least(
-            1, server_steps=self.server_steps, server_batch=self.server_batch
-        )
-        require_above_zero(server_rate=self.server_rate)
+    shares_add_up = True
+    needs_classes = True
+    needs_public = True
+    losses = ("distance", "discriminator_loss")
+    shared_loss = "distance"
 
     # ---- from facts alone ------------------------------------------------------------
 
@@ -137,16 +136,11 @@ class FedAL(Method):
         steps = Work("auxiliary", name, size, self.server_steps, "discriminator")
         feedback = [
             Work(
-                "auxiliary",
-                name,
-                setting.public,
-                1,
-                "feedback",
-                who.prototype,
+                "auxiliary", name, setting.public, 1, "feedback", who.prototype,
                 who.client,
             )
             for who in arrived
-        ]
+        ]  # fmt: skip
         return [steps, *feedback]
 
     def _name(self, setting: Setting) -> str:
@@ -173,11 +167,6 @@ class FedAL(Method):
             "discriminator": net.initial(kit.generator("discriminator")).to(kit.device),
             "feedback": {},
         }
-
-    @override
-    def begin_client(self, kit: Kit, who: Who) -> State:
-        first: State = kit.initial(who.prototype)
-        return first
 
     @override
     def send(self, server: State, who: Who, round: int) -> Values:
@@ -271,11 +260,11 @@ class FedAL(Method):
             "discriminator": net,
             "feedback": feedback,
         }
-        distances = mean_by_prototype(
-            arrivals, [_divergence(mean, z).item() for z in logits]
+        distances = mean_losses(
+            "distance", arrivals, [_divergence(mean, z).item() for z in logits]
         )
         return state, {
-            name: {"distance": distance, "discriminator_loss": loss}
+            name: {**distance, "discriminator_loss": loss}
             for name, distance in distances.items()
         }
 
@@ -315,10 +304,6 @@ class FedAL(Method):
 
         guesses = self.discriminator(setting).forward(net, logits.softmax(1))
         return F.cross_entropy(guesses, whose)
-
-    @override
-    def model(self, server: State, own: State, who: Who) -> Values:
-        return {"weights": own["weights"], "buffers": own["buffers"]}
 
 
 def _divergence(targets: Any, logits: Any) -> Any:

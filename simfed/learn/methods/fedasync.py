@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import override
 
-from simfed.ground.errors import InputError
-from simfed.ground.method import Arrival, Losses, State, Values, Who
+from simfed.ground.method import Arrival, State, Values, Who
 from simfed.ground.registry import Only
-from simfed.learn.methods.averaging import by_prototype
 from simfed.learn.methods.fedprox import FedProx
-from simfed.learn.methods.options import require_at_least, require_one_of
+from simfed.learn.methods.fields import pick_model
+from simfed.learn.methods.options import NOT_NEGATIVE, SHARE
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -41,34 +40,33 @@ class FedAsync(FedProx):
     alone. Source: C. Xie et al., "Asynchronous Federated Optimization", 2019.
     """
 
-    averages: ClassVar[bool] = False
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-    two_levels: ClassVar[bool] = False
-    shares_add_up: ClassVar[bool] = False
-    weighs_staleness: ClassVar[str] = "staleness"
-    latest: ClassVar[int | None] = 16
-    weighs_samples: ClassVar[bool] = False
+    averages = False
+    privacy = ("sample",)
+    two_levels = False
+    shares_add_up = False
+    weighs_staleness = "staleness"
+    latest = 16
+    weighs_samples = False
 
-    mu: Annotated[float, "weight of the pull to the server's weights"] = 0.005
-    mixing: Annotated[float, "α: share of an arrival that is not late"] = 0.6
+    mu: Annotated[float, NOT_NEGATIVE, "weight of the pull to the server's weights"] = (
+        0.005
+    )
+    mixing: Annotated[float, SHARE, "α: share of an arrival that is not late"] = 0.6
     staleness: Annotated[
         Literal["constant", "polynomial", "hinge"], "how the share falls with staleness"
     ] = "polynomial"
     a: Annotated[
-        float, Only("staleness", "polynomial", "hinge"), ("how fast it falls")
+        float,
+        NOT_NEGATIVE,
+        Only("staleness", "polynomial", "hinge"),
+        ("how fast it falls"),
     ] = 0.5
     b: Annotated[
-        float, Only("staleness", "hinge"), ("the staleness up to which nothing is lost")
+        float,
+        NOT_NEGATIVE,
+        Only("staleness", "hinge"),
+        ("the staleness up to which nothing is lost"),
     ] = 4.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.mixing <= 1:
-            raise InputError(
-                "a number above 0, up to 1", where="mixing", got=self.mixing
-            )
-        require_one_of(("constant", "polynomial", "hinge"), staleness=self.staleness)
-        require_at_least(0, a=self.a, b=self.b)
 
     def share(self, staleness: int) -> float:
         """Return α_t of an arrival.
@@ -90,34 +88,29 @@ class FedAsync(FedProx):
         return {name: [{**kit.initial(name), "round": 0}] for name in kit.prototypes}
 
     @override
-    def send(self, server: State, who: Who, round: int) -> Values:
-        newest = server[who.prototype][-1]
-        return {"weights": newest["weights"], "buffers": newest["buffers"]}
+    def merged(
+        self, kit: Kit, before: Any, arrivals: Sequence[Arrival], round: int
+    ) -> Any:
+        weights, buffers = before[-1]["weights"], before[-1]["buffers"]
+        for arrival in arrivals:
+            share = arrival.weight * self.share(arrival.staleness)
+            sent = _find_sent_model(before, round - arrival.staleness)
+            trained = sent["weights"] - arrival.values["update"]
+            weights = (1 - share) * weights + share * trained
+            buffers = (1 - share) * buffers + share * arrival.values["buffers"]
+        after = [*before, {"weights": weights, "buffers": buffers, "round": round}]
+        if (latest := kit.setting.latest) is not None:
+            oldest = _find_sent_model(after, round + 1 - latest)["round"]
+            after = [one for one in after if one["round"] >= oldest]
+        return after
 
     @override
-    def merge(
-        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
-    ) -> tuple[State, Losses]:
-        after = dict(server)
-        for name, arrived in by_prototype(arrivals).items():
-            past = server[name]
-            weights, buffers = past[-1]["weights"], past[-1]["buffers"]
-            for arrival in arrived:
-                share = arrival.weight * self.share(arrival.staleness)
-                sent = _find_sent_model(past, round - arrival.staleness)
-                trained = sent["weights"] - arrival.values["update"]
-                weights = (1 - share) * weights + share * trained
-                buffers = (1 - share) * buffers + share * arrival.values["buffers"]
-            newest = {"weights": weights, "buffers": buffers, "round": round}
-            after[name] = [*past, newest]
-            if (latest := kit.setting.latest) is not None:
-                oldest = _find_sent_model(after[name], round + 1 - latest)["round"]
-                after[name] = [one for one in after[name] if one["round"] >= oldest]
-        return after, {}
+    def send(self, server: State, who: Who, round: int) -> Values:
+        return pick_model(server[who.prototype][-1])
 
     @override
     def model(self, server: State, own: State, who: Who) -> Values:
-        return self.send(server, who, 0)
+        return pick_model(server[who.prototype][-1])
 
 
 def _find_sent_model(past: Sequence[Any], round: int) -> Any:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from simfed.ground.method import Arrival, Losses, State
-from simfed.learn.methods.averaging import (
-    Averaging,
-    by_prototype,
-    compute_shares,
-    merge_models,
-)
+from simfed.ground.method import Arrival, Values
+from simfed.learn.methods.averaging import Averaging, compute_shares, merge_models
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -33,11 +28,11 @@ class FedAvg(Averaging):
     from Decentralized Data", 2017.
     """
 
-    shares_add_up: ClassVar[bool] = False
-    mixes_prototypes: ClassVar[bool] = False
-    moves_point: ClassVar[bool] = True
-    two_levels: ClassVar[bool] = True
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    shares_add_up = False
+    mixes_prototypes = False
+    moves_point = True
+    two_levels = True
+    privacy = ("client", "sample")
 
     @override
     def shares(self, arrivals: Sequence[Arrival]) -> Mapping[str, Sequence[float]]:
@@ -46,13 +41,9 @@ class FedAvg(Averaging):
         return {"update": damped, "buffers": parts}
 
     @override
-    def merge(
-        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
-    ) -> tuple[State, Losses]:
-        after = dict(server)
-        for name, mine in by_prototype(arrivals).items():
-            sizes = [arrival.who.samples for arrival in mine]
-            after[name] = merge_models(
-                kit, server[name], mine, sizes, [-a.weight for a in mine]
-            )
-        return after, {}
+    def merged(
+        self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
+    ) -> Values:
+        sizes = [arrival.who.samples for arrival in arrivals]
+        factors = [-arrival.weight for arrival in arrivals]
+        return merge_models(kit, before, arrivals, sizes, factors)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import override
 
-from simfed.ground.method import Arrival, Losses, State
-from simfed.learn.methods.averaging import Averaging, by_prototype
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.ground.method import Arrival, Values
+from simfed.learn.methods.averaging import Averaging
+from simfed.learn.methods.options import ABOVE_ZERO, NOT_NEGATIVE
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -38,36 +38,31 @@ class FedBuff(Averaging):
     Aggregation", 2022.
     """
 
-    server_rate: Annotated[float, "η_g, on the mean of what is in the buffer"] = 1.0
+    server_rate: Annotated[
+        float, ABOVE_ZERO, "η_g, on the mean of what is in the buffer"
+    ] = 1.0
     exponent: Annotated[
-        float, ("a: how fast an update loses weight by its staleness")
+        float, NOT_NEGATIVE, ("a: how fast an update loses weight by its staleness")
     ] = 0.5
-    shares_add_up: ClassVar[bool] = False
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-    weighs_staleness: ClassVar[str] = "exponent"
-    weighs_samples: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        require_above_zero(server_rate=self.server_rate)
-        require_at_least(0, exponent=self.exponent)
+    shares_add_up = False
+    privacy = ("client", "sample")
+    weighs_staleness = "exponent"
+    weighs_samples = False
 
     @override
     def discount(self, staleness: int) -> float:
         return float((1 + staleness) ** -self.exponent)
 
     @override
-    def merge(
-        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
-    ) -> tuple[State, Losses]:
+    def merged(
+        self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
+    ) -> Values:
         from simfed.learn.kit import mean_of
 
-        after = dict(server)
-        for name, mine in by_prototype(arrivals).items():
-            weights = [a.weight * self.discount(a.staleness) for a in mine]
-            mean = mean_of([arrival.values for arrival in mine], weights)
-            step = self.server_rate * sum(weights) / len(mine)
-            after[name] = {
-                "weights": server[name]["weights"] - step * mean["update"],
-                "buffers": mean["buffers"],
-            }
-        return after, {}
+        weights = [a.weight * self.discount(a.staleness) for a in arrivals]
+        mean = mean_of([arrival.values for arrival in arrivals], weights)
+        step = self.server_rate * sum(weights) / len(arrivals)
+        return {
+            "weights": before["weights"] - step * mean["update"],
+            "buffers": mean["buffers"],
+        }

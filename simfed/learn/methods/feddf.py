@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import override
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.ground.registry import Only
-from simfed.learn.methods.averaging import Averaging, by_prototype, moved
-from simfed.learn.methods.options import (
-    require_above_zero,
-    require_at_least,
-    require_below_one,
+from simfed.learn.methods.averaging import (
+    Averaging,
+    arrived_model,
+    by_prototype,
+    list_logits_work,
+    moved,
 )
+from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, BELOW_ONE
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -51,35 +53,32 @@ class FedDF(Averaging):
     for Robust Model Fusion in Federated Learning", 2020.
     """
 
-    needs_classes: ClassVar[bool] = True
-    needs_public: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("distillation_loss",)
-    shared_loss: ClassVar[str | None] = "distillation_loss"
+    needs_classes = True
+    needs_public = True
+    losses = ("distillation_loss",)
+    shared_loss = "distillation_loss"
 
-    steps: Annotated[int, "distillation steps of a merge, at most"] = 200
-    rate: Annotated[float, "of Adam, on the server"] = 1e-3
-    batch_size: Annotated[int, "public samples of a step"] = 64
-    temperature: Annotated[float, "T of the softened logits"] = 1.0
+    steps: Annotated[int, AT_LEAST_ONE, "distillation steps of a merge, at most"] = 200
+    rate: Annotated[float, ABOVE_ZERO, "of Adam, on the server"] = 1e-3
+    batch_size: Annotated[int, AT_LEAST_ONE, "public samples of a step"] = 64
+    temperature: Annotated[float, ABOVE_ZERO, "T of the softened logits"] = 1.0
     held_out: Annotated[
-        float, ("share of the public samples that says when to stop; 0: never")
+        float,
+        BELOW_ONE,
+        ("share of the public samples that says when to stop; 0: never"),
     ] = 0.2
     check_every: Annotated[
-        int, Only("held_out"), "steps between two looks at the held-out part"
+        int,
+        AT_LEAST_ONE,
+        Only("held_out"),
+        "steps between two looks at the held-out part",
     ] = 20
     patience: Annotated[
-        int, Only("held_out"), "looks without a better loss after which it ends"
+        int,
+        AT_LEAST_ONE,
+        Only("held_out"),
+        "looks without a better loss after which it ends",
     ] = 3
-
-    def __post_init__(self) -> None:
-        require_above_zero(rate=self.rate, temperature=self.temperature)
-        require_below_one(held_out=self.held_out)
-        require_at_least(
-            1,
-            steps=self.steps,
-            batch_size=self.batch_size,
-            check_every=self.check_every,
-            patience=self.patience,
-        )
 
     def _held(self, public: int) -> int:
         """Return how many of the public samples are held out."""
@@ -89,18 +88,7 @@ class FedDF(Averaging):
     def server_work(
         self, setting: Setting, arrived: Sequence[Who], round: int
     ) -> Sequence[Work]:
-        work = [
-            Work(
-                "inference",
-                who.model,
-                setting.public,
-                1,
-                "logits",
-                who.prototype,
-                who.client,
-            )
-            for who in arrived
-        ]
+        work = list_logits_work(setting, arrived)
         held = self._held(setting.public)
         size = min(self.batch_size, setting.public - held)
         for name, size_of in setting.prototypes.items():
@@ -120,20 +108,11 @@ class FedDF(Averaging):
     ) -> tuple[State, Losses]:
         import torch
 
-        from simfed.learn.kit import Changed
         from simfed.learn.losses import soft_targets
 
         public = kit.public(round)
         total = sum(arrival.weight for arrival in arrivals)
-        clients = [
-            Changed(
-                arrival.who.prototype,
-                {**server[arrival.who.prototype], "buffers": arrival.values["buffers"]},
-                arrival.change("update"),
-                -1.0,
-            )
-            for arrival in arrivals
-        ]
+        clients = [arrived_model(server, arrival, -1.0) for arrival in arrivals]
         logits = kit.logits_each(clients, round)
         mean = torch.zeros_like(logits[0])
         for arrival, its_logits in zip(arrivals, logits, strict=True):

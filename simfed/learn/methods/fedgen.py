@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import override
 
@@ -25,14 +25,20 @@ from simfed.learn.auxiliary import Mlp
 from simfed.learn.methods.averaging import by_prototype, moved
 from simfed.learn.methods.fedproto import check_embeddings
 from simfed.learn.methods.fields import model_down, update_up
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.learn.methods.options import (
+    ABOVE_ZERO,
+    AT_LEAST_ONE,
+    NOT_NEGATIVE,
+    SHARE,
+    Ranged,
+)
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
 
 @dataclass(frozen=True)
-class FedGen(Method):
+class FedGen(Ranged, Method):
     """Averaging with embeddings from a generator in local training.
 
     The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer
@@ -68,32 +74,24 @@ class FedGen(Method):
         Literal["model", "head"], ("what is averaged; the rest stays with clients")
     ] = "model"
     weight: Annotated[
-        float, ("of the loss on generated embeddings, in the first round")
+        float, NOT_NEGATIVE, ("of the loss on generated embeddings, in the first round")
     ] = 1.0
-    weight_decay: Annotated[float, "of that weight, per round"] = 0.98
-    noise: Annotated[int, "entries of ε"] = 32
-    hidden: Annotated[int, "width of the generator's hidden layer"] = 128
-    server_steps: Annotated[int, "on the generator per merge"] = 100
-    server_batch: Annotated[int, "generated samples of a server step"] = 32
-    server_rate: Annotated[float, "learning rate of those steps (Adam)"] = 1e-3
+    weight_decay: Annotated[float, SHARE, "of that weight, per round"] = 0.98
+    noise: Annotated[int, AT_LEAST_ONE, "entries of ε"] = 32
+    hidden: Annotated[int, AT_LEAST_ONE, "width of the generator's hidden layer"] = 128
+    server_steps: Annotated[int, AT_LEAST_ONE, "on the generator per merge"] = 100
+    server_batch: Annotated[int, AT_LEAST_ONE, "generated samples of a server step"] = (
+        32
+    )
+    server_rate: Annotated[float, ABOVE_ZERO, "learning rate of those steps (Adam)"] = (
+        1e-3
+    )
 
-    shares_add_up: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = True
-    weighs_samples: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("generator_loss",)
-    shared_loss: ClassVar[str | None] = "generator_loss"
-
-    def __post_init__(self) -> None:
-        require_at_least(0, weight=self.weight)
-        if not 0 < self.weight_decay <= 1:
-            raise InputError(
-                "above 0 and at most 1", where="weight_decay", got=self.weight_decay
-            )
-        require_at_least(1, noise=self.noise, hidden=self.hidden)
-        require_at_least(
-            1, server_steps=self.server_steps, server_batch=self.server_batch
-        )
-        require_above_zero(server_rate=self.server_rate)
+    shares_add_up = True
+    needs_classes = True
+    weighs_samples = True
+    losses = ("generator_loss",)
+    shared_loss = "generator_loss"
 
     @property
     @override

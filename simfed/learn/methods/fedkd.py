@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -18,7 +19,12 @@ from simfed.ground.method import (
     Who,
     Work,
 )
-from simfed.learn.methods.averaging import Averaging, by_prototype, merge_models
+from simfed.learn.methods.averaging import (
+    Averaging,
+    arrived_model,
+    list_logits_work,
+    merge_models,
+)
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -41,14 +47,14 @@ class FedKD(Averaging):
     Resource-Efficient Federated Knowledge Distillation".
     """
 
-    shares_add_up: ClassVar[bool] = False
-    needs_classes: ClassVar[bool] = True
-    needs_public: ClassVar[bool] = True
-    counts_steps: ClassVar[bool] = True
-    shared_loss: ClassVar[str | None] = "kd_loss"
-    safeguarded: ClassVar[bool] = True
-    moves_point: ClassVar[bool] = True
-    weighs_samples: ClassVar[bool] = False
+    shares_add_up = False
+    needs_classes = True
+    needs_public = True
+    counts_steps = True
+    shared_loss = "kd_loss"
+    safeguarded = True
+    moves_point = True
+    weighs_samples = False
 
     def server_work(
         self, setting: Setting, arrived: Sequence[Who], round: int
@@ -57,18 +63,6 @@ class FedKD(Averaging):
 
         A prototype's steps are charged whether or not one of its clients took part.
         """
-        logits = [
-            Work(
-                "inference",
-                who.model,
-                setting.public,
-                1,
-                "logits",
-                who.prototype,
-                who.client,
-            )
-            for who in arrived
-        ]
         steps = [
             Work(
                 "distillation",
@@ -79,7 +73,7 @@ class FedKD(Averaging):
             )
             for name, size in setting.prototypes.items()
         ]
-        return [*logits, *steps]
+        return [*list_logits_work(setting, arrived), *steps]
 
     @override
     def local_steps(
@@ -129,29 +123,14 @@ class FedKD(Averaging):
     def merge(
         self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
-        from simfed.learn.kit import Changed
         from simfed.learn.losses import mean_logits, soft_targets
 
-        factors = [
-            self.update_scale(kit, round - a.staleness) * a.weight for a in arrivals
-        ]
-        clients = [
-            Changed(
-                arrival.who.prototype,
-                {**server[arrival.who.prototype], "buffers": arrival.values["buffers"]},
-                arrival.change("update"),
-                factor,
-            )
-            for arrival, factor in zip(arrivals, factors, strict=True)
-        ]
-        options, logits = kit.distillation, kit.logits_each(clients, round)
-        factor_of = dict(zip(map(id, arrivals), factors, strict=True))
-        after = dict(server)
-        for name, mine in by_prototype(arrivals).items():
-            scale = [factor_of[id(arrival)] for arrival in mine]
-            after[name] = merge_models(kit, server[name], mine, [1] * len(mine), scale)
+        factors = self._factors(kit, arrivals, round)
+        clients = map(partial(arrived_model, server), arrivals, factors)
+        options, logits = kit.distillation, kit.logits_each([*clients], round)
+        after, _ = super().merge(kit, server, arrivals, round)
         after, losses = kit.distil_each(
-            after,
+            dict(after),
             round,
             soft_targets(mean_logits(logits), options.temperature),
             rate=kit.rate(round, options.learning_rate),
@@ -160,3 +139,18 @@ class FedKD(Averaging):
             divergence=options.divergence,
         )
         return after, {name: {"kd_loss": loss} for name, loss in losses.items()}
+
+    @override
+    def merged(
+        self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
+    ) -> Values:
+        factors = self._factors(kit, arrivals, round)
+        return merge_models(kit, before, arrivals, [1] * len(arrivals), factors)
+
+    def _factors(
+        self, kit: Kit, arrivals: Sequence[Arrival], round: int
+    ) -> list[float]:
+        """Return by how much each update changes a model."""
+        return [
+            self.update_scale(kit, round - a.staleness) * a.weight for a in arrivals
+        ]

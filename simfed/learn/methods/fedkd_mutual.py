@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import override
 
@@ -23,13 +23,14 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
+from simfed.learn.methods.options import SHARE, Ranged
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
 
 @dataclass(frozen=True)
-class FedKDMutual(Method):
+class FedKDMutual(Ranged, Method):
     """Mutual distillation between each client's teacher and one common student.
 
     The teacher is the model of a client's prototype; the student, shared by all, the
@@ -64,21 +65,20 @@ class FedKDMutual(Method):
     student: Annotated[
         str | None, ("prototype of the student; the smallest if omitted")
     ] = None
-    energy_start: Annotated[float, "share of the energy kept in the first round"] = 0.95
-    energy_end: Annotated[float, "the same in the last round"] = 0.98
+    energy_start: Annotated[
+        float, SHARE, "share of the energy kept in the first round"
+    ] = 0.95
+    energy_end: Annotated[float, SHARE, "the same in the last round"] = 0.98
 
-    shares_add_up: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = True
-    weighs_samples: ClassVar[bool] = True
-    personal: ClassVar[bool] = True
-    sizes_vary: ClassVar[bool] = True
+    shares_add_up = True
+    needs_classes = True
+    weighs_samples = True
+    personal = True
+    sizes_vary = True
 
     def __post_init__(self) -> None:
-        for option in ("energy_start", "energy_end"):
-            if not 0 < getattr(self, option) <= 1:
-                raise InputError(
-                    "above 0 and at most 1", where=option, got=getattr(self, option)
-                )
+        """Refuse options out of their range, and shares that fall."""
+        super().__post_init__()
         if self.energy_end < self.energy_start:
             raise InputError(
                 f"at least energy_start, {self.energy_start:g}",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from simfed.ground.method import Arrival, Losses, State, Who
 from simfed.learn.methods.answering import Answering
-from simfed.learn.methods.averaging import mean_by_prototype
+from simfed.learn.methods.averaging import mean_losses
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -37,9 +37,9 @@ class FedMD(Answering):
     Distillation", 2019.
     """
 
-    shares_add_up: ClassVar[bool] = True
-    losses: ClassVar[tuple[str, ...]] = ("disagreement",)
-    shared_loss: ClassVar[str | None] = "disagreement"
+    shares_add_up = True
+    losses = ("disagreement",)
+    shared_loss = "disagreement"
 
     @override
     def first(self, kit: Kit) -> State:
@@ -72,6 +72,5 @@ class FedMD(Answering):
             apart.append(
                 kl_sum(targets, logits, self.temperature)[0].item() / len(places)
             )
-        means = mean_by_prototype(arrivals, apart)
-        losses = {name: {"disagreement": mean} for name, mean in means.items()}
+        losses = mean_losses("disagreement", arrivals, apart)
         return {**server, "consensus": consensus}, losses

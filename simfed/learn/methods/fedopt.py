@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typing_extensions import override
 
-from simfed.ground.method import Arrival, Losses, State, Values, Who
+from simfed.ground.method import Arrival, State, Values
 from simfed.ground.registry import Only
-from simfed.learn.methods.averaging import Averaging, by_prototype, moved
-from simfed.learn.methods.options import (
-    require_above_zero,
-    require_below_one,
-    require_one_of,
-)
+from simfed.learn.methods.averaging import Averaging, moved
+from simfed.learn.methods.options import ABOVE_ZERO, BELOW_ONE
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -46,31 +42,29 @@ class FedOpt(Averaging):
     alone. Source: S. Reddi et al., "Adaptive Federated Optimization", 2021.
     """
 
-    two_levels: ClassVar[bool] = True
+    two_levels = True
 
     optimizer: Annotated[
         Literal["momentum", "adagrad", "adam", "yogi"], "what the server steps with"
     ] = "adam"
     server_rate: Annotated[
-        float | None, "η of the server; if omitted 1 (momentum), 0.03 (adagrad) or 0.01"
+        float | None,
+        ABOVE_ZERO,
+        "η of the server; if omitted 1 (momentum), 0.03 (adagrad) or 0.01",
     ] = None
     beta1: Annotated[
-        float | None, ("memory of the mean; if omitted 0.9, with adagrad 0")
+        float | None, BELOW_ONE, ("memory of the mean; if omitted 0.9, with adagrad 0")
     ] = None
     beta2: Annotated[
-        float, Only("optimizer", "adam", "yogi"), ("memory of the squares")
+        float, BELOW_ONE, Only("optimizer", "adam", "yogi"), ("memory of the squares")
     ] = 0.99
     tau: Annotated[
         float,
+        ABOVE_ZERO,
         Only("optimizer", "adagrad", "adam", "yogi"),
         "added to the root of the squares: less is more adaptive",
     ] = 1e-3
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-
-    def __post_init__(self) -> None:
-        require_one_of(tuple(_RATES), optimizer=self.optimizer)
-        require_above_zero(server_rate=self.server_rate, tau=self.tau)
-        require_below_one(beta1=self.beta1, beta2=self.beta2)
+    privacy = ("client", "sample")
 
     @property
     def momentum(self) -> float:
@@ -79,36 +73,21 @@ class FedOpt(Averaging):
 
     @override
     def begin(self, kit: Kit) -> State:
-        return {name: self._first(kit.initial(name)) for name in kit.prototypes}
-
-    def _first(self, model: Any) -> dict[str, Any]:
-        zeros = model["weights"] * 0
-        moments = {"mean": zeros, "square": zeros + self.tau**2}
-        return {**model, **moments}
-
-    @override
-    def send(self, server: State, who: Who, round: int) -> Values:
-        return {name: server[who.prototype][name] for name in ("weights", "buffers")}
+        server = {}
+        for name, model in super().begin(kit).items():
+            zeros = model["weights"] * 0
+            server[name] = {**model, "mean": zeros, "square": zeros + self.tau**2}
+        return server
 
     @override
-    def model(self, server: State, own: State, who: Who) -> Values:
-        return self.send(server, who, 0)
+    def merged(
+        self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
+    ) -> Values:
+        mean = moved(before, arrivals)
+        stepped = self._stepped(before, mean["weights"] - before["weights"])
+        return {**stepped, "buffers": mean["buffers"]}
 
-    @override
-    def merge(
-        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
-    ) -> tuple[State, Losses]:
-        after = dict(server)
-        for name, mine in by_prototype(arrivals).items():
-            before = server[name]
-            mean = moved(before, mine)
-            after[name] = {
-                **self._stepped(before, mean["weights"] - before["weights"]),
-                "buffers": mean["buffers"],
-            }
-        return after, {}
-
-    def _stepped(self, before: Any, change: Any) -> dict[str, Any]:
+    def _stepped(self, before: Values, change: Any) -> Values:
         beta1 = self.momentum
         rate = _RATES[self.optimizer] if self.server_rate is None else self.server_rate
         square = before["square"]

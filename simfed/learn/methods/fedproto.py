@@ -13,7 +13,6 @@ from simfed.ground.method import (
     Arrival,
     Field,
     Losses,
-    Method,
     Plan,
     Setting,
     State,
@@ -22,8 +21,9 @@ from simfed.ground.method import (
     Work,
 )
 from simfed.learn.auxiliary import Mlp
-from simfed.learn.methods.averaging import mean_by_prototype
-from simfed.learn.methods.options import require_at_least
+from simfed.learn.methods.averaging import mean_losses
+from simfed.learn.methods.options import AT_LEAST_ONE, NOT_NEGATIVE
+from simfed.learn.methods.personal import Personal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FedProto(Method):
+class FedProto(Personal):
     """Models of the clients' own that meet in the mean embedding of each class.
 
     Clients keep models of their own and send the mean embedding of each class that they
@@ -75,14 +75,16 @@ class FedProto(Method):
     """
 
     pull: Annotated[
-        float, ("λ, weight of the distance from the global class means")
+        float, NOT_NEGATIVE, ("λ, weight of the distance from the global class means")
     ] = 1.0
     projection: Annotated[
         Literal["fixed", "trained"],
         ("of embeddings, where the prototypes' widths differ"),
     ] = "fixed"
     width: Annotated[
-        int | None, ("of the class means; the smallest among prototypes if omitted")
+        int | None,
+        AT_LEAST_ONE,
+        ("of the class means; the smallest among prototypes if omitted"),
     ] = None
     compress_means: Annotated[
         bool, ("let policies choose how class means are compressed")
@@ -93,17 +95,12 @@ class FedProto(Method):
         "sent",
     ] = "head"
 
-    shares_add_up: ClassVar[bool] = True
-    needs_classes: ClassVar[bool] = True
-    weighs_samples: ClassVar[bool] = True
-    personal: ClassVar[bool] = True
+    shares_add_up = True
+    needs_classes = True
+    weighs_samples = True
     losses: ClassVar[tuple[str, ...]] = ("distance",)
-    shared_loss: ClassVar[str | None] = "distance"
+    shared_loss = "distance"
     name: ClassVar[str] = "fedproto"
-
-    def __post_init__(self) -> None:
-        require_at_least(0, pull=self.pull)
-        require_at_least(1, width=self.width)
 
     # ---- from facts alone ------------------------------------------------------------
 
@@ -293,12 +290,13 @@ class FedProto(Method):
 
     @override
     def model(self, server: State, own: State, who: Who) -> Values:
-        weights = own["weights"]
-        if "nearest" in own:
-            at, layer = own["nearest"]["at"], own["nearest"]["layer"]
-            weights = weights.clone()
-            weights[at : at + len(layer)] = layer
-        return {"weights": weights, "buffers": own["buffers"]}
+        model = super().model(server, own, who)
+        if "nearest" not in own:
+            return model
+        at, layer = own["nearest"]["at"], own["nearest"]["layer"]
+        weights = model["weights"].clone()
+        weights[at : at + len(layer)] = layer
+        return {**model, "weights": weights}
 
 
 _NEVER = 1e6
@@ -348,7 +346,4 @@ def measure_distances(
         apart.append(
             float((arrival.values["means"][here] - means[here]).square().mean())
         )
-    return {
-        name: {"distance": mean}
-        for name, mean in mean_by_prototype(arrivals, apart).items()
-    }
+    return mean_losses("distance", arrivals, apart)

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from simfed.ground.method import LocalSteps, State, Values, Who
 from simfed.learn.methods.averaging import Averaging
-from simfed.learn.methods.options import require_at_least
+from simfed.learn.methods.options import NOT_NEGATIVE
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -26,13 +26,12 @@ class FedProx(Averaging):
     2020. With μ = 0 it is fedavg.
     """
 
-    two_levels: ClassVar[bool] = True
+    two_levels = True
 
-    mu: Annotated[float, "weight of the pull to the server's weights"] = 0.01
+    mu: Annotated[float, NOT_NEGATIVE, "weight of the pull to the server's weights"] = (
+        0.01
+    )
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
-
-    def __post_init__(self) -> None:
-        require_at_least(0, mu=self.mu)
 
     @override
     def local_steps(

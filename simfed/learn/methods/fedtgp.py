@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import override
 
@@ -16,7 +16,7 @@ from simfed.learn.methods.fedproto import (
     compute_class_means,
     measure_distances,
 )
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,23 +50,19 @@ class FedTGP(FedProto):
     """
 
     margin: Annotated[
-        float, ("τ, most that the margin may become at a width of 512")
+        float, NOT_NEGATIVE, ("τ, most that the margin may become at a width of 512")
     ] = 100.0
-    server_rate: Annotated[float, "learning rate of the server's steps"] = 0.01
-    server_epochs: Annotated[int, "passes over the arrived class means per merge"] = 100
-    server_batch: Annotated[int, "class means of a server step"] = 32
+    server_rate: Annotated[float, ABOVE_ZERO, "learning rate of the server's steps"] = (
+        0.01
+    )
+    server_epochs: Annotated[
+        int, AT_LEAST_ONE, "passes over the arrived class means per merge"
+    ] = 100
+    server_batch: Annotated[int, AT_LEAST_ONE, "class means of a server step"] = 32
 
-    losses: ClassVar[tuple[str, ...]] = ("distance", "contrastive_loss")
-    name: ClassVar[str] = "fedtgp"
-    weighs_samples: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_at_least(0, margin=self.margin)
-        require_above_zero(server_rate=self.server_rate)
-        require_at_least(
-            1, server_epochs=self.server_epochs, server_batch=self.server_batch
-        )
+    losses = ("distance", "contrastive_loss")
+    name = "fedtgp"
+    weighs_samples = False
 
     # ---- from facts alone ------------------------------------------------------------
 

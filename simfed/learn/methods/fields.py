@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from simfed.ground.method import Field, Size
+from simfed.ground.method import Field, Size, State, Values
+
+
+def pick_model(state: State) -> Values:
+    """Return the weights and running statistics of a state that has more, perhaps."""
+    return {"weights": state["weights"], "buffers": state["buffers"]}
 
 
 def model_down(size: Size) -> dict[str, Field]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typing_extensions import override
 
 from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.learn.methods.answering import Answering
-from simfed.learn.methods.averaging import mean_by_prototype
-from simfed.learn.methods.options import require_above_zero, require_at_least
+from simfed.learn.methods.averaging import mean_losses
+from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -49,18 +49,18 @@ class KtPfl(Answering):
     Learning", 2021.
     """
 
-    losses: ClassVar[tuple[str, ...]] = ("transfer_loss",)
-    shared_loss: ClassVar[str | None] = "transfer_loss"
+    losses = ("transfer_loss",)
+    shared_loss = "transfer_loss"
 
-    coefficient_rate: Annotated[float, "of the steps on the coefficients"] = 0.01
-    coefficient_steps: Annotated[int, "steps on the coefficients at a merge"] = 1
-    rho: Annotated[float, "ρ: how strongly the coefficients are held at 1/N"] = 0.7
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_above_zero(coefficient_rate=self.coefficient_rate)
-        require_at_least(1, coefficient_steps=self.coefficient_steps)
-        require_at_least(0, rho=self.rho)
+    coefficient_rate: Annotated[
+        float, ABOVE_ZERO, "of the steps on the coefficients"
+    ] = 0.01
+    coefficient_steps: Annotated[
+        int, AT_LEAST_ONE, "steps on the coefficients at a merge"
+    ] = 1
+    rho: Annotated[
+        float, NOT_NEGATIVE, "ρ: how strongly the coefficients are held at 1/N"
+    ] = 0.7
 
     @override
     def server_work(
@@ -121,8 +121,7 @@ class KtPfl(Answering):
             )
             coefficients[client] = row
             apart.append(loss)
-        means = mean_by_prototype(arrivals, apart)
-        losses = {name: {"transfer_loss": mean} for name, mean in means.items()}
+        losses = mean_losses("transfer_loss", arrivals, apart)
         state = {"coefficients": coefficients, "answers": answers, "answered": answered}
         return {**server, **state}, losses
 

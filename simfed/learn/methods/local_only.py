@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from simfed.ground.method import LocalSteps, Method, Plan, Setting, State, Values, Who
+from simfed.ground.method import LocalSteps, Plan, Setting, State, Values, Who
+from simfed.learn.methods.personal import Personal
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
 
 
 @dataclass(frozen=True)
-class LocalOnly(Method):
+class LocalOnly(Personal):
     """Clients train models of their own on their own data; nothing travels.
 
     Each begins with its prototype's first weights, and is evaluated for itself.
     """
-
-    personal: ClassVar[bool] = True
 
     @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
@@ -29,11 +28,6 @@ class LocalOnly(Method):
     @override
     def begin(self, kit: Kit) -> State:
         return {}
-
-    @override
-    def begin_client(self, kit: Kit, who: Who) -> State:
-        first: State = kit.initial(who.prototype)
-        return first
 
     @override
     def local_steps(
@@ -46,7 +40,3 @@ class LocalOnly(Method):
         self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         return {}, after
-
-    @override
-    def model(self, server: State, own: State, who: Who) -> Values:
-        return own

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import override
 
@@ -12,16 +12,15 @@ from simfed.ground.method import (
     Arrival,
     Field,
     LocalSteps,
-    Losses,
     Plan,
     Setting,
     State,
     Values,
     Who,
 )
-from simfed.learn.methods.averaging import Averaging, by_prototype, compute_shares
+from simfed.learn.methods.averaging import Averaging, compute_shares
 from simfed.learn.methods.fields import model_down, update_up
-from simfed.learn.methods.options import require_above_zero
+from simfed.learn.methods.options import ABOVE_ZERO
 
 if TYPE_CHECKING:
     from simfed.learn.kit import Kit
@@ -50,15 +49,14 @@ class Scaffold(Averaging):
     for Federated Learning", 2020.
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
-    two_levels: ClassVar[bool] = True
-    weighs_samples: ClassVar[bool] = False
-    plain_steps: ClassVar[bool] = True
+    privacy = ("sample",)
+    two_levels = True
+    weighs_samples = False
+    plain_steps = True
 
-    server_rate: Annotated[float, "η_g, on the mean change of the weights"] = 1.0
-
-    def __post_init__(self) -> None:
-        require_above_zero(server_rate=self.server_rate)
+    server_rate: Annotated[
+        float, ABOVE_ZERO, "η_g, on the mean change of the weights"
+    ] = 1.0
 
     @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
@@ -74,15 +72,19 @@ class Scaffold(Averaging):
 
     @override
     def begin(self, kit: Kit) -> State:
-        models = {name: kit.initial(name) for name in kit.prototypes}
         return {
             name: {**model, "control": model["weights"] * 0}
-            for name, model in models.items()
+            for name, model in super().begin(kit).items()
         }
 
     @override
     def begin_client(self, kit: Kit, who: Who) -> State:
         return {"control": kit.initial(who.prototype)["weights"] * 0}
+
+    @override
+    def send(self, server: State, who: Who, round: int) -> Values:
+        state: Values = server[who.prototype]
+        return state
 
     @override
     def local_steps(
@@ -113,28 +115,16 @@ class Scaffold(Averaging):
         return {"update": parts, "buffers": parts, "control": [1.0] * len(arrivals)}
 
     @override
-    def merge(
-        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
-    ) -> tuple[State, Losses]:
+    def merged(
+        self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
+    ) -> Values:
         from simfed.learn.kit import mean_of
 
-        after = dict(server)
-        for name, mine in by_prototype(arrivals).items():
-            before = server[name]
-            mean = mean_of(
-                [arrival.values for arrival in mine],
-                [a.weight * a.uploads for a in mine],
-            )
-            change = sum(arrival.values["control"] for arrival in mine)
-            clients = kit.setting.prototypes[name].clients
-            after[name] = {
-                "weights": before["weights"] - self.server_rate * mean["update"],
-                "buffers": mean["buffers"],
-                "control": before["control"] + change / clients,
-            }
-        return after, {}
-
-    @override
-    def model(self, server: State, own: State, who: Who) -> Values:
-        model: State = server[who.prototype]
-        return {"weights": model["weights"], "buffers": model["buffers"]}
+        weights = [arrival.weight * arrival.uploads for arrival in arrivals]
+        mean = mean_of([arrival.values for arrival in arrivals], weights)
+        change = sum(arrival.values["control"] for arrival in arrivals)
+        return {
+            "weights": before["weights"] - self.server_rate * mean["update"],
+            "buffers": mean["buffers"],
+            "control": before["control"] + change / arrivals[0].who.size.clients,
+        }

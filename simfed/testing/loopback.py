@@ -61,7 +61,7 @@ class LoopbackWorkload:
         }
         facts["clients"] = {}
         for client in range(len(self._clients)):
-            kept, parts = unpack(self._send(client, "keep", Parcel({"parts": []})))
+            kept, parts = unpack(self._send(client, "keep", pack({}, {})))
             facts["clients"] |= kept["kept"]["clients"]
             own |= parts
         return facts, own
@@ -77,9 +77,7 @@ class LoopbackWorkload:
         return [self._send(client, what, parcel) for client, parcel in asked]
 
     def _tell(self, client: int, label: str, fate: str) -> None:
-        self._send(
-            client, "settle", Parcel({"label": label, "fate": fate, "parts": []})
-        )
+        self._send(client, "settle", pack({"label": label, "fate": fate}, {}))
 
     def _send(self, client: int, what: str, parcel: Parcel) -> Parcel:
         self._line.send_bytes(_encode(parcel, client=client, what=what))

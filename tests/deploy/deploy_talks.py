@@ -8,7 +8,7 @@ from simfed.deploy.access import Seat
 from simfed.deploy.messages import Gone, Message
 from simfed.deploy.peers import Patience, Peers
 from simfed.deploy.wire import ClientEnd, Wire
-from simfed.learn.parcel import Parcel
+from simfed.learn.parcel import pack
 
 TOKEN = "a-secret-of-many-bytes"
 LIFE = "0123456789abcdef"
@@ -29,7 +29,7 @@ class Server:
             clients,
             token,
             lambda at_s, happen: happen(),
-            welcome=Parcel({"scenario": "none", "parts": []}),
+            welcome=pack({"scenario": "none"}, {}),
             check=lambda client, facts: None,
             tell_newcomer=lambda client: [],
             joined=self.joined.append,

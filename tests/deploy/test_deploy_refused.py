@@ -78,12 +78,13 @@ def coded_with(**changes):
 
 
 def filled_with(value, number=200):
-    """The first numbers of the body, which are the update's values."""
+    """The first numbers of what its codec wrote, which are the update's values."""
 
     def change(answer):
+        facts, parts = unpack(answer.parcel)
         head = np.full(number, value, "<f4").tobytes()
-        body = head + answer.parcel.body[len(head) :]
-        return answer._replace(parcel=Parcel(answer.parcel.facts, body))
+        parts["up/update"] = head + parts["up/update"][len(head) :]
+        return answer._replace(parcel=pack(facts, parts))
 
     return change
 

@@ -58,7 +58,6 @@ from simfed.ground.writing import writing
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
-from simfed.learn.memory import Arena
 from simfed.learn.models import build_model
 from simfed.learn.objective import Classification
 from simfed.learn.passes import choose_passes
@@ -487,8 +486,8 @@ class Bench:
         self._server_passes = choose_passes(self.server, facts.input_shape)
         self._client_passes = choose_passes(self.client, facts.input_shape)
         self._objective = Classification()
-        self.residual = self._zeros(facts.parameters)
-        self._gradient = self._zeros(facts.parameters)
+        self.residual = torch.zeros(facts.parameters, device=self._plan.device)
+        self._gradient = torch.zeros_like(self.residual)
         self._players = {
             name_codec(name): feedback_for(codec_from_spec(name))
             for name in plan.strategies
@@ -657,14 +656,8 @@ class Bench:
         )
 
     def _flat_model(self, model: str, facts: ModelFacts) -> FlatModel:
-        module = build_model(model, facts.input_shape, facts.classes, seed=0).to(
-            self._plan.device
-        )
-        return FlatModel(module, weights=self._zeros(facts.parameters))
-
-    def _zeros(self, length: int) -> torch.Tensor:
-        # placed in memory as a run's arrays are
-        return Arena(shared=False, device=torch.device(self._plan.device)).zeros(length)
+        module = build_model(model, facts.input_shape, facts.classes, seed=0)
+        return FlatModel(module.to(self._plan.device))
 
     def _wait(self) -> None:
         if self._plan.device == "cuda":

@@ -27,7 +27,7 @@ from simfed.ground.method import Method, Size, Values, make_key
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn import apart_checks as checks
-from simfed.learn.apart_changes import ChangesHeld, ModelsDown, find_part, read_tensor
+from simfed.learn.apart_changes import ChangesDown, ChangesHeld, find_part, read_tensor
 from simfed.learn.changes import HeldModels, make_changes
 from simfed.learn.clients import Bench, Here, Pool, Units, check_fields
 from simfed.learn.hosted import HostedWorkload
@@ -102,17 +102,22 @@ class Elsewhere:
         self._known: set[int] = set()
         """Clients of whom an upload was merged, who so have a model of their own."""
         prototypes = bench.tasks.scenario.prototypes
-        self._models = ModelsDown(
-            {name: held.of_prototype(name) for name in prototypes}
-        )
-        held.watcher = self._models
+        self._changes = {
+            name: ChangesDown(held.of_prototype(name)) for name in prototypes
+        }
+        held.watchers += self._changes.values()
+        self._has: dict[int, int] = {}
+        """Client → version of the last task that it was sent."""
 
     # ---- orders out, results in ------------------------------------------------------
 
     def outgoing(self, order: Order) -> Parcel:
         """Return what its client is sent."""
         task, measured = order.task, order.measured
-        said, parts = self._models.of_task(task, order.down, _list_buffers(task))
+        self._has[task.client] = task.model_version
+        said, parts = self._changes[task.prototype].parts(
+            task.held, task.model_version, order.down, _list_buffers(task)
+        )
         parts = _add_prefix(_DOWN, parts)
         if measured:
             parts |= _name_parts(_MODEL, _find_unsent(measured, order.down))
@@ -173,7 +178,7 @@ class Elsewhere:
 
     def forget(self, client: int) -> None:
         """Drop the record of the client's model version: nobody knows it any longer."""
-        self._models.forget(client)
+        self._has.pop(client, None)
 
     def hand_over(self, client: int) -> Parcel:
         """Return what codecs have agreed on with this client so far.
@@ -212,8 +217,9 @@ class Elsewhere:
     def _ask_for_loss(self, task: Task, model: Values) -> tuple[int, Parcel]:
         if not model:
             return task.client, pack({"key": task.key}, {})
-        buffers = _list_buffers(task)
-        said, parts = self._models.to_measure(task, self._held.version, model, buffers)
+        said, parts = self._changes[task.prototype].parts(
+            self._has.get(task.client), self._held.version, model, _list_buffers(task)
+        )
         return task.client, pack(
             {"key": task.key, "down": said}, _add_prefix(_DOWN, parts)
         )
@@ -353,9 +359,7 @@ class RealClient:
                 model = self._arrived(facts["down"], parts, to_keep=False)
             if model is None:
                 return pack({"loss": None}, {})
-            [loss] = bench.kit.own_losses(
-                who.prototype, model, [(who.client, facts["key"])]
-            )
+            loss = bench.kit.own_loss(who.prototype, model, who.client, facts["key"])
             return pack({"loss": loss.item()}, {})
         rows = self._here.test().get(who.client)
         if rows is None:

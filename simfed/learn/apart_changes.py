@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.learn.changes import Changes
@@ -97,59 +96,6 @@ class ChangesDown:
         changes = [self._written[number][name] for number in needed]
         size = sum(len(data) + _SAID_BYTES for data, _ in changes)
         return changes if size < self._changes[name].whole_bytes else None
-
-
-class ModelsDown:
-    """The server's end, of all prototypes: changes, and each client's version."""
-
-    def __init__(self, changes: Mapping[str, Mapping[str, Changes]]) -> None:
-        """changes: by prototype and field of weights."""
-        self._made = {
-            prototype: ChangesDown(fields) for prototype, fields in changes.items()
-        }
-        self._has: dict[int, int] = {}
-        """Client → version of the last task that it was sent."""
-
-    def of_task(
-        self, task: Task, model: Mapping[str, Tensor], still: Collection[str]
-    ) -> tuple[dict[str, Plain], dict[str, Part]]:
-        """Return what a client is sent to work on, which it has from now on.
-
-        See `ChangesDown.parts`.
-        """
-        self._has[task.client] = task.model_version
-        return self._made[task.prototype].parts(
-            task.held, task.model_version, model, still
-        )
-
-    def to_measure(
-        self,
-        task: Task,
-        version: int,
-        model: Mapping[str, Tensor],
-        still: Collection[str],
-    ) -> tuple[dict[str, Plain], dict[str, Part]]:
-        """Return what a client is sent to look at, and does not keep.
-
-        See `ChangesDown.parts`.
-        """
-        return self._made[task.prototype].parts(
-            self._has.get(task.client), version, model, still
-        )
-
-    def forget(self, client: int) -> None:
-        """Nobody knows any longer what it has."""
-        self._has.pop(client, None)
-
-    def add(self, version: int) -> None:
-        """Add a change of a prototype; see `ChangesDown.add`."""
-        for changes in self._made.values():
-            changes.add(version)
-
-    def undo(self, version: int) -> None:
-        """Forget the changes that lead to this version."""
-        for changes in self._made.values():
-            changes.undo(version)
 
 
 class ChangesHeld:

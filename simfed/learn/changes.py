@@ -11,7 +11,7 @@ what was sent is the change of the model less the error. Source: Tang et al.,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from simfed.learn.tree import Arrays, decode_tree, encode_tree
 from simfed.learn.uploads import choose_wire_code, make_divergence_error
 from simfed.scenario import Scenario
 from simfed.tasks.tasks import Tasks
+
+if TYPE_CHECKING:
+    from simfed.learn.apart_changes import ChangesDown
 
 
 class Changes:
@@ -128,18 +131,6 @@ def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Change
     }
 
 
-class Watcher(Protocol):
-    """A keeper of the changes that travel down."""
-
-    def add(self, version: int) -> None:
-        """Take the changes made last, which lead to this version."""
-        ...
-
-    def undo(self, version: int) -> None:
-        """Drop those that lead to this version: they were never sent."""
-        ...
-
-
 _Key = tuple[str, str]
 """(prototype, field of weights)"""
 
@@ -163,8 +154,8 @@ class HeldModels:
         """
         self.version = 0
         """The version that they have, or had before a merge that was undone."""
-        self.watcher: Watcher | None = None
-        """The keeper who is to know of each change."""
+        self.watchers: list[ChangesDown] = []
+        """Whoever is to know of each change."""
         self._round = 1
         """The round in which they are to have it: a merge that is undone is a round
         without a version."""
@@ -204,15 +195,15 @@ class HeldModels:
             sent = changes.next(self._weights[key].reshape(-1), held.reshape(-1), draws)
             self.held[key] = held + sent.view_as(held)
         self.version = version
-        if self.watcher is not None:
-            self.watcher.add(version)
+        for watcher in self.watchers:
+            watcher.add(version)
 
     def settle(self, *, stands: bool) -> None:
         """Note whether the last changes were sent, or the merge was undone before."""
         for changes in self._changes.values():
             changes.keep() if stands else changes.undo()
-        if self.watcher is not None and not stands:
-            self.watcher.undo(self.version)
+        for watcher in () if stands else self.watchers:
+            watcher.undo(self.version)
 
     def arrived(self, task: Task, down: Values) -> Values:
         """Return what a client has of `down` once changes have arrived.

@@ -201,37 +201,41 @@ class Bench:
         else:
             trained = [(*method.train(kit, *begin), None) for begin in begins]
         sent = self._attack(orders, [values for values, *_ in trained])
-        done = []
-        for at, (order, values) in enumerate(zip(orders, sent, strict=True)):
-            _, own, loss = trained[at]
+        for order, values in zip(orders, sent, strict=True):
             check_fields(kit.method, order.task, "up", values, order.task.plan.up)
-            with self._telling_apart("compression"):
-                done.append(
-                    self._send(order, values, own, states[at], loss, losses.get(at))
-                )
+        with self._telling_apart("compression"):
+            encoded = [
+                self.encoder.encode(order.task, order.choice, values, state)
+                for order, values, state in zip(orders, sent, states, strict=True)
+            ]
+        done = []
+        for at, (changes, sizes, state) in enumerate(encoded):
+            _, own, loss = trained[at]
+            arrived = ArrivedValues(changes)
+            own = self.method.sent(own, arrived)
+            result = Result(arrived, sizes, loss, losses.get(at))
+            done.append((result, state._replace(own=own)))
         return done
 
     def _measure_first(
         self, orders: Sequence[Order], states: Sequence[ClientState]
     ) -> dict[int, Tensor]:
         """Return place of an order → f_n before it, where that is asked for."""
-        alike: dict[int, list[int]] = {}
-        for at, order in enumerate(orders):
-            if order.measured is not None:
-                alike.setdefault(
-                    id(order.measured) if order.measured else -at, []
-                ).append(at)
-        losses: dict[int, Tensor] = {}
         with self._telling_apart("local_losses"):
-            for mine in alike.values():
-                first = orders[mine[0]]
-                model = first.measured or self.model_of(
-                    first.task.who, states[mine[0]].own
+            return {
+                at: self.kit.own_loss(
+                    *self.question(order.task, order.measured, states[at].own)
                 )
-                whos = [(orders[at].task.client, orders[at].task.key) for at in mine]
-                of_mine = self.kit.own_losses(first.task.prototype, model, whos)
-                losses |= zip(mine, of_mine, strict=True)
-        return losses
+                for at, order in enumerate(orders)
+                if order.measured is not None
+            }
+
+    def question(
+        self, task: Task, model: Values, own: State | None
+    ) -> tuple[str, Values, int, int | str]:
+        """Return the arguments of `Kit.own_loss`; `model` empty: the client's own."""
+        model = model or self.model_of(task.who, own)
+        return task.prototype, model, task.client, task.key
 
     def _begin(
         self, order: Order, state: ClientState
@@ -278,18 +282,6 @@ class Bench:
             for at, update in zip(band, agreed, strict=True):
                 sent[at] = {**sent[at], "update": update.clone()}
         return sent
-
-    def _send(
-        self, order: Order, values: Values, own: State, state: ClientState,
-        loss: Tensor | None, before: Tensor | None,
-    ) -> tuple[Result, ClientState]:  # fmt: skip
-        changes, sizes, after = self.encoder.encode(
-            order.task, order.choice, values, state
-        )
-        arrived = ArrivedValues(changes)
-        if type(self.method).sent is not Method.sent:
-            own = self.method.sent(own, arrived)
-        return Result(arrived, sizes, loss, before), after._replace(own=own)
 
     @contextmanager
     def _telling_apart(self, activity: str) -> Iterator[None]:
@@ -383,9 +375,7 @@ class Here:
             for order, pair in zip(group, answer, strict=True)
         }
         losses = [r.loss for r, _ in done.values() if r.loss is not None]
-        losses += [
-            torch.as_tensor(r.before) for r, _ in done.values() if r.before is not None
-        ]
+        losses += [r.before for r, _ in done.values() if r.before is not None]
         told = iter(torch.stack(losses).tolist() if losses else [])  # waits once
         for order, (result, _) in done.items():
             if result.loss is not None:
@@ -403,35 +393,19 @@ class Here:
     def measure(
         self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
     ) -> tuple[list[float | None], list[Any]]:
-        """Measure losses of clients at models.
-
-        Those at one model are measured in one unit if there is one process.
-        """
-        kit = self._bench.kit
-        alike: dict[int, list[int]] = {}
-        for at, (_, model) in enumerate(asked):
-            alike.setdefault(id(model) if model else -at, []).append(at)
-        in_units: list[list[int]] = []
-        for mine in alike.values():
-            in_units += split_evenly(
-                mine, len(mine), 1 if self._pool.workers == 1 else len(mine)
+        """Measure losses of clients at models."""
+        bench = self._bench
+        units: list[Unit] = [
+            (
+                "own_loss",
+                bench.question(order.task, model, self.state(order.task.client).own),
             )
-        units: list[Unit] = []
-        costs: list[float] = []
-        for mine in in_units:
-            order, model = asked[mine[0]]
-            task = order.task
-            model = model or self._bench.model_of(task.who, self.state(task.client).own)
-            whos = [(asked[at][0].task.client, asked[at][0].task.key) for at in mine]
-            units.append(("own_losses", (task.prototype, model, whos)))
-            costs.append(sum(kit.flops_of_loss(asked[at][0].task.who) for at in mine))
+            for order, model in asked
+        ]
+        costs = [bench.kit.flops_of_loss(order.task.who) for order, _ in asked]
         answers = self._pool.run([*units, *beside[0]], [*costs, *beside[1]])
-        losses = [loss for answer in answers[: len(units)] for loss in answer]
-        values = torch.stack(losses).tolist() if losses else []
-        loss_at = dict(
-            zip([at for mine in in_units for at in mine], values, strict=True)
-        )
-        return [loss_at[at] for at in range(len(asked))], answers[len(units) :]
+        losses = answers[: len(units)]
+        return torch.stack(losses).tolist() if losses else [], answers[len(units) :]
 
     def test(self) -> dict[int, Tensor]:
         """Test clients' own models."""

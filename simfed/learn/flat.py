@@ -21,10 +21,9 @@ class FlatModel:
 
     Weights keep the order of `module.parameters()`.
 
-    `weights` and `statistics` may be given (shared memory of the right length); they
-    receive the module's values. Frozen parameters stay outside the flat vector and
-    never change. Step counters (integer buffers) are put back by `reset_counters`
-    before each use that could see them.
+    Frozen parameters stay outside the flat vector and never change. Step counters
+    (integer buffers) are put back by `reset_counters` before each use that could see
+    them.
 
     >>> model = FlatModel(nn.Linear(2, 1))
     >>> model.weights.copy_(torch.tensor([1.0, 2.0, 3.0])).tolist()
@@ -33,13 +32,7 @@ class FlatModel:
     6.0
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        *,
-        weights: Tensor | None = None,
-        statistics: Tensor | None = None,
-    ) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._slots = [
@@ -53,19 +46,16 @@ class FlatModel:
             for b in module.buffers()
             if b is not None and not b.is_floating_point()
         ]
-        self.weights = _prepare_storage(weights, self._parameters)
-        self.statistics = _prepare_storage(statistics, [b for _, _, b in self._slots])
+        self.weights = _flatten([p.detach() for p in self._parameters])
+        self.statistics = _flatten([buffer for _, _, buffer in self._slots])
         self._holds: tuple[Tensor, int] | None = None
         """The tensor whose values the weights are, as it was then."""
-        self._write_module_values()
         for parameter, view in zip(
             self._parameters, self.split(self.weights), strict=True
         ):
             parameter.data = view
         for (owner, name, _), view in zip(
-            self._slots,
-            _split_flat(self.statistics, [b for _, _, b in self._slots]),
-            strict=True,
+            self._slots, self._split_statistics(self.statistics), strict=True
         ):
             owner._buffers[name] = view
 
@@ -93,14 +83,14 @@ class FlatModel:
         places = {id(b): name for name, b in self.module.named_buffers()}
         parameters = (n for n, p in self.module.named_parameters() if p.requires_grad)
         named_views = dict(zip(parameters, self.split(weights), strict=True))
-        buffers = [owner._buffers[name] for owner, name, _ in self._slots]
-        for buffer, view in zip(
-            buffers,
-            _split_flat(statistics, [b for _, _, b in self._slots]),
-            strict=True,
+        for (owner, name, _), view in zip(
+            self._slots, self._split_statistics(statistics), strict=True
         ):
-            named_views[places[id(buffer)]] = view
+            named_views[places[id(owner._buffers[name])]] = view
         return named_views
+
+    def _split_statistics(self, flat: Tensor) -> Iterator[Tensor]:
+        return _split_flat(flat, [buffer for _, _, buffer in self._slots])
 
     def accumulate_into(self, gradient: Tensor | None) -> None:
         """Let `backward()` add to `gradient`, a flat vector of length d, from now on.
@@ -151,18 +141,6 @@ class FlatModel:
         for counter, initial in self._counters:
             counter.copy_(initial)
 
-    def _write_module_values(self) -> None:
-        with torch.no_grad():
-            for parameter, view in zip(
-                self._parameters, self.split(self.weights), strict=True
-            ):
-                view.copy_(parameter)
-            buffers = [b for _, _, b in self._slots]
-            for buffer, view in zip(
-                buffers, _split_flat(self.statistics, buffers), strict=True
-            ):
-                view.copy_(buffer)
-
 
 def make_rows(like: Tensor, rows: int, length: int) -> Tensor:
     """Return (rows, length), empty.
@@ -173,19 +151,10 @@ def make_rows(like: Tensor, rows: int, length: int) -> Tensor:
     return like.new_empty(rows, -(-length // 16) * 16)[:, :length]
 
 
-def _prepare_storage(
-    storage: Tensor | None, like: list[Tensor] | list[nn.Parameter]
-) -> Tensor:
-    size = sum(t.numel() for t in like)
-    device = like[0].device if like else None
-    if storage is None:
-        return torch.zeros(size, device=device)
-    if storage.numel() != size or storage.dtype != torch.float32:
-        raise ValueError(
-            f"flat storage of {size} float32 values, got {storage.numel()} "
-            f"{storage.dtype}"
-        )
-    return storage
+def _flatten(tensors: list[Tensor]) -> Tensor:
+    if not tensors:
+        return torch.zeros(0)
+    return torch.cat([tensor.float().reshape(-1) for tensor in tensors])
 
 
 def _split_flat(

@@ -101,7 +101,6 @@ class HostedWorkload:
             self._noisy = self._make_noisy()
             self._pool = Processes(bench, workers)
             settings.callback(self._pool.close)
-            self.kit.each = self._pool.each
             self.safeguard = Safeguard(scenario, self.method.shared_loss)
             self._evaluating = Evaluating(scenario, self.data, self.tasks, self.kit)
             self._losses = OwnLosses(scenario, self.method, learns=learns)

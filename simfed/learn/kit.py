@@ -126,7 +126,8 @@ class Kit:
         self._private = self._find_private() if setting.private else None
         self.parts = PARTS if self.device.type == "cpu" else 1
         """A test set is worked through in so many parts at most."""
-        self.each: Each = self._one_after_another
+        self.each: Each
+        """Set by the pool that does its calls."""
         self.flops = {
             name: model_facts(
                 prototype.model, data.input_shape, data.classes
@@ -140,11 +141,6 @@ class Kit:
         self._group_of = scenario.group_of_client()
         self._attacks = [group.attack for group in scenario.clients]
         self._any_attack = any(self._attacks)
-
-    def _one_after_another(
-        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
-    ) -> list[Any]:
-        return [getattr(self, name)(*call) for call in calls]
 
     # ---- facts and randomness --------------------------------------------------------
 
@@ -196,9 +192,8 @@ class Kit:
     def public(self, round: int) -> Tensor:
         """Return the public samples of a round."""
         whole = self.setting.public >= len(self._data.public)
-        return (
-            self._data.public if whole else self._data.public[self.public_places(round)]
-        )
+        public = self._data.public
+        return public if whole else public[self.public_places(round)]
 
     def public_places(self, round: int) -> Tensor:
         """Return where the public samples of a round stand in the whole public set."""
@@ -426,26 +421,20 @@ class Kit:
         """Return FLOPs of a forward pass of the public samples of a round."""
         return float(self.flops[prototype] * self.setting.public)
 
-    def own_losses(
-        self,
-        prototype: str,
-        model: Values,
-        participations: Sequence[tuple[int, int | str]],
-    ) -> list[Tensor]:
-        """Return f_n at this model of clients, each with its participation's key.
+    def own_loss(
+        self, prototype: str, model: Values, client: int, key: int | str
+    ) -> Tensor:
+        """Return f_n of a client at this model, in the participation of this key.
 
-        It is the mean cross-entropy over a client's probe, all of its samples, or its
+        It is the mean cross-entropy over the client's probe, all of its samples, or its
         batches.
         """
         seat = self._seats[prototype]
         seat.flat.load(model)
-        losses = []
-        for client, key in participations:
-            positions = self._data.places(self.own_samples(client, key))
-            logits = seat.passes.logits(positions, self._data.samples)
-            labels = self._data.labels.index_select(0, positions)
-            losses.append(self._data.objective.loss(logits, labels)[0])
-        return losses
+        positions = self._data.places(self.own_samples(client, key))
+        logits = seat.passes.logits(positions, self._data.samples)
+        labels = self._data.labels.index_select(0, positions)
+        return self._data.objective.loss(logits, labels)[0]
 
     def own_samples(self, client: int, key: int | str) -> Positions:
         """Return where f_n of a client is computed in a participation."""

@@ -12,14 +12,13 @@ from typing import Any
 
 from simfed.learn.clients import Bench, Unit
 from simfed.learn.crew import Crew, is_worth_sharing
-from simfed.learn.memory import Arena
 from simfed.learn.shelf import Shelf
 
 _ACTIVITIES = {
     "work": "training",
     "public_logits": "logits",
     "distil_public": "distillation",
-    "own_losses": "local_losses",
+    "own_loss": "local_losses",
     "test": "evaluation",
     "attack_success": "evaluation",
 }
@@ -93,8 +92,7 @@ class Processes:
         Beside an accelerator there is this one alone.
         """
         workers = workers if bench.data.device.type == "cpu" else 1
-        arena = Arena(shared=workers > 1, device=bench.data.device)
-        self._worker = _Worker(bench, Shelf(arena, _list_rooms(bench, workers)))
+        self._worker = _Worker(bench, Shelf(_list_rooms(bench, workers)))
         self._crew = Crew(self._worker, workers)
         self._batches = 0
         self.workers = workers
@@ -102,6 +100,7 @@ class Processes:
         self.wall_s = dict.fromkeys(self.busy_s, 0.0)
         self.parts = self._crew.parts
         self.close = self._crew.close
+        bench.kit.each = self.each
 
     def run(self, units: Sequence[Unit], costs: Sequence[float]) -> list[Any]:
         """Do units and return their results.

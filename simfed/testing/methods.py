@@ -391,7 +391,6 @@ def _put_through_checkpoint(tree: Any, what: str) -> Any:
     """
     import torch
 
-    from simfed.learn.memory import Arena
     from simfed.learn.shelf import Shelf
     from simfed.learn.tree import decode_tree, encode_tree
 
@@ -404,7 +403,7 @@ def _put_through_checkpoint(tree: Any, what: str) -> Any:
             f"expected {what} to go into a checkpoint: {error}"
         ) from None
     read = decode_tree(plain, arrays, device)
-    shelf = Shelf(Arena(shared=False), [1 << 22, 0])
+    shelf = Shelf([1 << 22, 0])
     piped = shelf.end(1).unpack(shelf.pack(tree))
     same = read_bits(read) == read_bits(tree) == read_bits(piped)
     require(same, f"{what} to come back from a checkpoint and from another process")

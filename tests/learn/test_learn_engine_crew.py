@@ -18,14 +18,14 @@ from textbook import scenario
 
 from simfed import InputError, RunFailed
 from simfed.learn.crew import Crew
-from simfed.learn.memory import Arena
+from simfed.learn.shelf import share_memory
 
 
 class Subject:
     """What the processes of these tests share."""
 
     def __init__(self):
-        self.board = Arena(shared=True).zeros(8, dtype=torch.int64)
+        self.board = share_memory(64).view(torch.int64)
         self.number, self.seen = 0, 0
 
     def begin_process(self, number):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -63,16 +62,3 @@ def test_frozen_parameters_stay_outside_and_shared_ones_count_once():
     tied = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
     tied[1].weight = tied[0].weight
     assert FlatModel(tied).parameters == 9
-
-
-def test_storage_may_be_given():
-    storage = torch.empty(3)
-    model = FlatModel(nn.Linear(2, 1), weights=storage)
-    assert torch.equal(storage[:2], model.module.weight[0])
-    storage.copy_(torch.tensor([1.0, 2.0, 3.0]))
-    assert model.module(torch.ones(1, 2)).item() == 6.0
-
-
-def test_storage_of_another_length_is_refused():
-    with pytest.raises(ValueError, match="flat storage of 3 float32 values, got 4"):
-        FlatModel(nn.Linear(2, 1), weights=torch.zeros(4))

@@ -7,7 +7,6 @@ import pickle
 import pytest
 import torch
 
-from simfed.learn.memory import Arena
 from simfed.learn.shelf import Shelf
 from simfed.learn.vectors import ArrivedValues, Sparse
 
@@ -17,7 +16,7 @@ ROOM = 1 << 16
 @pytest.fixture
 def ends():
     """The same shelf, as the first process and another one use it."""
-    first = Shelf(Arena(shared=True), [ROOM, ROOM])
+    first = Shelf([ROOM, ROOM])
     return first, first.end(1)
 
 
@@ -115,7 +114,7 @@ def test_the_first_process_forgets_once_half_of_its_room_is_used(ends):
 
 
 def test_without_rooms_everything_goes_through_the_pipe():
-    alone = Shelf(Arena(shared=False), [0])
+    alone = Shelf([0])
     assert same(alone.unpack(alone.pack(torch.ones(1000))), torch.ones(1000))
 
 

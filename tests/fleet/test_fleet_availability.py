@@ -185,46 +185,6 @@ def test_markov_presence_is_stationary_from_the_beginning():
     )
 
 
-def test_markov_time_until_everybody_is_away_once_has_its_closed_form():
-    """Three clients, rates λ (leaving) and μ (coming): the number there is a
-    birth–death chain.
-
-    Mean time from all there to nobody there (absorbing): from k there, one leaves at
-    kλ, one comes at (3 − k)μ. The sample mean of 300 independent trios is within 4.5
-    standard errors of it.
-    """
-    on_s, off_s, trios = 40.0, 100.0, 300
-    leave, come = 1 / on_s, 1 / off_s
-    rates = np.zeros((3, 3))
-    for k in (1, 2, 3):
-        rates[k - 1, k - 1] = -(k * leave + (3 - k) * come)
-        if k < 3:
-            rates[k - 1, k] = (3 - k) * come
-        if k > 1:
-            rates[k - 1, k - 2] = k * leave
-    means_s = np.linalg.solve(rates, -np.ones(3))
-    spent = []
-    for trio in range(trios):
-        fleet = Markov(Streams(3), np.arange(3 * trio, 3 * trio + 3), on_s, off_s)
-        at_s = started_s = None
-        at_s = 0.0
-        there = [fleet.there(k, at_s) for k in range(3)]
-        number = sum(there)
-        if number == 0:
-            continue
-        started_s = at_s
-        until_s = [fleet.change_after(k, at_s) for k in range(3)]
-        while any(there):
-            k = int(np.argmin(until_s))
-            at_s, there[k] = until_s[k], not there[k]
-            until_s[k] = fleet.change_after(k, at_s)
-        spent.append((at_s - started_s) / means_s[number - 1])
-    spent = np.array(spent)
-    # stays are memoryless, so time 0 is as good a beginning as any; each ratio has mean
-    # 1
-    assert abs(spent.mean() - 1) < 4.5 * spent.std() / math.sqrt(len(spent))
-
-
 def test_a_fleet_asks_each_client_where_it_belongs():
     fleet = Availability(
         [
@@ -243,12 +203,6 @@ def test_a_fleet_asks_each_client_where_it_belongs():
     assert idle.always
     assert idle.mask(3.0).all()
     assert idle.arrival_after(0.0) == math.inf
-
-
-def test_a_million_markov_clients_cost_columns_and_their_changes():
-    fleet = Markov(Streams(0), np.arange(1_000_000), 2 * H, 8 * H)
-    assert abs(fleet.mask(0.0).mean() - 0.2) < 4.5 * 0.4 / 1000
-    assert abs(fleet.mask(600.0).mean() - 0.2) < 4.5 * 0.4 / 1000
 
 
 def scenario(folder, *groups):

@@ -229,9 +229,6 @@ def of_rows(table):
 
 
 ROWS = of_rows("prototypes")
-MORE_ROWS = [
-    case for table in PLAYED if table != "prototypes" for case in of_rows(table)
-]
 
 
 def of_manifest(what, **said):
@@ -360,7 +357,6 @@ MANIFEST = [
     of_manifest("mode time-only", mode="time-only"),
     of_manifest("another seed", seed=99),
     of_manifest("no classes", classes=None),
-    of_manifest("no workers", workers=-1),
     of_manifest("an unknown key", trust=1.0),
     of_manifest("models that are no mapping", models=[1]),
     of_manifest("no seconds", wall_s=None),

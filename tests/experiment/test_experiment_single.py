@@ -78,27 +78,3 @@ def test_a_batch_of_one_under_batch_norm_is_refused_with_its_client(
 )
 def test_what_batch_norm_can_train_on_is_not_refused(tmp_path, changes):
     check(scenario(tmp_path, **changes), source=tmp_path / "s.yaml", time_only=False)
-
-
-def test_a_batch_of_one_of_the_common_student_is_refused_as_well(tmp_path):
-    made = scenario(
-        tmp_path, samples=5, owners=[0, 0, 0, 0, 1], batch_size=32, local_steps=1
-    )
-    plain = made.model_dump(mode="json") | {
-        "method": {"kind": "fedkd-mutual", "student": "a"},
-        "prototypes": {
-            "a": {"model": "resnet18"},
-            "own": {"model": "logistic-regression"},
-        },
-    }
-    [group] = plain["clients"]
-    plain["clients"] = [
-        {**group, "count": 1, "prototype": prototype} for prototype in ("a", "own")
-    ]
-    mixed = validate_scenario(plain, source="s.yaml", folder=tmp_path)
-    with pytest.raises(
-        InputErrors,
-        match=r"client 1 owns 1 .* of prototype 'a' needs "
-        r"two",
-    ):
-        check(mixed, source=tmp_path / "s.yaml", time_only=False)

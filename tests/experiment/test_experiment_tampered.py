@@ -6,10 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-import worlds
 from forging import (
     FORGERIES,
-    MORE_ROWS,
     TINY,
     VALUES,
     Forgery,
@@ -116,11 +114,6 @@ def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, tmp_path, e
     assert sorted(passed) == sorted(ONLY_LEARNED)
 
 
-@pytest.mark.long
-def test_rows_of_any_table_that_are_not_as_they_were_are_found(run, tmp_path):
-    assert all(verified(run, forgery, tmp_path / "copy") for forgery in MORE_ROWS)
-
-
 @pytest.mark.parametrize("name", ONLY_LEARNED)
 def test_what_was_learned_is_learned_again(run, tmp_path, name):
     forgery = next(forgery for forgery in FORGERIES if forgery.name == name)
@@ -139,47 +132,3 @@ def test_a_run_that_learned_stands_when_it_is_learned_again(run):
     complaints = again.recompute(run.path, 2, workers=1)
     assert complaints == []
     assert complaints.said.startswith("rounds ")
-
-
-DEVICE = {
-    "training": "1 s",
-    "compression": "50 ms",
-    "inference": "1 ms",
-    "auxiliary": "1 ms",
-}
-LINK = {"up": "1 Mbps", "down": "1 Mbps"}
-FIRST = {"aggregation": {"mode": "first", "over_selection": 0.5},
-         "participation": {"clients_per_round": 2}}  # fmt: skip
-SIZES = {
-    "cut as another arrives": FIRST,  # having moved as much
-    "cut on the way down": {
-        "aggregation": {"mode": "deadline", "deadline": "5 s"},
-        "clients[2].link.down": "1 kbps",
-    },
-    "cut by a restart": {"faults": {"restarts": {"between": "2.4 s", "lasts": "1 s"}}},
-    "sent again": {
-        "faults": {"messages": {"lost": 0.3, "doubled": 0.3, "timeout": "1 s"}}
-    },
-    "sent again and cut": {
-        **FIRST,
-        "faults": {"messages": {"lost": 0.5, "timeout": "0.1 s"}},
-    },
-}
-
-
-@pytest.mark.parametrize("fate", SIZES)
-def test_sizes_that_depend_on_what_was_learned_are_played_again(tmp_path, fate):
-    [group] = worlds.TINY["clients"]
-    keys = {
-        "rounds": 4,
-        "seed": 1,
-        "method": "fedkd-mutual",
-        "prototypes.a.model": "lenet5-half",
-        "clients": [group | {"count": 1, "device": DEVICE, "link": LINK}] * 3,
-        "training.local_steps": 1,
-        "compression": {"k": 200, "index_code": "rice"},
-    }
-    run = worlds.play(worlds.world("tiny", {**keys, **SIZES[fate]}), tmp_path / "run")
-    lost = run.participations["outcome"] == "dropped"
-    assert lost.any() == fate.startswith(("cut", "sent again and"))
-    assert verify(run.path) == []

@@ -4,10 +4,7 @@ Each check is a function from the columns of a run to what is broken: a sentence
 `Rows`, the rows of a table that are wrong in one way. `FILES` hold the files against
 each other; they are asked of every run. `CLOCK` are what a clock's rows must obey,
 whoever wrote them: they are asked of runs that cannot be played again (Flower apps),
-since playing again (`simfed.verify.again`) finds whatever they find. Below edge servers
-a client takes part in merges of a node, which rounds do not tell: there `CLOCK` asks
-nothing of lateness, of staleness, of slack, of what was critical, nor of spans' rounds
-and names.
+since playing again (`simfed.verify.again`) finds whatever they find.
 
 Sums of phases match spans to 1e-9 relative, beside the rounding of instants: a
 difference of two instants near t is only good to a few units in the last place of t.
@@ -16,7 +13,6 @@ difference of two instants near t is only good to a few units in the last place 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -31,16 +27,12 @@ from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
 from simfed.record.journal import read_finished
-from simfed.record.read import Run, open_run
+from simfed.record.read import Run
 from simfed.record.schema import (
-    BARRIER,
     CHOICES,
-    CLIENT_KINDS,
     HELD_UP,
     LANE,
-    MESSAGE_NAMES,
     OUTCOMES,
-    PHASES,
     TABLES,
     columns,
     list_phases,
@@ -63,14 +55,6 @@ class Rows(NamedTuple):
 
 Broken = Iterator[str | Rows]
 P = ParamSpec("P")
-
-
-def verify(path: str | os.PathLike[str]) -> list[str]:
-    """Return what is broken in a run directory by its files, a sentence each.
-
-    Raises: `InputError` for what is no finished run directory at all.
-    """
-    return find_broken(open_run(path))
 
 
 def find_broken(run: Run, *, clock: bool = True) -> list[str]:
@@ -167,34 +151,6 @@ class Columns:
         return self["participations"]["merge"] - 1
 
     @cached_property
-    def elapsed_s(self) -> Array:
-        """The seconds of each participation until its upload arrived."""
-        parts = self["participations"]
-        total: Array = (
-            sum(parts[name] for name in [*list_phases(parts)][:-2]) + self.barrier_s
-        )
-        return total
-
-    @cached_property
-    def barrier_s(self) -> Array:
-        """The seconds of each participation at barriers, before its upload."""
-        parts, spans = self["participations"], self["spans"]
-        mine = spans["kind"] == BARRIER
-        if not mine.any():
-            return np.zeros(len(parts["round"]))
-        ids, inverse = np.unique(
-            _make_keys(parts["round"], parts["client"]), return_inverse=True
-        )
-        at = np.searchsorted(
-            ids, _make_keys(spans["round"][mine], spans["client"][mine])
-        )
-        spent_s = (spans["finished_at_s"] - spans["started_at_s"])[mine]
-        in_merge = at < len(ids)
-        return np.bincount(at[in_merge], weights=spent_s[in_merge], minlength=len(ids))[
-            inverse
-        ]
-
-    @cached_property
     def lost(self) -> Array:
         """Per participation, whether its upload was lost."""
         return np.isin(self["participations"]["outcome"], ("dropped", "failed"))
@@ -206,9 +162,7 @@ class Columns:
 
     @cached_property
     def mode(self) -> str:
-        """The server's; of an app that brings its own server, `exchanges`."""
-        if self.run.manifest.get("mode") == "flower":
-            return "exchanges"
+        """The server's mode."""
         return str(self.run.scenario.get("aggregation", {}).get("mode", "synchronous"))
 
     @property
@@ -217,11 +171,6 @@ class Columns:
         return (self.run.scenario.get("aggregation") or {}).get(
             "edge_servers"
         ) is not None
-
-    @property
-    def synchronous(self) -> bool:
-        """The merge waits for everybody, and so nothing outlasts its round."""
-        return self.mode == "synchronous" and not self.tiered
 
     @property
     def filled(self) -> bool:
@@ -490,24 +439,15 @@ def _rounds_count_their_participations(facts: Columns) -> Broken:
 def _phases_sum_to_their_participation(facts: Columns) -> Broken:
     parts, rounds = facts["participations"], facts["rounds"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
-    total_s = (
-        facts.elapsed_s - facts.barrier_s + parts["waiting_s"] + parts["offline_s"]
-    )
+    total_s = sum(parts[name] for name in list_phases(parts))
     wrong = _differ_in_span(begun, ended, total_s)
     yield Rows("participations", wrong, "have phases that do not sum to their span")
-    keys = _make_keys(parts["round"], parts["client"])
-    several = facts.filled or facts.tiered or facts.mode == "exchanges"
-    if not several and len(np.unique(keys)) != len(keys):
-        yield "participations.parquet: a client takes part twice in one round"
-    outside = np.zeros(len(keys), bool)
+    outside = np.zeros(len(begun), bool)
     for instants, border, early in (
         (begun, rounds["started_at_s"][facts.row_of_round], True),
         (begun, rounds["finished_at_s"][facts.row_of_round], False),
         (ended, rounds["finished_at_s"][facts.row_of_merge], False),
     ):
-        if facts.tiered and instants is begun and not early:
-            # an edge server that the cloud did not wait for goes on with its merges
-            continue
         outside |= _differ(instants, border) & ((instants < border) == early)
     yield Rows("participations", outside, "lie outside their round")
 
@@ -517,56 +457,25 @@ def _merges_follow_starts(facts: Columns) -> Broken:
 
     Rounds count merges.
     """
-    if facts.tiered:
-        return
     parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
     age = parts["merge"] - parts["round"]
     wrong = parts["staleness"] != age
     yield Rows(
-        "participations", wrong, ("have a staleness that is not the merges between")
+        "participations", wrong, "have a staleness that is not the merges between"
     )
-    if facts.filled:
-        yield Rows("participations", late, "are late where nobody can be")
-    else:
-        wrong = ~facts.lost & (late != (age > 0))
-        yield Rows(
-            "participations", wrong, ("are late without being merged after their round")
-        )
-    if facts.synchronous:
-        what = "are settled after their round, in a server that waits for all"
-        yield Rows("participations", age > 0, what)
+    wrong = ~facts.lost & (late != (age > 0))
+    yield Rows(
+        "participations", wrong, "are late without being merged after their round"
+    )
 
 
 def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
-    if facts.tiered:
-        return
     parts, rounds, merge = facts["participations"], facts["rounds"], facts.row_of_merge
     slack_s, length_s = parts["slack_s"], rounds["duration_s"][merge]
-    waiting_s = parts["waiting_s"] - facts.barrier_s
     has_slack, due_s = ~np.isnan(slack_s), slack_s + rounds["server_s"][merge]
-    if facts.synchronous:
-        wrong = has_slack & _differ(waiting_s, due_s, length_s)
-        what = "wait for something else than their slack and the server"
-        yield Rows("participations", wrong, what)
-        wrong = has_slack & _differ(facts.elapsed_s + due_s, length_s, length_s)
-        yield Rows(
-            "participations",
-            wrong,
-            ("have a slack that does not reach their round's end"),
-        )
-    else:
-        ended = parts["finished_at_s"] - waiting_s
-        wrong = has_slack & _differ_in_span(
-            ended, rounds["finished_at_s"][merge], due_s
-        )
-        yield Rows(
-            "participations", wrong, ("have a slack that does not reach their merge")
-        )
-        if facts.filled:
-            wrong = waiting_s > 0
-            yield Rows("participations", wrong, "wait where nobody is waited for")
-    if facts.barrier_s.any():
-        return  # who held a barrier up may have slack at the end
+    ended = parts["finished_at_s"] - parts["waiting_s"]
+    wrong = has_slack & _differ_in_span(ended, rounds["finished_at_s"][merge], due_s)
+    yield Rows("participations", wrong, "have a slack that does not reach their merge")
     critical = rounds["critical_client"][merge] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
     np.minimum.at(least_s, merge[critical & has_slack], slack_s[critical & has_slack])
@@ -577,68 +486,6 @@ def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
     named = ~np.isnan(rounds["critical_client"])
     took_part = np.bincount(merge[critical], minlength=facts.rounds) > 0
     yield Rows("rounds", named & ~took_part, "have a critical client that took no part")
-
-
-def _critical_phases_are_the_longest(facts: Columns) -> Broken:
-    """Check the critical client's phases and the server's work."""
-    if not facts.synchronous or facts.barrier_s.any():
-        return
-    rounds, parts, of_round = (
-        facts["rounds"],
-        facts["participations"],
-        facts.row_of_round,
-    )
-    mine = np.flatnonzero(rounds["critical_client"][of_round] == parts["client"])
-    named = rounds["critical_phase"][of_round[mine]]
-    server_s = rounds["server_s"][of_round[mine]]
-    longest_s = np.max([*(parts[name][mine] for name in PHASES[:4]), server_s], axis=0)
-    spent_s = server_s.copy()
-    for kind, phase in zip(CLIENT_KINDS[:4], PHASES[:4], strict=True):
-        spent_s = np.where(named == kind, parts[phase][mine], spent_s)
-    # units of other kinds have no column
-    told = np.isin(named, (*CLIENT_KINDS[:4], "server"))
-    wrong = np.zeros(facts.rounds, bool)
-    wrong[of_round[mine]] = (
-        told & _differ(spent_s, longest_s, longest_s) & (server_s < longest_s)
-    )
-    yield Rows("rounds", wrong, "have a critical phase that is not the longest")
-    links = {None, *facts["links"]["link"].tolist()}
-    strange = np.array([name not in links for name in rounds["critical_link"]], bool)
-    yield Rows("rounds", strange, "have a critical link that carried nothing")
-    carries = np.isin(rounds["critical_phase"], ("download", "upload"))
-    wrong = (
-        np.array([name is not None for name in rounds["critical_link"]], bool)
-        & ~carries
-    )
-    yield Rows("rounds", wrong, "have a critical link, but no transfer was critical")
-    saved_s = rounds["saved_without_critical_s"].astype(float)
-    wrong = saved_s > rounds["duration_s"] * (1 + RELATIVE)
-    yield Rows(
-        "rounds", wrong, ("would be shorter than nothing without their critical client")
-    )
-
-
-def _nodes_merge_one_after_another(facts: Columns) -> Broken:
-    """Check edge servers, and the server, whose merges are the rounds."""
-    if not facts.tiered:
-        return
-    merges, rounds = facts["merges"], facts["rounds"]
-    node, begun, ended = (
-        merges[name] for name in ("node", "started_at_s", "finished_at_s")
-    )
-    yield Rows("merges", ended < begun, "end before they start")
-    yield Rows(
-        "merges",
-        _find_overlaps(node, begun, ended),
-        ("begin before the one before has ended"),
-    )
-    wrong = np.zeros(len(node), bool)
-    for name in set(node.tolist()):
-        mine = np.flatnonzero(node == name)
-        wrong[mine] = merges["merge"][mine] != np.arange(1, len(mine) + 1)
-    yield Rows("merges", wrong, "are not numbered from 1 at their node")
-    if not np.array_equal(ended[node == "server"], rounds["finished_at_s"]):
-        yield "merges.parquet: the server's merges do not end when the rounds do"
 
 
 # ---- the same: spans and links -------------------------------------------------------
@@ -660,7 +507,6 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
     tracks = spans["track"].astype(str)
     on_client = np.char.startswith(tracks, "client ") & (np.char.find(tracks, LANE) < 0)
     kinds = spans["kind"].astype(str)
-    kinds = np.where(kinds == BARRIER, "waiting", kinds)
     if facts.faults:  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
     phases = list_phases(parts)
@@ -717,50 +563,10 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
         | (tracks == "server")
         | np.char.endswith(tracks, f"{LANE}steps")
     )
-    if facts.tiered:
-        tier = re.escape(facts.run.scenario["aggregation"]["edge_servers"]["at"])
-        is_track |= [
-            re.fullmatch(rf"{tier}(-\d+)?", track) is not None for track in tracks
-        ]
     yield Rows("spans", ~is_track, "are on no known track")
     rounds = spans["round"].astype(float)
     none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
     yield Rows("spans", none, "belong to no round")
-    if not facts.synchronous or none.any():
-        return
-    of_round = rounds.astype(int) - 1
-    for name, sign in (("started_at_s", 1), ("finished_at_s", -1)):
-        border = facts["rounds"][name][of_round]
-        outside = sign * (border - spans[name]) > _compute_rounding(
-            border
-        ) + RELATIVE * np.abs(border)
-        yield Rows("spans", outside, "lie outside their round")
-
-
-def _labels_are_those_of_the_work(facts: Columns) -> Broken:
-    """Compressions are named after the arm, transfers after themselves."""
-    spans, parts = facts["spans"], facts["participations"]
-    if not facts.synchronous:
-        return
-    arms = dict(
-        zip(_make_keys(parts["round"], parts["client"]), parts["arm"], strict=True)
-    )
-    keys = _make_keys(spans["round"], spans["client"])
-    arm = np.array(
-        [arms.get(key, name) for key, name in zip(keys, spans["name"], strict=True)]
-    )
-    compresses = (spans["kind"] == "compression") & (spans["track"] != "server")
-    yield Rows(
-        "spans", compresses & (arm != spans["name"]), ("are named after another arm")
-    )
-    transfers = np.isin(
-        spans["kind"], ("download", "upload", "waiting", "offline", "busy")
-    )
-    wrong = transfers & (spans["name"] != spans["kind"])
-    if facts.faults.get("messages"):
-        messages = np.isin(spans["kind"], ("download", "upload"))
-        wrong &= ~(messages & np.isin(spans["name"], MESSAGE_NAMES))
-    yield Rows("spans", wrong, "are not named as their kind")
 
 
 def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
@@ -828,8 +634,6 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     )
     if facts.run.scenario.get("network", {}).get("model", "fluid") != "fluid":
         return  # other models send headers too
-    if facts.tiered:
-        return  # edge servers' bytes cross the server's links
     names, inverse = np.unique(links["link"].astype(str), return_inverse=True)
     totals = np.bincount(inverse, weights=carried, minlength=len(names))
     for name, total in zip(names.tolist(), totals.tolist(), strict=True):
@@ -854,12 +658,9 @@ CLOCK: tuple[Callable[[Columns], Broken], ...] = (
     _rounds_count_their_participations,
     _phases_sum_to_their_participation,
     _merges_follow_starts,
-    _nodes_merge_one_after_another,
     _waiting_is_slack_and_server_work,
-    _critical_phases_are_the_longest,
     _spans_tell_the_same_as_the_phases,
     _tracks_are_named_after_whom_they_show,
-    _labels_are_those_of_the_work,
     _links_are_busy_when_they_carry,
     _links_carry_what_was_sent,
 )

@@ -20,7 +20,7 @@ from simfed import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment.assembly import list_profiles
 from simfed.experiment.running import choose_workers
 from simfed.record import read_manifest
-from simfed.verify.invariants import verify
+from simfed.verify.run import verify
 
 TINY = """
 name: tiny

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import simfed
-from simfed.verify.invariants import verify
+from simfed.verify.run import verify
 
 DEVICE = "x86-2core-vm"
 

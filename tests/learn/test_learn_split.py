@@ -15,7 +15,7 @@ from simfed.ground.method import SERVER, Field, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.learn.catalogue import facts
 from simfed.learn.methods.averaging import Averaging
-from simfed.verify.invariants import verify
+from simfed.verify.run import verify
 
 MODEL, BATCH = "lenet5-half", 32
 CUT = 3 * 25 + 3 + 8 * 3 * 25 + 8

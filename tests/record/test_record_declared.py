@@ -14,11 +14,10 @@ sys.path.append(str(Path(__file__).parents[1] / "sim"))
 
 import sim_worlds as sim
 from paid_worlds import plain, world
-from test_sim_verify import tamper
+from test_sim_verify import tamper, verify
 
 from simfed.record import open_run
 from simfed.record.schema import Table, columns, declare, describe_table, forget
-from simfed.verify.invariants import verify
 
 
 class Charge(NamedTuple):

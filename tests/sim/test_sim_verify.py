@@ -14,7 +14,12 @@ from paid_worlds import plain, world
 from simfed import InputError
 from simfed.net import Star
 from simfed.record import fingerprint, open_run
-from simfed.verify.invariants import verify
+from simfed.verify.invariants import find_broken
+
+
+def verify(path):
+    """The broken invariants of a run's files and clock."""
+    return find_broken(open_run(path))
 
 
 @pytest.fixture(scope="module")
@@ -141,18 +146,12 @@ def test_a_changed_fingerprint_is_found(run, tmp_path):
             {"waiting_s": at(5, lambda v: -v - 1e-9)},
             ("waiting_s: negative values"),
         ),
-        (
-            "participations",
-            {"waiting_s": at(5, lambda v: v + 1)},
-            "wait for something else than their slack",
-        ),
         ("participations", {"slack_s": at(5, lambda v: v + 1)}, "slack"),
         (
             "participations",
             {"uplink_bytes": at(0, lambda v: v + 1)},
             ("do not add up: uplink_bytes"),
         ),
-        ("participations", {"client": at(0, lambda v: 1)}, "takes part twice"),
         (
             "participations",
             {"client": swap},

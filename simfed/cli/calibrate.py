@@ -228,9 +228,6 @@ def check(
             help="Largest allowed median error, such as 10%; else exit code 3."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Picture of the errors (PNG, SVG, PDF).")
-    ] = None,
     import_: Imports = None,
 ) -> None:
     """Compare a profile with measurements that it was not fitted to."""
@@ -250,11 +247,6 @@ def check(
             "be further off"
         )
     print(comparison.verdict)
-    if plot is not None:
-        from simfed.report.calibration import draw_comparison_figure
-        from simfed.report.pictures import save_picture
-
-        print(save_picture(draw_comparison_figure(comparison), plot))
     if largest is not None and comparison.median_error > largest:
         raise BrokenInvariant(
             f"{loaded.name}: the median error is {comparison.median_error:.1%}, above "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from simfed.calibrate.check import ProfileCheck, find_interval_factor
+from simfed.calibrate.check import find_interval_factor
 from simfed.device.curve import Constant, Fitted, Points
 from simfed.device.profile import ANY, QUANTITIES, Key, Profile
 from simfed.device.table import MeasuredRows, compute_medians
@@ -71,45 +71,6 @@ def profile_figure(profile: Profile, table: MeasuredRows | None = None) -> Figur
         ax.set_ylabel("time")
         _set_log_scale(ax, headroom=len(lines))
         ax.legend(**_LEGEND)
-    return figure
-
-
-@picture_style()
-def draw_comparison_figure(comparison: ProfileCheck) -> Figure:
-    """Return the relative error of every prediction, with its interval.
-
-    Errors are against measured times.
-    """
-    by_work: dict[str, list[int]] = defaultdict(list)
-    for i, point in enumerate(comparison.points):
-        by_work[point.key[0]].append(i)
-    figure = build_empty_figure(figsize=(5.2, 2.9), layout="constrained")
-    ax = figure.add_subplot()
-    ax.axhspan(-0.1, 0.1, color="black", alpha=0.06, lw=0)
-    ax.axhline(0, color="black", lw=0.6)
-    for i, (work, places) in enumerate(by_work.items()):
-        points = [comparison.points[p] for p in places]
-        colour = SERIES_COLOURS[i % len(SERIES_COLOURS)]
-        x = [p.measured_s for p in points]
-        errors = [p.error for p in points]
-        ax.plot(x, errors, "o", ms=2.5, color=colour, label=work)
-        for p in points:
-            # where the measured median may lie, seen from the prediction
-            if p.factor is not None:
-                low, high = (
-                    p.predicted_s / (p.measured_s * f) - 1
-                    for f in (p.factor, 1 / p.factor)
-                )
-                ax.plot(
-                    [p.measured_s] * 2, [low, high], color=colour, lw=0.5, alpha=0.5
-                )
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: format_duration(x)))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:+.0%}" if y else "0"))
-    ax.set_xlabel("measured median")
-    ax.set_ylabel("error of the prediction")
-    ax.legend(frameon=False, ncols=2)
     return figure
 
 

@@ -19,13 +19,6 @@ from simfed.ground.units import (
 from simfed.record.schema import list_phases
 from simfed.record.summary import count_classes
 from simfed.report import frames
-from simfed.report.comparison import (
-    ComparedPair,
-    compare_sides,
-    format_ratio,
-    format_threshold,
-    inverse,
-)
 from simfed.report.panels import Columns, PanelTable, Row, build_table, limited, number
 from simfed.report.reach import (
     WHOLE_RUN,
@@ -37,7 +30,6 @@ from simfed.report.reach import (
 if TYPE_CHECKING:
     from simfed.record.read import Run
 
-_MOST_LINKS = 60
 _SPOKEN = {"B/s": format_rate, "B": format_bytes, "s": format_duration}
 _QUANTITY = re.compile(r"^(\d[\d.e+-]*) (B/s|B|s)$")
 
@@ -118,44 +110,6 @@ def build_thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTabl
     )
 
 
-def list_lead_facts(
-    runs: Mapping[str, Run], tidy: pd.DataFrame
-) -> list[tuple[str, str, str]]:
-    """Return the differences of two runs, for those who read no further.
-
-    They are the time to the targets, the final measure, the time of the whole. `tidy`:
-    `frames.curves` of both.
-    """
-    if len(runs) != 2:
-        return []
-    measure = next(iter(runs.values())).measure
-    targets, outcomes = _find_outcomes(runs, tidy)
-    sides = [(label, {0: outcome}) for label, outcome in outcomes.items()]
-    pairs = list(compare_sides(sides, [*targets, WHOLE_RUN], measure=measure))
-    facts = []
-    for pair in pairs:
-        what = format_threshold(pair.threshold, "", measure)
-        times = [outcome.times[pair.threshold] for outcome in outcomes.values()]
-        facts.append(
-            (f"to {what}" if what else "simulated time", *describe_lead(pair, *times))
-        )
-    gap = pairs[0].gap.exact
-    if not math.isnan(gap):
-        shown = " against ".join(
-            measure.text(outcome.final) for outcome in outcomes.values()
-        )
-        ahead = measure.advantage(gap)
-        level = measure.gap(abs(ahead)) == measure.gap(0.0)
-        value = "the same" if level else measure.gap(abs(ahead))
-        by = (
-            ""
-            if level
-            else (f"{pairs[0].a if ahead > 0 else pairs[0].b} {measure.ahead}: ")
-        )
-        facts.insert(len(targets), (f"final {measure.name}", value, by + shown))
-    return facts
-
-
 def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     """Return every run's time to the targets and final measure, beside the first's."""
     measure = next(iter(runs.values())).measure
@@ -208,83 +162,28 @@ def _format_time(at_s: float, is_reached: bool) -> str:
     return f"{'' if is_reached else '> '}{format_duration(at_s)}"
 
 
-def describe_lead(
-    pair: ComparedPair, first: tuple[float, bool], second: tuple[float, bool]
-) -> tuple[str, str]:
-    """Return (how many times sooner, who and when) of two runs under one seed.
-
-    `first`, `second`: their (seconds, whether they had reached the threshold by then).
-    """
-    against = f"{_format_time(*first)} against {_format_time(*second)}"
-    reached = [
-        name for name, (_, there) in ((pair.a, first), (pair.b, second)) if there
-    ]
-    if len(reached) < 2:
-        return f"only {reached[0]}" if reached else "neither", against
-    paired = pair.paired
-    ahead, ratio = (
-        (pair.a, paired.ratio) if first < second else (pair.b, inverse(paired.ratio))
-    )
-    if not ratio.least >= paired.needed_ratio:
-        return "no relevant difference", against
-    return f"{format_ratio(ratio, paired.confidence)} sooner", f"{ahead}: {against}"
-
-
 def build_results_table(runs: Mapping[str, Run]) -> PanelTable:
-    """Return the results of several runs, side by side.
-
-    With two, also their difference: shares in points, all else in percent. What is the
-    same in all is folded.
-    """
+    """Return the results of several runs, side by side; folded: the same in all."""
     columns = [_list_results(run) for run in runs.values()]
-    measures = list(dict.fromkeys(name for column in columns for name in column))
-    rows, same = [], []
-    for name in measures:
-        values = [column.get(name) for column in columns]
-        texts = [value[1] if value else "" for value in values]
-        if len(set(texts)) == 1:
-            same.append((name, *texts, *([""] * (len(values) == 2))))
-            continue
-        if len(values) == 2:
-            texts.append(_format_change(values[0], values[1]))
-        rows.append((name, *texts))
-    header = ("result", *runs, *(("change",) if len(columns) == 2 else ()))
-    numeric = frozenset(range(1, len(header)))
+    names = dict.fromkeys(name for column in columns for name in column)
+    every = [(name, *(column.get(name, "") for column in columns)) for name in names]
+    rows = [row for row in every if len(set(row[1:])) > 1]
+    same = [row for row in every if len(set(row[1:])) == 1]
+    numeric = frozenset(range(1, len(runs) + 1))
+    header = ("result", *runs)
     return PanelTable("Results, side by side", header, rows, numeric, same=same)
 
 
-_Result = tuple[float, str, bool]
-"""(number, text, whether it is a share)."""
-
-
-def _format_change(a: _Result | None, b: _Result | None) -> str:
-    if a is None or b is None:
-        return ""
-    if a[2]:
-        return f"{100 * (b[0] - a[0]):+.1f} points"
-    return f"{100 * (b[0] / a[0] - 1):+.1f} %" if a[0] else ""
-
-
-def _list_results(run: Run) -> dict[str, _Result]:
-    """Return (number, text, whether it is a share) of each result."""
-    results: dict[str, _Result] = {}
-
-    def add_share(name: str, value: float, digits: int) -> None:
-        results[name] = (float(value), f"{100 * value:.{digits}f} %", True)
-
-    def add(name: str, value: float, text: str) -> None:
-        results[name] = (value, text, False)
-
+def _list_results(run: Run) -> dict[str, str]:
+    """Return each result's name and text."""
+    results: dict[str, str] = {}
     measure = run.measure
     measured = frames.curves(run).dropna(subset=[measure.key])
     for name, group in measured.groupby("prototype", sort=False):
         values = group[measure.key]
-        for which, value in (
-            ("final", values.iloc[-1]),
-            ("best", values.agg(measure.best)),
-        ):
-            named = f"{which} {measure.name}, {name}"
-            results[named] = (float(value), measure.text(value, 2), measure.is_share)
+        results[f"final {measure.name}, {name}"] = measure.text(values.iloc[-1], 2)
+        best = values.agg(measure.best)
+        results[f"best {measure.name}, {name}"] = measure.text(best, 2)
     rounds = run.rounds
     if len(rounds):
         for name, seconds in (
@@ -292,24 +191,23 @@ def _list_results(run: Run) -> dict[str, _Result]:
             ("median round", rounds["duration_s"].median()),
             ("longest round", rounds["duration_s"].max()),
         ):
-            add(name, seconds, format_duration(seconds))
+            results[name] = format_duration(seconds)
     for name, column in (("sent by", "uplink_bytes"), ("sent to", "downlink_bytes")):
-        add(f"{name} clients", rounds[column].sum(), format_bytes(rounds[column].sum()))
+        results[f"{name} clients"] = format_bytes(rounds[column].sum())
     energy_j = run.participations["energy_j"].sum(min_count=1)
     if not math.isnan(energy_j):
-        add("energy of devices", energy_j, format_energy(energy_j))
-    add("rounds", len(rounds), f"{len(rounds):,}")
-    undone = rounds["rolled_back"].sum()
-    add("rounds rolled back", undone, f"{undone:,}")
+        results["energy of devices"] = format_energy(energy_j)
+    results["rounds"] = f"{len(rounds):,}"
+    results["rounds rolled back"] = f"{rounds['rolled_back'].sum():,}"
     if len(run.participations):
         phases = list_phases(run.participations.columns)
         spent = run.participations[list(phases)].sum()
         for column, kind in phases.items():
-            part = spent[column] / spent.sum() if spent.sum() else 0.0
-            add_share(f"clients' time in {kind}", part, 1)
+            share = spent[column] / spent.sum() if spent.sum() else 0.0
+            results[f"clients' time in {kind}"] = f"{100 * share:.1f} %"
         counts = run.participations["arm"].value_counts(normalize=True)
         for arm in frames.list_arms(run):
-            add_share(f"plays of {arm}", counts[arm], 1)
+            results[f"plays of {arm}"] = f"{100 * counts[arm]:.1f} %"
     return results
 
 
@@ -400,11 +298,6 @@ def build_links_table(label: str, use: pd.DataFrame) -> PanelTable:
         "most transfers": lambda row: f"{row['most_flows']:,}",
         "full": lambda row: format_duration(row["full_s"]),
     }
-    note = ""
-    if len(use) > _MOST_LINKS:
-        note = (
-            f"The {_MOST_LINKS} of {len(use):,} links that held up most rounds or "
-            "carried most; all are in links.parquet."
-        )
     caption = f"Links of {label}" if label else "Links"
-    return build_table(caption, use.head(_MOST_LINKS), columns, range(1, 8), note)
+    table = build_table(caption, use, columns, range(1, 8))
+    return limited(table, "links.parquet", first=True, most=60)

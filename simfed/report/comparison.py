@@ -10,11 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from simfed.ground.measure import ACCURACY, Measure
-from simfed.ground.units import format_duration
+from simfed.ground.units import counted, format_duration
 from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.report.reach import RunOutcome
 from simfed.report.statistics import (
@@ -190,154 +189,56 @@ def describe_sides(
     b: str,
     threshold: float,
     settings: Sequence[tuple[str, Paired]],
-    confidence: float,
     *,
     measure: Measure = ACCURACY,
 ) -> str:
-    """Return two sides at one threshold, setting by setting, in words.
+    """Return two sides at one threshold in words, settings of one outcome together.
 
     settings: (name, their times).
     """
-    goal = (
-        "in simulated time"
-        if math.isnan(threshold)
-        else (f"to {measure.goal(threshold)}")
-    )
-    wording = _Wording(a, b, goal, confidence, settings)
-    parts = (
-        wording.wins(1),
-        wording.wins(-1),
-        wording.single_seeds(),
-        wording.irrelevant(),
-        wording.undecided(),
-        wording.without_winner(),
-        wording.unfinished(),
-    )
-    return "; ".join(itertools.chain.from_iterable(parts)) + "."
-
-
-@dataclass(frozen=True)
-class _Wording:
-    """The clauses of a sentence; every setting is in exactly one of them."""
-
-    a: str
-    b: str
-    goal: str
-    confidence: float
-    settings: Sequence[tuple[str, Paired]]
-
-    def wins(self, side: int) -> list[str]:
-        """Settings with a verdict for `side`: 1 is a, −1 is b."""
-        winner, loser = (self.a, self.b)[::side]
-        won = self._select(lambda paired: paired.seeds > 0 and paired.verdict == side)
-        ratios = [(name, _choose_ratio(paired, side)) for name, paired in won]
-        if len(won) > _MOST_NAMED:
-            least = min(ratios, key=lambda pair: pair[1].least)
-            most = max(ratios, key=lambda pair: pair[1].least)
-            where = self._place([name for name, _ in won])
-            text = f"{winner} before {loser} {self.goal}{where}, "
-            bounds = [_format_bound(ratio) for _, ratio in (least, most)]
-            if bounds[0] == bounds[1]:
-                return [f"{text}{bounds[0]} sooner"]
-            ends = [
-                (f"{b} (at {name})")
-                for b, (name, _) in zip(bounds, (least, most), strict=True)
+    whole = "in simulated time"
+    goal = whole if math.isnan(threshold) else f"to {measure.goal(threshold)}"
+    outcomes: dict[str, list[tuple[str, Paired]]] = {}
+    for name, paired in settings:
+        outcomes.setdefault(_name_outcome(a, b, paired), []).append((name, paired))
+    clauses = []
+    for outcome, alike in outcomes.items():
+        told = f"in {len(alike)} of {len(settings)} settings"
+        if len(alike) <= _MOST_NAMED:
+            each = [
+                f"{f'at {name} ' if name else ''}{_describe_times(a, b, paired)}"
+                for name, paired in alike
             ]
-            return [f"{text}{ends[0]} to {ends[1]} sooner"]
-        each = [
-            f"in {paired.wins if side == 1 else paired.losses} of {paired.seeds} "
-            f"seeds, "
-            f"{format_ratio(ratio, self.confidence)} sooner {self.goal}{_at(name)}"
-            for (name, paired), (_, ratio) in zip(won, ratios, strict=True)
-        ]
-        return [f"{winner} before {loser} {', and '.join(each)}"] if each else []
-
-    def single_seeds(self) -> list[str]:
-        """Return sentences on single seeds: nothing says how another would differ."""
-        clauses = []
-        for name, paired in self._select(
-            lambda paired: paired.seeds == 1 == paired.decided
-        ):
-            first, ratio, second = self._order(paired, paired.wins - paired.losses)
-            clauses.append(
-                f"{first} {ratio} sooner than {second} {self.goal}{_at(name)} in the "
-                "one seed, which decides nothing"
-            )
-        return clauses
-
-    def irrelevant(self) -> list[str]:
-        """Return a clear difference that does not matter."""
-        clauses = []
-        for name, paired in self._select(
-            lambda p: bool(p.seeds and p.clear and not p.verdict)
-        ):
-            first, ratio, second = self._order(paired, paired.clear)
-            clauses.append(
-                f"no relevant difference between {self.a} and {self.b} "
-                f"{self.goal}{_at(name)}: {first} is {ratio} sooner than {second}, "
-                f"less than {paired.needed_ratio:g}×"
-            )
-        return clauses
-
-    def undecided(self) -> list[str]:
-        """Return sentences where seeds say which is sooner, but not clearly."""
-        level = self._select(lambda p: bool(p.seeds > 1 and p.clear == 0 and p.decided))
-        by_counts: dict[tuple[int, int, int, str], list[str]] = {}
-        for name, paired in level:
-            counts = paired.wins, paired.losses, paired.seeds
-            left_open = self._describe_open(paired)
-            by_counts.setdefault((*counts, left_open), []).append(name)
-        between = f"no clear difference between {self.a} and {self.b} {self.goal}"
-        if len(by_counts) > 1 and len(level) > _MOST_NAMED:
-            return [between + self._place([name for name, _ in level])]
-        return [
-            f"{between}{self._place(names)} ({self.a} sooner in {wins}, {self.b} in "
-            f"{losses} of {seeds} seeds{left_open})"
-            for (wins, losses, seeds, left_open), names in by_counts.items()
-        ]
-
-    def _describe_open(self, paired: Paired) -> str:
-        """Return how large the difference may be, and whether seeds are too few."""
-        side = 1 if paired.wins >= paired.losses else -1
-        first, ratio, _ = self._order(paired, side)
-        covers, least = paired.ratio.coverage > 0, _choose_ratio(paired, side).least
-        # where nothing is known below, "at least 0.00×" would say nothing
-        text = f": {first} {ratio} sooner" if covers and least > 0 else ""
-        few = covers and not paired.ratio.decides(self.confidence)
-        return f"{text}, too few seeds to decide" if few else text
-
-    def without_winner(self) -> list[str]:
-        names = [
-            name for name, _ in self._select(lambda p: p.seeds > 0 and not p.decided)
-        ]
-        text = f"{self.a} against {self.b} {self.goal} undecided{self._place(names)}"
-        return [f"{text}: no seed tells which is sooner"] if names else []
-
-    def unfinished(self) -> list[str]:
-        names = [name for name, _ in self._select(lambda p: not p.seeds)]
-        text = f"{self.a} and {self.b} not yet compared{self._place(names)}"
-        return [f"{text}: no seed is finished for both"] if names else []
-
-    def _select(self, belongs: Callable[[Paired], bool]) -> list[tuple[str, Paired]]:
-        return [(name, paired) for name, paired in self.settings if belongs(paired)]
-
-    def _order(self, paired: Paired, side: int) -> tuple[str, str, str]:
-        """Return (the sooner, how many times sooner, the other)."""
-        first, second = (self.a, self.b)[::side]
-        return first, format_ratio(_choose_ratio(paired, side), self.confidence), second
-
-    def _place(self, names: Sequence[str]) -> str:
-        if len(self.settings) == 1:
-            return ""
-        if len(names) == len(self.settings):
-            return " everywhere"
-        if len(names) > _MOST_NAMED:
-            return f" in {len(names)} of {len(self.settings)} settings"
-        return " at " + " and at ".join(names)
+            told = ", ".join(each)
+        clauses.append(f"{outcome} {goal}: {told}")
+    return "; ".join(clauses) + "."
 
 
-def _at(setting: str) -> str:
-    return f" at {setting}" if setting else ""
+def _name_outcome(a: str, b: str, paired: Paired) -> str:
+    if paired.verdict:
+        return f"{a} before {b}" if paired.verdict == 1 else f"{b} before {a}"
+    if not paired.decided:
+        return f"{a} against {b} undecided"
+    kind = "relevant" if paired.clear else "clear"
+    return f"no {kind} difference between {a} and {b}"
+
+
+def _describe_times(a: str, b: str, paired: Paired) -> str:
+    """Return how many times sooner the sooner side was, and in how many seeds."""
+    if not paired.seeds:
+        return "no seed is finished for both"
+    if not paired.decided:
+        return "no seed tells which is sooner"
+    side = paired.clear or (1 if paired.wins >= paired.losses else -1)
+    ratio = _choose_ratio(paired, side)
+    first, wins = (a, paired.wins) if side == 1 else (b, paired.losses)
+    # where nothing is known below, "at least 0.00×" would say nothing
+    times = f"{format_ratio(ratio, paired.confidence)} " if ratio.least > 0 else ""
+    text = f"{first} {times}sooner in {wins} of {counted(paired.seeds, 'seed')}"
+    if paired.clear and not paired.verdict:
+        return f"{text}, less than {paired.needed_ratio:g}×"
+    few = not paired.ratio.decides(paired.confidence)
+    return f"{text}, too few to decide" if few else text
 
 
 def _choose_ratio(paired: Paired, side: int) -> Estimate:

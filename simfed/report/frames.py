@@ -256,24 +256,6 @@ def find_shared_links(links: pd.DataFrame) -> list[str]:
     ]
 
 
-def choose_links(run: Run) -> list[str]:
-    """Return the links that held a round up, then the shared ones.
-
-    The first come by rounds, most first; of equals the one that moved most. Where there
-    are none, all.
-    """
-    held: dict[str, int] = run.rounds["critical_link"].value_counts().to_dict()
-    moved = (
-        run.links.groupby("link")["bytes"]
-        .sum()
-        .sort_values(ascending=False, kind="stable")
-    )
-    shared = set(find_shared_links(run.links))
-    names = [str(name) for name in moved.index if name in held or name in shared]
-    ranked = sorted(names, key=lambda name: -held.get(name, 0))
-    return ranked or [str(name) for name in moved.index]
-
-
 def summarise_links(run: Run) -> pd.DataFrame:
     """Return each link's use, those that held most rounds up first.
 
@@ -355,54 +337,6 @@ def compute_capacity_steps(
     return x, y
 
 
-def compute_utilisation(
-    run: Run, names: Sequence[str], most_bins: int = 240
-) -> pd.DataFrame:
-    """Return the share of their capacity that links carried, slice by slice.
-
-    Columns: `link, from_s, to_s, from_round, to_round, share`. A slice holds whole
-    rounds, so that it is never a matter of where in a round it was cut; bytes are
-    spread evenly over each recorded interval. The capacity is its mean over the
-    recorded intervals of the slice (of the run, where a slice has none).
-    """
-    columns = ["link", "from_s", "to_s", "from_round", "to_round", "share"]
-    rounds = run.rounds.sort_values("finished_at_s")
-    if rounds.empty:
-        return pd.DataFrame(columns=columns)
-    every = math.ceil(len(rounds) / most_bins)
-    last = np.unique([*range(every - 1, len(rounds), every), len(rounds) - 1])
-    ends = rounds["finished_at_s"].to_numpy()[last]
-    edges = np.concatenate([[rounds["started_at_s"].min()], ends])
-    number = rounds["round"].to_numpy()
-    parts = []
-    for name in names:
-        use = run.links[run.links["link"] == name].sort_values("from_s")
-        lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
-        possible = use["capacity_bytes_per_s"].to_numpy() * lasted_s
-        moved, recorded_s, room = (
-            np.diff(accumulate_amounts(use, amounts, edges))
-            for amounts in (use["bytes"].to_numpy(), lasted_s, possible)
-        )
-        recorded = recorded_s > 1e-9 * np.diff(edges)
-        mean = possible.sum() / lasted_s.sum() if lasted_s.sum() else math.nan
-        capacity = np.where(recorded, room / np.where(recorded, recorded_s, 1.0), mean)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "link": name,
-                    "from_s": edges[:-1],
-                    "to_s": edges[1:],
-                    "from_round": number[np.concatenate([[0], last[:-1] + 1])],
-                    "to_round": number[last],
-                    "share": moved / (capacity * np.diff(edges)),
-                }
-            )
-        )
-    return (
-        pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-    )
-
-
 def compute_bytes_per_s(use: pd.DataFrame) -> Floats:
     """Return the mean rate in each row of a link's use; 0 where it took no time."""
     lasted_s = (use["to_s"] - use["from_s"]).to_numpy()
@@ -411,24 +345,6 @@ def compute_bytes_per_s(use: pd.DataFrame) -> Floats:
         moved, lasted_s, out=np.zeros(len(use)), where=lasted_s > 0
     )
     return rates
-
-
-def accumulate_amounts(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
-    """Return the sum of `amounts` up to the instants `at_s`.
-
-    Each is spread evenly over its row's interval. `use`: rows of one link, in order of
-    time, that do not overlap.
-    """
-    instants = np.stack(
-        [use["from_s"].to_numpy(), use["to_s"].to_numpy()], axis=1
-    ).ravel()
-    after = np.cumsum(amounts)
-    reached = np.stack([after - amounts, after], axis=1).ravel()
-    return (
-        np.interp(at_s, instants, reached, left=0.0)
-        if len(use)
-        else np.zeros(len(at_s))
-    )
 
 
 def split_rounds(last_round: int, most: int) -> pd.IntervalIndex:

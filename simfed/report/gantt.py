@@ -1,9 +1,6 @@
 """Gantt charts of rounds: clients' phases, critical clients, use of links.
 
-A row per client, grouped by prototype, up to `MOST_ROWS` clients. Above that, every
-prototype gets one band: at each instant the shares of its clients in each phase, so
-that reading along a height q follows the client at quantile q; the slowest clients keep
-rows of their own.
+A row per client, grouped by prototype; of more than `MOST_ROWS` the slowest.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from matplotlib.patches import Patch, Rectangle
 from numpy.typing import ArrayLike
 
 from simfed.ground.errors import InputError
-from simfed.record.schema import CLIENT_KINDS
 from simfed.record.summary import explain_rounds
 from simfed.report.frames import Steps, compute_bytes_per_s, compute_capacity_steps
 from simfed.report.pictures import (
@@ -38,7 +34,6 @@ from simfed.report.style import PHASES, Phase, choose_arm_shapes, looks, make_la
 from simfed.report.timeline import (
     Timeline,
     build_timeline,
-    count_clients_in_phase,
     find_slowest_clients,
     list_kinds,
 )
@@ -55,12 +50,10 @@ At = Callable[[ArrayLike], Array]
 """Seconds → the axis' unit, from its origin."""
 
 MOST_ROWS = 120
-"""More clients than this are drawn as bands."""
+"""Of more clients than this the slowest have rows."""
 MOST_BARS = 20_000
 """More bars than this are no picture any more."""
-SLOWEST = 12
-"""Rows below the bands."""
-_STACK = ("waiting", "upload", "offline", "compression", "training", "download")
+SLOWEST = 40
 MOST_WORDS = 6
 """Rounds explained below a chart whose rounds are too narrow for it."""
 _PALE = 0.62
@@ -78,7 +71,6 @@ class _Layout:
     gap: float
     left: float
     bottom: float
-    band: float = 0.85
     link: float = 0.42
     right: float = 0.12
 
@@ -132,19 +124,16 @@ def _draw_gantt(
     points: float,
     capacities: Capacities | None,
 ) -> Figure:
-    bands = len(timeline.clients) > MOST_ROWS
     rows, bars = _choose_rows_and_bars(timeline)
     share = points / FONT_POINTS
     row = share * float(np.interp(len(rows), [10, 40, 100], [0.19, 0.12, 0.066]))
     layout = _Layout(row, gap=0.08 * share, left=0.62 * share, bottom=0.38 * share)
-    groups = list(timeline.clients.groupby("prototype", sort=False)) if bands else []
     links = timeline.links()
     handles = _build_legend(timeline, bars, links)
     inner_in = width_in - layout.left - layout.right
     level, below = _choose_words(timeline, inner_in, width_in - 0.2)
     bottom_in = layout.bottom + 0.135 * share * len(below) + 0.06 * bool(below)
-    panels = [layout.band] * len(groups)
-    panels.append(layout.row * _count_rows(rows, bars))
+    panels = [layout.row * _count_rows(rows, bars)]
     edges = timeline.edges()
     nodes = list(dict.fromkeys(edges["track"]))[:MOST_ROWS]
     panels += [layout.row * (len(nodes) + 0.4)] * bool(nodes)
@@ -163,7 +152,7 @@ def _draw_gantt(
                 allowed, where="--height", got=f"{height_in:g} in", hint=hint
             )
         panels = [room_in * panel / sum(panels) for panel in panels]
-    row_in = panels[len(groups)] / _count_rows(rows, bars)
+    row_in = panels[0] / _count_rows(rows, bars)
     figure, axes = build_figure(
         width_in,
         panels,
@@ -180,25 +169,22 @@ def _draw_gantt(
     def at(seconds: ArrayLike) -> Array:
         return (np.asarray(seconds, dtype=float) - origin) / scale
 
-    for ax, (prototype, members) in zip(axes, groups, strict=False):
-        _draw_band(ax, timeline, str(prototype), members, at)
-    _draw_rows(axes[len(groups)], bars, rows, row_in, at)
+    _draw_rows(axes[0], bars, rows, row_in, at)
     absences = timeline.absences()
     for left, right in zip(
         at(absences["started_at_s"]), at(absences["finished_at_s"]), strict=True
     ):
-        for ax in axes[: len(groups) + 1]:
-            ax.axvspan(
-                left,
-                right,
-                zorder=0,
-                gid="absent",
-                lw=0,
-                **_style_filling(PHASES["absent"]),
-            )
+        axes[0].axvspan(
+            left,
+            right,
+            zorder=0,
+            gid="absent",
+            lw=0,
+            **_style_filling(PHASES["absent"]),
+        )
     if nodes:
-        _draw_edges(axes[len(groups) + 1], edges, nodes, at)
-    for ax, link in zip(axes[len(groups) + 1 + bool(nodes) :], links, strict=True):
+        _draw_edges(axes[1], edges, nodes, at)
+    for ax, link in zip(axes[1 + bool(nodes) :], links, strict=True):
         _draw_link(ax, timeline, link, at, (capacities or {}).get(link))
     _draw_rounds(axes, timeline, at, level)
     since = f"{timeline.run.seconds} time"
@@ -425,31 +411,6 @@ def _label_rows(
     ax.tick_params(axis="y", length=0, pad=2)
     bottom = max([*y_of.values(), server_y or 0]) + 0.7
     ax.set_ylim(bottom, -0.7)
-
-
-def _draw_band(
-    ax: Axes, timeline: Timeline, prototype: str, members: pd.DataFrame, at: At
-) -> None:
-    """Draw the shares of a prototype's clients in each phase over time."""
-    bars = timeline.bars[timeline.bars["client"].isin(members["client"])]
-    at_s = np.linspace(timeline.from_s, timeline.to_s, 1200)
-    further = [kind for kind in list_kinds(timeline.bars) if kind not in CLIENT_KINDS]
-    share = (
-        100
-        * count_clients_in_phase(bars, at_s, (*CLIENT_KINDS, *further))
-        / len(members)
-    )
-    below = np.zeros(len(at_s))
-    for kind, look in looks([*_STACK[:-2], *reversed(further), *_STACK[-2:]]).items():
-        above = below + share[kind].to_numpy()
-        if (above > below).any():
-            ax.fill_between(at(at_s), below, above, linewidth=0, **_style_filling(look))
-        below = above
-    ax.set_ylim(0, 100)
-    ax.set_yticks([5, 50, 95], ["5 %", "50 %", "95 %"])
-    ax.grid(axis="y", color="black", alpha=0.35, linewidth=0.4, linestyle=(0, (2, 2)))
-    name = prototype if len(prototype) <= 14 else prototype[:13] + "…"
-    ax.set_ylabel(f"{name}\n{len(members):,} clients", parse_math=False)
 
 
 def _draw_link(

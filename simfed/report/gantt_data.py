@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from simfed.ground.arrays import Floats
 from simfed.record.schema import CLIENT_KINDS
 from simfed.report import frames
 from simfed.report.style import PHASES, Phase, choose_arm_shapes, looks
@@ -286,7 +287,7 @@ def _slice_use(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
     """Return the use of a link in equal slices of each round, its bytes conserved."""
     share = np.linspace(0, 1, LINK_SLICES + 1)
     edges = starts[:, None] + (ends - starts)[:, None] * share
-    reached = frames.accumulate_amounts(use, use["bytes"].to_numpy(), edges.ravel())
+    reached = _accumulate_amounts(use, use["bytes"].to_numpy(), edges.ravel())
     at = np.searchsorted(use["from_s"].to_numpy(), edges[:, :-1].ravel(), side="right")
     capacity = use["capacity_bytes_per_s"].to_numpy()[np.maximum(at - 1, 0)]
     return pd.DataFrame(
@@ -296,4 +297,22 @@ def _slice_use(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
             "bytes": np.diff(reached.reshape(edges.shape)).ravel(),
             "capacity_bytes_per_s": capacity,
         }
+    )
+
+
+def _accumulate_amounts(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
+    """Return the sum of `amounts` up to the instants `at_s`.
+
+    Each is spread evenly over its row's interval. `use`: rows of one link, in order of
+    time, that do not overlap.
+    """
+    instants = np.stack(
+        [use["from_s"].to_numpy(), use["to_s"].to_numpy()], axis=1
+    ).ravel()
+    after = np.cumsum(amounts)
+    reached = np.stack([after - amounts, after], axis=1).ravel()
+    return (
+        np.interp(at_s, instants, reached, left=0.0)
+        if len(use)
+        else np.zeros(len(at_s))
     )

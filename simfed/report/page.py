@@ -210,18 +210,15 @@ class _Content:
 
     def overview(self) -> PageSection:
         several = len(self.runs) > 1
+        facts, tables = [], []
         if several:
-            facts = compare.list_lead_facts(self.runs, self.tidy)
             tables = [
                 compare.build_lead_table(self.runs, self.tidy),
                 compare.build_settings_table(self.runs),
                 compare.build_results_table(self.runs),
             ]
         else:
-            facts, tables = (
-                compare.list_headline_facts(next(iter(self.runs.values()))),
-                [],
-            )
+            facts = compare.list_headline_facts(next(iter(self.runs.values())))
         warnings = [
             f"{label}: {text}" if several else str(text)
             for label, run in self.runs.items()
@@ -420,22 +417,15 @@ class _Content:
         }
 
     def links(self) -> PageSection:
-        use, tables = {}, []
-        for label, run in self.runs.items():
-            if run.links.empty:
-                continue
-            table = frames.summarise_links(run)
-            use[label] = frames.compute_utilisation(run, frames.choose_links(run))
-            tables.append(
-                compare.build_links_table(label if len(self.runs) > 1 else "", table)
+        several = len(self.runs) > 1
+        tables = [
+            compare.build_links_table(
+                label if several else "", frames.summarise_links(run)
             )
-        if not use:
-            return {}
-        return {
-            "title": "Links",
-            "panels": [panels.build_utilisation_panel(use, clock=self.clock)],
-            "tables": tables,
-        }
+            for label, run in self.runs.items()
+            if not run.links.empty
+        ]
+        return {"title": "Links", "tables": tables} if tables else {}
 
     def app(self) -> PageSection:
         told = {
@@ -557,6 +547,7 @@ def _build_policy(*scripts: str) -> str:
     )
 
 
+@functools.cache  # of the library, that is: it takes most of a page's second
 def _compress_text(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 

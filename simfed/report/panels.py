@@ -43,8 +43,6 @@ SIMULATED = "simulated time"
 MOST_CELLS = 5_000
 _QUANTILE_BINS = 80
 """The most stretches of rounds for which a panel shows quantiles."""
-_LINKS = 6
-"""Links whose use a panel shows."""
 _INK = "#000000"
 
 Figures = dict[tuple[str, ...], go.Figure]
@@ -712,61 +710,3 @@ def _compute_quantiles(frame: pd.DataFrame, y: str) -> pd.DataFrame:
     wide = wide.set_axis(["low", y, "high"], axis=1)
     strategies = wide.index.get_level_values(0)
     return wide.assign(strategy=strategies, round=middle.astype("float32"))
-
-
-def build_utilisation_panel(
-    links: Mapping[str, pd.DataFrame], clock: str = SIMULATED
-) -> Panel:
-    """Return how full links were over time.
-
-    `links`: label → `frames.compute_utilisation`, the links that matter most first.
-    """
-    figures: Figures = {}
-    notes = []
-    last_s = max(float(f["to_s"].max()) if len(f) else 1.0 for f in links.values())
-    scale, unit = time_unit(last_s)
-    names = {label: list(f["link"].unique())[:_LINKS] for label, f in links.items()}
-    every = dict.fromkeys(itertools.chain(*names.values()))
-    colours = dict(zip(every, itertools.cycle(SERIES_COLOURS), strict=False))
-    across, up = f"{clock} ({unit})", "share of capacity (%)"
-    for label, frame in links.items():
-        if (count := frame["link"].nunique()) > _LINKS:
-            words = f"the {_LINKS} of {count:,} links that held up most rounds"
-            notes.append(f"{label}: {words} or carried most.")
-        shown = frame[frame["link"].isin(names[label])]
-        ends = (
-            shown.groupby("link", sort=False).tail(1).assign(from_s=lambda f: f["to_s"])
-        )
-        steps = pd.concat([shown, ends])  # the last step has an end, too
-        steps = steps.assign(
-            **{across: steps["from_s"] / scale, up: 100 * steps["share"]},
-            rounds=steps["from_round"].astype(str)
-            + "–"
-            + steps["to_round"].astype(str),
-        ).astype({across: "float32"})
-        figure = draw_curves(
-            steps,
-            across,
-            up,
-            "link",
-            colours=colours,
-            line_shape="hv",
-            custom_data=["rounds"],
-        )
-        figure.update_traces(
-            mode="lines",
-            line_width=1.6,
-            hovertemplate="%{fullData.name}: %{y:.0f} %, rounds "
-            "%{customdata[0]}<extra></extra>",
-        )
-        figure.update_xaxes(range=[0, last_s / scale])
-        figure.update_yaxes(range=[0, 103])
-        figures[(label,)] = figure
-    return Panel(
-        "link-use",
-        "How full the links were",
-        "Bytes moved over what the link could have carried, averaged over whole "
-        "rounds.",
-        figures,
-        notes=tuple(notes),
-    )

@@ -181,24 +181,15 @@ def build_strategies_table(run: Run, most: int = 12) -> Table:
     )
     shares = counts.div(counts.sum(axis=1), axis=0)
 
-    def cell(prototype: str, arm: str) -> str:
-        return f"{counts[arm][prototype]:,} ({100 * shares[arm][prototype]:.0f} %)"
-
-    if len(arms) <= 4:
-        table = _build_table("Strategies chosen", *arms)
-        for prototype in counts.index:
-            table.add_row(Text(str(prototype)), *(cell(prototype, arm) for arm in arms))
-    else:  # too many side by side
-        often = set(
-            counts.sum().sort_values(ascending=False, kind="stable").index[:most]
+    often = set(counts.sum().sort_values(ascending=False, kind="stable").index[:most])
+    count = f" ({most} of {len(arms)})" if len(arms) > most else ""
+    table = _build_table(f"Strategies chosen{count}", *map(str, counts.index))
+    for arm in (arm for arm in arms if arm in often):
+        cells = (
+            f"{counts[arm][name]:,} ({100 * shares[arm][name]:.0f} %)"
+            for name in counts.index
         )
-        shown = [arm for arm in arms if arm in often]
-        count = f" ({most} of {len(arms)})" if len(arms) > most else ""
-        table = _build_table(f"Strategies chosen{count}", *map(str, counts.index))
-        for arm in shown:
-            table.add_row(
-                Text(arm), *(cell(prototype, arm) for prototype in counts.index)
-            )
+        table.add_row(Text(arm), *cells)
     varying = frames.find_varying_k(run)
     if len(varying):
         ranges = varying.groupby(["arm", "prototype"])["value"].agg(

@@ -281,25 +281,6 @@ def list_kinds(bars: pd.DataFrame) -> list[str]:
     return [kind for kind in (*before, *further, *after) if kind in kinds]
 
 
-def count_clients_in_phase(
-    bars: pd.DataFrame, at_s: np.ndarray, kinds: Sequence[str] = CLIENT_KINDS
-) -> pd.DataFrame:
-    """Return how many clients are in each phase at the instants `at_s`.
-
-    There is one column per kind; the count is exact. A client whose phase ends at an
-    instant counts in the next one.
-    """
-    counts = {}
-    for kind in kinds:
-        phase = bars[bars["kind"] == kind]
-        begun, ended = (
-            np.searchsorted(np.sort(phase[column].to_numpy()), at_s, side="right")
-            for column in ("started_at_s", "finished_at_s")
-        )
-        counts[kind] = begun - ended
-    return pd.DataFrame(counts)
-
-
 def find_slowest_clients(timeline: Timeline, most: int) -> list[int]:
     """Return the clients that held up most rounds, then those busy longest."""
     bars = timeline.bars[

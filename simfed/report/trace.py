@@ -3,8 +3,7 @@
 The format is Google's "Trace Event Format". Every client is a process with lanes
 (threads) for its compute, downlink, uplink and idle time; slices of one lane never
 overlap. The server has lanes for rounds, merges and work. Arrows lead from each upload
-to the merge that used it. Counters show active transfers, the use of shared links and
-the models' measure.
+to the merge that used it. Counters show active transfers and the use of shared links.
 
 Time stamps are whole nanoseconds, written as microseconds; rounding moves an instant by
 at most half a nanosecond.
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 
-_SERVER, _LEARNING, _NETWORK, _CLIENTS = 1, 2, 3, 10
+_SERVER, _NETWORK, _CLIENTS = 1, 2, 10
 """Process ids; client c is process _CLIENTS + c."""
 _CLIENT_LANES = ("compute", "downlink", "uplink", "idle")
 _SERVER_LANES = ("rounds", "merges", "work")
@@ -98,7 +97,6 @@ def list_events(run: Run, rounds: tuple[int, int] | None = None) -> Iterator[Eve
     yield from _list_client_events(run, shown, merges)
     yield from _list_edge_events(run, shown)
     yield from _list_network_events(run, shown)
-    yield from _list_learning_events(run, shown)
 
 
 def _collect_provenance(run: Run) -> dict[str, str]:
@@ -141,7 +139,6 @@ def _compute_tid(pid: int, lane: int) -> int:
 def _name_processes(run: Run) -> Iterator[Event]:
     processes = {
         _SERVER: ("server", _SERVER_LANES),
-        _LEARNING: ("learning", ()),
         _NETWORK: ("network", ()),
     }
     for client, prototype in frames.list_clients(run).itertuples(index=False):
@@ -387,25 +384,6 @@ def _list_link_events(link: str, rows: pd.DataFrame) -> Iterator[Event]:
         if i + 1 == len(rows) or ends[i] < starts[i + 1]:
             yield _build_counter(f"{link} use", _NETWORK, ends[i], "Mbps", 0.0)
             yield _build_counter(f"{link} active", _NETWORK, ends[i], "transfers", 0)
-
-
-def _list_learning_events(run: Run, rounds: pd.DataFrame) -> Iterator[Event]:
-    ends = dict(
-        zip(rounds["round"], _round_to_ns(rounds["finished_at_s"]), strict=True)
-    )
-    measure = run.measure
-    for row in run.prototypes[
-        run.prototypes["round"].isin(rounds["round"])
-    ].itertuples():
-        for what, unit, value in (
-            ("test", measure.name, getattr(row, measure.column)),
-            ("KD", "loss", row.kd_loss),
-        ):
-            if pd.notna(value) and math.isfinite(value):
-                name = f"{row.prototype} {what}"
-                yield _build_counter(
-                    name, _LEARNING, ends[row.round], unit, float(value)
-                )
 
 
 def _build_args(row: Event) -> Event:

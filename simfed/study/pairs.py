@@ -62,7 +62,6 @@ class Comparison:
                 pair.b,
                 pair.threshold,
                 [("", pair.paired)],
-                self.confidence,
                 measure=pair.measure,
             )
             for pair in self.pairs

@@ -114,7 +114,7 @@ class StudyResult(StudyRuns):
                 (text, pair.paired)
             )
         return [
-            describe_sides(*key, named, self.confidence, measure=self.measure)
+            describe_sides(*key, named, measure=self.measure)
             for key, named in settings.items()
         ]
 

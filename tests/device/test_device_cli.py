@@ -57,11 +57,9 @@ def test_a_table_profile_is_exact_at_the_medians(folder):
 
 def test_check_gives_a_verdict_and_exit_code_3_beyond_the_bound(folder):
     profile = folder / "made-up.yaml"
-    words = ("--bound", "10%", "--plot", folder / "c.png")
-    held = call("check", profile, folder / "other.csv", *words)
+    held = call("check", profile, folder / "other.csv", "--bound", "10%")
     assert held.exit_code == 0
     assert "The profile holds" in held.output
-    assert (folder / "c.png").read_bytes()[:4] == PNG
     broken = call("check", profile, folder / "slow.csv", "--bound", "0.1")
     assert isinstance(broken.exception, BrokenInvariant)
     assert "above the bound of 10.0%" in str(broken.exception)

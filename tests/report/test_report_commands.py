@@ -76,15 +76,6 @@ def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
     assert "no browser found" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["a.SVG", "a.JSON.GZ"])
-def test_a_files_ending_may_be_in_capitals(run, tmp_path, name):
-    assert (
-        main(["timeline", str(run), "--rounds", "1", "--out", str(tmp_path / name)])
-        == 0
-    )
-    assert (tmp_path / name).stat().st_size > 0
-
-
 @pytest.mark.parametrize("command", ["timeline", "report"])
 def test_what_is_no_whole_run_directory_is_one_sentence(run, tmp_path, capsys, command):
     def said(folder) -> str:

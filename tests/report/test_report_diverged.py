@@ -4,17 +4,14 @@ They must break no picture.
 """
 
 import gzip
-import io
 import json
 
 import pytest
-from rich.console import Console
 
 from simfed.report.curves import accuracy_figure
 from simfed.report.gantt import gantt_figure
 from simfed.report.page import build_page
 from simfed.report.pictures import save_picture
-from simfed.report.summary import build_summary_table
 from simfed.report.trace import write_trace
 
 pytest_plugins = ["report_runs"]
@@ -23,12 +20,6 @@ pytest_plugins = ["report_runs"]
 @pytest.fixture(scope="module")
 def run(report_run):
     return report_run(4, 20, diverges=True)
-
-
-def test_the_summary_is_printed(run):
-    out = io.StringIO()
-    Console(file=out, width=80).print(build_summary_table(run))
-    assert "mean of clients" in out.getvalue()
 
 
 @pytest.mark.parametrize("measure", ["accuracy", "loss", "kd_loss"])

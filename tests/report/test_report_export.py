@@ -70,13 +70,6 @@ def test_scalars_of_a_name_go_forward_in_time_and_leave_out_what_was_not_measure
     assert "round/length (s)" in clock
 
 
-def test_rounds_of_less_than_a_millisecond_are_steps_of_their_own(report_run):
-    run = report_run()
-    seconds = expected(run, "round/simulated time (s)")
-    assert [n for n, *_ in seconds] == run.rounds["round"].tolist()
-    assert [value for *_, value in seconds] == run.rounds["finished_at_s"].tolist()
-
-
 def test_csv_as_typed_of_one_run_and_of_two(report_folder, tmp_path, capsys):
     a, b = report_folder(4, 3), report_folder(4, 3, 1)
     out = tmp_path / "both.csv"

@@ -12,12 +12,11 @@ import looks
 import numpy as np
 from synthetic_run import run_maker
 
-from simfed.calibrate.check import compare
 from simfed.device.load import load_profile
 from simfed.device.table import read_table
 from simfed.fleet.columns import FleetColumn
 from simfed.record.read import open_run
-from simfed.report.calibration import draw_comparison_figure, profile_figure
+from simfed.report.calibration import profile_figure
 from simfed.report.curves import accuracy_figure
 from simfed.report.fleet import draw_fleet_figure
 from simfed.report.gantt import gantt_figure
@@ -73,7 +72,6 @@ def pictures(run):
         "profile without intervals",
         profile_figure(load_profile("rtx3090-ryzen4800h")),
     )
-    yield "held out", draw_comparison_figure(compare(profile, rows))
     classes = np.array([[5, 1], [0, 3], [9, 0]])
     yield "owned", draw_owned_figure(classes.sum(axis=1), classes, ["cat", "dog"])
     yield "owned, alike", draw_owned_figure(np.array([5, 5, 4]), np.empty((3, 0)), [])

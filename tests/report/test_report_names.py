@@ -20,12 +20,6 @@ def test_a_picture_with_control_characters_is_xml(tmp_path):
     xml.parse(save_picture(figure, tmp_path / "a.svg"))
 
 
-def test_a_dollar_in_a_name_is_no_formula(tmp_path):
-    figure = Figure()
-    figure.subplots().set_title(r"$\nothing{ $")
-    save_picture(figure, tmp_path / "a.png")
-
-
 def test_ticks_of_a_logarithm_stay_formulas(tmp_path):
     figure = Figure()
     axes = figure.subplots()

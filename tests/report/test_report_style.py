@@ -5,11 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from simfed.record.schema import CLIENT_KINDS
 from simfed.report.style import (
     ARM_COLOURS,
     PHASES,
-    SERIES_COLOURS,
     WORK,
     choose_arm_colours,
     choose_arm_shapes,
@@ -73,10 +71,6 @@ def test_what_looks_alike_in_grey_has_a_hatch():
     assert {name for name, phase in PHASES.items() if phase.pattern} == without_work
 
 
-def test_every_client_phase_has_a_look():
-    assert set(CLIENT_KINDS) <= set(PHASES)
-
-
 def test_kinds_of_a_methods_own_have_looks_of_their_own_that_stay():
     names = [f"kind {i}" for i in range(18)]
     together = looks([*names, "training", "logits"])
@@ -90,19 +84,6 @@ def test_kinds_of_a_methods_own_have_looks_of_their_own_that_stay():
     assert len(seen) == 18 + len(PHASES) + 1
     assert looks(reversed(names)) == {name: together[name] for name in names}
     assert phase("digest") == looks(["digest", "training"])["digest"]
-
-
-def test_series_colours_are_distinct():
-    assert len(set(SERIES_COLOURS)) == len(SERIES_COLOURS)
-
-
-def test_an_arm_has_one_colour_whatever_is_beside_it():
-    together = choose_arm_colours(("top-k", "random-k", "periodic-k", "exp3", "ascend"))
-    assert len(set(together.values())) == 5
-    assert choose_arm_colours(("ascend", "exp3")).items() <= together.items()
-    assert choose_arm_colours(("mine", "ascend"))["ascend"] == together["ascend"]
-    several = choose_arm_colours(("a", "b", "c", "d", "ascend"))
-    assert len(set(several.values())) == 5
 
 
 def test_no_strategy_looks_like_a_phase():

@@ -1,11 +1,11 @@
 import io
-import re
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
+from simfed.record.read import open_run
 from simfed.record.summary import count_clipped, rank_stragglers, warn_of_clipping
 from simfed.report import frames, reach, summary
 from simfed.report.compare import (
@@ -15,7 +15,7 @@ from simfed.report.compare import (
 )
 from simfed.report.panels import build_client_choice_panel
 from simfed.report.summary import build_summary_table
-from simfed.verify.invariants import verify
+from simfed.verify.invariants import find_broken
 
 pytest_plugins = ["report_runs"]
 
@@ -75,7 +75,7 @@ def test_joules_are_said_where_watts_are_known(report_run):
     facts = {what: said for what, *said in list_headline_facts(Powered(run))}
     assert facts["energy of devices"] == [total, f"2 J a participation; {known}"]
     table = build_results_table({"a": Powered(run), "b": run})
-    assert ("energy of devices", total, "", "") in table.rows
+    assert ("energy of devices", total, "") in table.rows
 
 
 @pytest.mark.parametrize("clients", [1, 10, 300])
@@ -84,41 +84,6 @@ def test_the_summary_fits_80_columns(report_run, clients):
         clients, 3, name="a name that is longer than anybody would want it to be " * 3
     )
     assert max(map(len, printed(run).splitlines())) <= 80
-
-
-def test_a_name_with_markup_stays_text(report_run):
-    run = report_run(
-        4, 2, name="[bold]x[/bold] [/] [red]", prototypes=("[blink]p", "q")
-    )
-    text = printed(run)
-    assert "[bold]x[/bold] [/] [red]" in text
-    assert "[blink]p" in text
-
-
-def test_a_time_only_run_has_no_accuracy_but_all_the_rest(report_run):
-    text = printed(report_run(6, 4, learns=False))
-    assert "Accuracy" not in text
-    assert "Where the clients' time went" in text
-
-
-def test_shares_of_phases_are_those_of_the_record(report_run):
-    run = report_run()
-    seconds = frames.sum_phase_seconds(run.participations, ["prototype"])
-    total = run.participations[["uplink_s"]].sum().item()
-    assert seconds["upload"].sum() == pytest.approx(total, rel=1e-12)
-    assert seconds["participations"].sum() == len(run.participations)
-    assert list(seconds)[:3] == ["prototype", "participations", "download"]
-
-
-def test_curves_accumulate_time_and_bytes(report_run):
-    run = report_run()
-    tidy = frames.curves(run)
-    small = tidy[tidy["prototype"] == "small"].sort_values("round")
-    assert small["at_s"].is_monotonic_increasing
-    assert small["uplink_bytes"].iloc[-1] == pytest.approx(
-        run.participations["uplink_bytes"].sum()
-    )
-    assert (small["total_bytes"] > small["uplink_bytes"]).all()
 
 
 def test_the_mean_weighs_prototypes_by_their_clients(report_run):
@@ -147,21 +112,6 @@ def test_a_threshold_is_reached_in_the_first_round_that_has_it():
         30.0,
     ]
     assert pd.isna(reached.loc[0.9, "at_s"])
-
-
-def test_blame_counts_every_round_once(report_run):
-    run = report_run()
-    blame = frames.list_stragglers(run)
-    assert blame["rounds"].sum() == 20
-    assert blame["share"].sum() == pytest.approx(1)
-    assert blame["rounds"].is_monotonic_decreasing
-
-
-def test_one_more_client_that_was_waited_for_is_one_client(report_run, monkeypatch):
-    run = report_run()
-    four = pd.concat([frames.list_stragglers(run).head(1)] * 4).assign(rounds=1)
-    monkeypatch.setattr(frames, "list_stragglers", lambda run: four)
-    assert "1 other client: 1 round\n" in re.sub(" +\n", "\n", printed(run))
 
 
 def test_what_nobody_knows_to_be_saved_is_no_second(report_run):
@@ -201,10 +151,6 @@ def test_a_cell_of_a_clients_choices_says_for_how_many_rounds_it_stands(report_r
     assert notes(100) == ()
 
 
-def test_shared_links_are_those_with_several_flows(report_run):
-    assert set(frames.find_shared_links(report_run().links)) == {"edge-1", "edge-2"}
-
-
 def test_link_use_never_passes_capacity(report_run):
     table = frames.summarise_links(report_run())
     assert table["use_when_busy"].max() <= 1 + 1e-9
@@ -213,8 +159,8 @@ def test_link_use_never_passes_capacity(report_run):
 
 @pytest.mark.parametrize("clients", [1, 2, 10])
 def test_the_made_up_runs_obey_every_invariant_of_real_ones(report_folder, clients):
-    assert verify(report_folder(clients, 20)) == []
-    assert verify(report_folder(clients, 4, learns=False)) == []
+    for folder in (report_folder(clients, 20), report_folder(clients, 4, learns=False)):
+        assert find_broken(open_run(folder)) == []
 
 
 def a_run_of(rows):
@@ -222,19 +168,6 @@ def a_run_of(rows):
     parts = pd.DataFrame(rows, columns=columns)
     compression = {"strategies": ["top-k", "dense"], "k_choices": [5, 50, 500, 5000]}
     return SimpleNamespace(participations=parts, scenario={"compression": compression})
-
-
-def test_many_arms_are_rows_in_the_order_of_the_scenario():
-    arms = ["dense", "top-k@50", "top-k@5", "top-k@500", "top-k@5000", "dense"]
-    run = a_run_of(
-        [(r, 0, "small", arm, 9, "explore") for r, arm in enumerate(arms, 1)]
-    )
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(summary.build_strategies_table(run))
-    lines = console.export_text().splitlines()
-    shown = [line.split()[0] for line in lines[1:] if line.strip()]
-    assert shown == ["top-k@5", "top-k@50", "top-k@500", "top-k@5000", "dense"]
-    assert "2 (33 %)" in lines[5]
 
 
 def test_k_is_told_where_it_was_set_anew_for_each_play():
@@ -281,11 +214,3 @@ def test_clipped_rewards_are_counted_and_warned_of_above_60_percent(
     assert all(
         warned in sentence and "would cut 5 %" in sentence for sentence in warnings
     )
-
-
-def test_the_summary_tells_how_many_rewards_were_clipped(report_run):
-    run = report_run()
-    assert (
-        run.summary["rewards"]["told"] == run.participations["reward"].notna().sum() > 0
-    )
-    assert f"of {run.summary['rewards']['told']:,} clipped" in printed(run)

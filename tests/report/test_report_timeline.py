@@ -1,4 +1,3 @@
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -8,8 +7,6 @@ from simfed.report.gantt import gantt_figure
 from simfed.report.gantt_data import build_gantt_data
 from simfed.report.timeline import (
     build_timeline,
-    count_clients_in_phase,
-    find_slowest_clients,
     parse_clients,
     parse_rounds,
 )
@@ -77,12 +74,6 @@ def test_a_timeline_holds_exactly_its_rounds_and_clients(report_run):
     assert len(timeline.bars) == expected.sum()
 
 
-def test_clients_are_grouped_by_prototype_in_the_scenarios_order(report_run):
-    clients = build_timeline(report_run()).clients
-    assert list(clients["prototype"]) == ["small"] * 5 + ["large"] * 5
-    assert list(clients["client"]) == [0, 2, 4, 6, 8, 1, 3, 5, 7, 9]
-
-
 def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
     timeline = build_timeline(report_run())
     for row in timeline.rounds.itertuples():
@@ -94,43 +85,6 @@ def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
         assert bars["finished_at_s"].max() == pytest.approx(row.finished_at_s)
         length_s = (bars["finished_at_s"] - bars["started_at_s"]).sum()
         assert length_s == pytest.approx(row.duration_s, rel=1e-9)
-
-
-def test_clients_in_phase_counts_half_open_intervals():
-    bars = pd.DataFrame(
-        {
-            "kind": ["training", "upload", "training"],
-            "started_at_s": [0.0, 1.0, 0.5],
-            "finished_at_s": [1.0, 2.0, 2.0],
-        }
-    )
-    counts = count_clients_in_phase(
-        bars, np.array([0.0, 0.5, 1.0, 1.5, 2.0]), ["training", "upload"]
-    )
-    assert counts["training"].tolist() == [1, 2, 1, 1, 0]
-    assert counts["upload"].tolist() == [0, 0, 1, 1, 0]
-
-
-def test_every_client_is_in_one_phase_at_every_instant(report_run):
-    timeline = build_timeline(report_run(30, 5))
-    inside = np.linspace(timeline.from_s, timeline.to_s, 500)[1:-1]
-    inside = inside[~np.isin(inside, timeline.bars["finished_at_s"])]
-    assert (
-        count_clients_in_phase(timeline.bars, inside).sum(axis=1).eq(30).mean() > 0.99
-    )
-
-
-def test_the_slowest_are_those_who_held_up_most_rounds(report_run):
-    run = report_run()
-    first = find_slowest_clients(build_timeline(run), 3)[0]
-    assert first == run.rounds["critical_client"].mode()[0]
-
-
-def test_shared_links_that_held_rounds_up_come_first(report_run):
-    run = report_run()
-    timeline = build_timeline(run)
-    assert timeline.links()[0] == run.rounds["critical_link"].mode()[0]
-    assert len(timeline.links(1)) == 1
 
 
 def test_a_stretch_without_anybody_is_hatched_and_said():
@@ -170,7 +124,3 @@ def test_a_stretch_without_anybody_is_hatched_and_said():
     at = data["bars"]["kind"].index(kind)
     assert data["bars"]["length"][at] == pytest.approx(first_s)
     assert data["tracks"][data["bars"]["track"][at]]["name"] == "server"
-
-
-def test_a_fleet_that_is_always_there_has_no_absence(report_run):
-    assert not len(build_timeline(report_run()).absences())

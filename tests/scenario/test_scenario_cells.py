@@ -22,8 +22,8 @@ from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.net.driver import Network
 from simfed.record.summary import explain_rounds
 from simfed.scenario.load import validate_scenario as validated_in
-from simfed.verify.invariants import find_broken, verify
-from simfed.verify.run import verify as verify_again
+from simfed.verify.invariants import find_broken
+from simfed.verify.run import verify
 
 MBPS = 1e6 / 8
 DEVICE = {"training": "10 ms", "compression": "1 ms"}
@@ -278,10 +278,10 @@ def test_a_run_keeps_the_table_of_its_shares_and_plays_it_again(tmp_path):
     resumed = run(out=tmp_path / "run", progress=False, resume=True)
     assert resumed.fingerprint == whole.fingerprint
     table.unlink()
-    assert verify_again(tmp_path / "run") == []
+    assert verify(tmp_path / "run") == []
     (tmp_path / "run" / "network" / "air.csv").write_text("0,1\n0.05,0.5\n")
     assert any(
-        "network/air.csv" in sentence for sentence in verify_again(tmp_path / "run")
+        "network/air.csv" in sentence for sentence in verify(tmp_path / "run")
     )
 
 

@@ -12,7 +12,7 @@ from simfed.compress import RandomK, TopK, codec_from_spec
 from simfed.compress.slices import Sliced, sliced
 from simfed.net import Star
 from simfed.policy import Choice
-from simfed.verify.invariants import verify
+from simfed.verify.run import verify
 
 CASES = list(
     itertools.product(

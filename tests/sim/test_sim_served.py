@@ -13,7 +13,7 @@ from test_sim_policies import lose_at
 from simfed.ground.method import SERVER, Field, Method, Plan, Work
 from simfed.ground.registry import register, registry
 from simfed.net import Star
-from simfed.verify.invariants import verify
+from simfed.verify.run import verify
 
 MODEL = "lenet5-half"
 TRAINING = Work("training", MODEL, 32)

@@ -280,9 +280,7 @@ def test_a_run_keeps_the_table_of_its_shares_and_plays_it_again(tmp_path):
     table.unlink()
     assert verify(tmp_path / "run") == []
     (tmp_path / "run" / "network" / "air.csv").write_text("0,1\n0.05,0.5\n")
-    assert any(
-        "network/air.csv" in sentence for sentence in verify(tmp_path / "run")
-    )
+    assert any("network/air.csv" in sentence for sentence in verify(tmp_path / "run"))
 
 
 def test_shares_are_generated_from_the_seed_and_stay_shares():

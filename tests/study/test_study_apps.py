@@ -114,13 +114,3 @@ def test_an_app_is_code_and_runs_by_consent(study):
     ) as refused:
         plan_study(study())
     assert "--allow-plugins" in refused.value.hint
-
-
-def test_an_app_needs_learning(study):
-    plan = plan_study(study(), allow_plugins=True)
-    with pytest.raises(
-        InputError,
-        match=r"--time-only is not for apps|Flower: got 'none', "
-        r"expected flwr 1\.38 to 1\.42",
-    ):
-        plan.kind.check(plan.runs[0].scenario, source="fleet.yaml", time_only=True)

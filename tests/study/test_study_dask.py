@@ -67,11 +67,6 @@ def test_what_the_library_logs_of_a_failed_connection_is_not_shown(monkeypatch, 
         shown.removeHandler(handler)
 
 
-def test_an_address_that_is_none():
-    with pytest.raises(InputError, match="the address of a Dask scheduler"):
-        Cluster("nonsense://///", timeout_s=0.5)
-
-
 def test_jobs_beside_a_cluster(write_study, tmp_path):
     with pytest.raises(InputError, match="no --jobs beside a Dask cluster"):
         run_study(write_study(seeds=[0]), tmp_path / "out", dask="x", jobs=2)

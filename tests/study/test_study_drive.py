@@ -12,16 +12,13 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Annotated
 
-import pydantic
 import pytest
 import study_fakes as fakes
 import yaml
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.ground.writing import find_disk_refusal
 from simfed.record.lock import lock_folder
 from simfed.study import drive, load_study, run_study
 from simfed.study.kinds import ScenarioRuns
@@ -90,16 +87,6 @@ def test_a_study_that_grows_runs_only_what_is_new(write, tmp_path, inline):
     assert sorted(os.listdir(out / "runs")) == sorted(result.summary["address"])
 
 
-def test_a_moved_study_is_not_run_again(write, tmp_path, inline):
-    study(write(grid=STRATEGIES), tmp_path / "out")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for name in ("base.yaml", "study.yaml", "out"):
-        shutil.move(tmp_path / name, elsewhere / name)
-    study(elsewhere / "study.yaml", elsewhere / "out")
-    assert len(inline) == 3
-
-
 def test_runs_of_another_folder_are_merged_by_a_copy(write, tmp_path, inline):
     study(write(grid=STRATEGIES, seeds=[0]), tmp_path / "here")
     study(write(grid=STRATEGIES, seeds=[1]), tmp_path / "there")
@@ -109,23 +96,6 @@ def test_runs_of_another_folder_are_merged_by_a_copy(write, tmp_path, inline):
     result = study(write(grid=STRATEGIES, seeds=[0, 1]), tmp_path / "here")
     assert list(result.summary["status"]) == ["finished"] * 6
     assert len(inline) == 6
-
-
-def test_a_profile_counts_by_its_content(write, tmp_path, inline):
-    from simfed.device import find_profile
-
-    (tmp_path / "calibration").mkdir()
-    mine = tmp_path / "calibration" / "mine.yaml"
-    mine.write_text(find_profile("rtx3090-ryzen4800h").read_text())
-    out = tmp_path / "out"
-    study(write(set={"clients[*].device.profile": "mine"}), out)
-    mine.rename(tmp_path / "calibration" / "yours.yaml")
-    study(write(set={"clients[*].device.profile": "yours"}), out)
-    assert len(inline) == 1
-    with (tmp_path / "calibration" / "yours.yaml").open("a") as file:
-        file.write("# edited\n")
-    study(tmp_path / "study.yaml", out)
-    assert len(inline) == 2
 
 
 def test_a_failed_run_keeps_its_error_and_stops_nobody(
@@ -193,14 +163,6 @@ def test_a_disk_that_refuses_stops_the_study_and_blames_no_run(
     assert list(load_study(out).summary["status"]) == ["finished", "waiting", "waiting"]
 
 
-def test_a_disk_that_refuses_is_found_behind_other_errors():
-    wrapped = RunFailed("cannot be written")
-    wrapped.__cause__ = OSError(30, "Read-only file system", "/mnt/x")
-    assert find_disk_refusal(wrapped) is wrapped.__cause__
-    assert find_disk_refusal(RunFailed("other")) is None
-    assert find_disk_refusal(FileNotFoundError(2, "no")) is None
-
-
 def test_folders_that_cannot_be_a_studys(write, tmp_path):
     path = write(grid=STRATEGIES)
     (tmp_path / "file").write_text("")
@@ -240,13 +202,6 @@ def test_a_run_folder_of_somebody_else_is_left_alone_and_named(write, tmp_path):
     assert os.listdir(out / "runs" / second) == ["notes.txt"]
 
 
-def test_a_scenario_that_cannot_run_is_found_before_anything_runs(write, tmp_path):
-    path = write(grid={"clients[0].device.profile": ["rtx3090-ryzen4800h", "rtx3091"]})
-    with pytest.raises(InputErrors, match="no calibration profile"):
-        study(path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_policy_that_learns_is_refused_where_nothing_does(write, tmp_path):
     ours = {
         "top-k": {"kind": "uniform", "strategy": "top-k"},
@@ -262,37 +217,6 @@ def test_a_policy_that_learns_is_refused_where_nothing_does(write, tmp_path):
         "(policy.arms_from: RUN replays the arms of a full run)"
     )
     assert not (tmp_path / "out").exists()
-
-
-def test_a_profile_is_read_once_however_many_runs_use_it(write, tmp_path, monkeypatch):
-    from simfed.device import find_profile, load
-    from simfed.ground import reading
-
-    parsed = []
-    real = reading._construct
-    monkeypatch.setattr(
-        reading, "_construct", lambda *what: parsed.append(1) or real(*what)
-    )
-    (tmp_path / "calibration").mkdir()
-    mine = tmp_path / "calibration" / "mine.yaml"
-    mine.write_text(
-        find_profile("rtx3090-ryzen4800h").read_text() + "# not parsed before\n"
-    )
-    path = write(
-        set={"clients[*].device.profile": "mine"}, grid=STRATEGIES, seeds=[0, 1, 2]
-    )
-    read = plan_study(path)
-    before = len(parsed)  # the study file and the base
-    drive.check_plan(read, str(path), device="cpu", time_only=False)
-    assert len(parsed) == before + 1
-    # what a profile is told of one run is not known to another
-    one, other = load.load_profile(mine), load.load_profile(mine)
-    assert one.curves is other.curves
-    one.models["m"], one.provenance["by"] = None, "me"
-    one.warnings.append("extrapolated")
-    assert not other.models
-    assert not other.warnings
-    assert "by" not in other.provenance
 
 
 def test_a_run_that_another_process_is_at_is_waited_for(write, tmp_path, inline):
@@ -340,15 +264,6 @@ def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write, tmp_path, inl
     assert load_study(out).summary["status"][0] in ("waiting", "failed")
     shutil.rmtree(run)
     assert study(path, out).fingerprint == result.fingerprint
-
-
-def test_a_device_that_is_absent_today_is_no_runs_failure(write, tmp_path, monkeypatch):
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="--device: got 'cuda', expected cpu"):
-        study(write(), tmp_path / "out", device="cuda", time_only=False)
-    assert list(load_study(tmp_path / "out").summary["status"]) == ["waiting"]
 
 
 def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatch):
@@ -507,18 +422,6 @@ def test_ctrl_c_is_not_lost_in_code_that_swallows_it(
     assert not (tmp_path / "another").exists()
     assert signal.getsignal(signal.SIGINT) is before
     assert list(study(path, tmp_path / "out").summary["status"]) == ["finished"] * 3
-
-
-def test_pydantic_does_swallow_ctrl_c():
-    """If this fails, it no longer does, and `CtrlC` need not remember."""
-
-    def serialize(value):
-        raise KeyboardInterrupt
-
-    kind = Annotated[int, pydantic.Tag("a")] | Annotated[str, pydantic.Tag("b")]
-    adapter = pydantic.TypeAdapter(Annotated[kind, pydantic.Discriminator(serialize)])
-    with pytest.warns(UserWarning, match="erializ"):
-        adapter.dump_python(1)
 
 
 def test_the_second_ctrl_c_does_not_wait():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed.ground.errors import InputError, InputErrors
-from simfed.study.plan import label_of, parse_place, plan_study, shorten_names
+from simfed.study.plan import label_of, parse_place, plan_study
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 RANDOM = {"kind": "uniform", "strategy": "random-k"}
@@ -79,38 +79,6 @@ def test_in_a_point_written_out_the_later_key_counts(write_study):
     ]
 
 
-def test_seeds_default_to_the_scenarios_own(write_study):
-    assert plan_study(write_study(base={"seed": 7}, grid={"rounds": [3]})).seeds == (7,)
-
-
-def test_what_set_says_holds_in_every_run(write_study):
-    plan = plan_study(write_study(set={"rounds": 4}, grid={"compression.k": [1, 2]}))
-    assert {run.scenario.rounds for run in plan.runs} == {4}
-
-
-def test_labels_can_be_given(write_study):
-    plan = plan_study(write_study(grid={"policy": {"ours": TOP, "theirs": RANDOM}}))
-    assert [run.point["policy"] for run in plan.runs] == ["ours", "theirs"]
-
-
-def test_a_key_inside_anothers_value_is_set_after_it(write_study):
-    plan = plan_study(
-        write_study(grid={"policy.c": [1, 5], "policy": [{"kind": "ascend"}]})
-    )
-    assert [run.scenario.policy.c for run in plan.runs] == [1, 5]
-
-
-def test_defaults_hang_on_each_points_own_values(write_study):
-    base = {"safeguard": {}}
-    plan = plan_study(
-        write_study(base=base, grid={"policy": [TOP, {"kind": "ascend"}]})
-    )
-    assert [run.scenario.safeguard.rollback is None for run in plan.runs] == [
-        True,
-        False,
-    ]
-
-
 def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(
     write_study, tmp_path
 ):
@@ -128,15 +96,6 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(
     assert str(caught.value) == (
         f"{base}: rounds: got -1, expected a whole number of at least 1"
     )
-
-
-def test_files_that_are_not_there(write_study, tmp_path):
-    assert complaints(tmp_path / "no.yaml") == ["no such file"]
-    path = write_study()
-    (tmp_path / "base.yaml").unlink()
-    assert complaints(path) == [f"base: {tmp_path}/base.yaml: no such file"]
-    path.write_text("- 1\n")
-    assert complaints(path) == ["got [1], expected a mapping of keys to values"]
 
 
 def test_an_axis_that_stands_twice_in_the_file(write_study):
@@ -168,14 +127,6 @@ def test_labels_are_distinct_whatever_the_values(axis):
     labels = make_distinct([label_of(value) for value in axis])
     assert len(set(labels)) == len(labels) == len(axis)
     assert all(len(label) <= 66 for label in labels)
-
-
-def test_short_names_stay_apart():
-    assert shorten_names(["clients[0].link.up", "clients[1].link.up", "rounds"]) == {
-        "clients[0].link.up": "clients[0].link.up",
-        "clients[1].link.up": "clients[1].link.up",
-        "rounds": "rounds",
-    }
 
 
 def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_study):

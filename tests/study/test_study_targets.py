@@ -4,19 +4,16 @@ Runs are made up.
 """
 
 import math
-import shutil
 
 import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
 from simfed.ground.errors import InputError
-from simfed.report.pictures import parse_width
-from simfed.study import load_study
 from simfed.study.page import draw_study_figure, render_study_page
 from simfed.study.tables import list_arms_tables
 from simfed.study.target_figure import describe_target_figure, target_figure
-from simfed.study.targets import build_places, choose_swept_axis, parse_target
+from simfed.study.targets import build_places, choose_swept_axis
 
 UP = "clients[*].link.up"
 
@@ -30,33 +27,6 @@ def of(rows, arm, target, setting=None):
     )
 
 
-def test_times_are_those_of_the_arms_table(studied):
-    rows, arms = studied.targets(), studied.arms
-    assert list(rows["arm"]) == list(arms["arm"])
-    assert list(rows["target"]) == list(arms["threshold"])
-    pairs = (
-        ("median", "median_s"),
-        ("at_least", "median_at_least_s"),
-        ("low", "median_low_s"),
-    )
-    for ours, theirs in pairs:
-        assert list(rows[ours].fillna(-1)) == list(arms[theirs].fillna(-1)), ours
-
-
-def test_an_arms_row_begins_with_who_and_how_well(studied):
-    accuracy = ["final_accuracy", "final_accuracy_low", "final_accuracy_high"]
-    assert list(studied.arms.columns)[:6] == ["setting", "arm", "seeds", *accuracy]
-
-
-def test_a_study_without_a_finished_run_has_no_picture(studied, tmp_path):
-    shutil.copytree(studied.path, tmp_path / "copy", ignore=lambda *_: {"runs"})
-    (tmp_path / "copy" / "runs").mkdir()
-    with pytest.raises(
-        InputError, match="no run has finished, expected a study with finished"
-    ):
-        target_figure(load_study(tmp_path / "copy"))
-
-
 def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
     rows = studied.targets("sent")
     # 1 − exp(−t/20) passes 0.5 in round 13.9; evaluated every 5 rounds
@@ -66,15 +36,6 @@ def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
     assert math.isnan(never["median"])
     assert never["at_least"] == 60 * fakes.UPLINK_BYTES
     assert never["high"] == math.inf
-
-
-def test_targets_of_ones_own(studied):
-    rows = studied.targets(targets=[0.7])
-    assert set(rows["target"]) == {0.7}
-    # 1 − exp(−t/20) passes 0.7 in round 24.1
-    assert of(rows, "top-k", 0.7, "50 Mbps")["at_least"] == pytest.approx(
-        25 * (0.1 + 6e3 / 6.25e6)
-    )
 
 
 def test_energy_is_summed_over_clients_and_rounds(
@@ -204,20 +165,6 @@ def test_a_legend_has_a_title_and_a_mark_its_interval(studied):
     assert sum(len({*line.get_ydata()}) == 2 for line in strokes) == 4
 
 
-def test_panels_of_curves_fill_their_rows(studied):
-    places = [ax.get_subplotspec() for ax in draw_study_figure(studied).axes]
-    columns = min(3, len(places))
-    grid = (math.ceil(len(places) / columns), columns)
-    assert {place.get_geometry()[:2] for place in places} == {grid}
-
-
-def test_curves_have_a_line_at_each_target(studied):
-    figure = draw_study_figure(studied, targets=[0.6], width_in=4, height_in=2)
-    assert list(figure.get_size_inches()) == [4, 2]
-    across = [line for line in figure.axes[0].lines if set(line.get_ydata()) == {0.6}]
-    assert len(across) == 1
-
-
 def test_the_picture_as_typed(studied, tmp_path, capsys):
     out = tmp_path / "figure.svg"
     ask = ["study", "report", str(studied.path), "--out", str(out)]
@@ -286,12 +233,3 @@ def test_accuracies_that_guessing_reaches_are_left_out(
     assert study.thresholds == [0.6]
     assert study.caveat == "Not compared: 30 % and 50 %; guessing reaches 50 %."
     assert len(study.verdicts) == 1
-
-
-def test_targets_and_sizes_as_people_write_them():
-    assert [parse_target(text) for text in ("85%", " 85 % ", "0.85", ".85")] == [
-        0.85
-    ] * 4
-    assert parse_width("1in", "height") == 1
-    with pytest.raises(InputError, match="--width"):
-        parse_width("1in")

@@ -303,7 +303,8 @@ class Exchanges:
         if merging.waits_for_all:
             return blame_round(taken, [], self.network, resent=self.may_resend)
         awaited = [f for f in taken if f.ended_at_s == merging.at_s and not f.lost]
-        return blame_last(min(awaited, key=lambda f: f.client, default=None), [])
+        last = min(awaited, key=lambda f: f.client, default=None)
+        return blame_last(last, [], self.network)
 
     def _record(self, merging: Merging, uses: LinkUses) -> None:
         recorder, taken = self._recorder, merging.taken

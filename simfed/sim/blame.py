@@ -15,13 +15,14 @@ the lengths they had), and everything after this round.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simfed.ground.method import CLIENT
 from simfed.ground.records import make
 from simfed.net import FlowStart, Network
 from simfed.net.following import DeadLink
+from simfed.net.maxmin import OWN_CAP
 from simfed.net.playing import play
 from simfed.record.schema import BARRIER
 from simfed.sim.flight import Flight, Leg
@@ -59,10 +60,10 @@ def blame_round(
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
     phase, spent_s = find_longest_phase(critical, server_s)
-    link = find_longest_limit(critical.limited_s(phase), spent_s)
+    link = find_longest_limit(critical, phase, spent_s, network)
     others = [flight for flight in flights if flight is not critical]
     if not all(flight.chain for flight in flights):
-        return _blame_path(critical, flights, server_s)
+        return _blame_path(critical, flights, server_s, network)
     if not others:
         return Blame(critical.client, phase, link, None)
     if network is None:
@@ -70,7 +71,8 @@ def blame_round(
         return Blame(
             critical.client, phase, link, _compute_saved_s(critical, waited_s, work)
         )
-    links = list_links(network, critical.client)
+    paths = [network.topology.path(critical.client, way) for way in ("up", "down")]
+    links = {link for path in paths for link in path.links}
     apart = network.topology.ways_apart and not resent
     if is_any_limited(
         others, links, *(("download",) if apart else ("download", "upload"))
@@ -85,7 +87,9 @@ def blame_round(
     )
 
 
-def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Blame:
+def _blame_path(
+    last: Flight, flights: Sequence[Flight], server_s: float, network: Network | None
+) -> Blame:
     """Return the longest phase on the way to the end of `last`, of whichever client.
 
     Barriers are not played again.
@@ -97,10 +101,9 @@ def _blame_path(last: Flight, flights: Sequence[Flight], server_s: float) -> Bla
         )
     spent_s[last.client, "server"] = server_s
     (client, phase), longest_s = max(spent_s.items(), key=lambda item: item[1])
-    limited_s = next(flight for flight in flights if flight.client == client).limited_s(
-        phase
-    )
-    return Blame(client, phase, find_longest_limit(limited_s, longest_s), None)
+    limited = next(flight for flight in flights if flight.client == client)
+    link = find_longest_limit(limited, phase, longest_s, network)
+    return Blame(client, phase, link, None)
 
 
 def find_critical_path(
@@ -160,7 +163,10 @@ def _compute_saved_s(
 
 
 def blame_last(
-    last: Flight | None, work: Sequence[PlayedWork], otherwise: str = "deadline"
+    last: Flight | None,
+    work: Sequence[PlayedWork],
+    network: Network | None,
+    otherwise: str = "deadline",
 ) -> Blame:
     """Return the blame where the merge did not wait for all.
 
@@ -171,9 +177,8 @@ def blame_last(
     if last is None:
         return Blame(None, otherwise, None, None)
     phase, spent_s = find_longest_phase(last, sum(piece.duration_s for piece in work))
-    return Blame(
-        last.client, phase, find_longest_limit(last.limited_s(phase), spent_s), None
-    )
+    link = find_longest_limit(last, phase, spent_s, network)
+    return Blame(last.client, phase, link, None)
 
 
 def play_again(flights: Sequence[Flight], network: Network) -> float | None:
@@ -283,32 +288,28 @@ def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
     return max(spent_s.items(), key=lambda item: item[1])
 
 
-def is_any_limited(flights: Iterable[Flight], links: set[str], *phases: str) -> bool:
+def is_any_limited(flights: Iterable[Flight], links: set[int], *phases: str) -> bool:
     """Return whether one of these links ever limited a transfer of these phases."""
     for flight in flights:
         for leg in flight.legs:
-            limited_s = leg.limited_s
-            if limited_s and leg.phase in phases and not links.isdisjoint(limited_s):
-                return True
+            for link, _ in leg.limited_s:
+                if link in links and leg.phase in phases:
+                    return True
     return False
 
 
-def list_links(network: Network, client: int) -> set[str]:
-    """Return the names of the links of a client's two paths."""
-    topology = network.topology
-    links = (*topology.path(client, "up").links, *topology.path(client, "down").links)
-    return {topology.link_name(link) for link in links}
-
-
 def find_longest_limit(
-    limited_s: Mapping[str | None, float], spent_s: float
+    flight: Flight, phase: str, spent_s: float, network: Network | None
 ) -> str | None:
-    """Return the link that limited a transfer for longest.
+    """Return the name of the link that limited a phase's transfers for longest.
 
-    None where its latency, or a cap of its own, took longer than any link.
+    None where their latency, or a cap of their own, took longer than any link, and on a
+    real network, of whose links nothing is known.
     """
-    latency_s = spent_s - sum(limited_s.values())
-    link, seconds = max(
-        limited_s.items(), key=lambda item: item[1], default=(None, 0.0)
-    )
-    return link if seconds >= latency_s else None
+    limited_s = flight.limited_s(phase)
+    if network is None or not limited_s:
+        return None
+    link, seconds = max(limited_s.items(), key=lambda item: item[1])
+    if link == OWN_CAP or seconds < spent_s - sum(limited_s.values()):
+        return None
+    return network.topology.link_name(link)

@@ -104,14 +104,9 @@ class Client:
 
     def receive(self, size_bytes: float | None = None) -> ProcessGenerator:
         """Receive, handle and unpack what travels down, or a message beside it."""
-        if size_bytes is not None:
-            yield from self._transmit("download", size_bytes, beside=True)
-            return
-        if self.flight.task.downlink_bytes > 0:
-            yield from self._transmit("download", self.flight.task.downlink_bytes)
-        self.flight.received = True
-        if self._course.arrival:
-            yield from self._spend(self._course.arrival, self._plan_work)
+        if size_bytes is None and self.flight.task.downlink_bytes <= 0:
+            return self._unpack()
+        return self._transmit("download", size_bytes)
 
     def work(self, *units: Work, at: Node = CLIENT) -> ProcessGenerator:
         """Work the plan's units, or these, one after another, here or on the server."""
@@ -122,7 +117,7 @@ class Client:
 
     def send(self, size_bytes: float | None = None) -> ProcessGenerator:
         """Compress and send what travels up, or a message beside it."""
-        return self._transmit("upload", size_bytes, beside=size_bytes is not None)
+        return self._transmit("upload", size_bytes)
 
     def wait(self, barrier: str, deadline_s: float = math.inf) -> ProcessGenerator:
         """Wait for everybody at a barrier."""
@@ -200,23 +195,29 @@ class Client:
                 packing.note(clock.env.now)
         return packing
 
-    def _transmit(
-        self, phase: str, size_bytes: float | None, *, beside: bool = False
-    ) -> ProcessGenerator:
+    def _unpack(self) -> ProcessGenerator:
+        """Handle and unpack what came down."""
+        self.flight.received = True
+        return self._spend(self._course.arrival, self._plan_work)
+
+    def _transmit(self, phase: str, size_bytes: float | None) -> ProcessGenerator:
         """Send a message, again as often as it is lost on its way.
 
-        None: the upload.
+        None: what travels down, or the upload. Of its few names each takes eight bytes
+        of every client in flight.
         """
         clock, flight, packing = self._clock, self.flight, None
-        if size_bytes is None:
+        message = phase if size_bytes is None else f"{phase} {self._steps}"
+        if size_bytes is None and phase == "upload":
             packing = yield from self._pack()
             if not flight.task.plan.up:
                 return
             size_bytes = clock.asking.size_of(flight)
-        message = f"{phase} {self._steps}" if beside else phase
+        elif size_bytes is None:
+            size_bytes = flight.task.downlink_bytes
         self._steps += 1
         for nth in range(1 if clock.messages is None else clock.messages.tries):
-            fate, begun_s = _ONCE, clock.env.now
+            begun_s, fate = clock.env.now, _ONCE
             if clock.messages is not None:
                 fate = clock.draw_fate(flight, message, nth)
             # copies that leave at once are equal flows over one path: one of their
@@ -228,35 +229,44 @@ class Client:
                 weight=float(fate.copies),
                 pace=None if packing is None else packing.pace,
             )
-            name, limited_s = phase if fate.copies == 1 else "doubled", NOWHERE
-            spent_s = moved_bytes = 0.0
             try:
-                spent_s = yield transfer
-                moved_bytes, limited_s = transfer.size_bytes, transfer.limited_s
-                name = "lost" if fate.lost else name
+                yield transfer
             except Interrupt:
-                spent_s, moved_bytes = clock.env.now - begun_s, transfer.cancel()
+                self._note_sent(phase, begun_s, fate, transfer, packing)
                 raise
-            finally:
-                leg = Leg(
-                    phase,
-                    name,
-                    spent_s,
-                    begun_s,
-                    "",
-                    moved_bytes,
-                    fate.copies,
-                    limited_s,
-                )
-                flight.legs.append(
-                    leg if packing is None else packing.note_beside(leg, transfer)
-                )
-                packing = None
+            self._note_sent(phase, begun_s, fate, transfer, packing)
+            packing = None
             if not fate.lost:
                 self._draw_failure(phase, self._steps)
+                if message == "download":
+                    yield from self._unpack()
                 return
             yield from self._spend((phase,), self._plan_pause)
         raise Interrupt("failed")
+
+    def _note_sent(
+        self,
+        phase: str,
+        begun_s: float,
+        fate: Fate,
+        transfer: Transfer,
+        packing: Packing | None,
+    ) -> None:
+        """Note a message as far as it came; one that is on its way is given up."""
+        came = transfer.triggered
+        name = phase if fate.copies == 1 else "doubled"
+        leg = Leg(
+            phase=phase,
+            name="lost" if came and fate.lost else name,
+            duration_s=transfer.flow.spent_s if came else transfer.env.now - begun_s,
+            started_at_s=begun_s,
+            moved_bytes=transfer.size_bytes if came else transfer.cancel(),
+            copies=fate.copies,
+            limited_s=tuple(transfer.flow.dwelt_s.items()) if came else NOWHERE,
+        )
+        if packing is not None:
+            leg = packing.note_beside(leg, transfer)
+        self.flight.legs.append(leg)
 
     def _draw_failure(self, phase: str, number: int) -> None:
         """Raise an `Interrupt` where a phase that is over fails.

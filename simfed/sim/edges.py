@@ -452,9 +452,8 @@ class Edges:
         phase, spent_s = find_longest_phase(last, merging.server_s)
         blamed = self.parts[last.task.name].blame
         if phase != BARRIER or blamed is None:
-            return Blame(
-                None, phase, find_longest_limit(last.limited_s(phase), spent_s), None
-            )
+            link = find_longest_limit(last, phase, spent_s, self.backbone.network)
+            return Blame(None, phase, link, None)
         who, others_s = blamed[1], [one.elapsed_s for one in taken if one is not last]
         if who.saved_s is None or not others_s:
             return who

@@ -22,7 +22,7 @@ from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HOST, LANE
 from simfed.tasks.tasks import codec_work
 
-NOWHERE: Mapping[str | None, float] = {}
+NOWHERE: tuple[tuple[int, float], ...] = ()
 
 
 class BusySeconds(NamedTuple):
@@ -50,9 +50,9 @@ class Leg(NamedTuple):
     """Bytes of all copies."""
     copies: int = 0
     """The number of copies that travelled; 0: nothing did."""
-    limited_s: Mapping[str | None, float] = NOWHERE
-    """Seconds for which each link was what limited the transmission; of one that was
-    cut off, nothing is known."""
+    limited_s: tuple[tuple[int, float], ...] = NOWHERE
+    """Links that limited the transmission (`OWN_CAP`: none did), each with for how many
+    seconds; of one that was cut off, nothing is known."""
     frozen: tuple[tuple[float, float], ...] = ()
     """The freezes of the device at this work: (seconds since it began, seconds)."""
     hidden_s: float = 0.0
@@ -105,14 +105,15 @@ class Leg(NamedTuple):
 
     def plain(self) -> list[Plain]:
         """Return the leg as a journal keeps it."""
-        return [*self[:7], [*self.limited_s.items()], *self[8:]]
+        return [*self]
 
     @classmethod
     def of_plain(cls, plain: Sequence[Plain]) -> Leg:
         """Inverse of `plain`."""
-        *first, limited_s, frozen, hidden_s, held_s, node = plain
-        pieces = tuple((since_s, length_s) for since_s, length_s in frozen)
-        return cls._make([*first, dict(limited_s), pieces, hidden_s, held_s, node])
+        return cls._make(
+            tuple(map(tuple, value)) if isinstance(value, list) else value
+            for value in plain
+        )
 
 
 class LostUpload(NamedTuple):
@@ -253,17 +254,12 @@ class Flight:
                     quantity, task.who, of_plan, choice, size, label, client
                 )
 
-    def limited_s(self, phase: str) -> Mapping[str | None, float]:
-        """Seconds for which each link was what limited the transfer of this phase."""
-        limited_s: Mapping[str | None, float] = NOWHERE
+    def limited_s(self, phase: str) -> dict[int, float]:
+        """Return for how many seconds each link limited the transfers of a phase."""
+        limited_s: dict[int, float] = {}
         for leg in self.legs:
-            if leg.phase == phase and leg.limited_s:
-                before_s, limited_s = limited_s, leg.limited_s
-                if before_s:
-                    both_s = dict(limited_s)
-                    for link, seconds in before_s.items():
-                        both_s[link] = both_s.get(link, 0.0) + seconds
-                    limited_s = both_s
+            for link, seconds in leg.limited_s if leg.phase == phase else ():
+                limited_s[link] = limited_s.get(link, 0.0) + seconds
         return limited_s
 
     def sent(self) -> list[Leg]:

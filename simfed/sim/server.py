@@ -412,7 +412,8 @@ class Simulation:
             return blame_round(
                 taken, work, self._world.network, resent=self._may_resend
             )
-        return blame_last(merging.last, work, _find_other_cause(merging))
+        cause, network = _find_other_cause(merging), self._world.network
+        return blame_last(merging.last, work, network, cause)
 
     def _record(self, merging: Merging, outcome: Outcome) -> None:
         if self._edges is None:

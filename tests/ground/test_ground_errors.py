@@ -35,10 +35,6 @@ def test_the_sentence():
     )
 
 
-def test_a_long_value_is_shortened():
-    assert len(str(InputError("a number", got="x" * 10_000))) < 200
-
-
 def test_errors_cross_processes():
     error = pickle.loads(pickle.dumps(InputError("a", where="b", got="c", hint="d")))
     assert (error.allowed, error.where, error.got, error.hint) == ("a", "b", "c", "d")

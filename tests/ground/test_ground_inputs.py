@@ -3,7 +3,6 @@
 What it refuses of each kind stands in tests/fuzz.
 """
 
-import json
 import os
 
 import pyarrow as pa
@@ -89,8 +88,3 @@ def test_a_compressed_table_is_not_unpacked_by_its_name(tmp_path):
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
     with pytest.raises(InputError, match=r"t\.csv\.gz"):
         read_columns(tmp_path / "t.csv.gz", ["a"])
-
-
-def test_json_keeps_numbers(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({"a": [1, 2.5]}))
-    assert read_json(tmp_path / "a.json") == {"a": [1, 2.5]}

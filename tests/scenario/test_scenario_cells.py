@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +13,13 @@ import simpy
 
 import simfed
 from simfed.cli import main
-from simfed.experiment.capacities import capacities_of
 from simfed.experiment.checks import check_parts
-from simfed.ground.errors import Interrupted, SimfedError
 from simfed.net import FlowStart, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.net.driver import Network
 from simfed.record.summary import explain_rounds
 from simfed.scenario.load import validate_scenario as validated_in
 from simfed.verify.invariants import find_broken
-from simfed.verify.run import verify
 
 MBPS = 1e6 / 8
 DEVICE = {"training": "10 ms", "compression": "1 ms"}
@@ -78,19 +74,13 @@ def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
     assert (air["airtime_s"] <= took_s * (1 + 1e-9)).all()
     sent = result.participations[["uplink_bytes", "downlink_bytes"]].to_numpy().sum()
     assert air["bytes"].sum() == pytest.approx(sent * 1502 / 1448)
-    assert (
-        result.links[result.links["link"] != "airtime of cell home"]["airtime_s"]
-        .isna()
-        .all()
-    )
-    assert simfed.load_run(tmp_path / "run").fingerprint == result.fingerprint
-    assert verify(tmp_path / "run") == []
+    others = result.links["link"] != "airtime of cell home"
+    assert result.links[others]["airtime_s"].isna().all()
     table = pq.read_table(tmp_path / "run" / "links.parquet")
     twice = pc.multiply(table["airtime_s"], 2.0)
     at = table.schema.names.index("airtime_s")
-    pq.write_table(
-        table.set_column(at, "airtime_s", twice), tmp_path / "run" / "links.parquet"
-    )
+    forged = table.set_column(at, "airtime_s", twice)
+    pq.write_table(forged, tmp_path / "run" / "links.parquet")
     broken = find_broken(simfed.load_run(tmp_path / "run"))
     assert any("have more airtime than time" in sentence for sentence in broken)
 
@@ -257,32 +247,6 @@ def test_a_share_of_the_air_may_vary(tmp_path, scale):
     assert ends == pytest.approx([0.209, 3.018, 3.018])
 
 
-def test_a_run_keeps_the_table_of_its_shares_and_plays_it_again(tmp_path):
-    table = tmp_path / "air.csv"
-    table.write_text("0,1\n0.05,0.25\n")
-    plain = scenario([STREET], street({**COMES, "file": str(table), "end": "loop"}))
-    plain |= {"rounds": 4, "checkpoint": {"every": 1}}
-    plain["aggregation"] = {"mode": "asynchronous", "concurrency": 2}
-    run = partial(simfed.run, plain, time_only=True)
-    whole = run(out=tmp_path / "whole", progress=False)
-    assert whole.links["airtime_s"].notna().all()
-    # bytes/s of airtime depend on who sends
-    assert capacities_of(whole, tmp_path / "whole") == {}
-
-    def stop(round, simulated_s, accuracy):
-        if round == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(Interrupted):
-        run(out=tmp_path / "run", progress=stop)
-    resumed = run(out=tmp_path / "run", progress=False, resume=True)
-    assert resumed.fingerprint == whole.fingerprint
-    table.unlink()
-    assert verify(tmp_path / "run") == []
-    (tmp_path / "run" / "network" / "air.csv").write_text("0,1\n0.05,0.5\n")
-    assert any("network/air.csv" in sentence for sentence in verify(tmp_path / "run"))
-
-
 def test_shares_are_generated_from_the_seed_and_stay_shares():
     drawn = {
         "kind": "lognormal-ar1",
@@ -318,12 +282,6 @@ def test_show_fleet_says_what_a_cell_has_of_the_air(tmp_path, capsys):
     assert "cell hall, which has 0.5 of the air" in said
 
 
-def refused(links, cells=None, **network):
-    with pytest.raises(SimfedError) as error:
-        check_parts(validated(scenario(links, cells, **network)), "s", time_only=True)
-    return str(error.value)
-
-
 MEMBER = {"cell": "home", "mcs": 7}
 
 
@@ -336,12 +294,3 @@ def test_a_graph_carries_cells_at_its_nodes():
     )
     names = [built.link_name(link) for link in built.path(1, "up").links]
     assert names == ["airtime of cell home", "ap>server"]
-
-
-def test_a_resolved_scenario_loads_again(tmp_path):
-    from simfed.scenario import dump_scenario, load_scenario
-
-    first = validated(scenario([MEMBER]))
-    text = dump_scenario(first)
-    (tmp_path / "again.yaml").write_text(text)
-    assert dump_scenario(load_scenario(tmp_path / "again.yaml")) == text

@@ -5,7 +5,7 @@ one.
 import pytest
 
 from simfed.ground.errors import InputErrors
-from simfed.scenario import Scenario, load_scenario
+from simfed.scenario import Scenario
 from simfed.scenario.load import validate_scenario
 
 PLAIN = {
@@ -58,16 +58,6 @@ def test_a_strategy_may_be_one_for_each_layer():
     assert Scenario.model_validate(made.model_dump(mode="json")) == made
 
 
-def test_what_is_dumped_loads_again():
-    made = scenario(
-        compression={
-            "strategies": ["top-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}]
-        },
-        policy={"kind": "uniform", "strategy": {"powersgd": {"rank": 1}}},
-    )
-    assert Scenario.model_validate(made.model_dump(mode="json")) == made
-
-
 def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
     detached = {"kind": "uniform", "strategy": {"detached-ef": {"inner": "top-k"}}}
     for method in ("fedkd", "fedavg"):
@@ -92,16 +82,3 @@ def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
         "is taken at the weights"
     )
     assert "fedkd and fedavg move them" in error
-
-
-def test_an_override_may_write_a_codec(tmp_path):
-    path = tmp_path / "tiny.yaml"
-    path.write_text(
-        "name: tiny\nrounds: 1\ndataset: {name: mnist-mini}\nprototypes: {s: {model: "
-        "lenet5}}\n"
-        "clients: [{count: 1, prototype: s, device: d}]\n"
-    )
-    made = load_scenario(
-        path, {"compression.strategies": ["top-k", {"qsgd": {"levels": 4}}]}
-    )
-    assert made.compression.strategies == ("top-k", "qsgd(4)")

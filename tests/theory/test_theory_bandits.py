@@ -20,12 +20,10 @@ from theory_bandits import (
     averages,
     best_arm_shares,
     certain_plays,
-    changing,
     constant,
     exploration_counts,
     interval,
     kind,
-    overtaken,
     play,
     regret_parts,
     slope,
@@ -42,24 +40,6 @@ FALLS = [name for name in STILL if name != "exp3, mixing 0.1"]
 def with_slow_ones_long(names):
     slow = ("thompson", "thompson, no discount", "ucb, window")
     return [pytest.param(n, marks=pytest.mark.long) if n in slow else n for n in names]
-
-
-def test_worlds_change_as_often_as_they_say():
-    for plays, changes in ((10, 0), (10, 1), (4000, 9)):
-        world = changing(plays, changes)
-        assert (np.diff(world, axis=0) != 0).any(axis=1).sum() == changes
-        assert (np.diff(world.argmax(axis=1)) != 0).sum() == changes
-    assert (changing(5, 0) == constant(5)).all()
-    before, after = overtaken(10)[[4, 5]]
-    assert (before == after).tolist() == [True, True, False]
-    assert (before.argmax(), after.argmax()) == (0, 2)
-
-
-def test_regret_is_what_the_best_arm_would_have_brought_more():
-    always = kind("uniform", strategy="periodic-k")(0, 0)
-    story = play(always, overtaken(10), seed=0)
-    assert story.regret == pytest.approx([0.3] * 5 + [0] * 5)
-    assert story.average[[0, -1]] == pytest.approx([0.3, 0.15])
 
 
 def test_ascend_explores_as_often_as_its_schedule_says():
@@ -84,14 +64,6 @@ def test_average_regret_falls_where_nothing_changes(name):
     assert late.mean < early.mean / 2
     gain = interval(average[:, 999] - average[:, -1])
     assert gain.low > 0
-
-
-def test_regret_is_told_apart_by_what_its_plays_were_called():
-    parts = regret_parts(kind("ascend", warmup=10, c=0), 40, 2, (0.0, 1.0, 0.0))
-    # after thirty plays that find out, the best arm alone: 20 of them cost 1 each
-    assert (parts.exploited[:, -1] == 0).all()
-    assert (parts.explored[:, -1] == 20).all()
-    assert (parts.fewest[:, -1] == 10).all()
 
 
 def test_a_constant_step_goes_on_choosing_wrongly_and_steps_of_one_over_n_do_not():

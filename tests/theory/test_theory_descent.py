@@ -80,10 +80,3 @@ def test_the_slope_is_that_of_theory(label):
     slope = slope_of(averages(label, grid, 2), grid)
     assert slope.low <= -0.49
     assert -0.6 <= slope.mean <= -0.48
-
-
-@pytest.mark.long
-def test_without_feedback_the_average_does_not_fall_with_more_steps():
-    gradients = averages("top-k", GRID, 1, feedback=False)
-    assert (gradients >= FLOOR).all()
-    assert (gradients[:, -1] <= FLOOR * 1.01).all()

@@ -105,20 +105,6 @@ def test_mean_sojourn_is_insensitive_to_the_size_distribution(sizes):
     assert high - low < 0.8
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("load", "width"), [(0.3, 0.06), (0.8, 0.36)])
-def test_m_m_1_processor_sharing_mean(load, width):
-    """E[T] = 1/(μ − λ), with the 99.9 % interval of sixteen long runs, which is so wide
-    at most.
-    """
-    low, high = interval(
-        sojourn_means(SIZES["exponential"], load, runs=16, flows=8000, warm_up=2000),
-        0.999,
-    )
-    assert low <= 1 / (1 - load) <= high
-    assert high - low < width / (1 - load)
-
-
 def test_a_flow_of_size_x_takes_x_over_one_minus_load_on_average():
     """E[T | size] is proportional to the size: the sharing is fair.
 

@@ -154,16 +154,9 @@ def test_the_next_origin_is_tried(place, server):
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("folder", ["Tiny/raw", "tiny", ""])
-def test_a_folder_that_the_user_names(place, folder, packed):
+@pytest.mark.parametrize("folder", ["Tiny/raw", "", "z/deep/below"])
+def test_in_a_folder_that_the_user_names_the_digest_decides(place, folder, packed):
     write_tiny(place / "mine" / folder, packed=packed)
-    get(tiny(), source=place / "mine")
-    shutil.rmtree(place / "mine")
-    assert files_in(place) == INSTALLED
-
-
-def test_of_files_with_one_name_the_digest_decides(place):
-    write_tiny(place / "mine/z/deep/below", packed=True)
     (place / "mine/another").mkdir()
     (place / "mine/another/t10k-labels-idx1-ubyte").write_bytes(b"of another set")
     get(tiny(), source=place / "mine")
@@ -196,72 +189,77 @@ def test_no_origin_works_and_the_sentence_says_which_files_go_where(place):
     assert files_in(place) == set()
 
 
-def test_a_set_without_an_address_says_which_files_go_where(place):
-    with pytest.raises(
-        SimfedError,
-        match=r"^Tiny has no address; put "
-        r"train-images.*--from$",
-    ):
-        get(tiny())
+def spoil(server, monkeypatch):
+    label = "t10k-labels-idx1-ubyte"
+    content = TINY_FILES[label][:-1] + b"\2"
+    server.files[f"/{label}.gz"] = gzip.compress(content)
 
 
-def test_an_archive_without_the_files_is_refused(place, server):
-    with tarfile.open(place / "content.tar", "w") as tar:
-        tar.addfile(tarfile.TarInfo("readme"), io.BytesIO())
-    server.files = {"/tiny.tar": (place / "content.tar").read_bytes()}
-    with pytest.raises(SimfedError, match="its files are not in it"):
-        get(tiny((f"{server.base}/tiny.tar",)))
-
-
-# ---- what goes wrong on the way ------------------------------------------------------
-
-
-def test_a_wrong_checksum_leaves_nothing(place, server):
-    server.files["/t10k-labels-idx1-ubyte.gz"] = gzip.compress(
-        TINY_FILES["t10k-labels-idx1-ubyte"][:-1] + b"\2"
-    )
-    with pytest.raises(
-        SimfedError,
-        match="t10k-labels-idx1-ubyte: got "
-        "'8ad7b432a7fbcd9e1e92d10254d01bf8f186a7b4839d5a9ae215b1e8d7f638ef', "
-        "expected a file of Tiny with SHA-256",
-    ):
-        get(tiny(server.origin()))
-    assert files_in(place) == set()
-
-
-def test_a_truncated_file_leaves_nothing(place, server):
+def shorten(server, monkeypatch):
     # the server's own copy is too short: its length is consistent, its content is not
     server.files[FIRST] = PACKED[FIRST][:-20]
-    with pytest.raises(
-        SimfedError,
-        match=r"train-images-idx3-ubyte\.gz: truncated or damaged, expected a whole "
-        r"gzip file",
-    ):
-        get(tiny(server.origin()))
-    assert files_in(place) == set()
 
 
-def test_a_connection_that_breaks_leaves_nothing(place, server):
+def hang_up(server, monkeypatch):
     server.cut[FIRST] = 40
-    with pytest.raises(
-        SimfedError,
-        match=r"train-images-idx3-ubyte\.gz: the "
-        r"connection broke",
-    ):
+
+
+def bound(server, monkeypatch):
+    monkeypatch.setattr(fetching, "LARGEST_BYTES", 60)
+
+
+def empty(server, monkeypatch):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("readme"), io.BytesIO())
+    server.files = dict.fromkeys(PACKED, content.getvalue())
+
+
+class FullDisk(io.BytesIO):
+    def write(self, content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fill_disk(server, monkeypatch):
+    monkeypatch.setattr(fetching, "open", lambda path, mode: FullDisk(), raising=False)
+
+
+def fill_disk_later(server, monkeypatch):
+    real = Path.write_bytes
+
+    def full(path, content):
+        if path.name.startswith("t10k"):
+            real(path, content[:3])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+
+
+NAME = r"train-images-idx3-ubyte\.gz"
+FULL = r"Tiny could not be written to .*: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "sentence"),
+    [
+        (spoil, r"t10k-labels-idx1-ubyte: got '\w{64}', expected .* with SHA-256"),
+        (shorten, f"{NAME}: truncated or damaged, expected a whole gzip file"),
+        (hang_up, f"{NAME}: the connection broke"),
+        (bound, f"{NAME}: more than 60 B"),
+        (empty, "expected a whole gzip file"),
+        (fill_disk, FULL),
+        (fill_disk_later, FULL),
+    ],
+)
+def test_what_goes_wrong_is_a_sentence_and_leaves_nothing(
+    place, server, monkeypatch, trouble, sentence
+):
+    trouble(server, monkeypatch)
+    with pytest.raises(SimfedError, match=sentence):
         get(tiny(server.origin()))
     assert files_in(place) == set()
-
-
-def test_an_endless_answer_is_given_up(place, server, monkeypatch):
-    monkeypatch.setattr(fetching, "LARGEST_BYTES", 60)
-    with pytest.raises(
-        SimfedError,
-        match=r"train-images-idx3-ubyte\.gz: more than 60 "
-        r"B",
-    ):
-        get(tiny(server.origin()))
-    assert files_in(place / "data") == set()
+    assert not (place / "data/Tiny").exists()
 
 
 # ---- disk ----------------------------------------------------------------------------
@@ -280,42 +278,6 @@ def test_too_little_space_is_found_before_anything_is_fetched(
         get(tiny(server.origin()))
     assert server.requests == []
     assert files_in(place) == set()
-
-
-class FullDisk(io.BytesIO):
-    def write(self, content):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_disk_that_fills_up_during_the_download_is_cleared(
-    place, server, monkeypatch
-):
-    monkeypatch.setattr(fetching, "open", lambda path, mode: FullDisk(), raising=False)
-    with pytest.raises(
-        SimfedError, match=r"Tiny could not be written to .*: No space left on device"
-    ):
-        get(tiny(server.origin()))
-    assert files_in(place) == set()
-
-
-def test_a_disk_that_fills_up_during_the_installation_is_cleared(
-    place, server, monkeypatch
-):
-    real = Path.write_bytes
-
-    def full(path, content):
-        if path.name.startswith("t10k"):
-            real(path, content[:3])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        return real(path, content)
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(
-        SimfedError, match=r"Tiny could not be written to .*: No space left on device"
-    ):
-        get(tiny(server.origin()))
-    assert files_in(place) == set()
-    assert not (place / "data/Tiny").exists()
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(place, server, monkeypatch):

@@ -5,22 +5,18 @@ asked for.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from pyarrow import parquet
+from worlds import world
 
-import simfed
 from simfed import InputError, InputErrors, check
 from simfed.cli import main
 from simfed.learn.data import Dataset, labels_in, load_data
 from simfed.learn.data.own import public_samples
-from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
-from simfed.scenario.load import apply_overrides, validate_scenario
 from simfed.testing import check_dataset
 
 
@@ -35,30 +31,6 @@ def images_like(shape, n=32):
 
 def spec(home, **keys):
     return DatasetSpec.model_validate(keys, context={"folder": home})
-
-
-def scenario(**changes):
-    plain = {
-        "name": "layout",
-        "method": "fedavg",
-        "rounds": 1,
-        "dataset": {"file": "x.npz", "partition": {"kind": "iid"}},
-        "prototypes": {"p": {"model": "logistic-regression"}},
-        "clients": [
-            {
-                "count": 2,
-                "prototype": "p",
-                "link": {},
-                "device": {"training": 0, "compression": 0},
-            }
-        ],
-        "policy": {"kind": "uniform", "strategy": "dense"},
-    }
-    return validate_scenario(
-        apply_overrides(plain, changes.items(), Scenario),
-        source="layout.yaml",
-        folder=Path(),
-    )
 
 
 def write_images(path, images, suffix=".npz", **keys):
@@ -121,35 +93,14 @@ def test_a_layout_that_nothing_tells_is_asked_for(tmp_path, shape, model, fits):
         x_train=np.zeros((40, *shape), np.uint8),
         y_train=np.arange(40) % 2,
     )
-    said = {"prototypes.p.model": model, "dataset.file": str(tmp_path / "x.npz")}
+    said = {"prototypes.a.model": model, "dataset": {"file": str(tmp_path / "x.npz")}}
     if not fits:
         with pytest.raises(
             InputErrors, match=rf"dataset\.layout: .*model {model} takes them either"
         ):
-            check(scenario(**said))
+            check(world("tiny", said))
         said["dataset.layout"] = "channels-first"
-    check(scenario(**said))
-
-
-def test_a_model_of_ones_own_may_fix_its_input(tmp_path, add_part):
-    def four(input_shape, classes):
-        return torch.nn.Sequential(
-            torch.nn.Conv2d(4, 2, 3),
-            torch.nn.Flatten(),
-            torch.nn.Linear(2 * 26 * 26, classes),
-        )
-
-    add_part("model", "four", four)
-    np.savez(
-        tmp_path / "x.npz",
-        x_train=np.zeros((40, 4, 28, 28), np.uint8),
-        y_train=np.arange(40) % 2,
-    )
-    check(
-        scenario(
-            **{"prototypes.p.model": "four", "dataset.file": str(tmp_path / "x.npz")}
-        )
-    )
+    check(world("tiny", said))
 
 
 LAYOUTS_OF_NOTHING = {
@@ -181,17 +132,6 @@ def test_a_layout_of_what_has_no_channels_is_refused(tmp_path, case):
     images, suffix, sentence = LAYOUTS_OF_NOTHING[case]
     with pytest.raises(InputError, match=re.escape(sentence)):
         labels_in(write_images(tmp_path, images, suffix, layout="channels-last"))
-
-
-def test_what_is_learned_does_not_hang_on_the_layout(tmp_path):
-    first, last = images_like((3, 6, 5))
-    curves = []
-    for images in (first, last):
-        write_images(tmp_path, images)
-        world = scenario(**{"dataset.file": str(tmp_path / "x.npz")})
-        result = simfed.run(world, out=tmp_path / f"run{len(curves)}", progress=False)
-        curves.append(result.prototypes.test_loss.tolist())
-    assert curves[0] == curves[1]
 
 
 def test_data_show_says_what_told_the_layout(tmp_path, capsys):

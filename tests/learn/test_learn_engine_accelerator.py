@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from types import SimpleNamespace
 
@@ -81,20 +79,6 @@ def test_precision_is_float32_whatever_the_caller_has_set():
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision("highest")
-
-
-def test_the_newer_switches_of_precision_are_put_back():
-    in_all = (
-        "import torch; torch.backends.fp32_precision = 'tf32'; from "
-        "simfed.learn.precision import exact_float32"
-    )
-    check = """
-matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
-with exact_float32():
-    assert (matmul.fp32_precision, conv.fp32_precision) == ("ieee", "ieee")
-assert (matmul.fp32_precision, conv.fp32_precision) == ("tf32", "tf32")
-"""
-    subprocess.run([sys.executable, "-c", f"{in_all}\n{check}"], check=True)
 
 
 def test_data_elsewhere_is_refused():

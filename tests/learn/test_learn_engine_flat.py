@@ -14,17 +14,6 @@ def net():
     )
 
 
-def test_writing_the_vector_moves_the_module_and_back():
-    model = FlatModel(net())
-    expected = torch.cat([p.detach().flatten() for p in model.module.parameters()])
-    assert torch.equal(model.weights, expected)
-    model.weights.zero_()
-    assert all((p == 0).all() for p in model.module.parameters())
-    with torch.no_grad():
-        model.module[3].bias.fill_(7.0)
-    assert model.weights[-3:].tolist() == [7.0] * 3
-
-
 def test_statistics_are_views_too_and_counters_are_not_among_them():
     model = FlatModel(net())
     assert model.statistics.tolist() == [0.0, 0.0, 1.0, 1.0]
@@ -33,22 +22,6 @@ def test_statistics_are_views_too_and_counters_are_not_among_them():
     assert model.module[1].num_batches_tracked == 1
     model.reset_counters()
     assert model.module[1].num_batches_tracked == 0
-
-
-def test_gradients_are_added_to_the_vector_given():
-    model = FlatModel(net())
-    x = torch.randn(4, 1, 4, 4)
-    model.module(x).sum().backward()
-    expected = torch.cat([p.grad.flatten() for p in model.module.parameters()])
-    model.accumulate_into(None)
-    model.reset_counters()
-    into = torch.ones_like(model.weights)
-    model.accumulate_into(into)
-    model.module(x).sum().backward()
-    torch.testing.assert_close(into, expected + 1)
-    model.accumulate_into(None)
-    model.module(x).sum().backward()
-    torch.testing.assert_close(into, expected + 1)
 
 
 def test_frozen_parameters_stay_outside_and_shared_ones_count_once():

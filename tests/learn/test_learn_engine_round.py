@@ -297,14 +297,6 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back():
     assert all(0 <= outcome.shared_loss["small"] < 1e-12 for outcome in outcomes)
 
 
-def test_two_rollbacks_in_a_row_where_they_are_allowed():
-    scenario = tiny.scenario(
-        rounds=4, safeguard={"rollback": {"threshold": 1e-9, "max_consecutive": 2}}
-    )
-    rounds = list(Host(scenario).rounds())
-    assert [r.outcome.rolled_back for r in rounds] == [True, True, False, True]
-
-
 @pytest.mark.parametrize(
     ("reference", "undone"), [("last-accepted", True), ({"running-median": 3}, False)]
 )

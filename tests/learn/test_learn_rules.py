@@ -117,22 +117,6 @@ def test_a_norm_bound_shortens_what_is_longer_and_no_other(updates):
     np.testing.assert_array_equal(merged(rules.NormBound(1.0), zeros), zeros)
 
 
-@pytest.mark.parametrize(
-    "kind", ["krum", "multi-krum", "bulyan", "median", "geometric-median"]
-)
-def test_three_far_ones_of_thirteen_move_little(updates, kind):
-    rule = registry("rule").get(kind)
-    mean = merged(rule(f=F) if "f" in rule.example else rule(), updates[:-1])
-    assert np.linalg.norm(mean - 1.0) < 1.5
-    assert np.linalg.norm(updates[:-1].mean(0) - 1.0) > 10
-
-
-def test_columns_are_sorted_in_blocks_without_a_seam(updates, monkeypatch):
-    whole = merged(rules.Median(), updates)
-    monkeypatch.setattr(rules, "_BLOCK_ENTRIES", 4 * N)
-    np.testing.assert_array_equal(merged(rules.Median(), updates), whole)
-
-
 # ---- in a run ------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import os
 
 import pytest
 import torch
+from worlds import play, world
 
 import simfed
 from simfed import InputError, RunFailed
@@ -15,19 +16,19 @@ from simfed.learn.state import ClientState
 from simfed.learn.store import Store
 from simfed.verify.run import verify
 
-LATE = {
-    "name": "stored",
-    "rounds": 6,
-    "dataset": {"name": "mnist-mini"},
-    "prototypes": {"only": {"model": "logistic-regression"}},
-    "clients": [{"count": 4, "prototype": "only", "device": "x86-2core-vm"}],
-    "method": "scaffold",
-    "training": {"batch_size": 8, "local_steps": 1},
-    "aggregation": {"mode": "asynchronous", "concurrency": 3},
-    "compression": {"k": 50, "strategies": ["top-k", "random-k"]},
-    "policy": {"kind": "ascend"},
-    "checkpoint": {"every": 2},
-}
+LATE = world(
+    "tiny",
+    {
+        "rounds": 6,
+        "clients[0].count": 4,
+        "method": "scaffold",
+        "training": {"batch_size": 8, "local_steps": 1},
+        "aggregation": {"mode": "asynchronous", "concurrency": 3},
+        "compression": {"k": 50, "strategies": ["top-k", "random-k"]},
+        "policy": {"kind": "ascend"},
+        "checkpoint": {"every": 2},
+    },
+)
 """Uploads are under way at checkpoints; clients have residuals and control variates."""
 
 
@@ -55,40 +56,35 @@ def test_what_does_not_fit_comes_back_from_its_file(tmp_path):
     assert list(tmp_path.glob("checkpoint")) == []
 
 
-def test_a_run_with_a_bound_of_one_byte_stops_and_goes_on_with_the_same_bits(tmp_path):
-    whole = simfed.run(LATE, progress=False, workers=1)
+def stop(round, time_s, accuracy):
+    if round == 3:
+        raise KeyboardInterrupt
 
-    def stop(round, time_s, accuracy):
-        if round == 3:
-            raise KeyboardInterrupt
 
+@pytest.fixture(scope="module")
+def whole():
+    return play(LATE).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("begun", "resumed"), [("1 B", {"memory": 1, "workers": 2}), (1, {})]
+)
+def test_a_run_with_a_bound_stops_and_goes_on_with_the_same_bits(
+    tmp_path, whole, begun, resumed
+):
     with pytest.raises(simfed.Interrupted):
-        simfed.run(LATE, tmp_path / "run", progress=stop, workers=1, memory="1 B")
+        play(LATE, tmp_path / "run", progress=stop, memory=begun)
     links = tmp_path / "run" / "checkpoint" / "links"
     assert links.exists()
     assert not links.with_name("clients").exists()
-    again = simfed.run(
-        LATE, tmp_path / "run", progress=False, workers=2, memory=1, resume=True
-    )
-    assert again.fingerprint == whole.fingerprint
-    # of the two checkpoints that are kept, no other files
-    assert 4 <= len(list(links.iterdir())) <= 8
-    assert verify(tmp_path / "run") == []
-
-
-def test_a_checkpoint_of_files_is_gone_on_with_without_a_bound(tmp_path):
-    def stop(round, time_s, accuracy):
-        if round == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(simfed.Interrupted):
-        simfed.run(LATE, tmp_path / "run", progress=stop, workers=1, memory=1)
-    again = simfed.run(LATE, tmp_path / "run", progress=False, workers=1, resume=True)
-    assert again.fingerprint == simfed.run(LATE, progress=False, workers=1).fingerprint
+    again = play(LATE, tmp_path / "run", resume=True, **resumed)
+    assert again.fingerprint == whole
+    if resumed:  # of the two checkpoints that are kept, no other files
+        assert 4 <= len(list(links.iterdir())) <= 8
 
 
 def test_a_linked_file_that_has_changed_is_found_before_the_run_goes_on(tmp_path):
-    simfed.run(LATE, tmp_path / "run", progress=False, workers=1, memory=1)
+    play(LATE, tmp_path / "run", memory=1)
     checkpoint = tmp_path / "run" / "checkpoint"
     for file in (checkpoint / "links").iterdir():
         file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
@@ -97,7 +93,7 @@ def test_a_linked_file_that_has_changed_is_found_before_the_run_goes_on(tmp_path
 
 
 def test_a_full_disk_ends_the_run_in_a_sentence_and_it_goes_on_later(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, whole
 ):
     calls, put = [], module.put_arrays
 
@@ -111,14 +107,12 @@ def test_a_full_disk_ends_the_run_in_a_sentence_and_it_goes_on_later(
     with pytest.raises(
         RunFailed, match=r"clients/\d+\.safetensors: .* \(No space left on device\)"
     ):
-        simfed.run(LATE, tmp_path / "run", progress=False, workers=1, memory=1)
+        play(LATE, tmp_path / "run", memory=1)
     monkeypatch.setattr(module, "put_arrays", put)
-    again = simfed.run(
-        LATE, tmp_path / "run", progress=False, workers=1, memory=1, resume=True
-    )
-    assert again.fingerprint == simfed.run(LATE, progress=False, workers=1).fingerprint
+    again = play(LATE, tmp_path / "run", memory=1, resume=True)
+    assert again.fingerprint == whole
 
 
 def test_a_size_without_a_unit_is_refused():
     with pytest.raises(InputError, match=r"memory: .* such as 10 MB"):
-        simfed.run(LATE, progress=False, memory="4")
+        play(LATE, memory="4")

@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pytest
 import torch
+from worlds import play, world
 
-import simfed
 from simfed import InputError, InputErrors
-from simfed.ground.registry import register, registry
+from simfed.ground.registry import registry
 from simfed.learn.catalogue import dataset_facts
 from simfed.learn.data import SOTU, TEXT_MINI, Dataset, load_dataset
 from simfed.learn.data.fetch import get
+from simfed.learn.data.store import PublishedFile
 from simfed.learn.data.texts import ALPHABET, PublishedTexts, number_characters
 from simfed.learn.models import CausalTransformer, CharLSTM
 from simfed.learn.objective import NextToken
-from simfed.verify.run import verify
 
 
 class TinyLSTM(CharLSTM):
@@ -50,49 +52,24 @@ def tiny_text() -> Dataset:
     )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _parts():
-    kinds = {
-        "dataset": {"tiny-text": tiny_text},
-        "model": {"tiny-lstm": TinyLSTM, "tiny-transformer": TinyTransformer},
-    }
-    for kind, parts in kinds.items():
-        for name, part in parts.items():
-            register(kind, name, part)
-    yield
-    for kind, parts in kinds.items():
-        for name in parts:
-            registry(kind)._added.pop(name)
+@pytest.fixture(autouse=True)
+def _parts(add_part):
+    add_part("dataset", "tiny-text", tiny_text)
+    add_part("model", "tiny-lstm", TinyLSTM)
+    add_part("model", "tiny-transformer", TinyTransformer)
 
 
-def world(**changes):
-    plain = {
-        "name": "text",
-        "method": "fedavg",
-        "rounds": 2,
-        "dataset": {"name": "tiny-text", "partition": {"kind": "natural"}},
-        "prototypes": {"lm": {"model": "tiny-lstm"}},
-        "clients": [
-            {
-                "count": 3,
-                "prototype": "lm",
-                "device": {"assume": {"training": "1 ms", "compression": "1 ms"}},
-                "link": {"up": "1 Mbps", "down": "1 Mbps"},
-            }
-        ],
+def run(**changes):
+    natural = {"name": "tiny-text", "partition": {"kind": "natural"}}
+    made = {
+        "dataset": natural,
+        "prototypes.a.model": "tiny-lstm",
+        "clients[0].count": 3,
         "training": {"batch_size": 4, "learning_rate": 0.5, "local_steps": 2},
-        "compression": {"k": 20, "strategies": ["dense"]},
-        "policy": {"kind": "uniform", "strategy": "dense"},
+        "compression": {"k": 20},
         "evaluation": {"every": 1, "clients": True},
     }
-    return simfed.load_scenario, plain | changes
-
-
-def run(tmp_path, out=None, **changes):
-    load, plain = world(**changes)
-    path = tmp_path / "text.yaml"
-    path.write_text(json.dumps(plain))
-    return simfed.run(load(path), out=out, workers=1, progress=False)
+    return play(world("tiny", {**made, **changes}))
 
 
 # ---- the shipped sets ----------------------------------------------------------------
@@ -115,11 +92,6 @@ def test_text_mini_comes_with_simfed_and_has_natural_owners():
 
 
 def test_the_full_texts_are_taken_from_a_folder_that_has_them(tmp_path, monkeypatch):
-    from dataclasses import replace
-    from hashlib import sha256
-
-    from simfed.learn.data.store import PublishedFile
-
     content = json.dumps({"X": "All was well. " * 80}).encode()
     (tmp_path / "texts.json").write_bytes(content)
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
@@ -164,27 +136,20 @@ def test_the_loss_of_next_characters_and_its_gradient_are_autograds():
     )
 
 
-def test_a_model_learns_to_count(tmp_path):
+def test_a_model_learns_to_count():
+    steps = {"batch_size": 6, "learning_rate": 0.05, "local_steps": 10}
     result = run(
-        tmp_path,
-        tmp_path / "run",
         rounds=6,
-        training={
-            "batch_size": 6,
-            "learning_rate": 0.05,
-            "local_steps": 10,
-            "optimizer": "adam",
-        },
+        training={**steps, "optimizer": "adam"},
+        policy={"kind": "uniform", "strategy": "dense"},
     )
     tested = result.prototypes
     assert tested.test_accuracy.iloc[-1] > 0.9  # right next characters
     assert np.allclose(tested.test_measure, np.exp(tested.test_loss))  # perplexity
     assert tested.test_measure.iloc[0] > 2 > tested.test_measure.iloc[-1]
     assert result.manifest["measure"] == {"name": "perplexity", "better": "lower"}
-    assert result.summary["measure"]["lm"]["best"] == tested.test_measure.min()
-    assert verify(tmp_path / "run") == []
-    clients = result.clients
-    first = clients[clients["round"] == 1]
+    assert result.summary["measure"]["a"]["best"] == tested.test_measure.min()
+    first = result.clients[result.clients["round"] == 1]
     assert first.own_loss.nunique() == 3  # each on its owner's test texts
     assert np.allclose(first.own_measure, np.exp(first.own_loss))
     assert first.loss.nunique() == 1
@@ -195,44 +160,45 @@ AVERAGING = [
     for name in registry("method").names()
     if not registry("method").get(name).needs_classes
 ]
+MODES = {
+    "fedasync": {"mode": "asynchronous", "concurrency": 2},
+    "fedbuff": {"mode": "buffered", "buffer": 2, "concurrency": 3},
+}
+MATRICES = ["powersgd", "svd", "layers", "qsgd"]
+"""Codecs that look at the layers of a model."""
 
 
-@pytest.mark.parametrize("method", AVERAGING)
+@pytest.mark.parametrize(
+    ("method", "codec"),
+    [*((name, "dense") for name in AVERAGING), *(("fedavg", c) for c in MATRICES)],
+)
 @pytest.mark.parametrize("model", ["tiny-lstm", "tiny-transformer"])
-def test_every_method_without_classes_learns_text(tmp_path, method, model):
-    modes = {
-        "fedasync": {"mode": "asynchronous", "concurrency": 2},
-        "fedbuff": {"mode": "buffered", "buffer": 2, "concurrency": 3},
-    }
-    more = {"aggregation": modes[method]} if method in modes else {}
-    result = run(tmp_path, method=method, prototypes={"lm": {"model": model}}, **more)
-    assert np.isfinite(result.prototypes.test_loss.dropna()).all()
-
-
-MATRICES = ("powersgd", "bf16", "qsgd")
-"""Codecs that are tried on the transformer; the others are on the LSTM."""
-
-
-@pytest.mark.parametrize("codec", registry("codec").names())
-def test_every_codec_carries_models_of_text(tmp_path, codec):
-    lstm, transformer = {"model": "tiny-lstm"}, {"model": "tiny-transformer"}
-    group = world()[1]["clients"][0]
+def test_methods_without_classes_and_codecs_carry_text(method, codec, model):
+    strategy = {"layers": {"*": "top-k@50%"}} if codec == "layers" else codec
+    changes = {"aggregation": MODES[method]} if method in MODES else {}
     result = run(
-        tmp_path,
         rounds=1,
-        prototypes={"lm": transformer if codec in MATRICES else lstm},
-        clients=[{**group, "count": 2}],
-        compression={"k": 20, "strategies": [codec]},
-        policy={"kind": "uniform", "strategy": codec},
+        method=method,
+        policy={"kind": "uniform", "strategy": strategy},
+        **{"prototypes.a.model": model, **changes},
     )
     assert np.isfinite(result.prototypes.test_loss.dropna()).all()
 
 
-def test_methods_of_classes_and_models_of_numbers_refuse_text(tmp_path):
-    with pytest.raises(InputErrors, match="fedkd compares classes") as error:
-        run(tmp_path, method="fedkd")
-    assert "a method without classes for a next-token task" in str(error.value)
-    with pytest.raises((InputError, InputErrors), match="model lenet5 takes numbers"):
-        run(tmp_path, prototypes={"lm": {"model": "lenet5"}})
-    with pytest.raises((InputError, InputErrors), match="no classes"):
-        run(tmp_path, dataset={"name": "tiny-text", "partition": {"kind": "dirichlet"}})
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"method": "fedkd", "dataset.public": 4},
+            "fedkd compares classes.*a method without classes for a next-token task",
+        ),
+        ({"prototypes.a.model": "lenet5"}, "model lenet5 takes numbers"),
+        (
+            {"dataset": {"name": "tiny-text", "partition": {"kind": "dirichlet"}}},
+            "no classes",
+        ),
+    ],
+)
+def test_methods_of_classes_and_models_of_numbers_refuse_text(changes, sentence):
+    with pytest.raises((InputError, InputErrors), match=f"(?s){sentence}"):
+        run(**changes)

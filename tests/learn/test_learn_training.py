@@ -17,7 +17,6 @@ from torch import nn
 
 from simfed.ground.method import LocalSteps
 from simfed.learn.flat import FlatModel
-from simfed.learn.losses import cross_entropies, cross_entropy
 from simfed.learn.models import LogisticRegression
 from simfed.learn.models.linear_passes import LinearPasses
 from simfed.learn.passes import Passes, choose_passes
@@ -153,14 +152,6 @@ def test_the_gradient_of_one_plain_step_is_told_as_it_is(model, passes):
         assert after.loss.item() == pytest.approx(loss.item(), rel=1e-6)
 
 
-def test_of_several_steps_their_change_over_the_rate_is_told():
-    [course] = courses("logistic", [[5, 5]], gradient=True)
-    [after] = trainer("logistic", {"local_steps": 2}).train([course], 0.1)
-    changed = course.steps.model["weights"] - after.model["weights"]
-    assert torch.equal(after.model["gradient"], changed / 0.1)
-    assert changed.any()
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(
@@ -179,33 +170,6 @@ def test_results_hang_on_nobody_else(sizes, most, order):
     shuffled = list(together.train([made[place] for place in places], 0.1))
     for place, after in zip(places, shuffled, strict=True):
         assert torch.equal(after.model["weights"], expected[place])
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_gradients_by_hand_are_those_of_autograd(model):
-    flat = built(model)
-    samples, labels = DATA.at(np.arange(7))
-    F.cross_entropy(flat.module(samples), labels).backward()
-    expected = gradients(flat.module)
-    flat.accumulate_into(None)
-    passes = choose_passes(flat, SHAPE)
-    assert type(passes) is LinearPasses
-    begun = torch.ones_like(flat.weights)
-    by_hand = begun.clone()
-    passes.gradient(
-        samples, lambda logits: cross_entropy(logits, labels), by_hand, training=True
-    )
-    torch.testing.assert_close(by_hand - 1, expected, rtol=1e-4, atol=1e-6)
-
-    def of_rows(logits):
-        [value], [gradient] = cross_entropies(logits[None], labels[None])
-        return value, gradient
-
-    by_hand = begun.clone()
-    passes.gradient(samples, of_rows, by_hand, training=True)
-    whole = torch.empty(1, flat.parameters)
-    passes.gradients_of_rows(flat.weights[None], samples[None], labels[None], whole)
-    assert torch.equal(by_hand, begun + whole[0])
 
 
 # ---- in runs -------------------------------------------------------------------------

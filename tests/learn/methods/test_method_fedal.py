@@ -110,21 +110,6 @@ def test_rounds_are_those_by_hand_with_a_client_that_was_away():
     assert outcomes[-1].shared_loss["large"] == pytest.approx(last[2], rel=1e-3)
 
 
-def test_the_feedback_points_to_where_the_discriminator_errs_more():
-    world = World(scenario())
-    world.play(1)
-    net, state = world.method.discriminator(world.kit.setting), world.kept.server
-    for upload in world.uploads:
-        client, z = upload.task.client, upload.values["logits"]
-        whose = torch.full((PUBLIC,), client)
-
-        def loss(logits, whose=whose):
-            guesses = net.forward(state["discriminator"], logits.softmax(1))
-            return F.cross_entropy(guesses, whose).item()
-
-        assert loss(z - 0.1 * state["feedback"][str(client)]) > loss(z)
-
-
 def test_bytes_and_work():
     world = World(scenario(charge={"downlink": True}))
     first, second = world.task(1, 2), world.task(2, 2)

@@ -132,16 +132,6 @@ def test_bytes_and_work(share):
     assert flops["fedgen/heads-42-4"] == 2 * head
 
 
-def test_heads_are_personal_and_models_are_not():
-    heads = World(lenets({**KIND, "share": "head"}))
-    models = World(lenets(KIND))
-    # evaluated every so many rounds
-    assert sorted(heads.play(1, clients=[0, 2]).clients) == []
-    assert sorted(heads.play(2, clients=[0, 2]).clients) == [0, 2]
-    models.play(1)
-    assert not models.play(2).clients
-
-
 def test_embeddings_of_different_widths_are_refused():
     parts = Parts(lenets(KIND, mixed=True))
     [error] = (

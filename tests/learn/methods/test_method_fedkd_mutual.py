@@ -54,15 +54,6 @@ def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
         start += n
 
 
-def test_a_matrix_of_rank_one_takes_its_two_vectors():
-    matrix = torch.outer(torch.arange(1.0, 6), torch.arange(1.0, 8))
-    vector = encode(matrix.flatten(), [(5, 7)], 0.999)
-    assert vector.numel() == 1 + 5 + 7
-    assert vector[0] == 1
-    torch.testing.assert_close(decode(vector, [(5, 7)])[0].view(5, 7), matrix)
-    assert encode(torch.zeros(35), [(5, 7)], 0.9).tolist() == [0.0]
-
-
 def truncated(flat, module, energy):
     """Every weight by NumPy's decomposition, cut at the energy.
 

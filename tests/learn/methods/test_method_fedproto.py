@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from textbook import World, embed, flat, lenets, step
 
 from simfed import InputError
-from simfed.ground.method import Work
+from simfed.ground.method import Setting, Size, Work
+from simfed.learn.methods.fedproto import FedProto
 
 ONE = {"kind": "fedproto", "pull": 0.7}
 
@@ -186,9 +187,6 @@ def test_compressed_means_are_chosen_by_the_policy():
 
 
 def test_models_without_an_embedding_are_refused():
-    from simfed.ground.method import Setting, Size
-    from simfed.learn.methods.fedproto import FedProto
-
     size = Size("conv-only", 10, 0, 0, 1)
     setting = Setting(1, 1, 1, 4, 0, 8, 1, None, {"a": size})
     with pytest.raises(InputError, match="conv-only of a"):

@@ -45,6 +45,8 @@ from simfed.ground.seeding import Streams
 ROWS = Path(__file__).parent / "flower_laws.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "flower.md"
 PROFILE = "x86-2core-vm"
+_MISSING = 0.75
+"""The share without a formula from which on a metered price says nothing."""
 LEAST_SHARE, LEAST_ROUND_S = 0.05, 0.05
 """Kinds with less of the work, and rounds that are shorter, are not judged."""
 
@@ -124,21 +126,21 @@ def meter(folder: Path, play: Spot) -> list[Metered]:
 def print_metered(job: str, out: str) -> None:
     """The other end of `meter`."""
     from simfed.flower import run_folder
-    from simfed.flower.charging import Watch
-    from simfed.flower.computing import Coverage, price
+    from simfed.flower.computing import price
     from simfed.flower.messages import Mail
+    from simfed.flower.metering import Counted
     from simfed.flower.work import Answer
-    from simfed.flower.workfile import Visible
     from simfed.scenario.fleet_file import Computing, FleetFile
 
     folder, nodes, overrides = json.loads(job)
     processor = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
     sums: dict[str, float] = {}
-    coverage: dict[str, Coverage] = defaultdict(Coverage)
+    counted: dict[str, Counted] = defaultdict(Counted)
 
-    def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
+    def watch(mail: Mail, answer: Answer) -> None:
+        visible = answer.visible
         key = json.dumps([visible.message_type, visible.texts], sort_keys=True)
-        coverage[visible.message_type].add(answer.spent.counted)
+        counted[visible.message_type] += answer.spent.counted
         if key not in sums:  # the first of a process is not among the law's either
             sums[key] = 0.0
         else:
@@ -153,15 +155,13 @@ def print_metered(job: str, out: str) -> None:
     )
     # which refuses what it does not see enough of
     with contextlib.suppress(SimfedError):
-        run_folder(
-            folder, fleet, run_config=overrides, progress=False, watch=Watch(tell)
-        )
+        run_folder(folder, fleet, run_config=overrides, progress=False, watch=watch)
     kinds = []
     for key, seconds in sums.items():
         message_type, texts = json.loads(key)
         why = ""
-        if coverage[message_type].missing > Coverage.LARGE:
-            why = f"no formula for {coverage[message_type].largest()}"
+        if counted[message_type].missing > _MISSING:
+            why = f"no formula for {counted[message_type].name_uncounted()}"
         elif seconds == 0:
             why = "no operators of PyTorch"
         kinds.append(Metered(message_type, texts, None if why else seconds, why))

@@ -288,17 +288,15 @@ def do_job(job: Job) -> int:
 def play_under_clock(job: Job) -> Replies:
     """As `simfed flower run` does it."""
     from simfed.flower import run_folder
-    from simfed.flower.charging import Watch
     from simfed.flower.messages import Mail
     from simfed.flower.running import check_some_worked
     from simfed.flower.work import Answer
-    from simfed.flower.workfile import Visible
     from simfed.scenario.fleet_file import FleetFile, load_fleet
 
     replies: Replies = {}
     turns: Counter[int] = Counter()
 
-    def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
+    def watch(mail: Mail, answer: Answer) -> None:
         keep(
             replies, turns, mail.client, mail.message.message(), answer.reply.message()
         )
@@ -310,14 +308,15 @@ def play_under_clock(job: Job) -> Replies:
     computing = {"kind": "declared", "seconds": "1 s"}
     equal = {"name": "originals", "clients": nodes, "computing": computing}
     fleet = load_fleet(job.fleet) if job.fleet else FleetFile.model_validate(equal)
-    options: dict[str, Any] = {
-        "overwrite": True,
-        "progress": False,
-        "watch": Watch(tell),
-    }
     with _same_modules():
         result = run_folder(
-            job.folder, fleet, job.run, run_config=job.config, **options
+            job.folder,
+            fleet,
+            job.run,
+            run_config=job.config,
+            overwrite=True,
+            progress=False,
+            watch=watch,
         )
     check_some_worked(result)
     return replies

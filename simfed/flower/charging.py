@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 from simfed.device import Device, Processor
-from simfed.flower.computing import Coverage, HostSpent, price, stage_names, why_free
+from simfed.flower.computing import HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
+from simfed.flower.metering import Counted
 from simfed.flower.work import Answer
-from simfed.flower.workfile import Visible, WorkFile, WorkPrice, WorkPrices, find_start
+from simfed.flower.workfile import WorkFile, WorkPrice, WorkPrices, find_start
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
@@ -28,6 +29,9 @@ _MEASURED_NODES = 20
 """The most nodes of the plays that a sentence proposes: what an app deals among its
 nodes is then not far from a fleet's, and plays stay short."""
 
+_MISSING = 0.25
+"""The share without a formula above which a run's first warning names it."""
+
 _PRICED = {"declared": "declared", "work": "measured"}
 
 
@@ -37,11 +41,8 @@ _RELATIVE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """An observer of a run's messages."""
-
-    tell: Callable[[Mail, Answer, Visible], None]
+Watch = Callable[[Mail, Answer], None]
+"""Told of every message that a node has worked on, once."""
 
 
 class Charges:
@@ -54,15 +55,12 @@ class Charges:
         work: WorkFile | None,
         watch: Watch | None,
     ) -> None:
-        """`work`: by which nodes are charged, if they are.
-
-        `watch`: is told of every message that a node has worked on, once.
-        """
+        """`work`: by which nodes are charged, if they are."""
         self._fleet = fleet
         self._run_config = run_config
         self._watch = watch
-        self._coverage: dict[str, Coverage] = {}
-        """Type of message → how much of the work on it was counted."""
+        self._counted: dict[str, Counted] = defaultdict(Counted)
+        """Type of message → what was counted of the work on it."""
         self._names: dict[str, None] = {}
         """Names that declared seconds may have for the messages that were answered."""
         self._warnings: dict[str, int] = {}
@@ -85,26 +83,16 @@ class Charges:
 
         Raises: `InputError`, `RunFailed`.
         """
-        visible = Visible(
-            message_type=mail.type,
-            config=answer.config,
-            reply=answer.metrics,
-            downlink_bytes=mail.size_bytes,
-            uplink_bytes=answer.size_bytes,
-            node_config=answer.node_config,
-        )
         if self._watch is not None:
-            self._watch.tell(mail, answer, visible)
+            self._watch(mail, answer)
         if self._work is not None and answer.error is None:
             with within(str(self._fleet.charged.file)):
-                return self._work.price(visible, mail.client, device.processor)
-        return WorkPrice(self._price_unmeasured(mail, answer, visible, device))
+                return self._work.price(answer.visible, mail.client, device.processor)
+        return WorkPrice(self._price_unmeasured(mail, answer, device))
 
-    def _price_unmeasured(
-        self, mail: Mail, answer: Answer, visible: Visible, device: Device
-    ) -> float:
+    def _price_unmeasured(self, mail: Mail, answer: Answer, device: Device) -> float:
         """Nominal seconds of a node's work that no law is measured of."""
-        computing, kind = self._fleet.charged, mail.kind
+        computing, kind, visible = self._fleet.charged, mail.kind, answer.visible
         names = stage_names(visible)
         self._names |= dict.fromkeys(names)
         seconds: float = 0.0
@@ -112,7 +100,7 @@ class Charges:
             why: str | None = (
                 f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
             )
-        elif kind in _LEGACY and not self._declared(mail, visible):
+        elif kind in _LEGACY and not self._declares(names):
             why = "nothing is declared of it"
         else:
             with within(f"a message of type {kind} to node {mail.client}"):
@@ -127,7 +115,7 @@ class Charges:
                 why = None if seconds > 0 else why_free(computing, answer.spent, names)
                 if why is not None and kind in _WORK and answer.error is None:
                     raise _make_no_time_error(self._fleet, kind, why)
-                self._check_coverage(kind, answer)
+                self._counted[kind] += answer.spent.counted
         if why is not None and not answer.spent.slept_s:
             self.warn(f"a message of type {kind} was charged 0 s: {why}")
         if answer.error is None:
@@ -152,23 +140,11 @@ class Charges:
                 self._fleet, kind, ("it does nothing that PyTorch's hooks see")
             )
 
-    def _check_coverage(self, kind: str, answer: Answer) -> None:
-        """Check that enough of this work was counted.
-
-        Raises: `RunFailed`.
-        """
-        coverage = Coverage()
-        coverage.add(answer.spent.counted)
-        if coverage.missing > Coverage.LARGE and kind in _WORK and answer.error is None:
-            raise RunFailed(f"{coverage.sentence(kind)}; {_describe_cure(self._fleet)}")
-        self._coverage.setdefault(kind, Coverage()).add(answer.spent.counted)
-
-    def _declared(self, mail: Mail, visible: Visible) -> bool:
+    def _declares(self, names: Sequence[str]) -> bool:
         """Return whether seconds are declared for this very type of message."""
         seconds = self._fleet.charged.seconds
         return self._fleet.charged.kind != "declared" or (
-            isinstance(seconds, dict)
-            and any(name in seconds for name in stage_names(visible))
+            isinstance(seconds, dict) and not seconds.keys().isdisjoint(names)
         )
 
     # ---- the server ------------------------------------------------------------------
@@ -230,9 +206,11 @@ class Charges:
         """Return sentences for the user; what is wrong with all prices comes first."""
         metered = self._fleet.charged.kind == "metered"
         wanting = [
-            coverage.sentence(kind)
-            for kind, coverage in sorted(self._coverage.items())
-            if coverage.missing > Coverage.SMALL
+            f"metered computing counts {1 - counted.missing:.0%} of what PyTorch does "
+            f"on messages of type {kind}: it has no formula for "
+            f"{counted.name_uncounted()}"
+            for kind, counted in sorted(self._counted.items())
+            if counted.missing > _MISSING
         ]
         return (
             wanting

@@ -19,7 +19,7 @@ from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, listed, within
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["Charge", "Coverage", "HostSpent", "price", "stage_names", "why_free"]
+__all__ = ["Charge", "HostSpent", "price", "stage_names", "why_free"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,60 +139,13 @@ def why_free(
         )
     if computing.kind == "measured":
         return "the host's clock stood still"
-    if not spent.counted.nothing:
+    counted = spent.counted
+    if counted.total.flops:
         return None
-    if spent.counted.uncounted:
-        coverage = Coverage()
-        coverage.add(spent.counted)
-        return (
-            f"metered computing counts nothing of what it does ({coverage.largest()})"
-        )
+    if counted.uncounted:
+        names = counted.name_uncounted()
+        return f"metered computing counts nothing of what it does ({names})"
     return "it does nothing that PyTorch's hooks see"
-
-
-class Coverage:
-    """The share of seen operators that metered computing counts."""
-
-    OVERHEAD = 50_000
-    """Numbers that other operators may go through in each pass: they take less than the
-    overhead that a pass is charged."""
-    SMALL, LARGE = 0.25, 0.75
-    """Shares of what is not counted: above the first it is said, above the second it is
-    refused."""
-
-    def __init__(self) -> None:
-        self._flops = 0.0
-        self._passes = 0
-        self._uncounted: dict[str, float] = {}
-
-    def add(self, counted: Counted) -> None:
-        """Add the operators of one more stretch of code."""
-        self._flops += counted.flops
-        self._passes += counted.times
-        for name, numbers in counted.uncounted.items():
-            self._uncounted[name] = self._uncounted.get(name, 0.0) + numbers
-
-    @property
-    def missing(self) -> float:
-        """The share that is not counted, from 0 to 1.
-
-        It is of numbers that operators without a formula go through, beside FLOPs.
-        """
-        beyond = sum(self._uncounted.values()) - self.OVERHEAD * self._passes
-        return beyond / (beyond + self._flops) if beyond > 0 else 0.0
-
-    def largest(self) -> str:
-        """Return the operators that most of it goes to."""
-        ranked = sorted(self._uncounted.items(), key=lambda item: (-item[1], item[0]))
-        names = [name for name, _ in ranked]
-        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-
-    def sentence(self, kind: str) -> str:
-        """Return a sentence for the user; `kind`: of the messages."""
-        return (
-            f"metered computing counts {1 - self.missing:.0%} of what PyTorch does on "
-            f"messages of type {kind}: it has no formula for {self.largest()}"
-        )
 
 
 def _find_expression(computing: Computing, names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from flwr.app import Message
 
@@ -50,13 +50,6 @@ class _Sent:
         raise NotImplementedError  # the node knows it, see `simfed.flower.play`
 
 
-class ReceivedReply(NamedTuple):
-    """Replies that the server app has got and not worked on yet."""
-
-    replies: int = 0
-    size_bytes: int = 0
-
-
 class Exchanges:
     """The exchanges of a run, recorded one after another."""
 
@@ -88,7 +81,8 @@ class Exchanges:
         """
         self._gave_up = False
         """True if it has stopped waiting for somebody."""
-        self._received = ReceivedReply()
+        self._received = 0, 0
+        """Replies that the server app has not worked on yet, and their bytes."""
         self._pulled = False
         self._begun: list[Flight] = []
         self._flying: set[Flight] = set()
@@ -130,14 +124,8 @@ class Exchanges:
         turn = self._turns.get(client, 0)
         self._turns[client] = turn + 1
         kind = mail.kind
-        name = mail.message.metadata.message_type
-        work = Work(
-            _QUANTITY.get(kind, "training"),
-            APP,
-            1,
-            kind=_KIND.get(kind, kind),
-            name=name,
-        )
+        quantity, name = _QUANTITY.get(kind, "training"), mail.type
+        work = Work(quantity, APP, 1, kind=_KIND.get(kind, kind), name=name)
         who = Who(client, APP, self._size, 1, turn)
         start = (Work("auxiliary", APP, 1, kind=START),) if self._starts else ()
         plan, size_bytes = Plan({}, (*start, work), _UP), float(mail.size_bytes)
@@ -174,18 +162,15 @@ class Exchanges:
         flight = mail.flight
         if not answered:
             self.give_up(now_s)
-            if flight is not None and self._landed.pop(flight, None) is not None:
-                flight.lose("dropped")
-                self._settled.append(flight)
+            if flight in self._landed:
+                self._drop(flight)
             return
         assert flight is not None
         if self._landed.pop(flight, None) is not None:  # else its exchange is over
             self._settled.append(flight)
         self._awaited_s = max(flight.ended_at_s, self._awaited_s or 0.0)
         replies, size_bytes = self._received
-        self._received = ReceivedReply(
-            replies + 1, size_bytes + int(flight.uplink_bytes)
-        )
+        self._received = replies + 1, size_bytes + int(flight.uplink_bytes)
         if message.has_error():
             flight.lose("failed")
         elif mail.kind == "evaluate":
@@ -194,13 +179,19 @@ class Exchanges:
                 (metrics, float(metrics.get(self._metrics.weight, 1.0)))
             )
 
+    def _drop(self, flight: Flight) -> None:
+        """Settle a reply that is of no use to the server."""
+        del self._landed[flight]
+        flight.lose("dropped")
+        self._settled.append(flight)
+
     def give_up(self, now_s: float) -> None:
         """The server waited until now, and not everybody came."""
         self._awaited_s, self._gave_up, self._pulled = now_s, True, True
 
-    def collect_received(self) -> ReceivedReply:
-        """Return the replies that the app has got since the last time."""
-        received, self._received = self._received, ReceivedReply()
+    def collect_received(self) -> tuple[int, int]:
+        """Return the replies that the app has got since the last time, and bytes."""
+        received, self._received = self._received, (0, 0)
         return received
 
     def add_work(self, kind: str, from_s: float, to_s: float) -> None:
@@ -223,10 +214,9 @@ class Exchanges:
 
         Replies that the app looked for and never pulled are dropped.
         """
-        for flight in [flight for flight, mail in self._landed.items() if mail.polled]:
-            del self._landed[flight]
-            flight.lose("dropped")
-            self._settled.append(flight)
+        for flight, mail in list(self._landed.items()):
+            if mail.polled:
+                self._drop(flight)
         if self._sent_at_s is not None:
             self._close(now_s, uses)
 

@@ -10,9 +10,9 @@ code that uses it.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -28,46 +28,24 @@ Formula = Callable[..., float]
 """Arguments of an operator → its FLOPs."""
 
 
-class OperatorKind(enum.Enum):
-    """The way an operator's cost is found."""
-
-    COUNTED = enum.auto()
-    UNCOUNTED = enum.auto()
-    FREE = enum.auto()
-    """Operators that make a view or an empty tensor: nothing is computed."""
-    COMPOSED = enum.auto()
-    """Operators that only call others."""
-
-
-_KINDS: dict[object, tuple[OperatorKind, Formula | None]] = {}
-
-
-def find_kind(operator: object) -> tuple[OperatorKind, Formula | None]:
-    """Return how an operator is looked at, and its formula where it is counted."""
-    if operator not in _KINDS:
-        _KINDS[operator] = _classify_operator(operator)
-    return _KINDS[operator]
-
-
-def _classify_operator(operator: object) -> tuple[OperatorKind, Formula | None]:
+@cache
+def find_formula(operator: object) -> Formula | None:
+    """Return the formula of an operator's FLOPs, None where there is none."""
     packet = _find_packet(operator)
-    formula = flop_registry.get(packet) or _FORMULAS.get(packet)
-    if formula is not None:
-        return OperatorKind.COUNTED, formula
+    return flop_registry.get(packet) or _FORMULAS.get(packet)
+
+
+@cache
+def is_view(operator: object) -> bool:
+    """Return whether an operator makes a view or an empty tensor, at no cost."""
     if not isinstance(operator, OpOverload):  # an operator of higher order
-        return OperatorKind.UNCOUNTED, None
-    name = operator.name()
-    if torch._C._dispatch_has_kernel_for_dispatch_key(
-        name, "CompositeImplicitAutograd"
-    ):
-        return OperatorKind.COMPOSED, None
+        return False
     aliases = [returned.alias_info for returned in operator._schema.returns]
-    is_view = any(alias is not None and not alias.is_write for alias in aliases)
-    if is_view or packet.__name__.startswith(
-        ("empty", "new_empty", "_unsafe_view", "detach")
-    ):
-        return OperatorKind.FREE, None
-    return OperatorKind.UNCOUNTED, None
+    return any(alias is not None and not alias.is_write for alias in aliases) or (
+        name_operator(operator).startswith(
+            ("empty", "new_empty", "_unsafe_view", "detach")
+        )
+    )
 
 
 def list_learned(arguments: object) -> list[Tensor]:
@@ -97,45 +75,19 @@ def _find_packet(operator: object) -> Any:
     return getattr(operator, "overloadpacket", operator)
 
 
-_CUBIC = (
-    "linalg",
-    "_linalg",
-    "cholesky",
-    "_cholesky",
-    "lu_",
-    "triangular",
-    "_cdist",
-    "_trilinear",
-)
-"""Beginnings of the names of operators that go through each number once per row, or
-more."""
+def count_numbers(arguments: object, result: object) -> float:
+    """Return how many numbers an operator without a formula goes through at least.
 
-
-def count_numbers(operator: object, arguments: object, result: object) -> float:
-    """Return how many numbers an operator without a formula goes through.
-
-    They are those of its largest argument or result, for solvers and transforms as
-    often as they do at least.
+    They are those of its largest argument or result.
     """
+    if isinstance(arguments, tuple) and arguments and isinstance(arguments[0], list):
+        return float(sum(tensor.numel() for tensor in _list_tensors(arguments[0])))
     tensors = _list_tensors((arguments, result))
-    numbers = float(max((tensor.numel() for tensor in tensors), default=0))
-    if (
-        isinstance(arguments, tuple)
-        and arguments
-        and isinstance(arguments[0], (list, tuple))
-    ):
-        numbers = float(sum(tensor.numel() for tensor in _list_tensors(arguments[0])))
-    name = name_operator(operator)
-    if name.startswith(_CUBIC) and tensors and tensors[0].ndim:
-        numbers *= tensors[0].shape[-1]
-    if name.startswith("_fft") and numbers > 1:
-        numbers *= 5 * math.log2(numbers)
-    return numbers
+    return float(max((tensor.numel() for tensor in tensors), default=0))
 
 
-# ---- formulas that PyTorch does not have
-# --------------------------------------------------------- Each gets an operator's
-# arguments by place, and those that it does not ask for.
+# ---- formulas that PyTorch does not have ---------------------------------------------
+# Each gets an operator's arguments by place, and those that it does not ask for.
 
 
 def _count_rows(tensor: Tensor) -> int:

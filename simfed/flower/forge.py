@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -25,11 +26,15 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from simfed.ground.children import make_python_command
 from simfed.ground.inputs import list_files_below
 from simfed.ground.plain import Plain
+
+if TYPE_CHECKING:
+    from simfed.flower.computing import HostSpent
+    from simfed.flower.workfile import Visible
 
 __all__ = ["Forge", "Said", "play", "run_python", "serve"]
 
@@ -44,7 +49,8 @@ _NEVER_FORKED = frozenset({"jax", "tensorflow"})
 class Said(NamedTuple):
     """The outcome of a play."""
 
-    messages: list[dict[str, Plain]]
+    messages: list[tuple[Visible, HostSpent, int]]
+    """Visible values, what was spent, and the exchange of each."""
     error: str | None
     """The reason why it did not get to its end, in a sentence."""
 
@@ -106,7 +112,7 @@ class Forge:
         """
         assert process.stdin is not None
         assert process.stdout is not None
-        with tempfile.NamedTemporaryFile("r", suffix=".json") as answer:
+        with tempfile.NamedTemporaryFile() as answer:
             try:
                 print(
                     json.dumps({**job, "out": answer.name}),
@@ -116,8 +122,8 @@ class Forge:
             except BrokenPipeError:
                 return None
             process.stdout.readline()
-            text = answer.read()
-        return Said(**json.loads(text)) if text else None
+            said = answer.read()
+        return pickle.loads(said) if said else None
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -205,11 +211,10 @@ def _play_in_child(job: Mapping[str, Plain]) -> None:
             for stream in (0, 1, 2):
                 os.dup2(nothing.fileno(), stream)
         said = play(job)
-        Path(job["out"]).write_text(json.dumps(said._asdict()), encoding="utf-8")
     except BaseException:
-        text = traceback.format_exc().strip().splitlines()[-1]
-        said = Said([], text)
-        Path(job["out"]).write_text(json.dumps(said._asdict()), encoding="utf-8")
+        said = Said([], traceback.format_exc().strip().splitlines()[-1])
+    try:
+        Path(job["out"]).write_bytes(pickle.dumps(said))
     finally:
         os._exit(0)
 
@@ -223,31 +228,23 @@ def play(job: Mapping[str, Plain]) -> Said:
     A job has the app's `folder`, the `overrides` of its configuration and the `groups`
     of its nodes, as a fleet file has them.
     """
-    from simfed.flower.charging import Watch
     from simfed.flower.children import UsageMeter
     from simfed.flower.computing import Charge
     from simfed.flower.messages import Mail
     from simfed.flower.running import run_folder
     from simfed.flower.work import Answer
-    from simfed.flower.workfile import Visible
     from simfed.ground.errors import SimfedError
     from simfed.scenario.fleet_file import FleetFile
 
-    messages: list[dict[str, Plain]] = []
+    messages: list[tuple[Visible, HostSpent, int]] = []
     errors: list[str] = []
 
-    def tell(mail: Mail, answer: Answer, visible: Visible) -> None:
+    def watch(mail: Mail, answer: Answer) -> None:
         if answer.error is not None:
             errors.append(f"node {mail.client} raised {answer.error}")
             return
-        messages.append(
-            {
-                "visible": {name: getattr(visible, name) for name in visible.__slots__},
-                "work_s": answer.spent.work_s,
-                "waited_s": answer.spent.waited_s,
-                "round": 0 if mail.flight is None else mail.flight.task.round,
-            }
-        )
+        assert mail.flight is not None
+        messages.append((answer.visible, answer.spent, mail.flight.task.round))
 
     device = {"training": "1 s"}
     fleet = FleetFile.model_validate(
@@ -258,11 +255,16 @@ def play(job: Mapping[str, Plain]) -> Said:
         }
     )
     Charge.meter = UsageMeter()
-    options = {"run_config": job["overrides"], "progress": False, "watch": Watch(tell)}
-    options["host_timeout_s"] = job["host_timeout_s"]
     failed = None
     try:
-        run_folder(job["folder"], fleet, **options)
+        run_folder(
+            job["folder"],
+            fleet,
+            run_config=job["overrides"],
+            progress=False,
+            watch=watch,
+            host_timeout_s=job["host_timeout_s"],
+        )
     except SimfedError as error:
         failed = str(error)
     if failed or not messages:  # a node's own exception is what the user needs

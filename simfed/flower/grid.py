@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any
 
+import simpy
 from flwr.app import Message, RecordDict
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.proto.node_pb2 import NodeInfo
@@ -13,71 +14,14 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
 from simfed.flower.clocks import EPOCH_S, Foreign
-from simfed.flower.messages import Packed, count_message_bytes
+from simfed.flower.messages import Mail, Packed, count_message_bytes
 
-Ask = Callable[[Any], Any]
-"""A question for the simulated clock (`Push`, `PullReplies`, `AvailableNodes`, …) → its
-answer."""
+if TYPE_CHECKING:
+    from simfed.flower.play import Play
 
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message on its way out of the server app."""
-
-    message: Packed
-    size_bytes: int
-    expires_at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Send these messages now; the answer is their ids."""
-
-    messages: tuple[Outgoing, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PullReplies:
-    """A question for the replies that are there.
-
-    Errors stand in place of those that will never be. `wait`: until all of them are;
-    `timeout_s`: but no longer than this.
-    """
-
-    ids: tuple[str, ...]
-    wait: bool = False
-    timeout_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AvailableNodes:
-    """Ask which nodes are available; the answer is their ids."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """The server app sleeps: its clock goes on by these seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """A thread of a pool wants its turns."""
-
-    turn: Any
-    code: Callable[[], object]
-
-
-@dataclass(frozen=True, slots=True)
-class Until:
-    """Wait until a condition holds, which another thread of the app brings about.
-
-    The answer is whether it holds.
-    """
-
-    condition: Callable[[], bool]
-    timeout_s: float | None
+Question = Callable[["Play"], Generator[simpy.Event, Any, Any]]
+"""What a thread of the server app asks of the play: a story of the simulated clock,
+whose result is the answer."""
 
 
 class ServerClock(Foreign):
@@ -91,7 +35,7 @@ class ServerClock(Foreign):
         self.turns: Any = None
         """The turns of the app's threads."""
 
-    def ask(self, question: object) -> Any:
+    def ask(self, question: Question) -> Any:
         """Ask the simulated clock, from whatever thread of the app."""
         self.spin.stop()
         return self.turns.ask(question)
@@ -106,13 +50,13 @@ class ServerClock(Foreign):
 
     def wait(self, seconds: float) -> None:
         """Let these simulated seconds pass for the app."""
-        self.turns.ask(Sleep(seconds))
+        self.turns.ask(lambda play: play.sleep(seconds))
 
 
 class SimGrid(Grid):
     """Flower's grid, played on the simulated clock."""
 
-    def __init__(self, run: Run, ask: Ask) -> None:
+    def __init__(self, run: Run, ask: Callable[[Question], Any]) -> None:
         self._run = run
         self._ask = ask
         self._sent = 0
@@ -146,7 +90,7 @@ class SimGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the nodes that are there, in the order of the fleet's clients."""
-        return list(self._ask(AvailableNodes()))
+        return list(self._ask(lambda play: play.list_nodes()))
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         """Return the nodes that are there, as Flower describes nodes."""
@@ -154,7 +98,7 @@ class SimGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Flower's: send them now, at the clock's time; returns their ids."""
-        outgoing = []
+        mails = []
         packed: dict[int, bytes] = {}
         weighed: dict[int, int] = {}
         # so that no other content gets the identity of one of these
@@ -167,18 +111,21 @@ class SimGrid(Grid):
             metadata.__dict__["_message_id"] = f"{self._sent:064x}"
             if metadata.reply_to_message_id != "" or not metadata.ttl > 0:
                 raise ValueError(f"Invalid message: {message}")
-            outgoing.append(
-                Outgoing(
-                    Packed.of(message, packed),
-                    count_message_bytes(message, weighed),
-                    metadata.created_at - EPOCH_S + metadata.ttl,
+            mails.append(
+                Mail(
+                    number=self._sent,
+                    node=metadata.dst_node_id,
+                    message=Packed.of(message, packed),
+                    size_bytes=count_message_bytes(message, weighed),
+                    expires_at_s=metadata.created_at - EPOCH_S + metadata.ttl,
                 )
             )
-        return list(self._ask(Push(tuple(outgoing))))
+        return list(self._ask(lambda play: play.push(mails)))
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there now."""
-        return list(self._ask(PullReplies(tuple(message_ids))))
+        ids = list(message_ids)
+        return list(self._ask(lambda play: play.pull(ids)))
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -188,5 +135,6 @@ class SimGrid(Grid):
         Replies are taken when they arrive: Flower's own grid looks for them every few
         seconds.
         """
-        ids = tuple(self.push_messages(messages))
-        return list(self._ask(PullReplies(ids, wait=True, timeout_s=timeout)))
+        ids = list(self.push_messages(messages))
+        until_s = math.inf if timeout is None else timeout
+        return list(self._ask(lambda play: play.pull(ids, until_s)))

@@ -16,7 +16,6 @@ and are passed over, and so are counters.
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +26,15 @@ import numpy as np
 
 from simfed.calibrate.fit import fit_relative
 from simfed.device.noise import Measured, fit_noise
-from simfed.flower.workfile import KindLaw, LawError, LawPlay, Visible, select_numbers
-from simfed.ground.arithmetic import read_arithmetic, spell_name
+from simfed.flower.workfile import (
+    KindLaw,
+    LawError,
+    LawPlay,
+    Visible,
+    round_number,
+    select_numbers,
+)
+from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.arrays import Bools, Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -87,22 +93,12 @@ class MessageRow:
 
     def __post_init__(self) -> None:
         values = self.visible.values(self.run_config, self.nodes)
-        object.__setattr__(self, "values", _spell(values))
+        object.__setattr__(self, "values", values)
 
     def settings(self) -> dict[str, float]:
         """Return the chosen numbers: those of run and node configuration, `nodes`."""
         chosen = {**self.run_config, **self.visible.node_config}
-        return {**_spell(select_numbers(chosen)), "nodes": float(self.nodes)}
-
-
-def _spell(values: Mapping[str, float]) -> dict[str, float]:
-    spelled = {spell_name(name): float(value) for name, value in values.items()}
-    return {n: v for n, v in spelled.items() if _is_name(n) and math.isfinite(v)}
-
-
-def _is_name(name: str) -> bool:
-    reserved = keyword.iskeyword(name) or name in ("min", "max", "ceil")
-    return name.isidentifier() and not reserved
+        return {**select_numbers(chosen), "nodes": float(self.nodes)}
 
 
 def fit_kinds(rows: Sequence[MessageRow], names: Sequence[str] = ()) -> list[KindLaw]:
@@ -186,18 +182,27 @@ class Effect:
 
 def find_effects(rows: Sequence[MessageRow]) -> list[Effect]:
     """Return the effect of each setting varied alone, beside the first play."""
+    noise = _estimate_noise(rows)
+    seconds: dict[str, dict[float, float]] = defaultdict(dict)
+    for setting, *pair in _list_changes(rows):
+        for own in pair:
+            value = _read_settings(own)[setting]
+            seconds[setting][value] = _compare_means(pair[0], own)
+    return [Effect(name, found, noise) for name, found in seconds.items()]
+
+
+def _list_changes(
+    rows: Sequence[MessageRow],
+) -> Iterator[tuple[str, list[MessageRow], list[MessageRow]]]:
+    """Yield the settings varied alone, each with the first play and another one."""
     plays = _group_plays(rows)
-    first = min(plays)
-    base, noise = _read_settings(plays[first]), _estimate_noise(rows)
-    seconds: dict[str, dict[float, float]] = {}
+    base = plays[min(plays)]
+    before = _read_settings(base)
     for own in plays.values():
         now = _read_settings(own)
-        changed = _compare_settings(base, now)
+        changed = [name for name, value in before.items() if now.get(name) != value]
         if len(changed) == 1:
-            start = {base[changed[0]]: _compare_means(plays[first], plays[first])}
-            effect = seconds.setdefault(changed[0], start)
-            effect[now[changed[0]]] = _compare_means(plays[first], own)
-    return [Effect(name, found, noise) for name, found in seconds.items()]
+            yield changed[0], base, own
 
 
 def _group_plays(rows: Sequence[MessageRow]) -> dict[int, list[MessageRow]]:
@@ -210,10 +215,6 @@ def _group_plays(rows: Sequence[MessageRow]) -> dict[int, list[MessageRow]]:
 def _read_settings(own: Sequence[MessageRow]) -> dict[str, float]:
     """Return the settings of a play, but for those in which its nodes are unlike."""
     return dict(set.intersection(*(set(row.settings().items()) for row in own)))
-
-
-def _compare_settings(base: Mapping[str, float], now: Mapping[str, float]) -> list[str]:
-    return [name for name, value in base.items() if now.get(name) != value]
 
 
 def _compare_means(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> float:
@@ -292,43 +293,34 @@ def _fit_kind(
     for number in np.unique(fitter.plays).tolist() if names else ():
         own = fitter.plays == number
         weights = fitter.counts[own]
-        mean_s = [
-            _round_number(float(np.average(each[own], weights=weights)))
-            for each in (fitter.means, fitted, verdict.unseen)
-        ]
-        plays.append(
-            LawPlay(
-                play=names[number],
-                messages=int(weights.sum()),
-                measured=mean_s[0],
-                fitted=mean_s[1],
-                unseen=None if alone else mean_s[2],
-            )
-        )
+        columns = {"measured": fitter.means, "fitted": fitted}
+        if not alone:
+            columns["unseen"] = verdict.unseen
+        mean_s = {
+            name: round_number(float(np.average(column[own], weights=weights)))
+            for name, column in columns.items()
+        }
+        plays.append(LawPlay(play=names[number], messages=int(weights.sum()), **mean_s))
     return KindLaw(
         message=key[0],
         texts=dict(key[1]),
         seconds=text,
-        waits=_round_number(waited)
+        waits=round_number(waited)
         if waited > 0.05 * float(np.median(seconds))
         else 0.0,
-        first=_round_number(float(np.median(extra))) if extra else 0.0,
+        first=round_number(float(np.median(extra))) if extra else 0.0,
         scatter=_estimate_scatter(_compare_alike(samples, ratios)),
         ranges=_find_ranges(later, {*law.names, *whole, "bytes_down"}),
         messages=len(later),
         share=round(sum(row.work_s for row in rows) / max(total_s, 1e-12), 4),
         error=LawError(
-            median=_round_number(float(np.median(errors))),
-            worst=_round_number(float(errors.max())),
-            held_out=None if alone else _round_number(float(np.median(off))),
-            held_out_worst=None if alone else _round_number(float(off.max())),
+            median=round_number(float(np.median(errors))),
+            worst=round_number(float(errors.max())),
+            held_out=None if alone else round_number(float(np.median(off))),
+            held_out_worst=None if alone else round_number(float(off.max())),
         ),
         plays=plays,
     )
-
-
-def _round_number(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
@@ -347,7 +339,7 @@ def _find_ranges(
         for name in sorted(names)
     }
     return {
-        name: (_round_number(min(column)), _round_number(max(column)))
+        name: (round_number(min(column)), round_number(max(column)))
         for name, column in columns.items()
         if column
     }
@@ -479,8 +471,8 @@ class _Fitter:
 
         False: it has none, or the same in all.
         """
-        parsed = read_arithmetic(text)
         try:
+            parsed = read_arithmetic(text)
             column = np.array([parsed(sample.values) for sample in self._samples])
         except InputError:  # a setting that was 0, a metric that is not always there
             return False
@@ -617,13 +609,10 @@ def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
     Configurations are messages' and nodes'.
     """
     names = dict.fromkeys(
-        spell_name(name)
+        name
         for row in rows
-        for name in (
-            *row.visible.reply,
-            *select_numbers(row.visible.config),
-            *select_numbers(row.visible.node_config),
-        )
+        for shown in (row.visible.reply, row.visible.config, row.visible.node_config)
+        for name in select_numbers(shown)
     )
     amounts = []
     for name in names:
@@ -658,14 +647,10 @@ def _moves(setting: str, amounts: Sequence[str], rows: Sequence[MessageRow]) -> 
 
     Then that is how it sizes work. The number of nodes may do both.
     """
-    if setting == "nodes":
-        return False
-    plays = _group_plays(rows)
-    base = plays[min(plays)]
-    return any(
+    return setting != "nodes" and any(
         {row.values[name] for row in own} != {row.values[name] for row in base}
-        for own in plays.values()
-        if _compare_settings(_read_settings(base), _read_settings(own)) == [setting]
+        for changed, base, own in _list_changes(rows)
+        if changed == setting
         for name in amounts
         if name != setting
     )

@@ -21,7 +21,7 @@ from simfed.flower.forge import Forge, run_python
 from simfed.flower.laws import MessageRow, estimate_repeat_error, fit_kinds
 from simfed.flower.probing import Group, Plays, Spot, Tell, list_numbers, probe
 from simfed.flower.versions import flower_version
-from simfed.flower.workfile import Kernel, WorkFile
+from simfed.flower.workfile import Kernel, WorkFile, round_number
 from simfed.ground.errors import InputError, RunFailed, check_known
 from simfed.ground.plain import Plain
 from simfed.record.digest import digest_folder
@@ -111,7 +111,7 @@ def measure(
         digest=digest_folder(folder, "*.py"),
         machine=machine,
         kernel=kernel,
-        imports=float(f"{imports_s:.4g}"),
+        imports=round_number(imports_s),
         run_config={key: _list_values(done, (key, False), config) for key in config},
         node_config={
             key: _list_values(done, (key, True), config)
@@ -122,7 +122,7 @@ def measure(
         settings=settings,
         nodes=sorted({spot.nodes for spot in done}),
         repeats=sum(plays.repeats.values()),
-        busy=float(f"{estimate_repeat_error(rows):.4g}"),
+        busy=round_number(estimate_repeat_error(rows)),
         left_out=left_out,
         kinds=fit_kinds(rows, [spot.changes for spot in plays.spots]),
     )
@@ -195,9 +195,7 @@ def time_kernel() -> tuple[Kernel, dict[str, str]]:
     kernel = Kernel(
         parameters=facts.parameters,
         flops=facts.train_flops,
-        seconds=float(
-            f"{statistics.median(float(row['seconds']) for row in rows):.4g}"
-        ),
+        seconds=round_number(statistics.median(float(row["seconds"]) for row in rows)),
     )
     columns = ("machine", "cpu", "threads", "python", "torch", "numpy", "simfed")
     return kernel, {

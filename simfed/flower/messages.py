@@ -69,10 +69,13 @@ class Mail:
 
     number: int
     """The place among the messages of a run, from 1."""
-    client: int
+    node: int
+    """The id of the node that it is for."""
     message: Packed
     size_bytes: int
     expires_at_s: float
+    client: int = -1
+    """The node's place in the fleet, once the message is sent."""
     reply: Packed | None = None
     """The reply of its node, when it has arrived at the server."""
     replied_at_s: float = 0.0

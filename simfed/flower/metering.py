@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -86,6 +87,9 @@ MEMORY_BOUND = (
 operators begin with the same."""
 _BYTES_PER_NUMBER = 8.0
 """A 32-bit number is read, and one is written."""
+_OVERHEAD = 50_000
+"""Numbers that operators without a formula may go through in each pass: they take less
+than the overhead that a pass is charged."""
 
 
 class Work(NamedTuple):
@@ -100,6 +104,11 @@ class Work(NamedTuple):
 NO_WORK = Work()
 
 
+def add_work(one: Work, other: Work) -> Work:
+    """Return steps, FLOPs and bytes of two stretches."""
+    return Work(*map(sum, zip(one, other, strict=True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Counted:
     """The counts of one stretch of code."""
@@ -112,19 +121,35 @@ class Counted:
     """Operator without a formula → numbers that it went through."""
 
     @property
-    def nothing(self) -> bool:
-        """True if no operator with a formula was seen."""
-        return not self.flops
+    def total(self) -> Work:
+        """Steps and passes together."""
+        return add_work(self.training, self.inference)
+
+    def __add__(self, other: Counted) -> Counted:
+        uncounted = Counter(self.uncounted)
+        uncounted.update(other.uncounted)
+        return Counted(
+            add_work(self.training, other.training),
+            add_work(self.inference, other.inference),
+            max(self.parameters, other.parameters),
+            uncounted,
+        )
 
     @property
-    def flops(self) -> float:
-        """Floating-point operations of all together."""
-        return self.training.flops + self.inference.flops
+    def missing(self) -> float:
+        """The share that has no formula, from 0 to 1.
 
-    @property
-    def times(self) -> int:
-        """Steps and passes."""
-        return self.training.times + self.inference.times
+        It is of numbers that such operators go through, beside FLOPs.
+        """
+        work = self.total
+        beyond = sum(self.uncounted.values()) - _OVERHEAD * work.times
+        return beyond / (beyond + work.flops) if beyond > 0 else 0.0
+
+    def name_uncounted(self) -> str:
+        """Return the operators that most of what has no formula goes to."""
+        ranked = sorted(self.uncounted.items(), key=lambda item: (-item[1], item[0]))
+        names = [name for name, _ in ranked]
+        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 class FlopMeter:
@@ -148,7 +173,7 @@ class FlopMeter:
         """Tensors that are learned outside of modules in the step under way → their
         sizes."""
         self._most_leaves = 0
-        self._uncounted: dict[str, float] = {}
+        self._uncounted: Counter[str] = Counter()
 
     def collect(self) -> Counted:
         """Return what was counted since the last call; counting begins anew."""
@@ -158,9 +183,7 @@ class FlopMeter:
         )
         # nothing was trained: with autograd on it is inference as well
         if not self._steps:
-            sums = (a + b for a, b in zip(off, on, strict=True))
-            off = Work._make(sums)
-            on = Work()
+            off, on = add_work(off, on), NO_WORK
         self._begin_step()
         counted = Counted(
             on._replace(times=self._steps),
@@ -243,7 +266,7 @@ class FlopMeter:
             return
         if name.startswith(MEMORY_BOUND):
             self._bytes[grad or run != -1] += _BYTES_PER_NUMBER * numbers
-        self._uncounted[name] = self._uncounted.get(name, 0.0) + numbers
+        self._uncounted[name] += numbers
 
 
 _meters: dict[int, FlopMeter] = {}
@@ -283,12 +306,13 @@ def _register_hooks() -> None:
 @lru_cache(maxsize=1)
 def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
     import torch
+    from torch._ops import OpOverload
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from simfed.flower.flops import (
-        OperatorKind,
         count_numbers,
-        find_kind,
+        find_formula,
+        is_view,
         list_learned,
         name_operator,
     )
@@ -304,19 +328,20 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
             self, func: Any, types: object, args: Any = (), kwargs: Any = None
         ) -> object:
             kwargs = kwargs or {}
-            kind, formula = find_kind(func)
-            # as inference mode leaves it: its parts are counted
-            if kind is OperatorKind.COMPOSED:
-                with self:
-                    return func.decompose(*args, **kwargs)
+            formula = find_formula(func)
+            if formula is None and isinstance(func, OpOverload):
+                with self:  # as inference mode leaves it: its parts are counted
+                    result = func.decompose(*args, **kwargs)
+                if result is not NotImplemented:
+                    return result
             result = func(*args, **kwargs)
-            if kind is OperatorKind.FREE:
+            if formula is None and is_view(func):
                 return result
             # while autograd runs a graph, and only then, it has one under way
             run, grad = torch._C._current_graph_task_id(), torch.is_grad_enabled()
             if formula is None:
-                numbers, name = count_numbers(func, args, result), name_operator(func)
-                self._meter.skip(name, numbers, run, grad=grad)
+                numbers = count_numbers(args, result)
+                self._meter.skip(name_operator(func), numbers, run, grad=grad)
             else:
                 flops = float(formula(*args, **kwargs, out_val=result))
                 self._meter.count(flops, run, grad=grad, learned=list_learned(args))

@@ -6,6 +6,7 @@ It takes what the app is charged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import simpy
@@ -18,48 +19,34 @@ from simfed.flower.work import Answer
 from simfed.flower.workfile import WorkPrice
 from simfed.ground.method import Work
 from simfed.record.schema import START
-from simfed.sim.flight import Flight
 
 __all__ = ["NodeAtWork"]
 
 
+@dataclass(eq=False, slots=True)
 class NodeAtWork:
     """A node's device in one participation, as `simfed.sim.clock` asks for it.
 
     What its work takes is known when the app has done it.
     """
 
-    def __init__(
-        self,
-        flight: Flight,
-        mail: Mail,
-        device: Device,
-        crew: AppCrew,
-        ticket: Ticket,
-        charges: Charges,
-        scatter_rng: Callable[[], np.random.Generator],
-        over: simpy.Event,
-    ) -> None:
-        """`ticket`: under which the `crew` works on the message.
-
-        `scatter_rng`: of how this message scatters around its law; `over`: comes when
-        the participation is.
-        """
-        self._flight = flight
-        self.mail = mail
-        self._device = device
-        self._crew = crew
-        self._ticket = ticket
-        self._charges = charges
-        self._scatter_rng = scatter_rng
-        self.over = over
-        self.answer: Answer | None = None
-        self._price = WorkPrice(0.0)
+    mail: Mail
+    device: Device
+    crew: AppCrew
+    ticket: Ticket
+    """Under which the crew works on the message."""
+    prices: Charges
+    scatter_rng: Callable[[], np.random.Generator]
+    """Of how this message scatters around its law."""
+    over: simpy.Event
+    """Comes when the participation is over."""
+    answer: Answer | None = None
+    price: WorkPrice = WorkPrice(0.0)
 
     def forget_call(self) -> None:
         """Nobody waits for the app's answer any more."""
         if self.answer is None:
-            self._crew.drop(self._ticket)
+            self.crew.drop(self.ticket)
 
     def charges(self, quantity: str, model: str) -> bool:
         """Return True for the app's work; a message's handling is part of it."""
@@ -73,22 +60,22 @@ class NodeAtWork:
         """Seconds of a unit: the start of the node's process, or the app's work."""
         if self.answer is None:
             self._work()
-        return self._price.start_s if work.kind == START else self._price.work_s
+        return self.price.start_s if work.kind == START else self.price.work_s
 
     def _work(self) -> None:
         """Have the app work on the message."""
-        answer = self.answer = self._crew.fetch(self._ticket)
+        answer = self.answer = self.crew.fetch(self.ticket)
         if answer.error is not None:
             exited = f"ended its process, and so is gone ({answer.error})"
             what = exited if answer.exited else f"raised {answer.error}"
-            self._charges.note_raised(self.mail.client, what)
+            self.prices.note_raised(self.mail.client, what)
         if answer.readings > 1 and not answer.spent.slept_s:
-            self._charges.warn(
+            self.prices.warn(
                 "the app on a node read its clock more than once on a message: sleep "
                 "alone moves it, as work is charged when the reply is there, so what "
                 "the app times of its own work means nothing"
             )
-        self._price = self._charges.price_answer(self.mail, answer, self._device)
+        self.price = self.prices.price_answer(self.mail, answer, self.device)
 
     def duration_s(
         self,
@@ -107,12 +94,12 @@ class NodeAtWork:
         """
         assert self.answer is not None
         if phase == "auxiliary":  # the start of its process
-            return self._device.duration_s(
+            return self.device.duration_s(
                 nominal_s, start_at_s, round=round, phase=phase, nth=nth
             )
-        if self._price.noise is not None and self._device.processor.noise is None:
-            nominal_s *= self._price.noise.factor(self._scatter_rng())
-        work_s = self._device.duration_s(
+        if self.price.noise is not None and self.device.processor.noise is None:
+            nominal_s *= self.price.noise.factor(self.scatter_rng())
+        work_s = self.device.duration_s(
             nominal_s, start_at_s, round=round, phase=phase, nth=nth
         )
-        return work_s + self.answer.spent.slept_s + self._price.waits_s
+        return work_s + self.answer.spent.slept_s + self.price.waits_s

@@ -31,20 +31,11 @@ from simfed.flower.clocks import Spin
 from simfed.flower.computing import Charge
 from simfed.flower.crew import AppCrew
 from simfed.flower.exchanges import Exchanges
-from simfed.flower.grid import (
-    AvailableNodes,
-    Begin,
-    Outgoing,
-    PullReplies,
-    Push,
-    ServerClock,
-    Sleep,
-    Until,
-)
+from simfed.flower.grid import ServerClock
 from simfed.flower.hooks import RoundMetrics
 from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
-from simfed.flower.turns import Done, Turn, Turns
+from simfed.flower.turns import Done, Turn
 from simfed.flower.work import Call
 from simfed.flower.workfile import WorkFile
 from simfed.ground.errors import RunFailed, unwrap_error
@@ -143,7 +134,6 @@ class Play:
         self._mails: dict[str, Mail] = {}
         """Mails by id, as long as the server app has not been told what became of them.
         """
-        self._sent = 0
         self._waiters: list[_Waiter] = []
         self._handed_over = self.env.event()
         """Comes when a thread of the server app has been at work."""
@@ -158,12 +148,12 @@ class Play:
 
     # ---- the server app's side -------------------------------------------------------
 
-    def play(self, app: Callable[[], object], turns: Turns, clock: ServerClock) -> None:
+    def play(self, app: Callable[[], object], clock: ServerClock) -> None:
         """Run the server app in its threads to its end.
 
         Raises: `Raised`, `RunFailed`, `InputError`.
         """
-        self._turns, self._server_clock = turns, clock
+        self._turns, self._server_clock = clock.turns, clock
         serve = self.env.process(self._serve(app))
         try:
             self.env.run(until=serve)
@@ -183,14 +173,17 @@ class Play:
         yield from self._converse(self._turns.first, app)
         yield from self._finish()
 
-    def _begin(self, turn: Turn, code: Callable[[], object]) -> Story:
-        """Let a pool's thread run.
+    def begin(self, turn: Turn, code: Callable[[], object]) -> Story:
+        """Let a pool's thread run, as soon as the one that asks for it waits."""
 
-        Its turn comes when the one that asked for it waits.
-        """
-        yield end_of_instant(self.env)
-        self._server_clock.at_s = self.env.now
-        yield from self._converse(turn, code)
+        def converse() -> Story:
+            yield end_of_instant(self.env)
+            self._server_clock.at_s = self.env.now
+            yield from self._converse(turn, code)
+
+        self._looks.stop()
+        self.env.process(converse())
+        yield from ()
 
     def _converse(self, turn: Turn, code: Callable[[], object]) -> Story:
         """Let one thread of the server app run this code, and answer what it asks.
@@ -205,37 +198,22 @@ class Play:
                 handed_over.succeed()
             if isinstance(question, Done):
                 return
-            answer = yield from self._answer(question)
+            answer = yield from question(self)
             self._server_clock.at_s = self.env.now
             question = turn.answer(answer)
 
-    def _answer(self, question: object) -> Generator[simpy.Event, Any, object]:
-        """Return the answer to the server app's question.
-
-        It is at the instant at which it is answered.
-        """
-        if isinstance(question, PullReplies):
-            return (yield from self._pull(question))
-        if isinstance(question, AvailableNodes):
-            yield from self._look_on([])
-            return self._nodes()
+    def sleep(self, seconds: float) -> Story:
+        """Let seconds pass in which the server app does nothing."""
         self._looks.stop()
-        if isinstance(question, Push):
-            return self._push(question.messages)
-        if isinstance(question, Begin):
-            self.env.process(self._begin(question.turn, question.code))
-        elif isinstance(question, Until):
-            return (yield from self._until(question))
-        else:
-            assert isinstance(question, Sleep)
-            yield from self._spend("sleep", question.seconds)
-        return None
+        yield from self._spend("sleep", seconds)
 
-    def _until(self, question: Until) -> Generator[simpy.Event, Any, bool]:
+    def wait_until(
+        self, condition: Callable[[], bool], timeout_s: float = math.inf
+    ) -> Generator[simpy.Event, Any, bool]:
         """Return whether a thread of the app brought about what another waits for."""
-        env, timeout_s = self.env, question.timeout_s
-        until_s = math.inf if timeout_s is None else env.now + timeout_s
-        while not question.condition():
+        self._looks.stop()
+        env, until_s = self.env, self.env.now + timeout_s
+        while not condition():
             if env.now >= until_s:
                 return False
             alarm = None if until_s == math.inf else at(env, until_s)
@@ -266,17 +244,13 @@ class Play:
 
     def _server_work(self, charge: Charge) -> tuple[str, float]:
         """Return the kind and seconds of the server app's work since last asked."""
-        spent, received = charge.collect(), self._exchanges.collect_received()
-        device, kind = (
-            self._server_device,
-            "aggregation" if received.replies else "server work",
-        )
-        processor = None if device is None else device.processor
+        replies, size_bytes = self._exchanges.collect_received()
+        device, kind = self._server_device, "aggregation" if replies else "server work"
         nominal_s = self.charges.price_server(
-            spent, received.replies, received.size_bytes, processor
+            charge.collect(), replies, size_bytes, device and device.processor
         )
         if device is None or nominal_s <= 0:
-            return kind, max(0.0, nominal_s)
+            return kind, nominal_s
         stretch = next(self._stretches)
         return kind, device.duration_s(
             nominal_s, self.env.now, round=stretch, phase="auxiliary"
@@ -294,27 +268,20 @@ class Play:
         yield end_of_instant(self.env)
         self._exchanges.add_work(kind, begun_s, self.env.now)
 
-    def _push(self, messages: Sequence[Outgoing]) -> list[str]:
+    def push(self, mails: Sequence[Mail]) -> Generator[simpy.Event, Any, list[str]]:
+        """Send messages now; return the ids of those whose nodes there are."""
+        self._looks.stop()
         self._polls = 0
-        if messages:
+        if mails:
             self._exchanges.send(self.env.now, self._clock.uses)
         sent = []
-        for outgoing in messages:
-            metadata = outgoing.message.metadata
-            client = self._client_of.get(metadata.dst_node_id)
-            if client is None:
+        for mail in mails:
+            if mail.node not in self._client_of:
                 self.charges.warn(
                     "a message to a node that does not exist was not sent"
                 )
                 continue
-            self._sent += 1
-            mail = Mail(
-                self._sent,
-                client,
-                outgoing.message,
-                outgoing.size_bytes,
-                outgoing.expires_at_s,
-            )
+            client = mail.client = self._client_of[mail.node]
             self._mails[mail.id] = mail
             sent.append(mail.id)
             if not self._is_there(client) and client not in self._waiting:
@@ -324,38 +291,42 @@ class Play:
             else:
                 self._waiting[client] = deque([mail])
                 self.env.process(self._handle_mails(client))
+        yield from ()
         return sent
 
-    def _pull(
-        self, question: PullReplies
+    def pull(
+        self, ids: Sequence[str], timeout_s: float | None = None
     ) -> Generator[simpy.Event, Any, list[Message]]:
-        """Return the messages that the app gets, in the order in which they arrived."""
-        ids = list(dict.fromkeys(question.ids))
+        """Return the messages that the app gets, in the order in which they arrived.
+
+        With a timeout it waits for all of them, and no longer. Errors stand in place of
+        replies that will never be.
+        """
+        ids = list(dict.fromkeys(ids))
         mails = [mail for id in ids if (mail := self._mails.get(id)) is not None]
         unknown = [id for id in ids if id not in self._mails]
         for mail in mails:
             mail.polled = True
-        if question.wait:
+        if timeout_s is not None:
             self._looks.stop()
-            yield from self._wait_for(mails, question.timeout_s)
+            yield from self._wait_for(mails, self.env.now + timeout_s)
         elif not any(mail.reply is not None for mail in mails):
             yield from self._look_on(mails)
-        replies = self._collect_replies(mails, waited=question.wait)
-        if question.wait and len(replies) < len(mails):
+        replies = self._collect_replies(mails, waited=timeout_s is not None)
+        if timeout_s is not None and len(replies) < len(mails):
             self._exchanges.give_up(self.env.now)
         if replies:
             self._polls = 0
             self._looks.stop()
-        elif not question.wait:
+        elif timeout_s is None:
             self._count_poll()
         return replies + [
             make_unavailable(id, self.env.now, self._run_id) for id in unknown
         ]
 
-    def _wait_for(self, mails: Sequence[Mail], timeout_s: float | None) -> Story:
+    def _wait_for(self, mails: Sequence[Mail], until_s: float) -> Story:
         """Wait until each of these is replied to or will never be, or time is over."""
         env = self.env
-        until_s = math.inf if timeout_s is None else env.now + timeout_s
         while True:
             settled_s = {
                 mail.id: self._settled_at_s(mail)
@@ -410,7 +381,9 @@ class Play:
             away_s = left_at_s + AWAY_S
         return min(mail.expires_at_s, away_s)
 
-    def _nodes(self) -> list[int]:
+    def list_nodes(self) -> Generator[simpy.Event, Any, list[int]]:
+        """Return the ids of the nodes that are there."""
+        yield from self._look_on([])
         if self._presence is None:
             there: Sequence[int] = range(len(self.ids))
         else:
@@ -484,14 +457,15 @@ class Play:
         flight = mail.flight = self._exchanges.begin(mail, env.now)
         ticket = self._crew.give(self._call(mail, turn))
         node = NodeAtWork(
-            flight,
-            mail,
-            self._clock.device(client),
-            self._crew,
-            ticket,
-            self.charges,
-            partial(self._parts.streams, "flower-scatter", client, turn + 1),
-            env.event(),
+            mail=mail,
+            device=self._clock.device(client),
+            crew=self._crew,
+            ticket=ticket,
+            prices=self.charges,
+            scatter_rng=partial(
+                self._parts.streams, "flower-scatter", client, turn + 1
+            ),
+            over=env.event(),
         )
         self._nodes_at_work[flight] = node
         self._clock.carry(flight)
@@ -506,7 +480,7 @@ class Play:
         if answer.exited:  # before a byte of an answer leaves
             end_of_instant(self.env, lambda _: self._exit(flight))
         self._states[flight.client] = answer.state
-        return float(answer.size_bytes)
+        return answer.visible.uplink_bytes
 
     def _exit(self, flight: Flight) -> None:
         """Note that a node's process is gone.
@@ -560,20 +534,18 @@ class Play:
         return self._clock.energy_j(client, phases_s)
 
     def _call(self, mail: Mail, turn: int) -> Call:
-        client, nodes, config = mail.client, len(self.ids), self._run_config
-        state, reply_id = self._states.get(client), f"{mail.number:063x}f"
-        seed = self._parts.streams.integer("flower-call", client, turn)
-        node_config = self._node_config(client)
+        client = mail.client
         return Call(
-            mail.message,
-            client,
-            nodes,
-            state,
-            config,
-            seed,
-            reply_id,
-            node_config,
-            self.env.now,
+            message=mail.message,
+            size_bytes=mail.size_bytes,
+            client=client,
+            nodes=len(self.ids),
+            state=self._states.get(client),
+            run_config=self._run_config,
+            seed=self._parts.streams.integer("flower-call", client, turn),
+            reply_id=f"{mail.number:063x}f",
+            node_config=self._node_config(client),
+            start_s=self.env.now,
         )
 
 

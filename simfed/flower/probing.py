@@ -13,14 +13,15 @@ chance, so that a message's least time counts.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from simfed.flower.computing import HostSpent
 from simfed.flower.forge import Forge
 from simfed.flower.laws import MessageRow, differ, group_kinds
 from simfed.flower.workfile import COUNT, NOTHING, SIZE, Visible
@@ -209,7 +210,7 @@ class Plays:
 
 
 def _read_rows(
-    messages: Sequence[Mapping[str, Plain]],
+    messages: Sequence[tuple[Visible, HostSpent, int]],
     number: int,
     nodes: int,
     config: Mapping[str, Plain],
@@ -218,19 +219,18 @@ def _read_rows(
 
     The first of each type and texts began its process.
     """
-    begun: set[str] = set()
-    for message in messages:
-        visible = Visible(**message["visible"])
-        kind = json.dumps([visible.message_type, visible.texts], sort_keys=True)
+    begun: set[tuple[Any, ...]] = set()
+    for visible, spent, exchange in messages:
+        kind = visible.message_type, *sorted(visible.texts.items())
         yield MessageRow(
             play=number,
             visible=visible,
             run_config=config,
             nodes=nodes,
-            work_s=max(message["work_s"], 1e-9),
-            waited_s=message["waited_s"],
+            work_s=max(spent.work_s, 1e-9),
+            waited_s=spent.waited_s,
             first=kind not in begun,
-            round=message["round"],
+            round=exchange,
         )
         begun.add(kind)
 

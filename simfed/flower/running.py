@@ -8,8 +8,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from simfed.experiment.assembly import WorldParts
 from simfed.experiment.checks import check_world, warn_of_world
@@ -44,11 +45,8 @@ if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
     from simfed.flower.charging import Watch
-    from simfed.flower.crew import AppCrew
-    from simfed.flower.exchanges import Exchanges
     from simfed.flower.grid import ServerClock, SimGrid
     from simfed.flower.play import Play
-    from simfed.flower.turns import Turns
 
 __all__ = [
     "HOST_TIMEOUT_S",
@@ -146,7 +144,7 @@ def run(  # noqa: PLR0913  options by keyword
                     overwrite=overwrite,
                     beside=beside,
                 )
-            starts = find_start(work, fleet.charged.start) in ("once", "per message")
+            starts = find_start(work, fleet.charged.start) not in (None, "never")
             own = {"participations": (f"{START}_s",)} if starts else None
             recorder = (
                 Recorder(own=own) if directory is None else directory.recorder(own=own)
@@ -345,13 +343,20 @@ def _play_fleet(
     work: WorkFile | None,
     watch: Watch | None,
 ) -> Play:
+    """Play an app to its end, and return what is known then.
+
+    Raises: `RunFailed` for what the server app raises, or where it sends nothing.
+    """
     from flwr.supercore.date import now
 
-    from simfed.flower.clocks import foreign_time
+    from simfed.flower.clocks import foreign_randomness, foreign_time
     from simfed.flower.crew import AppCrew, one_thread
     from simfed.flower.exchanges import Exchanges
+    from simfed.flower.grid import ServerClock
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import legacy_server
+    from simfed.flower.play import Play
+    from simfed.flower.turns import Raised, Turns, describe_error
 
     server_app, client_app = apps
     exchanges = Exchanges(
@@ -361,6 +366,7 @@ def _play_fleet(
         lambda *asked: play.energy_j(*asked),
         progress,
     )
+    run_id = parts.streams.integer("flower-run")
     with contextlib.ExitStack() as stack:
         stack.enter_context(foreign_time(now))
         stack.enter_context(one_thread())
@@ -368,15 +374,38 @@ def _play_fleet(
             stack.enter_context(_quiet_flower())
         crew = AppCrew(client_app, fleet.charged, workers, host_timeout_s)
         stack.callback(crew.close)
-        play = _build_play(
-            stack, fleet, parts, exchanges, crew, run_config, work, watch
+        play = Play(
+            fleet,
+            parts,
+            exchanges,
+            crew,
+            run_config,
+            run_id=run_id,
+            stop_requested=stack.enter_context(CtrlC().heard()).asked,
+            work=work,
+            watch=watch,
         )
-        server = _build_server(stack, fleet, parts, run_config, host_timeout_s)
+        exchanges.network = play.network
+        exchanges.may_resend = (
+            parts.faults is not None and parts.faults.messages is not None
+        )
+        clock = ServerClock()
+        clock.turns = Turns(clock, fleet.server.charged, host_timeout_s)
+        stack.callback(clock.turns.stop)
+        stack.enter_context(clock.turns.patched())
         stack.enter_context(
             evaluations_told(exchanges.set_evaluation, play.round_metrics.extend)
         )
         stack.enter_context(legacy_server())
-        _play_app(play, server_app, server, parts)
+        stack.enter_context(foreign_randomness(parts.streams.integer("flower-server")))
+        app = partial(server_app, *_build_world(run_id, clock, run_config))
+        try:
+            play.play(app, clock)
+        except Raised as raised:
+            raise RunFailed(
+                f"at {play.env.now:g} s the server app raised "
+                f"{describe_error(raised.error)}"
+            ) from raised.error
     if not exchanges.has_sent:
         raise RunFailed(
             f"the server app ended at {play.env.now:g} s and never sent a message: "
@@ -387,101 +416,21 @@ def _play_fleet(
     return play
 
 
-def _build_play(
-    stack: contextlib.ExitStack,
-    fleet: FleetFile,
-    parts: WorldParts,
-    exchanges: Exchanges,
-    crew: AppCrew,
-    run_config: dict[str, Plain],
-    work: WorkFile | None,
-    watch: Watch | None,
-) -> Play:
-    """Return the nodes with their devices and links, until `stack` ends."""
-    from simfed.flower.play import Play
-
-    stop = stack.enter_context(CtrlC().heard()).asked
-    run_id = _draw_run_id(parts)
-    play = Play(
-        fleet,
-        parts,
-        exchanges,
-        crew,
-        run_config,
-        run_id=run_id,
-        stop_requested=stop,
-        work=work,
-        watch=watch,
-    )
-    exchanges.network = play.network
-    exchanges.may_resend = (
-        parts.faults is not None and parts.faults.messages is not None
-    )
-    return play
-
-
-class _Server(NamedTuple):
-    """The place where the server app runs, and what it is given."""
-
-    clock: ServerClock
-    turns: Turns
-    grid: SimGrid
-    context: Context
-
-
-def _build_server(
-    stack: contextlib.ExitStack,
-    fleet: FleetFile,
-    parts: WorldParts,
-    run_config: dict[str, Plain],
-    host_timeout_s: float,
-) -> _Server:
-    """Return the server app's threads and grid; its threads end with `stack`."""
+def _build_world(
+    run_id: int, clock: ServerClock, run_config: dict[str, Plain]
+) -> tuple[SimGrid, Context]:
+    """Return what a server app is given."""
     from flwr.app import Context, RecordDict
     from flwr.common.constant import SUPERLINK_NODE_ID
     from flwr.supercore.run import Run as FlowerRun
     from flwr.supercore.task_identity import TaskIdentity
 
-    from simfed.flower.grid import ServerClock, SimGrid
-    from simfed.flower.turns import Turns
+    from simfed.flower.grid import SimGrid
 
-    run_id = _draw_run_id(parts)
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
     TaskIdentity.node_id = SUPERLINK_NODE_ID
-    clock = ServerClock()
-    clock.turns = turns = Turns(clock, fleet.server.charged, host_timeout_s)
-    stack.callback(turns.stop)
-    stack.enter_context(turns.patched())
     grid = SimGrid(FlowerRun.create_empty(run_id), clock.ask)
-    context = Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
-    return _Server(clock, turns, grid, context)
-
-
-def _draw_run_id(parts: WorldParts) -> int:
-    return parts.streams.integer("flower-run")
-
-
-def _play_app(
-    play: Play, server_app: ServerApp, server: _Server, parts: WorldParts
-) -> None:
-    """Play the server app to its end.
-
-    Raises: `RunFailed` for what it raises.
-    """
-    from simfed.flower.clocks import foreign_randomness
-    from simfed.flower.turns import Raised, describe_error
-
-    def app() -> None:
-        server_app(server.grid, server.context)
-
-    with foreign_randomness(parts.streams.integer("flower-server")):
-        try:
-            play.play(app, server.turns, server.clock)
-        except Raised as raised:
-            raise RunFailed(
-                f"at {play.env.now:g} s the server app raised "
-                f"{describe_error(raised.error)}"
-            ) from raised.error
+    return grid, Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
 
 
 @contextlib.contextmanager
@@ -528,14 +477,15 @@ def _finish_manifest(
         warnings.append(
             "computing was measured on this machine: another run takes another time"
         )
-    noted = [*warnings, *warn_of_world(parts)]
-    facts = {"warnings": noted, "wall_s": {"total": wall_s}, "workers": 0}
-    facts["threads"] = count_threads()
-    facts["start"] = played.charges.start
-    if played.round_metrics:
-        facts["round_metrics"] = played.round_metrics
-    raised = played.charges.raised
-    return facts if raised is None else {**facts, "raised": raised}
+    facts = {
+        "warnings": [*warnings, *warn_of_world(parts)],
+        "wall_s": {"total": wall_s},
+        "workers": 0,
+        "threads": count_threads(),
+        "start": played.charges.start,
+    }
+    rare = {"round_metrics": played.round_metrics, "raised": played.charges.raised}
+    return facts | {name: fact for name, fact in rare.items() if fact}
 
 
 def _drop_app(fleet: FleetFile) -> FleetFile:
@@ -545,13 +495,11 @@ def _drop_app(fleet: FleetFile) -> FleetFile:
 def _make_self_contained(
     fleet: FleetFile, parts: WorldParts
 ) -> tuple[dict[str, bytes], str]:
-    bare = _drop_app(fleet)
-    work: dict[str, bytes] = {}
-    names: dict[str, str] = {}
-    if bare.charged.file is not None:
-        names[bare.charged.file] = f"calibration/{Path(bare.charged.file).name}"
-        work[names[bare.charged.file]] = read_bytes(bare.charged.file)
+    bare, work = _drop_app(fleet), fleet.charged.file
     beside, profiles, files = copy_files(
         parts, bare.model_copy(update={"computing": None})
     )
-    return {**beside, **work}, dump_scenario(bare, profiles, {**files, **names})
+    if work is not None:
+        files = {**files, work: f"calibration/{Path(work).name}"}
+        beside = {**beside, files[work]: read_bytes(work)}
+    return beside, dump_scenario(bare, profiles, files)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import itertools
+import math
 import os
 import queue
 import sys
@@ -34,7 +35,7 @@ from typing import Any, NoReturn
 
 from simfed.flower.clocks import Foreign, is_of_app, replaced, thread_clock
 from simfed.flower.computing import Charge
-from simfed.flower.grid import Begin, ServerClock, Until
+from simfed.flower.grid import Question, ServerClock
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.scenario.fleet_file import Computing
 
@@ -252,7 +253,7 @@ class Turns:
         for turn, _ in self._of_thread.values():
             turn.stop()
 
-    def ask(self, question: object) -> object:
+    def ask(self, question: Question) -> object:
         """Ask the simulated clock, in a thread of the app.
 
         Raises: `RunFailed` in another one.
@@ -318,7 +319,8 @@ class Turns:
                 calls.working += 1
                 turn = self._idle.pop() if self._idle else self._make_turn()
                 turn.done = False
-                self.ask(Begin(turn, partial(self._work, pool, calls)))
+                work = partial(self._work, pool, calls)
+                self.ask(lambda play: play.begin(turn, work))
             return future
 
         return submit
@@ -355,7 +357,7 @@ class Turns:
                 for future, _ in calls.waiting:
                     future.cancel()
             if calls is not None and wait:
-                self.ask(Until(lambda: not calls.working, None))
+                self.ask(lambda play: play.wait_until(lambda: not calls.working))
             real(pool, wait, cancel_futures=cancel_futures)
 
         return shutdown
@@ -371,7 +373,14 @@ class Turns:
             condition._waiters.append(waiter)
             saved = condition._release_save()
             try:
-                return bool(self.ask(Until(lambda: not waiter.locked(), timeout)))
+                until_s = math.inf if timeout is None else timeout
+                return bool(
+                    self.ask(
+                        lambda play: play.wait_until(
+                            lambda: not waiter.locked(), until_s
+                        )
+                    )
+                )
             finally:
                 condition._acquire_restore(saved)
                 if waiter.locked():

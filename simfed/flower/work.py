@@ -30,6 +30,7 @@ from simfed.flower.messages import (
 )
 from simfed.flower.metering import Counted
 from simfed.flower.turns import describe_error
+from simfed.flower.workfile import Visible
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
@@ -42,6 +43,8 @@ class Call:
     """A message, and the node that is to work on it."""
 
     message: Packed
+    size_bytes: int
+    """The message's bytes on the wire."""
     client: int
     nodes: int
     """The number of nodes."""
@@ -62,14 +65,10 @@ class Answer:
     """The outcome of a call."""
 
     reply: Packed
-    size_bytes: int
+    visible: Visible
+    """All that laws and declared seconds may go by."""
     state: bytes | None
     spent: HostSpent
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    config: Mapping[str, Plain] = field(default_factory=dict)
-    """Plain values of the configuration that the message came with."""
-    node_config: Mapping[str, Plain] = field(default_factory=dict)
-    """The fleet's configuration of the node."""
     error: str | None = None
     """The exception of the app, in one line."""
     exited: bool = False
@@ -150,15 +149,20 @@ def work_on(
     after = call.state
     if error is None:
         after = pack(context.state) if context.state else None
+    visible = Visible(
+        message_type=call.message.metadata.message_type,
+        config=config,
+        reply=read_metrics(reply),
+        downlink_bytes=call.size_bytes,
+        uplink_bytes=count_message_bytes(reply),
+        node_config=call.node_config,
+    )
     return Answer(
-        Packed.of(reply),
-        count_message_bytes(reply),
-        after,
-        spent,
-        read_metrics(reply),
-        config,
-        call.node_config,
-        error,
+        reply=Packed.of(reply),
+        visible=visible,
+        state=after,
+        spent=spent,
+        error=error,
         exited=exited,
         readings=clock.readings,
     )
@@ -168,8 +172,14 @@ def make_killed_answer(call: Call) -> Answer:
     """Return what becomes of a call whose process has died at it."""
     error = "its process was killed"
     reply = _make_raised_reply(call.message.message(), error)
-    spent = HostSpent(Counted(), 0.0)
-    return Answer(Packed.of(reply), 0, call.state, spent, error=error, exited=True)
+    return Answer(
+        reply=Packed.of(reply),
+        visible=Visible(call.message.metadata.message_type),
+        state=call.state,
+        spent=HostSpent(Counted(), 0.0),
+        error=error,
+        exited=True,
+    )
 
 
 def _make_raised_reply(message: Message, error: str) -> Message:

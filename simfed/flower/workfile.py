@@ -65,10 +65,13 @@ class Visible:
     @property
     def texts(self) -> dict[str, str]:
         """Texts and truth values of the message's configuration."""
-        return select_texts(self.config)
+        return {n: str(v) for n, v in self.config.items() if isinstance(v, (bool, str))}
 
     def values(self, run_config: Mapping[str, Plain], nodes: int) -> dict[str, float]:
-        """Numbers by name; of equal names the one nearest to the reply."""
+        """Return numbers by name, as arithmetic spells it.
+
+        Of equal names it is the one nearest to the reply.
+        """
         return {
             **select_numbers(run_config),
             "nodes": float(nodes),
@@ -76,26 +79,22 @@ class Visible:
             "bytes_up": self.uplink_bytes,
             **select_numbers(self.node_config),
             **select_numbers(self.config),
-            **self.reply,
+            **select_numbers(self.reply),
         }
 
 
 def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
-    """Return the numbers among plain values, by name."""
+    """Return the numbers among plain values, by name, as arithmetic spells it."""
     return {
-        name: float(value)
+        spell_name(name): float(value)
         for name, value in values.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     }
 
 
-def select_texts(values: Mapping[str, Plain]) -> dict[str, str]:
-    """Texts and truth values among plain values, as text."""
-    return {
-        name: str(value)
-        for name, value in values.items()
-        if isinstance(value, (bool, str))
-    }
+def round_number(value: float) -> float:
+    """Return a number to the four digits that files have."""
+    return float(f"{value:.4g}")
 
 
 # ---- the file ------------------------------------------------------------------------
@@ -377,10 +376,7 @@ class WorkPrices:
             self._compare_settings()
             self._started = True
         law = self.work.find(visible.message_type, visible.texts)
-        values = {
-            spell_name(name): value
-            for name, value in visible.values(self._run_config, self._nodes).items()
-        }
+        values = visible.values(self._run_config, self._nodes)
         work_s = read_arithmetic(law.seconds)(values)
         self._check_ranges(law, values)
         factor = 1.0 if processor is None else self._factor(processor)
@@ -412,10 +408,8 @@ class WorkPrices:
         named = {name for law in self.work.kinds for name in law.names}
         changed = []
         for key, values in self.work.run_config.items():
-            now, found = (
-                self._run_config.get(key, values[0]),
-                self.work.settings.get(key),
-            )
+            now = self._run_config.get(key, values[0])
+            found = self.work.settings.get(key)
             if now in values or spell_name(key) in named or found in (COUNT, NOTHING):
                 continue
             why = " (a size that is in no law)" if found == SIZE else ""
@@ -429,13 +423,11 @@ class WorkPrices:
         for law in self.work.kinds:
             worst = law.error.held_out_worst
             if law.share >= 0.05 and (worst is None or worst > 0.3):
-                worth = (
-                    "could not be checked"
-                    if worst is None
-                    else (f"was {worst:.0%} off")
-                )
+                off = "could not be checked"
+                if worst is not None:
+                    off = f"was {worst:.0%} off"
                 self._warn(
-                    f"the law of {law.title} {worth} on plays that it had not seen"
+                    f"the law of {law.title} {off} on plays that it had not seen"
                 )
         if self._start == "never" and self.work.imports > 0:
             self._warn(

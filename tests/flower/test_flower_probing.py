@@ -10,10 +10,12 @@ import math
 import numpy as np
 import pytest
 
+from simfed.flower.computing import HostSpent
 from simfed.flower.forge import Said
 from simfed.flower.laws import fit_kinds
+from simfed.flower.metering import Counted
 from simfed.flower.probing import MOST_REPEATS, Group, Plays, Spot, list_numbers, probe
-from simfed.flower.workfile import COUNT, NOTHING, SIZE
+from simfed.flower.workfile import COUNT, NOTHING, SIZE, Visible
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import RunFailed
 
@@ -57,14 +59,12 @@ class App:
                     own = group.get("node_config", {})
                     total = own.get("rows", 8000 // nodes)
                     rows = int(total * (1 - settings["test-fraction"]))
-                    visible = {
-                        "message_type": "train",
-                        "reply": {"num-examples": rows},
-                        "node_config": own,
-                    }
+                    visible = Visible(
+                        "train", reply={"num-examples": rows}, node_config=own
+                    )
                     work_s = factor * self.cost(settings, rows)
-                    more = {"work_s": work_s, "waited_s": 0.0, "round": turn}
-                    messages.append({"visible": visible, **more})
+                    spent = HostSpent(Counted(), 0.0, work_s=work_s)
+                    messages.append((visible, spent, turn))
         return Said(messages, None)
 
 

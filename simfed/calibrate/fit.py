@@ -150,19 +150,15 @@ def _log(ratios: Floats) -> Floats:
 
 def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
     """Return the parameters of one law, all at least 0 and one above."""
-    few = len(sample) <= len(law.parameters) + 1
-    if law.features is not None:
+    if law.features is None:
+        values = _fit_roofline(law, sample)
+    else:
         design = np.column_stack(
             [f(sample.size) * np.ones(len(sample)) for f in law.features]
         )
-        relative = design / sample.seconds[:, None]
-        values: Floats = (
-            _fit_chebyshev_linear(relative) if few else fit_relative(relative)
-        )
-    elif law.name.startswith("power-"):
-        values = _fit_power(sample.size[law.needs[0]], sample.seconds, few)
-    else:
-        values = _fit_roofline(law, sample)
+        few = len(sample) <= len(law.parameters) + 1
+        fit = _fit_largest if few else fit_relative
+        values = fit(design / sample.seconds[:, None])
     return {
         name: float(value) for name, value in zip(law.parameters, values, strict=True)
     }
@@ -189,30 +185,20 @@ def _trust(residuals: Floats) -> Floats:
     return np.asarray(1 / np.sqrt(1 + (residuals / usual) ** 2))
 
 
-def _fit_chebyshev_linear(relative: Floats) -> Floats:
-    """Return θ ≥ 0 that minimises the largest |relative·θ − 1|."""
-    scale = _find_largest(relative)
-    return _fit_chebyshev(relative / scale, np.ones(len(relative)), (0, None)) / scale
+def _fit_largest(relative: Floats) -> Floats:
+    """Return the θ ≥ 0 that minimises the largest |relative·θ − 1|.
 
-
-def _fit_chebyshev(
-    design: Floats, target: Floats, *bounds: tuple[float | None, float | None]
-) -> Floats:
-    """Return the x that minimises the largest |design·x − target|.
-
-    Each is within its bounds (the last are those of all others): a linear programme.
+    It is a linear programme.
     """
-    ones = np.ones((len(design), 1))
-    cost = np.zeros(design.shape[1] + 1)
-    cost[-1] = 1.0
+    scale, one = _find_largest(relative), np.ones((len(relative), 1))
+    design = relative / scale
     best = optimize.linprog(
-        cost,
-        A_ub=np.vstack([np.hstack([design, -ones]), np.hstack([-design, -ones])]),
-        b_ub=np.concatenate([target, -target]),
-        bounds=[*bounds, *[bounds[-1]] * (len(cost) - len(bounds))],
+        [*np.zeros(design.shape[1]), 1.0],
+        A_ub=np.block([[design, -one], [-design, -one]]),
+        b_ub=np.vstack([one, -one]),
         method="highs",
     )
-    return np.asarray(best.x)[:-1]
+    return np.asarray(best.x[:-1] / scale)
 
 
 def _find_largest(columns: Floats) -> Floats:
@@ -222,25 +208,6 @@ def _find_largest(columns: Floats) -> Floats:
     """
     largest = columns.max(axis=0)
     return np.asarray(np.where(largest > 0, largest, 1.0))
-
-
-def _fit_power(x: Floats, seconds: Floats, few: bool) -> Floats:
-    """Return the parameters a and p of a·x^p."""
-    log_x, log_t = np.log(x), np.log(seconds)
-    middle = float(log_x.mean())
-    design, trust = np.column_stack([np.ones(len(x)), log_x - middle]), np.ones(len(x))
-    if few:  # the largest log-error
-        values = _fit_chebyshev(design, log_t, (None, None), (0, None))
-    else:
-        for _ in range(_PASSES):
-            root = np.sqrt(trust)
-            values = np.linalg.lstsq(design * root[:, None], log_t * root, rcond=None)[
-                0
-            ]
-            if values[1] < 0:
-                values = np.array([np.average(log_t, weights=trust), 0.0])
-            trust = _trust(design @ values - log_t)
-    return np.array([math.exp(values[0] - values[1] * middle), values[1]])
 
 
 def _fit_roofline(law: CostLaw, sample: FitSample) -> Floats:

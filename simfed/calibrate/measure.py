@@ -500,7 +500,9 @@ class Bench:
         with exact_float32(), same_algorithms():  # as in a run
             call = self.prepare(case)
             self._wait()
-            self.rest()
+            if self._plan.pace_s:  # caches hold other things afterwards
+                self.other_things += 1
+                time.sleep(self._plan.pace_s)
             before, begin = _count_preemptions(), self.clock()
             call()
             self._wait()
@@ -510,21 +512,10 @@ class Bench:
             seconds /= self._plan.steps
         return seconds, preempted
 
-    def rest(self) -> None:
-        """Rest for as long as the plan says; caches hold other things then."""
-        if self._plan.pace_s:
-            self.other_things += 1
-            time.sleep(self._plan.pace_s)
-
     def prepare(self, case: MeasuredCase) -> Callable[[], object]:
         """Return the call of a case, with all that it needs at hand."""
         call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
         return call
-
-    def train(self, batch: int) -> None:
-        """Make one training step, with the arithmetic of a run."""
-        with exact_float32(), same_algorithms():
-            self.step(batch)
 
     # ---- one method per kind of work: prepares a call and returns it -----------------
 

@@ -521,7 +521,7 @@ def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
             "residual": _round_number(spread.residual),
             "freedom": _round_number(spread.freedom),
             "standard_error": {
-                law.coordinates[i]: _round_number(float(sd[i])) for i in used
+                law.parameters[i]: _round_number(float(sd[i])) for i in used
             },
             "correlation": [
                 [

@@ -183,22 +183,20 @@ def _sum_robust_squares(residuals: Floats) -> float:
 
 
 def _jacobian(law: CostLaw, parameters: Mapping[str, float], size: Size) -> Floats:
-    """Return d log seconds / d coordinate, one row per point.
+    """Return d log seconds / d parameter, one row per point.
 
     0 for parameters that are held at 0.
     """
-    centre = law.located(parameters)
     columns: list[Floats | None] = []
-    for i, name in enumerate(law.parameters):
-        # a relative step; an absolute one for exponents and logarithms
-        step = 1e-5 * (1.0 if "p" in law.parameters else parameters[name])
+    for name in law.parameters:
+        step = 1e-5 * parameters[name]
         if step == 0:
             columns.append(None)
             continue
-        up, down = list(centre), list(centre)
-        up[i], down[i] = up[i] + step, down[i] - step
-        rise = np.log(law.seconds(law.parameters_at(up), size))
-        fall = np.log(law.seconds(law.parameters_at(down), size))
+        rise, fall = (
+            np.log(law.seconds({**parameters, name: parameters[name] + by}, size))
+            for by in (step, -step)
+        )
         columns.append(np.atleast_1d((rise - fall) / (2 * step)))
     filled = next(c for c in columns if c is not None)
     return np.column_stack([np.zeros_like(filled) if c is None else c for c in columns])

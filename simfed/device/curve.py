@@ -106,7 +106,7 @@ class Spread:
     freedom: float
     """Degrees of freedom behind it."""
     covariance: NDArray[np.float64]
-    """The covariance of the law's coordinates; rows of parameters that are held at 0
+    """The covariance of the law's parameters; rows of parameters that are held at 0
     are 0."""
 
 
@@ -147,7 +147,7 @@ class Fitted:
         Its parameters and a common factor are drawn.
         """
         assert self.spread is not None
-        centre = np.array(self.law.located(self.parameters))
+        centre = np.array([self.parameters[name] for name in self.law.parameters])
         values, vectors = np.linalg.eigh(self.spread.covariance)
         step = vectors @ (
             np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values))

@@ -12,8 +12,7 @@ changes. A law is a summary; the profile that holds it states how far it was off
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -45,30 +44,11 @@ class CostLaw:
     """The features that the parameters of a linear law multiply; None: the law is not
     linear."""
 
-    @property
-    def coordinates(self) -> tuple[str, ...]:
-        """Names of the coordinates in which log-time is nearest to linear.
-
-        They have the standard errors: the parameters, but of a power law log(a) in
-        place of a.
-        """
-        return self.parameters if "p" not in self.parameters else ("log_a", "p")
-
-    def located(self, parameters: Mapping[str, float]) -> list[float]:
-        """Values of `coordinates` that these parameters come to."""
-        first, *others = [parameters[name] for name in self.parameters]
-        return [math.log(first) if "p" in self.parameters else first, *others]
-
-    def parameters_at(self, coordinates: Sequence[float]) -> dict[str, float]:
-        """Return the parameters at these coordinates, the inverse of `located`.
-
-        What a normal draw has put below 0 becomes 0.
-        """
-        values = [float(x) for x in coordinates]
-        if "p" in self.parameters:
-            return {"a": math.exp(values[0]), "p": max(0.0, values[1])}
+    def parameters_at(self, values: Iterable[float]) -> dict[str, float]:
+        """Return these parameters by name; below 0 they are 0."""
         return {
-            name: max(0.0, x) for name, x in zip(self.parameters, values, strict=True)
+            name: max(0.0, float(x))
+            for name, x in zip(self.parameters, values, strict=True)
         }
 
 
@@ -96,15 +76,6 @@ def _build_linear_law(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw
     return CostLaw(name, " + ".join(parts), needs, parameters, seconds, features)
 
 
-def _build_power_law(variable: str) -> CostLaw:
-    def seconds(values: Mapping[str, float], size: Size) -> Amount:
-        return values["a"] * size[variable] ** values["p"]
-
-    return CostLaw(
-        f"power-{variable}", f"a·{variable}^p", (variable,), ("a", "p"), seconds
-    )
-
-
 def _roofline(parameters: Mapping[str, float], size: Size) -> Amount:
     compute_s = parameters["per_flop"] * size["flops"]
     memory_s = parameters["per_byte"] * size["bytes"]
@@ -119,12 +90,10 @@ LAWS: dict[str, CostLaw] = {
     law.name: law
     for law in (
         _build_linear_law("affine-k", ("k",), "k"),
-        _build_power_law("k"),
         _build_linear_law("k-log-d", ("k", "d"), "k·log2(d)"),
         _build_linear_law("d-log-k", ("k", "d"), "d·log2(k + 1)"),
         _build_linear_law("affine-d-k", ("k", "d"), "k", "d"),
         _build_linear_law("affine-samples", ("samples",), "samples"),
-        _build_power_law("samples"),
         _build_linear_law("affine-flops", ("flops",), "flops"),
         CostLaw(
             "roofline",
@@ -138,8 +107,8 @@ LAWS: dict[str, CostLaw] = {
 """The laws by name."""
 
 PER_MODEL = {
-    "k": ("affine-k", "power-k", "d-log-k"),
-    "samples": ("affine-samples", "power-samples"),
+    "k": ("affine-k", "d-log-k"),
+    "samples": ("affine-samples",),
 }
 """Candidates for one model, by the variable of the work; the simplest first."""
 

@@ -370,12 +370,12 @@ def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
         node, ("residual", "freedom", "standard_error", "correlation"), where
     )
     errors = _read_section(
-        node, "standard_error", law.coordinates, "a number per parameter", where
+        node, "standard_error", law.parameters, "a number per parameter", where
     )
-    used = [i for i, name in enumerate(law.coordinates) if name in errors]
+    used = [i for i, name in enumerate(law.parameters) if name in errors]
     sd = np.array(
         [
-            _read_number(errors[law.coordinates[i]], f"{where}.standard_error")
+            _read_number(errors[law.parameters[i]], f"{where}.standard_error")
             for i in used
         ]
     )
@@ -390,7 +390,7 @@ def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
     if not sound or not np.allclose(np.diag(correlation), 1):
         allowed = f"a correlation matrix of {len(used)} parameters"
         raise InputError(allowed, where=f"{where}.correlation", got=node["correlation"])
-    covariance = np.zeros((len(law.coordinates), len(law.coordinates)))
+    covariance = np.zeros((len(law.parameters), len(law.parameters)))
     covariance[np.ix_(used, used)] = correlation * np.outer(sd, sd)
     freedom = _read_number(node["freedom"], f"{where}.freedom")
     if freedom <= 0:

@@ -6,7 +6,7 @@ It takes what the app is charged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import simpy
@@ -41,7 +41,7 @@ class NodeAtWork:
     over: simpy.Event
     """Comes when the participation is over."""
     answer: Answer | None = None
-    price: WorkPrice = WorkPrice(0.0)
+    price: WorkPrice = field(default_factory=WorkPrice)
 
     def forget_call(self) -> None:
         """Nobody waits for the app's answer any more."""

@@ -331,7 +331,7 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
 class WorkPrice:
     """The charge of a message."""
 
-    work_s: float
+    work_s: float = 0.0
     """Seconds of work on a device of speed 1."""
     start_s: float = 0.0
     """Seconds until the node's process works on it, likewise."""

@@ -37,12 +37,10 @@ SIZES = {
 }
 TRUTH = {
     "affine-k": {"a": 2e-5, "b": 3e-9},
-    "power-k": {"a": 4e-7, "p": 0.7},
     "k-log-d": {"a": 1e-5, "b": 2e-10},
     "d-log-k": {"a": 1e-5, "b": 3e-11},
     "affine-d-k": {"a": 1e-5, "b": 3e-9, "c": 4e-10},
     "affine-samples": {"a": 8e-4, "b": 2e-4},
-    "power-samples": {"a": 3e-4, "p": 0.85},
     "affine-flops": {"a": 5e-4, "b": 2e-11},
     "roofline": {"overhead": 3e-4, "per_flop": 2e-11, "per_byte": 2e-10},
 }
@@ -80,7 +78,7 @@ def test_times_stay_within_5_percent_with_3_percent_noise_and_a_tenth_wild(law):
 @pytest.mark.parametrize(
     ("names", "law"),
     [
-        *((PER_MODEL["k"], law) for law in ("affine-k", "power-k", "d-log-k")),
+        *((PER_MODEL["k"], law) for law in ("affine-k", "d-log-k")),
         *((ACROSS_MODELS["k"], law) for law in ("affine-d-k", "k-log-d", "d-log-k")),
         *((ACROSS_MODELS["samples"], law) for law in ("affine-flops", "roofline")),
     ],

@@ -43,10 +43,7 @@ NEED_FLOWER = (
 
 if not HAS_FLOWER:
     collect_ignore = [f"simfed/flower/{name}.py" for name in NEED_FLOWER]
-    collect_ignore_glob = [
-        "tests/flower/*flower_app*.py",
-        "tests/flower/upstream_apps.py",
-    ]
+    collect_ignore_glob = ["tests/flower/*flower_app*.py"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,20 +5,19 @@ Flower's own engine imports them by name in its workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.common import ndarrays_to_parameters
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg as ClassicFedAvg
 from flwr.serverapp import ServerApp
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, FedXgbBagging
+from flwr.serverapp.strategy import FedAvg
 
 FEATURES, CLASSES, SAMPLES = 20, 3, 40
 ROUNDS = 3
@@ -50,21 +49,15 @@ torch_client = ClientApp()
 
 @torch_client.train()
 def train(message: Message, context: Any) -> Message:
-    """Two passes over the node's data in order, with the proximal term that the server
-    asks.
-    """
+    """Two passes over the node's data in order."""
     torch.set_num_threads(1)
     net = model()
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    mu = float(message.content["config"].get("proximal-mu", 0.0))
-    start = [p.detach().clone() for p in net.parameters()]
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     inputs, labels = samples(int(context.node_config["partition-id"]))
     for batch in torch.arange(len(inputs)).split(10) * 2:
         optimizer.zero_grad()
         loss = F.cross_entropy(net(inputs[batch]), labels[batch])
-        for here, there in zip(net.parameters(), start, strict=True):
-            loss = loss + 0.5 * mu * (here - there).square().sum()
         loss.backward()
         optimizer.step()
     metrics = MetricRecord({"num-examples": len(inputs), "train_loss": loss.item()})
@@ -84,31 +77,19 @@ def evaluate(message: Message, context: Any) -> Message:
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
-def strategy_app(make: Callable[[], Any]) -> ServerApp:
-    """A server app that plays a strategy from one start and keeps the final arrays."""
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Any, context: Any) -> None:
-        result = make().start(
-            grid, ArrayRecord(model().state_dict()), num_rounds=ROUNDS
-        )
-        finals.append([array.numpy() for array in result.arrays.values()])
-
-    return app
+fedavg = ServerApp()
 
 
-# Flower's engine begins before all nodes are there: `min_train_nodes` lets it ask all
-# of them from the first round on
-fedavg = strategy_app(
-    lambda: FedAvg(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.5)
-)
-fedprox = strategy_app(
-    lambda: FedProx(min_train_nodes=4, min_available_nodes=4, proximal_mu=0.5)
-)
-fedadam = strategy_app(
-    lambda: FedAdam(min_train_nodes=4, min_available_nodes=4, eta=0.05)
-)
+@fedavg.main()
+def average(grid: Any, context: Any) -> None:
+    """Plays a strategy from one start and keeps the final arrays."""
+    # Flower's engine begins before all nodes are there: `min_train_nodes` lets it ask
+    # all of them from the first round on
+    strategy = FedAvg(min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.5)
+    start = ArrayRecord(model().state_dict())
+    result = strategy.start(grid, start, num_rounds=ROUNDS)
+    finals.append([array.numpy() for array in result.arrays.values()])
+
 
 asynchronous = ServerApp()
 
@@ -129,7 +110,7 @@ def mix(grid: Any, context: Any) -> None:
     left = dict.fromkeys(nodes, ROUNDS)
     waiting: set[str] = set()
     for node in nodes:
-        content = RecordDict({"arrays": weights[node], "config": _config()})
+        content = RecordDict({"arrays": weights[node]})
         waiting |= set(grid.push_messages([Message(content, node, "train")]))
     while waiting:
         for reply in grid.pull_messages(waiting):
@@ -137,10 +118,10 @@ def mix(grid: Any, context: Any) -> None:
             node = reply.metadata.src_node_id
             old, new = weights[node], reply.content["arrays"]
             mixed = {k: 0.5 * (old[k].numpy() + new[k].numpy()) for k in old}
-            weights[node] = ArrayRecord({k: _array(v) for k, v in mixed.items()})
+            weights[node] = ArrayRecord({k: Array(v) for k, v in mixed.items()})
             left[node] -= 1
             if left[node]:
-                content = RecordDict({"arrays": weights[node], "config": _config()})
+                content = RecordDict({"arrays": weights[node]})
                 waiting |= set(grid.push_messages([Message(content, node, "train")]))
         time.sleep(0.1)
     sums = sum(
@@ -148,18 +129,6 @@ def mix(grid: Any, context: Any) -> None:
         for w in weights.values()
     )
     finals.append([np.asarray(sums)])
-
-
-def _config() -> Any:
-    from flwr.app import ConfigRecord
-
-    return ConfigRecord({"proximal-mu": 0.0})
-
-
-def _array(values: Any) -> Any:
-    from flwr.app import Array
-
-    return Array(np.asarray(values))
 
 
 # ---- as written before messages: a client class, a strategy of `flwr.server.strategy`
@@ -225,62 +194,3 @@ def _kept(number: int, arrays: list[Any]) -> None:
 
 
 classic = ServerApp(server_fn=_classic_server)
-
-
-# ---- trees ---------------------------------------------------------------------------
-
-trees_client = ClientApp()
-
-
-@trees_client.train()
-def grow(message: Message, context: Any) -> Message:
-    """One more tree on the node's data, upon all that there are."""
-    import xgboost
-
-    inputs, labels = samples(int(context.node_config["partition-id"]))
-    data = xgboost.DMatrix(inputs.numpy(), label=(labels > 0).numpy())
-    parameters = {
-        "objective": "binary:logistic",
-        "max_depth": 3,
-        "eta": 0.3,
-        "nthread": 1,
-    }
-    before = message.content["arrays"]["0"].numpy().tobytes()
-    if before:
-        booster = xgboost.Booster(params=parameters)
-        booster.load_model(bytearray(before))
-        booster.update(data, booster.num_boosted_rounds())
-        count = booster.num_boosted_rounds()
-        booster = booster[count - 1 : count]
-    else:
-        booster = xgboost.train(parameters, data, num_boost_round=1)
-    raw = np.frombuffer(booster.save_raw("json"), dtype=np.uint8)
-    number = int(context.node_config["partition-id"])
-    metrics = MetricRecord({"num-examples": len(inputs), "partition": number})
-    content = RecordDict({"arrays": ArrayRecord([raw]), "metrics": metrics})
-    return Message(content, reply_to=message)
-
-
-class SortedBagging(FedXgbBagging):
-    """Flower's bagging, with the trees of a round in the order of the partitions: its
-    own order is that of arrival, in which no two runs of its engine are alike.
-    """
-
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> Any:
-        def number(reply: Message) -> float:
-            return float(reply.content["metrics"]["partition"])
-
-        return super().aggregate_train(server_round, sorted(replies, key=number))
-
-
-bagging = ServerApp()
-
-
-@bagging.main()
-def bag(grid: Any, context: Any) -> None:
-    strategy = SortedBagging(
-        min_train_nodes=4, min_available_nodes=4, fraction_evaluate=0.0
-    )
-    nothing = ArrayRecord([np.frombuffer(b"", dtype=np.uint8)])
-    result = strategy.start(grid, nothing, num_rounds=ROUNDS)
-    finals.append([result.arrays["0"].numpy()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,27 @@ import simfed
 from simfed.verify.run import verify
 
 DEVICE = "x86-2core-vm"
+PROJECT = """
+[project]
+name = "tiny"
+version = "1.0.0"
+license = "Apache-2.0"
+[tool.flwr.app]
+publisher = "me"
+[tool.flwr.app.components]
+serverapp = "{package}.apps:server"
+clientapp = "{package}.apps:client"
+[tool.flwr.app.config]
+"""
+
+
+def write_app(folder: Path, package: str, code: str, config: str) -> Path:
+    """Write an app in a package of a name of its own, and return its folder."""
+    (folder / package).mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PROJECT.format(package=package) + config)
+    (folder / package / "__init__.py").write_text("")
+    (folder / package / "apps.py").write_text(code)
+    return folder
 
 
 def fleet(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import flower_apps as apps
 import numpy as np
 import pytest
@@ -9,13 +12,11 @@ from flower_worlds import fleet
 
 import simfed
 
+ROOT = Path(__file__).resolve().parents[2]
 APPS = {
     "fedavg": (apps.fedavg, apps.torch_client),
-    "fedprox": (apps.fedprox, apps.torch_client),
-    "fedadam": (apps.fedadam, apps.torch_client),
     "asynchronous": (apps.asynchronous, apps.torch_client),
     "classic": (apps.classic, apps.classic_client),
-    "fedxgb-bagging": (apps.bagging, apps.trees_client),
 }
 
 
@@ -40,8 +41,24 @@ def test_an_app_comes_to_what_flowers_own_engine_comes_to(name):
         np.testing.assert_allclose(here, there, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n in APPS if n != "fedxgb-bagging"])
+@pytest.mark.parametrize("name", APPS)
 def test_apps_run_under_the_clock_and_repeat(name):
     first, again = (under_the_clock(*APPS[name]) for _ in range(2))
     for here, there in zip(first, again, strict=True):
         np.testing.assert_array_equal(here, there)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in (ROOT / "analysis" / "flower_apps").iterdir())
+)
+def test_every_reply_of_an_app_is_that_of_flowers_engine(name, tmp_path, monkeypatch):
+    """Trees, recurrent nets, secure aggregation, vertical and legacy ones."""
+    monkeypatch.syspath_prepend(str(ROOT / "analysis"))
+    from flower_originals import main as play_originals
+
+    kept = ROOT / "analysis" / "flower_apps"
+    arguments = [str(kept), "--only", name, "--nodes", "4", "--out", str(tmp_path)]
+    assert play_originals([*arguments, "--compare"]) == 0
+    (row,) = csv.DictReader((tmp_path / "apps.csv").open())
+    assert int(row["compared"]) > 0

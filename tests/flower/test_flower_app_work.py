@@ -6,10 +6,11 @@ Declared seconds by stage.
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
-from flower_worlds import client, fleet, payload, play, to
+from flower_worlds import client, fleet, payload, play, to, write_app
 
 from simfed.cli import main
 from simfed.device import ModelWork, Processor, load_profile
@@ -29,18 +30,7 @@ from simfed.learn.catalogue import facts
 from simfed.record.read import open_run
 from simfed.report.page import build_page
 
-PROJECT = """
-[project]
-name = "tiny"
-version = "1.0.0"
-license = "Apache-2.0"
-[tool.flwr.app]
-publisher = "me"
-[tool.flwr.app.components]
-serverapp = "{package}.apps:server"
-clientapp = "{package}.apps:client"
-[tool.flwr.app.config]
-num-server-rounds = 4
+CONFIG = """num-server-rounds = 4
 local-epochs = 2
 """
 APPS = """
@@ -101,32 +91,14 @@ def law(seconds, message="train", **more):
 def app(tmp_path, request):
     """A folder with an app in a package of a name of its own."""
     package = "work_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
-    folder = tmp_path / "app"
-    (folder / package).mkdir(parents=True)
-    (folder / "pyproject.toml").write_text(PROJECT.format(package=package))
-    (folder / package / "__init__.py").write_text("")
-    (folder / package / "apps.py").write_text(APPS)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    return folder
+    return write_app(tmp_path / "app", package, APPS, CONFIG)
 
 
-def command_of(app):
+def command(app, *more, quiet=("--quiet",)):
     fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
-    return [
-        "flower",
-        "run",
-        str(app),
-        "--fleet",
-        fleet,
-        "--quiet",
-        "--out",
-        out,
-        "--no-figures",
-    ]
-
-
-def command(app, *more):
-    return main([*command_of(app), *more])
+    words = ["--fleet", fleet, "--out", out, "--no-figures", *quiet]
+    return main(["flower", "run", str(app), *words, *more])
 
 
 def read(app, name):
@@ -165,10 +137,8 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
     speed.
     """
     path = app.parent / "my.work.yaml"
-    plays = [LawPlay(play="2 nodes", messages=9, measured=0.5, fitted=0.5)]
-    write_work(work_file(law("0.5", first=0.5, plays=plays), imports=1.0), path)
-    arguments = [argument for argument in command_of(app) if argument != "--quiet"]
-    assert main([*arguments, "--work", str(path)]) == 0
+    write_work(work_file(law("0.5", first=0.5), imports=1.0), path)
+    assert command(app, "--work", str(path), quiet=()) == 0
     said = capsys.readouterr().out
     run = open_run(app.parent / "run")
     assert run.manifest["start"] == "per message"
@@ -182,16 +152,8 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
     assert run.summary["simulated_s"] == pytest.approx(16.0)
     assert run.summary["without_starts_s"] == pytest.approx(4.0)
     assert run.summary["phases_s"]["start_s"] == pytest.approx(24.0)
-    (with_line,) = [
-        line for line in said.splitlines() if line.startswith("simulated time")
-    ]
-    (without_line,) = [
-        line for line in said.splitlines() if line.startswith("without starts")
-    ]
-    assert "16 s" in with_line
-    assert "4 s" in without_line
-    assert main(["verify", str(run.path)]) == 0
-    assert main(["report", str(run.path), "--out", str(app.parent / "page.html")]) == 0
+    assert re.search(r"^simulated time +16 s", said, re.M)
+    assert re.search(r"^without starts +4 s", said, re.M)
 
     fleet = app.parent / "fleet.yaml"
     for start, seconds in (("once", [3.0, 3.0] + [0.0] * 6), ("never", None)):
@@ -205,14 +167,13 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
             assert any("imports" in warning for warning in run.manifest["warnings"])
         else:
             assert run.participations["start_s"].tolist() == pytest.approx(seconds)
-        assert main(["verify", str(run.path)]) == 0
+    assert main(["verify", str(run.path)]) == 0
 
 
 def test_a_start_that_nobody_measured_is_said_not_to_be_charged(app, capsys):
     path = app.parent / "my.work.yaml"
     write_work(work_file(law("0.5")), path)
-    arguments = [argument for argument in command_of(app) if argument != "--quiet"]
-    assert main([*arguments, "--work", str(path)]) == 0
+    assert command(app, "--work", str(path), quiet=()) == 0
     (line,) = [
         x for x in capsys.readouterr().out.splitlines() if x.startswith("nodes' starts")
     ]

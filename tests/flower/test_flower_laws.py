@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.flower.computing import stage_names
 from simfed.flower.laws import MessageRow, fit_kinds
 from simfed.flower.workfile import (
     COUNT,
@@ -83,28 +82,26 @@ def take_least(first, second):
     ]
 
 
-def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to():
+def more_batches(samples, epochs, batch):
+    """Step by step from a constant finds none of three terms: the way down does."""
+    return 0.05 + epochs * (1e-4 * samples + 1e-3 * np.ceil(samples / batch))
+
+
+@pytest.mark.parametrize(("cost", "off"), [(seconds, 0.03), (more_batches, 0.01)])
+def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to(cost, off):
     """One play says what a message takes, the others how that grows with each size."""
-    (law,) = fit_kinds(played())
+    (law,) = fit_kinds(played(cost, scatter=off))
     assert law.error.median < 0.04
     assert law.error.held_out < 0.05
     price = read_arithmetic(law.seconds)
-    for samples, epochs, batch in (
-        (100, 1, 32),
-        (400, 2, 16),
-        (150, 4, 8),
-        (300, 3, 64),
-    ):
-        values = {
-            "num-examples": samples,
-            "local-epochs": epochs,
-            "batch-size": batch,
-            "nodes": 6,
-        }
-        assert price(values) == pytest.approx(seconds(samples, epochs, batch), rel=0.15)
+    for samples, epochs, batch in ((100, 1, 32), (400, 2, 16), (150, 4, 8)):
+        names = ("num-examples", "local-epochs", "batch-size", "nodes")
+        values = dict(zip(names, (samples, epochs, batch, 6), strict=True))
+        expected = pytest.approx(cost(samples, epochs, batch), rel=5 * off)
+        assert price(values) == expected
     assert law.first == pytest.approx(0.5, rel=0.05)
     assert law.share == 1.0
-    assert law.noise.log_sd == pytest.approx(0.03, rel=0.3)
+    assert law.noise.log_sd == pytest.approx(off, rel=0.3)
     assert law.ranges["num_examples"] == (50.0, 230.0)
     assert "train_loss" not in law.ranges
 
@@ -191,24 +188,6 @@ def test_repeats_that_differ_do_not_hide_a_law(slower):
     )
 
 
-def test_terms_that_help_only_together_are_found():
-    """Step by step from a constant finds none of three: the way down from all does."""
-
-    def cost(samples, epochs, batch):
-        return 0.05 + epochs * (1e-4 * samples + 1e-3 * np.ceil(samples / batch))
-
-    (law,) = fit_kinds(played(cost, scatter=0.01))
-    price = read_arithmetic(law.seconds)
-    for samples, epochs, batch in ((120, 3, 48), (60, 2, 12), (400, 1, 16)):
-        values = {
-            "num-examples": samples,
-            "local-epochs": epochs,
-            "batch-size": batch,
-            "nodes": 6,
-        }
-        assert price(values) == pytest.approx(cost(samples, epochs, batch), rel=0.06)
-
-
 def test_how_far_a_law_is_off_is_not_drawn_as_chance():
     """Scatter is that of alike messages of a play, however the law fits other plays."""
     rows = [
@@ -261,56 +240,31 @@ def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(
     assert law.waits == waits
 
 
-def test_work_for_every_other_node_grows_with_them():
-    """Masks of secure aggregation: one per other node, as often as a setting says."""
-    rows = [
-        MessageRow(play, Visible("query", {}, {}), {**CONFIG, **changes}, nodes, work_s)
-        for play, (nodes, changes) in enumerate(PLAYS)
-        for work_s in [0.03 * nodes * {**CONFIG, **changes}["local-epochs"]] * 8
-    ]
-    (law,) = fit_kinds(rows)
-    price = read_arithmetic(law.seconds)
-    assert price({"nodes": 6, "local-epochs": 3}) == pytest.approx(0.54)
-
-
-def test_work_for_each_pair_of_nodes_grows_with_their_square():
-    """Shares of secure aggregation: one for each other node, of a polynomial as long as
-    there are nodes.
-    """
-
-    def seconds(nodes):
-        return 0.002 * nodes + 0.0008 * nodes**2
-
+@pytest.mark.parametrize(
+    ("cost", "names"),
+    [
+        # masks of secure aggregation: one per other node, as often as a setting says
+        (lambda nodes, epochs: 0.03 * nodes * epochs, {"nodes", "local_epochs"}),
+        # its shares: one per other node, of a polynomial as long as there are nodes
+        (lambda nodes, epochs: 0.002 * nodes + 0.0008 * nodes**2, {"nodes"}),
+        (lambda nodes, epochs: 0.01 + 0.004 * nodes, {"nodes"}),
+    ],
+)
+def test_work_for_nodes_grows_with_them_or_with_their_square(cost, names):
     rng = np.random.default_rng(2)
     rows = [
-        MessageRow(
-            play,
-            Visible("query"),
-            CONFIG,
-            nodes,
-            seconds(nodes) * np.exp(0.02 * rng.normal()),
-        )
-        for play, nodes in enumerate([4, 8, 16, 4, 4])
-        for _ in range(6 * nodes)
+        MessageRow(play, Visible("query"), config, nodes, work_s)
+        for play, (nodes, changes) in enumerate([*PLAYS, (4, {}), (4, {})])
+        for config in [{**CONFIG, **changes}]
+        for work_s in cost(nodes, config["local-epochs"])
+        * np.exp(0.02 * rng.standard_normal(6 * nodes))
     ]
     (law,) = fit_kinds(rows)
     price = read_arithmetic(law.seconds)
+    assert law.names == names
     for nodes in (6, 12, 40):
-        assert price({"nodes": nodes}) == pytest.approx(seconds(nodes), rel=0.05)
-
-
-def test_work_for_each_node_is_no_square():
-    rng = np.random.default_rng(3)
-    rows = [
-        MessageRow(
-            play, Visible("query"), CONFIG, nodes, s * np.exp(0.02 * rng.normal())
-        )
-        for play, nodes in enumerate([4, 8, 16, 4, 4])
-        for s in [0.01 + 0.004 * nodes] * (6 * nodes)
-    ]
-    (law,) = fit_kinds(rows)
-    assert law.names == {"nodes"}
-    assert read_arithmetic(law.seconds)({"nodes": 32}) == pytest.approx(0.138, rel=0.1)
+        expected = pytest.approx(cost(nodes, 3), rel=0.06)
+        assert price({"nodes": nodes, "local-epochs": 3}) == expected
 
 
 def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
@@ -449,9 +403,7 @@ def test_a_work_file_that_is_wrong_is_said_with_its_place(
         load_work(path)
 
 
-@pytest.mark.parametrize(
-    "profile", ["x86-2core-vm", "raspberry-pi-4", "jetson-nano", "tesla-v100"]
-)
+@pytest.mark.parametrize("profile", ["x86-2core-vm", "jetson-nano"])
 def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
     price, _ = prices(work, profile=profile)
     law = read_arithmetic(work.kinds[0].seconds)
@@ -460,25 +412,6 @@ def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
     assert price().work_s == pytest.approx(plain * KERNEL.factor(processor), rel=1e-9)
     if profile == "x86-2core-vm":
         assert KERNEL.factor(processor) == pytest.approx(0.00169486 / 0.002)
-
-
-def test_starts_are_charged_as_often_as_the_fleet_says(work):
-    def charged(start):
-        price, _ = prices(work, start=start)
-        return [price(client).start_s for client in (0, 0, 1)]
-
-    never, once, always = map(charged, ("never", "once", "per message"))
-    extra = always[0]
-    assert extra == pytest.approx(
-        2.0
-        * KERNEL.factor(
-            build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))
-        ),
-        rel=0.05,
-    )
-    assert always == [extra] * 3
-    assert once == [extra, 0.0, extra]
-    assert never == [0.0] * 3
 
 
 def test_what_was_not_measured_is_said_and_not_guessed(work):
@@ -506,8 +439,3 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
         price(visible=Visible("evaluate", {}, {}))
     with pytest.raises(InputError, match=r"a value that is there"):
         price(visible=Visible("train", {}, {}))
-
-
-def test_declared_seconds_may_call_a_message_by_its_action_or_stage():
-    visible = Visible("query.secure", {"stage": "unmask", "last": True})
-    assert stage_names(visible) == ["query.secure", "secure", "True", "unmask", "query"]

@@ -11,8 +11,8 @@ nodes, and larger sizes. Each play is held against its laws and against metered
 computing: seconds per kind of message, and rounds (the longest of an exchange's
 messages; the law's with scatter drawn per message). Seconds are those of the processor,
 the least of two to five plays, so that other work on the machine shows little. Rows go
-to `flower_laws.csv`, an app's earlier ones give way. `table` renews what docs/flower.md
-shows.
+to `flower_laws.csv`, an app's earlier ones give way. `table` renews what
+docs/flower-seconds.md shows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 
 ROWS = Path(__file__).parent / "flower_laws.csv"
-PAGE = Path(__file__).parents[1] / "docs" / "flower.md"
+PAGE = Path(__file__).parents[1] / "docs" / "flower-seconds.md"
 PROFILE = "x86-2core-vm"
 _MISSING = 0.75
 """The share without a formula from which on a metered price says nothing."""

@@ -53,7 +53,7 @@ from simfed.ground.seeding import Streams
 
 ROWS = Path(__file__).parent / "flower_originals.csv"
 """Rows of `apps.csv` that are kept."""
-PAGE = Path(__file__).parents[1] / "docs" / "flower.md"
+PAGE = Path(__file__).parents[1] / "docs" / "flower-messages.md"
 ROUND_SETTINGS = ("num-server-rounds", "num-rounds", "num_rounds")
 CLOCKS = ("time", "duration", "seconds")
 """Parts of names of metrics that are read from a clock, and not compared."""

@@ -1,5 +1,5 @@
 """Profiles of devices from what others published, and the tables of
-docs/calibration.md.
+docs/published-devices.md.
 
     # writes both
     python analysis/published_devices.py
@@ -27,7 +27,7 @@ from pages import markdown, put_between
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBERS = Path(__file__).with_suffix(".yaml")
-PAGE = ROOT / "docs" / "calibration.md"
+PAGE = ROOT / "docs" / "published-devices.md"
 MEASURED = ROOT / "calibration" / "x86-2core-vm.yaml"
 
 LEAST_FACTOR = 2.0

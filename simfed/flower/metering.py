@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -106,7 +106,11 @@ NO_WORK = Work()
 
 def add_work(one: Work, other: Work) -> Work:
     """Return steps, FLOPs and bytes of two stretches."""
-    return Work(*map(sum, zip(one, other, strict=True)))
+    return Work(
+        one.times + other.times,
+        one.flops + other.flops,
+        one.moved_bytes + other.moved_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,7 @@ class FlopMeter:
         """Tensors that are learned outside of modules in the step under way → their
         sizes."""
         self._most_leaves = 0
-        self._uncounted: Counter[str] = Counter()
+        self._uncounted: dict[str, float] = defaultdict(float)
 
     def collect(self) -> Counted:
         """Return what was counted since the last call; counting begins anew."""

@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from simfed.ground.errors import InputError, within
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
 from simfed.schema.distribution import Distribution, DrawnNumber
@@ -53,7 +54,7 @@ class CoresSpec(Section):
     """
 
     @classmethod
-    def expand(cls, value: Any) -> Any:
+    def expand(cls, value: Plain) -> Plain:
         """Return a number alone as a count."""
         return {"count": value} if isinstance(value, int) else value
 
@@ -95,7 +96,7 @@ class Background(Section):
     )
 
     @classmethod
-    def expand(cls, value: Any) -> Any:
+    def expand(cls, value: Plain) -> Plain:
         """Return a number alone as a share."""
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
@@ -151,7 +152,7 @@ class QuotaSpec(Section):
     )
 
     @classmethod
-    def expand(cls, value: Any) -> Any:
+    def expand(cls, value: Plain) -> Plain:
         """Return a number alone as a share."""
         return {"share": value} if isinstance(value, (int, float)) else value
 

@@ -6,10 +6,14 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from simfed.ground.measure import ACCURACY
 from simfed.ground.registry import import_part
 from simfed.ground.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _PLAIN_EVERY_WALL_S = 10.0
 
@@ -46,7 +50,7 @@ class RunProgress:
         self._begins = begins
         self._live = sys.stderr.isatty() and not quiet
         self._value: float | None = None
-        self._bar: object = None
+        self._bar: Progress | None = None
         self._draw: Callable[..., None] | None = None
 
     def __enter__(self) -> RunProgress:
@@ -74,7 +78,7 @@ class RunProgress:
         trace: TracebackType | None,
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()  # type: ignore[attr-defined]
+            self._bar.stop()
 
     def __call__(self, round: int, simulated_s: float, value: float | None) -> None:
         """Show that round `round` is done at `simulated_s`.
@@ -95,7 +99,7 @@ class RunProgress:
                 f"{self._value:6.1%}" if self.measure.is_share else f"{self._value:.4g}"
             )
         if self._bar is not None:
-            self._bar.update(  # type: ignore[attr-defined]
+            self._bar.update(
                 self._task,
                 completed=round,
                 simulated=format_duration(simulated_s),
@@ -131,7 +135,7 @@ class RunProgress:
             f"  {self.measure.name} {shown.strip()}  left {format_duration(left)}"
         )
 
-    def _make_bar(self) -> object:
+    def _make_bar(self) -> Progress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -173,7 +173,7 @@ class OwnPresence(OfKind):
 
     registry_kind: ClassVar[str] = "availability"
 
-    kind: Named("availability") = Field(  # type: ignore[valid-type]
+    kind: Annotated[str, Named("availability")] = Field(
         description="see `simfed list availabilities`"
     )
 

@@ -134,8 +134,10 @@ def _is_allowed(node: ast.AST) -> bool:
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, Plain]) -> float:
     if isinstance(node, ast.Constant):
-        # read_arithmetic lets no other pass
-        return float(node.value)  # type: ignore[arg-type]
+        assert isinstance(
+            node.value, (int, float)
+        )  # read_arithmetic lets no other pass
+        return float(node.value)
     if isinstance(node, ast.Name):
         if node.id not in values:
             raise _MissingValue(node.id)

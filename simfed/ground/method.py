@@ -22,12 +22,20 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from math import inf
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
-Values = Mapping[str, Any]
+from simfed.ground.plain import Plain
+
+Kit: TypeAlias = Any
+"""The learning side as methods see it, see `simfed.learn.kit.Kit`."""
+
+Tensor: TypeAlias = Any
+"""A tensor of PyTorch, which nothing here imports."""
+
+Values = Mapping[str, Tensor]
 """Tensors by the names of a plan's fields."""
 
-State = Mapping[str, Any]
+State = Mapping[str, Plain]
 """The memory of the server or of a client: tensors, numbers, text, None, and lists and
 mappings of them."""
 
@@ -52,7 +60,7 @@ class Layers(tuple[tuple[int, ...], ...]):
         layers.names = names
         return layers
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Layers, (tuple(self), self.names)
 
 
@@ -251,7 +259,7 @@ class Who:
     def _key(self) -> tuple[int, str, Size]:
         return self.client, self.prototype, self.size
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Who, (self.client, self.prototype, self.size, self.samples, self.turn)
 
 
@@ -266,7 +274,7 @@ class LocalSteps(NamedTuple):
     """`weights` and `buffers` that it begins from."""
     pull: float = 0.0
     """μ: adds μ·(w − the weights at the beginning)."""
-    drift: Any = None
+    drift: Tensor = None
     """A tensor as long as the weights that is added as it is; None: nothing."""
     gradient: bool = False
     """True if the model after it also has `gradient`: that of its one plain step, or
@@ -289,7 +297,7 @@ class Arrival(NamedTuple):
     """The number of clients' uploads of which it is the mean: more than one where an
     edge server merged them."""
 
-    def change(self, name: str) -> Any:
+    def change(self, name: str) -> Tensor:
         """Return one of `values` as `Kit.add`, `Kit.logits_each` and `mean_of` take it.
 
         Where only some entries travelled, it is not made dense for them.
@@ -464,12 +472,9 @@ class Method:
     its own."""
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Plain]:
         """The options by name, as a scenario writes them."""
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)  # type: ignore[arg-type]
-        }
+        return {f.name: getattr(self, f.name) for f in fields(cast(Any, self))}
 
     # ---- from facts alone ------------------------------------------------------------
 
@@ -511,18 +516,18 @@ class Method:
 
     # ---- learning --------------------------------------------------------------------
 
-    def begin(self, kit: Any) -> State:
+    def begin(self, kit: Kit) -> State:
         """Return the server's state before the first round."""
         raise NotImplementedError
 
-    def first_losses(self, kit: Any, server: State) -> Losses:
+    def first_losses(self, kit: Kit, server: State) -> Losses:
         """Return the losses before the first round, as a merge would measure them.
 
         A method with a `shared_loss` compares the first round's with it.
         """
         return {}
 
-    def begin_client(self, kit: Any, who: Who) -> State:
+    def begin_client(self, kit: Kit, who: Who) -> State:
         """Return a client's own state, when it first takes part."""
         return {}
 
@@ -534,7 +539,7 @@ class Method:
         return {}
 
     def train(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> tuple[Values, State]:
         """Return the values that the client sends, and its state afterwards.
 
@@ -548,18 +553,18 @@ class Method:
         return self.trained(kit, who, round, down, own, after)
 
     def local_steps(
-        self, kit: Any, who: Who, round: int, down: Values, own: State
+        self, kit: Kit, who: Who, round: int, down: Values, own: State
     ) -> LocalSteps:
         """Return the local training that a participation is."""
         raise NotImplementedError
 
     def trained(
-        self, kit: Any, who: Who, round: int, down: Values, own: State, after: Values
+        self, kit: Kit, who: Who, round: int, down: Values, own: State, after: Values
     ) -> tuple[Values, State]:
         """Return what `train` returns, from the model `after` local training."""
         raise NotImplementedError
 
-    def update_scale(self, kit: Any, round: int) -> float:
+    def update_scale(self, kit: Kit, round: int) -> float:
         """Return the factor that makes an update of this round a change of the model.
 
         It is −η for a gradient, −1 for a difference of weights. Only methods with
@@ -593,7 +598,7 @@ class Method:
         return own
 
     def merge(
-        self, kit: Any, server: State, arrivals: Sequence[Arrival], round: int
+        self, kit: Kit, server: State, arrivals: Sequence[Arrival], round: int
     ) -> tuple[State, Losses]:
         """Return the server's next state, and what it measured.
 
@@ -610,7 +615,7 @@ class Method:
         """
         raise NotImplementedError
 
-    def shift(self, kit: Any, server: State, merged: Arrival) -> State:
+    def shift(self, kit: Kit, server: State, merged: Arrival) -> State:
         """Return the state from which an edge server `send`s after a merge of its own.
 
         `merged` is the sum by `shares`. What a server knows beside models stays as it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
@@ -78,7 +78,7 @@ def find_nodes(where: str) -> yaml.Node | None:
     return _kept[where][1] if where in _kept else None
 
 
-def _construct(loader: _AnyLoader, text: str, where: str) -> Plain:
+def _construct(loader: yaml.SafeLoader, text: str, where: str) -> Plain:
     """Return the value that a loader's text stands for, and keep its nodes."""
     _kept.pop(where, None)
     node = loader.get_single_node()
@@ -192,11 +192,10 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's own keeps the last of two equal keys, and takes 1e5 for text."""
 
 
-class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same by LibYAML, where PyYAML was built with it."""
-
-
-_AnyLoader: TypeAlias = "_Loader | _FastLoader"
+_FastLoader: Any = type(
+    "_FastLoader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {}
+)
+"""The same by LibYAML, where PyYAML was built with it."""
 
 
 _PLAIN = "tag:yaml.org,2002:"
@@ -277,7 +276,9 @@ def _find_problem(node: yaml.Node) -> str | None:
     return None
 
 
-def _construct_mapping(loader: _AnyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_mapping(
+    loader: yaml.SafeLoader, node: yaml.MappingNode
+) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":

@@ -8,6 +8,7 @@ adding a client, a policy, a worker or a trace changes nobody else's draws.
 from __future__ import annotations
 
 import hashlib
+from typing import Any, cast
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -56,9 +57,7 @@ class Streams:
         """Return the NumPy generator for this purpose and keys, at its beginning."""
         key = np.frombuffer(self._digest(purpose, keys), dtype="<u8")
         # the stubs know no seed sequence but NumPy's own
-        return np.random.Generator(
-            np.random.Philox(_Key(key))  # type: ignore[arg-type]
-        )
+        return np.random.Generator(np.random.Philox(cast(Any, _Key(key))))
 
     def integer(self, purpose: str, *keys: Key) -> int:
         """Return a 63-bit integer for this purpose and keys: a foreign seed."""

@@ -20,6 +20,7 @@ import numpy as np
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, did_you_mean, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, open_file
+from simfed.ground.plain import Plain
 
 if TYPE_CHECKING:
     import pandas
@@ -209,9 +210,9 @@ def find_separator_hint(cells: Sequence[str]) -> str | None:
     return None
 
 
-def _read_float(value: object) -> float:
+def _read_float(value: Plain) -> float:
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     except (OverflowError, TypeError, ValueError):
         return np.nan
 

@@ -32,7 +32,7 @@ class RuleChoice(OfKind):
     short = "kind"
     names_first_option = True
 
-    kind: Named("rule") = Field(  # type: ignore[valid-type]
+    kind: Annotated[str, Named("rule")] = Field(
         default="mean", description="see `simfed list rules`"
     )
 

@@ -114,7 +114,7 @@ class DatasetSpec(Section):
 
     one_of = SOURCES
 
-    name: Named("dataset") | None = Field(  # type: ignore[valid-type]
+    name: Annotated[str, Named("dataset")] | None = Field(
         default=None, description="see `simfed list datasets`"
     )
     file: DataPath | None = Field(

@@ -30,7 +30,7 @@ from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
 from simfed.ground.method import Method
 from simfed.ground.plain import Plain
-from simfed.ground.registry import Only, registry
+from simfed.ground.registry import Only, Part, registry
 from simfed.ground.vocabulary import IndexCode
 from simfed.scenario.aggregation import Aggregation, EdgeServers, RuleChoice
 from simfed.scenario.dataset import DatasetSpec
@@ -61,7 +61,7 @@ from simfed.schema.section import (
 class PrototypeSpec(Section):
     """A model architecture and the clients that share its weights."""
 
-    model: Named("model") = Field(  # type: ignore[valid-type]
+    model: Annotated[str, Named("model")] = Field(
         description="see `simfed list models`"
     )
 
@@ -132,7 +132,7 @@ class MethodChoice(OfKind):
     registry_kind: ClassVar[str] = "method"
     short = "kind"
 
-    kind: Named("method") = Field(  # type: ignore[valid-type]
+    kind: Annotated[str, Named("method")] = Field(
         default="fedkd", description="see `simfed list methods`"
     )
 
@@ -330,7 +330,7 @@ class SelectionChoice(OfKind):
     registry_kind: ClassVar[str] = "selection"
     short = "kind"
 
-    kind: Named("selection") = Field(  # type: ignore[valid-type]
+    kind: Annotated[str, Named("selection")] = Field(
         default="uniform", description="see `simfed list selections`"
     )
 
@@ -447,7 +447,7 @@ class AttackChoice(OfKind):
     short = "kind"
     names_first_option = True
 
-    kind: Named("attack") = Field(  # type: ignore[valid-type]
+    kind: Annotated[str, Named("attack")] = Field(
         description="see `simfed list attacks`"
     )
     # no name that Python would let stand here
@@ -705,7 +705,7 @@ class Scenario(World):
         return self.policy_of_group(group).arms(self.compression.choices)
 
     @property
-    def backdoor(self) -> Any:
+    def backdoor(self) -> Part:
         """The attack whose success evaluations measure; None: there is none."""
         attacks = [
             group.attack.made for group in self.clients if group.attack is not None

@@ -73,7 +73,7 @@ class PolicySpec(OfKind):
     registry_kind: ClassVar[str] = "policy"
     from_run: ClassVar[frozenset[str]] = frozenset({"arms", "reward_range"})
 
-    kind: Named("policy") = Field(  # type: ignore[valid-type]
+    kind: Annotated[str, Named("policy")] = Field(
         default="ascend", description="see `simfed list policies`"
     )
     reward: Annotated[Reward, OnlyWith("policy", "learns")] = Field(

@@ -26,6 +26,7 @@ from pydantic import (
 from simfed.ground import distributions as laws
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.schema.fields import (
     BelowOne,
@@ -77,7 +78,7 @@ class _Brief(Section):
     """
 
     @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         return {key: value for key, value in dump(self).items() if value is not None}
 
 
@@ -222,7 +223,7 @@ def _parse_value(written: object, key: str, quantity: Quantity) -> float:
 def drawn_as(quantity: Quantity) -> AfterValidator:
     """Return a check that a distribution is one of this quantity."""
 
-    def check(value: Any) -> Any:
+    def check(value: Plain) -> Plain:
         if isinstance(value, Distribution):
             value.law(quantity)
         return value

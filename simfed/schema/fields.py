@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -18,9 +19,12 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     Tag,
     ValidationInfo,
 )
+from pydantic_core import CoreSchema, core_schema
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import InputError
@@ -110,20 +114,31 @@ def rename_texts(plain: Plain, names: Mapping[str, str]) -> Plain:
     return names.get(plain, plain) if isinstance(plain, str) else plain
 
 
-def Named(kind: str) -> Any:
-    """Return the type of a name in the registry of `kind`; a wrong one gets a hint."""
+@dataclass(frozen=True)
+class Named:
+    """An annotation of a text that is a name in the registry of `kind`.
 
-    def validate(value: Any) -> str:
-        if not isinstance(value, str) or value not in registry(kind):
-            raise registry(kind).unknown(value)
+    A wrong one gets a hint; the JSON Schema lists all.
+    """
+
+    kind: str
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            self._check, handler(source)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Plain]:
+        return {**handler(schema), "enum": registry(self.kind).names()}
+
+    def _check(self, value: object) -> object:
+        if value not in registry(self.kind):
+            raise registry(self.kind).unknown(value)
         return value
-
-    def list_names(schema: dict[str, Any]) -> None:
-        schema["enum"] = registry(kind).names()
-
-    return Annotated[
-        str, BeforeValidator(validate), Field(json_schema_extra=list_names)
-    ]
 
 
 def _read_label(value: Any) -> str:

@@ -120,7 +120,7 @@ class OfKind(Section):
         return _READ[key][1]
 
     @classmethod
-    def expand(cls, value: Any) -> Any:
+    def expand(cls, value: Plain) -> Plain:
         """Return a name, or a mapping written short, as a mapping with `kind`."""
         value = super().expand(value)
         if (
@@ -303,8 +303,9 @@ def _make_readable(annotation: Any) -> Any:
         if name is None:
             return _make_readable(inner[0])
         # what travels may have options and be a chain
-        kind = Strategy if name.kind == "codec" else Named(name.kind)
-        return Annotated[kind, name]
+        if name.kind == "codec":
+            return Annotated[Strategy, name]
+        return Annotated[str, Named(name.kind), name]
     if origin in (Union, UnionType):
         together: Any = Union[tuple(map(_make_readable, inner))]  # noqa: UP007
         return Annotated[

@@ -17,14 +17,14 @@ class Place(NamedTuple):
     section: type[BaseModel] | None = None
     """The one section that may stand here; None: there is none, or there are
     several."""
-    inner: Any = None
+    inner: object = None
     """The annotation of what is in a list or a mapping."""
     is_list: bool = False
     marks: tuple[object, ...] = ()
     """The marks in the annotation, whichever of the values they are about."""
 
 
-def read_place(annotation: Any) -> Place:
+def read_place(annotation: object) -> Place:
     """Return what an annotation such as `tuple[Rollback, ...] | None` allows."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (tuple, list, dict):
@@ -50,7 +50,7 @@ def read_place(annotation: Any) -> Place:
     )
 
 
-def enter(annotation: Any, step: Step) -> Any:
+def enter(annotation: object, step: Step) -> object:
     """Return the annotation of what stands under a key or an index.
 
     None: nothing is known.
@@ -74,7 +74,7 @@ def is_key(step: str) -> bool:
     return not step.startswith("function-") and "[" not in step
 
 
-def _find_tagged(annotation: Any, tag: str) -> Any:
+def _find_tagged(annotation: object, tag: str) -> object:
     """Return the member of a union that has this tag, or None."""
     if any(
         getattr(mark, "tag", None) == tag
@@ -87,7 +87,10 @@ def _find_tagged(annotation: Any, tag: str) -> Any:
 
 def find_place(model: type[BaseModel], steps: Sequence[Step]) -> Place:
     """Return what may stand at the end of a way from the top of a file."""
-    return read_place(functools.reduce(enter, steps, model))
+    here: object = model
+    for step in steps:
+        here = enter(here, step)
+    return read_place(here)
 
 
 def list_keys(section: type[BaseModel]) -> list[str]:
@@ -103,7 +106,9 @@ def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     """
     paths: list[tuple[str, ...]] = []
 
-    def walk(annotation: Any, path: tuple[str, ...], above: tuple[Any, ...]) -> None:
+    def walk(
+        annotation: object, path: tuple[str, ...], above: tuple[object, ...]
+    ) -> None:
         place = read_place(annotation)
         if place.section is not None and place.section not in above:
             for name in list_keys(place.section):

@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 from simfed.ground.arrays import Bools, Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.units import Unit, read_number
 
 MOST_COUNTED = 10**9
@@ -141,7 +142,7 @@ class Quantity:
     # ---- in an annotation ------------------------------------------------------------
 
     def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
+        self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         bounds: Any = {"gt": self.gt, "ge": self.ge, "lt": self.lt, "le": self.le}
         inner: CoreSchema = core_schema.float_schema(
@@ -163,7 +164,7 @@ class Quantity:
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    ) -> dict[str, Plain]:
         if self.unit is None:
             return dict(handler(schema))
         text = {"type": "string"}, {"type": "integer"}

@@ -19,13 +19,14 @@ from typing import Any, ClassVar
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import InitErrorDetails
+from pydantic_core import CoreSchema, InitErrorDetails
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.plain import Plain
@@ -106,7 +107,7 @@ class Section(BaseModel):
     0.5}`."""
 
     @classmethod
-    def expand(cls, value: Any) -> Any:
+    def expand(cls, value: Plain) -> Plain:
         """Return what is written short as the mapping that it stands for.
 
         All else is returned as it is.
@@ -193,16 +194,16 @@ class Section(BaseModel):
                 del plain[name]
         return self.order(plain)
 
-    def order(self, plain: dict[str, Any]) -> dict[str, Any]:
+    def order(self, plain: dict[str, Plain]) -> dict[str, Plain]:
         """Return a dump with its keys as files write them."""
         written_in = self.written_in or tuple(plain)
         return {key: plain[key] for key in sorted(plain, key=written_in.index)}
 
     @classmethod
     def __get_pydantic_json_schema__(
-        cls, core_schema: Any, handler: Any
-    ) -> dict[str, Any]:
-        schema: dict[str, Any] = handler.resolve_ref_schema(handler(core_schema))
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Plain]:
+        schema: dict[str, Plain] = handler.resolve_ref_schema(handler(core_schema))
         for name, only in list_marked_keys(cls):
             describe_mark(schema, name, only, cls.model_fields)
         for key in list_keys(cls) if cls.written_in else ():
@@ -211,7 +212,7 @@ class Section(BaseModel):
 
 
 def describe_mark(
-    schema: dict[str, Any], name: str, only: Mark, fields: Mapping[str, FieldInfo]
+    schema: dict[str, Plain], name: str, only: Mark, fields: Mapping[str, FieldInfo]
 ) -> None:
     """Say in the JSON Schema of a mapping beside what one of its keys may stand."""
     node = schema["properties"][name]

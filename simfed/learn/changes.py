@@ -11,7 +11,7 @@ what was sent is the change of the model less the error. Source: Tang et al.,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,9 +29,6 @@ from simfed.learn.tree import Arrays, decode_tree, encode_tree
 from simfed.learn.uploads import choose_wire_code, make_divergence_error
 from simfed.scenario import Scenario
 from simfed.tasks.tasks import Tasks
-
-if TYPE_CHECKING:
-    from simfed.learn.apart_changes import ChangesDown
 
 
 class Changes:
@@ -131,6 +128,18 @@ def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Change
     }
 
 
+class Watcher(Protocol):
+    """A keeper of the changes that travel down."""
+
+    def add(self, version: int) -> None:
+        """Take the changes made last, which lead to this version."""
+        ...
+
+    def undo(self, version: int) -> None:
+        """Drop those that lead to this version: they were never sent."""
+        ...
+
+
 _Key = tuple[str, str]
 """(prototype, field of weights)"""
 
@@ -154,7 +163,7 @@ class HeldModels:
         """
         self.version = 0
         """The version that they have, or had before a merge that was undone."""
-        self.watchers: list[ChangesDown] = []
+        self.watchers: list[Watcher] = []
         """Whoever is to know of each change."""
         self._round = 1
         """The round in which they are to have it: a merge that is undone is a round

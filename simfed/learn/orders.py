@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -16,8 +16,17 @@ from simfed.learn.state import Name
 from simfed.learn.tree import Arrays, encode_tree
 from simfed.learn.vectors import ArrivedValues, Sum
 
-if TYPE_CHECKING:
-    from simfed.learn.hosted import HostedWorkload
+
+class Host(Protocol):
+    """The workload as an order sees it."""
+
+    def uplink_bytes(self, order: Order) -> float:
+        """Return the size of an upload on the wire."""
+        ...
+
+    def take(self, order: Order, result: Result) -> None:
+        """Take note that an order's work is done."""
+        ...
 
 
 class Result(NamedTuple):
@@ -51,7 +60,7 @@ class Order:
     measured: Values | None = None
     """The model at which f_n is measured first, empty for the client's own; None: it is
     not."""
-    host: HostedWorkload | None = None
+    host: Host | None = None
     edge: EdgeUpload | None = None
     """The edge server that sent it, until the work is done; None: the server did."""
     result: Result | None = None

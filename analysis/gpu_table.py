@@ -1,4 +1,4 @@
-"""A round on a GPU: what docs/learning.md quotes.
+"""A round on a GPU: what docs/learning-engine.md quotes.
 
     python analysis/benchmarks/learning.py mnist --device cuda
     python analysis/pages.py gpu_table
@@ -15,7 +15,7 @@ from pages import markdown
 
 HERE = Path(__file__).resolve().parent
 ROWS = HERE / "gpu_rows.csv"
-PAGE = HERE.parent / "docs" / "learning.md"
+PAGE = HERE.parent / "docs" / "learning-engine.md"
 
 
 def page_parts() -> dict[str, str]:

@@ -38,8 +38,8 @@ from simfed.learn.pools import Processes
 from simfed.learn.precision import device_of, same_bits
 from simfed.learn.state import Fate, Name
 from simfed.learn.tree import Arrays
-from simfed.learn.uploads import choose_wire_code
-from simfed.learn.vectors import ArrivedValues, Change, Sparse
+from simfed.learn.uploads import choose_wire_code, read_payload
+from simfed.learn.vectors import ArrivedValues, Change
 from simfed.scenario import Scenario
 
 Ask = Callable[[str, Sequence[tuple[int, Parcel]]], "Sequence[Parcel | None]"]
@@ -165,7 +165,7 @@ class Elsewhere:
                 continue
             shape, state = coded[name]
             payload = self._mirrors.read(task, name, of_plan, order.choice, part, state)
-            values[name] = _decode_payload(payload, shape)
+            values[name] = read_payload(payload, shape)
             sizes[name] = float(len(part)), payload.k
         arrived = ArrivedValues(values)
         entries = sum(of_plan.entries for of_plan in task.plan.up.values())
@@ -437,14 +437,6 @@ def read_answer(answer: Parcel | None) -> float | None:
         loss = None if answer is None else checks.read_loss(answer.facts.get("loss"))
         return loss if loss is not None and math.isfinite(loss) else None
     return None
-
-
-def _decode_payload(payload: Payload, shape: Sequence[int]) -> Change:
-    """Return what the server takes a field for."""
-    if payload.indices is None or payload.k == payload.length or len(shape) != 1:
-        return torch.tensor(payload.dense()).reshape(list(shape))
-    indices, values = torch.tensor(payload.indices), torch.tensor(payload.values)
-    return Sparse(indices, values, payload.length)
 
 
 def _find_prototype(task: Task, prototypes: Mapping[str, Size]) -> str:

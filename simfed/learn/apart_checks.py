@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from simfed.compress.codec import Payload
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Layout
+from simfed.ground.plain import Plain
 from simfed.learn.lowrank import decode
 from simfed.learn.parcel import Part
 
@@ -39,7 +39,7 @@ def find_largest(entries: int, participants: int) -> float:
     return math.sqrt(float(np.finfo(np.float32).max) / max(1, entries * participants))
 
 
-def check_label(facts: Mapping[str, Any], task: Task) -> None:
+def check_label(facts: Mapping[str, Plain], task: Task) -> None:
     """Refuse an upload of another task."""
     if facts.get("label") != task.label:
         raise InputError(
@@ -47,7 +47,7 @@ def check_label(facts: Mapping[str, Any], task: Task) -> None:
         )
 
 
-def read_loss(loss: Any) -> float | None:
+def read_loss(loss: Plain) -> float | None:
     """Return a loss, a number of at least 0, or None.
 
     It is infinite of a model that has diverged.
@@ -62,8 +62,8 @@ def read_loss(loss: Any) -> float | None:
 
 
 def read_coded(
-    said: Any, plan: Mapping[str, Field], classes: int
-) -> dict[str, tuple[list[int], Any]]:
+    said: Plain, plan: Mapping[str, Field], classes: int
+) -> dict[str, tuple[list[int], Plain]]:
     """Return compressed field → (its shape, what its client says of codec state)."""
     if not isinstance(said, Mapping):
         raise InputError(

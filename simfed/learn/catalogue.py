@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from math import prod
 
 from simfed.ground.errors import InputError
@@ -123,7 +124,8 @@ def model_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelF
     factory = entries.get(name)
     declared = getattr(factory, "facts", None)
     if callable(declared):
-        return declared(input_shape, classes)  # type: ignore[no-any-return]
+        counted: ModelFacts = declared(input_shape, classes)
+        return counted
     count = _count_once if _is_hashable(factory) else _count_once.__wrapped__
     return count(factory, name, tuple(input_shape), classes)
 
@@ -209,20 +211,25 @@ def _norm_of_samples(name: str, channels: int) -> _Layer:
     return _Layer(name, 2 * channels, 0, 0, ((channels,), (channels,)))
 
 
-def _lenet(
-    name: str, widths: tuple[int, int, int, int]
-) -> Callable[[Shape, int], list[_Layer]]:
+def _two_convolutions(
+    name: str, channels_of: tuple[int, int], hidden: tuple[int, ...], smallest: int,
+    lost: int = 0,
+) -> Callable[[Shape, int], list[_Layer]]:  # fmt: skip
+    """Return two convolutions of 5 × 5, each with a pool that halves, then layers.
+
+    lost: pixels of each side that the second one loses for want of padding.
+    """
+
     def layers(input_shape: Shape, classes: int) -> list[_Layer]:
-        channels, height, width = check_image_shape(name, input_shape, 12)
-        first, second, third, fourth = widths
-        # padding keeps the size, the pool halves it
-        inner = (height // 2 - 4, width // 2 - 4)
+        channels, height, width = check_image_shape(name, input_shape, smallest)
+        first, second = channels_of
+        inner = (height // 2 - lost, width // 2 - lost)
+        pooled = second * (inner[0] // 2) * (inner[1] // 2)
+        linear = pairwise((pooled, *hidden, classes))
         return [
             _convolution("conv1", channels, first, 5, height * width, bias=True),
             _convolution("conv2", first, second, 5, prod(inner), bias=True),
-            _linear("fc1", second * (inner[0] // 2) * (inner[1] // 2), third),
-            _linear("fc2", third, fourth),
-            _linear("fc3", fourth, classes),
+            *(_linear(f"fc{i}", *pair) for i, pair in enumerate(linear, 1)),
         ]
 
     return layers
@@ -298,20 +305,6 @@ def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
     return [_linear(str(1 + 2 * i), *width) for i, width in enumerate(widths)]
 
 
-def _two_convolutions(name: str, hidden: int) -> Callable[[Shape, int], list[_Layer]]:
-    def layers(input_shape: Shape, classes: int) -> list[_Layer]:
-        channels, height, width = check_image_shape(name, input_shape, 4)
-        inner = (height // 2, width // 2)
-        return [
-            _convolution("conv1", channels, 32, 5, height * width, bias=True),
-            _convolution("conv2", 32, 64, 5, prod(inner), bias=True),
-            _linear("fc1", 64 * (inner[0] // 2) * (inner[1] // 2), hidden),
-            _linear("fc2", hidden, classes),
-        ]
-
-    return layers
-
-
 def _embedding(classes: int, width: int) -> _Layer:
     return _Layer("embed", classes * width, 0, 0, ((classes, width),))
 
@@ -385,14 +378,14 @@ def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
 
 
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {
-    "lenet5": _lenet("lenet5", (6, 16, 120, 84)),
-    "lenet5-half": _lenet("lenet5-half", (3, 8, 60, 42)),
+    "lenet5": _two_convolutions("lenet5", (6, 16), (120, 84), 12, lost=4),
+    "lenet5-half": _two_convolutions("lenet5-half", (3, 8), (60, 42), 12, lost=4),
     "resnet18": _resnet18,
     "wresnet40-2": _wresnet40x2,
     "logistic-regression": _logistic_regression,
     "perceptron": _perceptron,
-    "mcmahan-cnn": _two_convolutions("mcmahan-cnn", 512),
-    "femnist-cnn": _two_convolutions("femnist-cnn", 2048),
+    "mcmahan-cnn": _two_convolutions("mcmahan-cnn", (32, 64), (512,), 4),
+    "femnist-cnn": _two_convolutions("femnist-cnn", (32, 64), (2048,), 4),
     "resnet18-gn": partial(_resnet18, norms=False),
     "char-lstm": _char_lstm,
     "causal-transformer": _causal_transformer,

@@ -8,7 +8,7 @@ float32 tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -38,7 +38,6 @@ from simfed.learn.losses import DIVERGENCES
 from simfed.learn.mixes import label_counts, sum_by_group
 from simfed.learn.models import build_model
 from simfed.learn.models.build import find_last_linear
-from simfed.learn.noise import keyed_noise
 from simfed.learn.passes import PARTS, choose_passes, find_stretch
 from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Trainer
 from simfed.learn.vectors import Change, Sparse, Sum, add_change, terms_of
@@ -123,6 +122,7 @@ class Kit:
             )
             for name in self.prototypes
         }  # fmt: skip
+        self._may_draw = any(seat.may_draw for seat in self._seats.values())
         self._private = self._find_private() if setting.private else None
         self.parts = PARTS if self.device.type == "cpu" else 1
         """A test set is worked through in so many parts at most."""
@@ -169,15 +169,29 @@ class Kit:
         seed = self._streams.integer(f"method {purpose}", *keys)
         return torch.Generator().manual_seed(seed)
 
-    def noise(self, who: Who, round: int) -> AbstractContextManager[None]:
-        """Key the draws of a user's own models (dropout) by client and round.
+    @contextmanager
+    def noise(self, who: Who, round: int) -> Iterator[None]:
+        """Key PyTorch's generator by client and round in the block.
 
-        It holds in the block.
+        A user's own model draws random numbers there (dropout), and its draws do not
+        hang on which process runs what.
         """
-        may_draw = any(seat.may_draw for seat in self._seats.values())
-        return keyed_noise(
-            self._streams, self.device, may_draw, who.client, who.key(round)
+        if not self._may_draw:
+            yield
+            return
+        generator = (
+            torch.cuda.default_generators[self.device.index or 0]
+            if self.device.type == "cuda"
+            else torch.default_generator
         )
+        state = generator.get_state()
+        generator.manual_seed(
+            self._streams.integer("noise", who.client, who.key(round))
+        )
+        try:
+            yield
+        finally:
+            generator.set_state(state)
 
     # ---- data ------------------------------------------------------------------------
 

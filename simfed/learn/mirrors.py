@@ -13,6 +13,7 @@ import torch
 
 from simfed.compress.choice import Choice
 from simfed.compress.codec import Memory, Payload
+from simfed.compress.sparsifiers import State as CodecState
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field
@@ -31,7 +32,7 @@ class _Moved:
     payload: Payload
 
     @cached_property
-    def undone(self) -> Any:
+    def undone(self) -> CodecState:
         """The mirror without it."""
         return self.payload.codec.undo(self.payload)
 

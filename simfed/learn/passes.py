@@ -64,7 +64,8 @@ def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     for declared in (getattr(type(model.module), "passes", None), _LINEAR):
         passes: Any = import_part(declared) if isinstance(declared, str) else declared
         if passes is not None and passes.suit(model, input_shape):
-            return passes(model)  # type: ignore[no-any-return]
+            made: Passes = passes(model)
+            return made
     deep = sum(isinstance(layer, nn.Conv2d) for layer in model.module.modules()) > 4
     return Passes(model, DEEP_CHUNK if deep else SMALL_CHUNK)
 
@@ -116,7 +117,8 @@ class Passes:
     def _forward(self, samples: Tensor) -> Tensor:
         if self._channels_last and samples.dim() == 4:
             samples = samples.contiguous(memory_format=torch.channels_last)
-        return self.model.module(samples)  # type: ignore[no-any-return]
+        logits: Tensor = self.model.module(samples)
+        return logits
 
     def gradients_of_rows(
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor | float

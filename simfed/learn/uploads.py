@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ class Encoder:
                 sent[name] = whole.clone().view_as(value) if rested else value
             else:
                 payload = self._play(task, choice, name, whole, memory)
-                sent[name] = _read_payload(payload, value)
+                sent[name] = read_payload(payload, value.shape)
                 after, undone[name] = payload.state, codec.undo(payload)
                 if self.tasks.compressed_bytes(who, field, choice) is None:
                     sizes[name] = payload.wire_bytes(self.tasks.index_code), payload.k
@@ -203,12 +204,17 @@ def choose_wire_code(index_code: str) -> str:
     return "fixed" if index_code == "ideal" else index_code
 
 
-def _read_payload(payload: Payload, like: Tensor) -> Change:
-    """Return what the server takes it for."""
-    if payload.indices is None or payload.k == payload.length or like.dim() != 1:
-        dense: Tensor = payload.dense()
-        return dense.view_as(like)
-    return Sparse(torch.as_tensor(payload.indices), payload.values, payload.length)
+def read_payload(payload: Payload, shape: Sequence[int]) -> Change:
+    """Return what the server takes a payload for, of a field of this shape."""
+    if payload.indices is None or payload.k == payload.length or len(shape) != 1:
+        return _move_to_torch(payload.dense()).view(*shape)
+    indices, values = map(_move_to_torch, (payload.indices, payload.values))
+    return Sparse(indices, values, payload.length)
+
+
+def _move_to_torch(array: Tensor | np.ndarray) -> Tensor:
+    # copied: PyTorch's own memory is aligned alike everywhere
+    return array if isinstance(array, Tensor) else torch.tensor(array)
 
 
 def _has_finite_check(codec: Codec) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import override
 
@@ -25,6 +25,8 @@ from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE
 from simfed.learn.methods.personal import Personal
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simfed.learn.kit import Kit
 
 
@@ -111,7 +113,7 @@ class Answering(Personal):
             else logits
         }
 
-    def given(self, server: State, who: Who) -> Any:
+    def given(self, server: State, who: Who) -> Tensor:
         """Return (public set, classes): logits for a client to learn from."""
         raise NotImplementedError
 
@@ -141,7 +143,7 @@ class Answering(Personal):
 
     def answers(
         self, kit: Kit, arrivals: Sequence[Arrival], round: int
-    ) -> Iterator[tuple[Arrival, Any, Any]]:
+    ) -> Iterator[tuple[Arrival, Tensor, Tensor]]:
         """Return each arrival, its samples' places in the public set, its logits."""
         for arrival in arrivals:
             asked = round - arrival.staleness + 1

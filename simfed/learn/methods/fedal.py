@@ -25,7 +25,9 @@ from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE
 from simfed.learn.methods.personal import Personal
 
 if TYPE_CHECKING:
-    from simfed.learn.kit import Kit
+    from torch import Tensor
+
+    from simfed.learn.kit import Batch, Kit
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ class FedAL(Personal):
             model = self._transferred(kit, who, round, down, model)
         anchor = {name: value.clone() for name, value in model.items()}
 
-        def loss(batch: Any) -> Any:
+        def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
                 anchored = kit.forward(who.prototype, anchor, batch.samples).logits
             value = F.cross_entropy(batch.logits, batch.labels)
@@ -213,13 +215,12 @@ class FedAL(Personal):
         rng = kit.rng("public order", who.client, who.key(round))
         orders = (rng.permutation(len(samples)) for _ in range(self.public_epochs))
 
-        def loss(leaf: Any, at: Any) -> Any:
+        def loss(leaf: Tensor, at: Tensor) -> Tensor:
             at_leaf = {"weights": leaf, "buffers": model["buffers"]}
             logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
             value = _divergence(down["mean"][at], logits)
-            value = value + self.adversarial * (
-                down["feedback"][at] * logits
-            ).sum() / len(at)
+            misled: Tensor = (down["feedback"][at] * logits).sum()
+            value = value + self.adversarial * misled / len(at)
             if before is not None:
                 value = value + self.forgetting * _divergence(before[at], logits)
             return value
@@ -269,8 +270,8 @@ class FedAL(Personal):
         }
 
     def _trained(
-        self, kit: Kit, net: Any, arrivals: Sequence[Arrival], round: int
-    ) -> tuple[Any, float]:
+        self, kit: Kit, net: Tensor, arrivals: Sequence[Arrival], round: int
+    ) -> tuple[Tensor, float]:
         """Return the discriminator after its steps, and the mean of their losses."""
         import torch
 
@@ -289,13 +290,15 @@ class FedAL(Personal):
             for _ in range(self.server_steps)
         )
 
-        def loss(leaf: Any, at: Any) -> Any:
+        def loss(leaf: Tensor, at: Tensor) -> Tensor:
             return self._told_apart(kit.setting, leaf, outputs[at], whose[at])
 
         net, losses = kit.minimise(net, loss, batches, self.server_rate, "adam")
         return net, sum(losses) / self.server_steps
 
-    def _told_apart(self, setting: Setting, net: Any, logits: Any, whose: Any) -> Any:
+    def _told_apart(
+        self, setting: Setting, net: Tensor, logits: Tensor, whose: Tensor
+    ) -> Tensor:
         """Return the cross-entropy of the discriminator's guesses.
 
         It is differentiable in the discriminator and in the logits.
@@ -306,7 +309,7 @@ class FedAL(Personal):
         return F.cross_entropy(guesses, whose)
 
 
-def _divergence(targets: Any, logits: Any) -> Any:
+def _divergence(targets: Tensor, logits: Tensor) -> Tensor:
     """Return KL(softmax(targets) ‖ softmax(logits)), the mean over samples.
 
     It is differentiable in the logits.

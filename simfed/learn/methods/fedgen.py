@@ -34,7 +34,9 @@ from simfed.learn.methods.options import (
 )
 
 if TYPE_CHECKING:
-    from simfed.learn.kit import Kit
+    from torch import Generator, Tensor
+
+    from simfed.learn.kit import Batch, Kit, Loss, Model
 
 
 @dataclass(frozen=True)
@@ -226,7 +228,7 @@ class FedGen(Ranged, Method):
         update = down["head"] - _flatten_head(kit, who.prototype, after)
         return {"update": update, "counts": counts}, after
 
-    def _loss(self, kit: Kit, who: Who, round: int, down: Values) -> Any:
+    def _loss(self, kit: Kit, who: Who, round: int, down: Values) -> Loss | None:
         import torch
         import torch.nn.functional as F
 
@@ -236,7 +238,7 @@ class FedGen(Ranged, Method):
         drawn = kit.generator("generated", who.client, who.key(round))
         size, net = kit.setting.batch_size, self.generator(kit.setting)
 
-        def loss(batch: Any) -> Any:
+        def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
                 labels, embeddings = self._made(
                     kit.setting.classes,
@@ -252,8 +254,9 @@ class FedGen(Ranged, Method):
         return loss
 
     def _made(
-        self, classes: int, generator: Any, shares: Any, size: int, drawn: Any, net: Mlp
-    ) -> tuple[Any, Any]:
+        self, classes: int, generator: Tensor, shares: Tensor, size: int,
+        drawn: Generator, net: Mlp,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Labels drawn from their shares, and an embedding generated for each."""
         import torch
         import torch.nn.functional as F
@@ -298,8 +301,8 @@ class FedGen(Ranged, Method):
         return after, {a.who.prototype: {"generator_loss": loss} for a in arrivals}
 
     def _trained(
-        self, kit: Kit, server: State, heads: Any, counts: Any, round: int
-    ) -> tuple[Any, float]:
+        self, kit: Kit, server: State, heads: Tensor, counts: Tensor, round: int
+    ) -> tuple[Tensor, float]:
         """Return the generator after the server's steps, and their mean loss."""
         import torch
         import torch.nn.functional as F
@@ -313,7 +316,7 @@ class FedGen(Ranged, Method):
             heads[:, classes * width :],
         )
 
-        def loss(leaf: Any, step: int) -> Any:
+        def loss(leaf: Tensor, step: int) -> Tensor:
             labels, embeddings = self._made(
                 classes, leaf, server["shares"], self.server_batch, drawn, net
             )
@@ -332,14 +335,14 @@ class FedGen(Ranged, Method):
         return model
 
 
-def _flatten_head(kit: Kit, prototype: str, model: Values) -> Any:
+def _flatten_head(kit: Kit, prototype: str, model: Values) -> Tensor:
     """Return the last layer's weight, then its bias."""
     import torch
 
     return torch.cat([part.reshape(-1) for part in kit.head(prototype, model)])
 
 
-def _replace_head(kit: Kit, who: Who, own: State, head: Any) -> dict[str, Any]:
+def _replace_head(kit: Kit, who: Who, own: State, head: Tensor) -> Model:
     model = {"weights": own["weights"].clone(), "buffers": own["buffers"]}
     weight, bias = kit.head(who.prototype, model)
     weight.copy_(head[: weight.numel()].view_as(weight))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -13,6 +13,8 @@ from simfed.learn.methods.answering import Answering
 from simfed.learn.methods.averaging import mean_losses
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simfed.learn.kit import Kit
 
 
@@ -49,8 +51,9 @@ class FedMD(Answering):
         return {"consensus": torch.zeros(size, device=kit.device)}
 
     @override
-    def given(self, server: State, who: Who) -> Any:
-        return server["consensus"]
+    def given(self, server: State, who: Who) -> Tensor:
+        consensus: Tensor = server["consensus"]
+        return consensus
 
     @override
     def merge(

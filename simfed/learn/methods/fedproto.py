@@ -28,7 +28,7 @@ from simfed.learn.methods.personal import Personal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from simfed.learn.kit import Kit, Model
+    from simfed.learn.kit import Batch, Kit, Model
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class FedProto(Personal):
             weights = self.first_adapter(kit, who, net)
         descent = kit.descent(round)
 
-        def loss(batch: Any) -> Any:
+        def loss(batch: Batch) -> Tensor:
             nonlocal weights
             value = F.cross_entropy(batch.logits, batch.labels)
             if not self.pull:
@@ -229,7 +229,8 @@ class FedProto(Personal):
             here = (counts > 0) & (down["known"] > 0)
             if not bool(here.any()):
                 return value
-            distance = self.pull * (means[here] - down["means"][here]).square().mean()
+            apart: Tensor = means[here] - down["means"][here]
+            distance = self.pull * apart.square().mean()
             if learns:
                 [slope] = torch.autograd.grad(distance, leaf, retain_graph=True)
                 # the distance's own gradient still needs the old ones
@@ -255,7 +256,7 @@ class FedProto(Personal):
         return {"means": means, "counts": counts}, after
 
     def nearest(
-        self, kit: Kit, who: Who, model: Values, down: Values, projection: Any
+        self, kit: Kit, who: Who, model: Values, down: Values, projection: Tensor | None
     ) -> Model:
         """Return the last layer that answers with the nearest mean, and its place.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import override
 
@@ -191,7 +191,7 @@ class FedTGP(FedProto):
         labels: Tensor,
         weights: Tensor,
         margin: float,
-    ) -> Any:
+    ) -> Tensor:
         """Return the loss of a server step.
 
         It is differentiable in the flat vector of class vectors and network.
@@ -204,7 +204,7 @@ class FedTGP(FedProto):
         each = F.cross_entropy(-far, labels, reduction="none")
         return (weights * each).sum() / weights.sum()
 
-    def _prototypes(self, setting: Setting, net: Any) -> Any:
+    def _prototypes(self, setting: Setting, net: Tensor) -> Tensor:
         width = self.width_of(setting)
         split = setting.classes * width
         return self.net(setting).forward(net[split:], net[:split].view(-1, width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import override
 
@@ -14,6 +14,8 @@ from simfed.learn.methods.averaging import mean_losses
 from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, NOT_NEGATIVE
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from simfed.learn.kit import Kit
 
 
@@ -94,11 +96,12 @@ class KtPfl(Answering):
         }
 
     @override
-    def given(self, server: State, who: Who) -> Any:
+    def given(self, server: State, who: Who) -> Tensor:
         import torch
 
         answers = _fill_missing(server["answers"], server["answered"])
-        return torch.tensordot(server["coefficients"][who.client], answers, 1).float()
+        target: Tensor = torch.tensordot(server["coefficients"][who.client], answers, 1)
+        return target.float()
 
     @override
     def merge(
@@ -126,8 +129,8 @@ class KtPfl(Answering):
         return {**server, **state}, losses
 
     def _learned(
-        self, row: Any, answers: Any, client: int, share: float
-    ) -> tuple[Any, float]:
+        self, row: Tensor, answers: Tensor, client: int, share: float
+    ) -> tuple[Tensor, float]:
         """Return a client's new coefficients, and its divergence before the steps."""
         import torch
 
@@ -147,7 +150,7 @@ class KtPfl(Answering):
         return row, first
 
 
-def _fill_missing(answers: Any, answered: Any) -> Any:
+def _fill_missing(answers: Tensor, answered: Tensor) -> Tensor:
     """Return everybody's logits in float64.
 
     Where a client has not answered, the mean of those who have stands in.

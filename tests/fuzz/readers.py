@@ -1,15 +1,9 @@
-"""Each kind of file with an example of it, and what reads it.
-
-`python tests/fuzz/readers.py 500` prints which share of the readers' lines so many
-inputs of each kind reach.
-"""
+"""Each kind of file with an example of it, and what reads it."""
 
 import contextlib
 import json
 import shutil
-import sys
-import tempfile
-from pathlib import Path
+from importlib import import_module
 
 import mutations as fuzz
 
@@ -176,58 +170,29 @@ def scenario(path):
         check_parts(loaded, path, False)
 
 
-def study(path):
-    from simfed.scenario.study import load_study_file
+def calls(function, *more):
+    """A reader that hands the path to a function of simfed, `module:name`."""
+    module, name = function.split(":")
 
-    load_study_file(path)
+    def read(path):
+        getattr(import_module(f"simfed.{module}"), name)(path, *more)
+
+    return read
 
 
-def profile(path):
-    from simfed.device import load_profile
-
-    load_profile(path)
+study = calls("scenario.study:load_study_file")
+profile = calls("device:load_profile")
+there = calls("fleet.availability:read_trace")
+csv_trace = calls("net.trace_files:read_csv", "loop")
+mahimahi = calls("net.trace_files:read_mahimahi", "hold")
+pensieve = calls("net.trace_files:read_pensieve")
+graph = calls("net.graphs:read_graph")
+run = calls("verify.run:verify")
+devices = calls("ground.tables:read_columns", ["speed", "up"])
 
 
 def measured(path):
-    from simfed.device.table import read_table
-
-    read_table([path])
-
-
-def devices(path):
-    from simfed.ground.tables import read_columns
-
-    read_columns(str(path), ["speed", "up"])
-
-
-def there(path):
-    from simfed.fleet.availability import read_trace
-
-    read_trace(str(path))
-
-
-def csv_trace(path):
-    from simfed.net.trace_files import read_csv
-
-    read_csv(path, "loop")
-
-
-def mahimahi(path):
-    from simfed.net.trace_files import read_mahimahi
-
-    read_mahimahi(path, "hold")
-
-
-def pensieve(path):
-    from simfed.net.trace_files import read_pensieve
-
-    read_pensieve(path)
-
-
-def graph(path):
-    from simfed.net.graphs import read_graph
-
-    read_graph(path)
+    calls("device.table:read_table")([path])
 
 
 def cases(path):
@@ -235,12 +200,6 @@ def cases(path):
     from simfed.net.cases import parse_case
 
     parse_case(read_json(path))
-
-
-def run(path):
-    from simfed.verify.run import verify
-
-    verify(path)
 
 
 def checkpoint(path):
@@ -326,69 +285,3 @@ def made(kind, number, good, into):
     shutil.copytree(good / name, place)
     fuzz.mutate_folder(rng, place, seal)
     return place
-
-
-# ---- coverage ------------------------------------------------------------------------
-
-READERS = {
-    "ground/reading.py", "scenario/load.py", "scenario/options.py", "schema/section.py",
-    "schema/fields.py", "scenario/model.py", "net/spec.py",
-    "schema/distribution.py", "scenario/study.py",
-    "device/load.py", "device/table.py", "ground/tables.py", "net/trace_files.py",
-    "net/graphs.py", "net/cases.py", "record/read.py", "verify/invariants.py",
-    "record/checkpoint.py", "replay/store.py", "verify/run.py",
-}  # fmt: skip
-
-
-def coverage(count):
-    """Share of the lines of the readers' functions that were reached, per module."""
-    import dis
-
-    base = fuzz.ROOT / "simfed"
-    files = {str(base / name): name for name in READERS}
-    reached = {file: set() for file in files}
-
-    def trace(frame, event, argument):
-        lines = reached.get(frame.f_code.co_filename)
-        if lines is None:
-            return None
-
-        def local(frame, event, argument):
-            if event == "line":
-                lines.add(frame.f_lineno)
-            return local
-
-        return local
-
-    with tempfile.TemporaryDirectory() as folder:
-        good, into = corpus(Path(folder) / "good"), Path(folder)
-        for extra in ("up.csv", "there.csv", "profile.yaml", "scenario.yaml"):
-            shutil.copy(good / extra, into)
-        sys.settrace(trace)
-        try:
-            for kind, (name, reader, _, _) in KINDS.items():
-                for number in range(-1, count):
-                    path = good / name if number < 0 else made(kind, number, good, into)
-                    with contextlib.suppress(Exception):
-                        reader(path)
-        finally:
-            sys.settrace(None)
-
-    def lines_of(code, inside=False):
-        if inside:
-            yield from (line for _, line in dis.findlinestarts(code) if line)
-        for constant in code.co_consts:
-            if hasattr(constant, "co_code"):
-                in_class = constant.co_name[0].isupper() and not inside
-                yield from lines_of(constant, inside or not in_class)
-
-    for file, name in sorted(files.items(), key=lambda item: item[1]):
-        every = set(lines_of(compile(Path(file).read_text(), file, "exec")))
-        print(
-            f"{name:24} {len(every & reached[file]):4} of {len(every):4} lines "
-            f"{len(every & reached[file]) / len(every):6.1%}"
-        )
-
-
-if __name__ == "__main__":
-    coverage(int(sys.argv[1]))

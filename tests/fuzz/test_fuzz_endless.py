@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 import readers
 
+import simfed
 from simfed import InputErrors, SimfedError
+from simfed.learn.data import files_digest, labels_in
+from simfed.scenario import load_scenario
+from simfed.scenario.dataset import DatasetSpec
 from simfed.verify.run import verify
 
 SPARSE_BYTES = 1 << 42
@@ -74,9 +78,6 @@ def sentence(read, *arguments):
 
 
 def dataset(**keys):
-    from simfed.learn.data.own import files_digest, labels_in
-    from simfed.scenario.dataset import DatasetSpec
-
     spec = DatasetSpec(**keys)
     labels_in(spec)
     files_digest(spec)
@@ -98,71 +99,43 @@ def saved(path):
     dataset(huggingface=str(path.parent))
 
 
+public = readers.calls("learn.data.own:public_digest")
+twin_log = readers.calls("calibrate.twin_log:read_log")
+certificate = readers.calls("deploy.access:load_client_tls")
+plugin = readers.calls("ground.registry:import_file")
+work = readers.calls("flower.workfile:load_work")
+
+
 def picture(path):
-    from simfed.learn.data.pictures import read_picture
-
-    read_picture(str(path), str(path))
-
-
-def public(path):
-    from simfed.learn.data.own import public_digest
-
-    public_digest(str(path))
-
-
-def twin_log(path):
-    from simfed.calibrate.twin_log import read_log
-
-    read_log(path)
-
-
-def certificate(path):
-    from simfed.deploy.access import load_client_tls
-
-    load_client_tls(path)
+    readers.calls("learn.data.pictures:read_picture", "picture.png")(str(path))
 
 
 def server_key(path):
-    from simfed.deploy.access import load_server_tls
-
-    load_server_tls(path, path)
+    readers.calls("deploy.access:load_server_tls", path)(path)
 
 
-def plugin(path):
-    from simfed.ground.registry import import_file
+def beside(name, text, read):
+    """A reader of a file that names the one at the path."""
 
-    import_file(path)
+    def read_other(path):
+        other = path.with_name(name)
+        other.write_text(text.format(path.name))
+        read(other)
 
-
-def named_plugin(path):
-    from simfed.scenario import load_scenario
-
-    scenario = path.with_name("plugged.yaml")
-    scenario.write_text(f"plugins: [{path.name}]")
-    load_scenario(scenario, allow_plugins=True)
+    return read_other
 
 
-def extended(path):
-    from simfed.scenario import load_scenario
-
-    scenario = path.with_name("extends.yaml")
-    scenario.write_text(f"extends: {path.name}")
-    load_scenario(scenario)
+def with_plugins(path):
+    load_scenario(path, allow_plugins=True)
 
 
-def base(path):
-    from simfed.study.plan import plan_study
-
-    study = path.with_name("of-base.yaml")
-    study.write_text(f"name: s\nbase: {path.name}\nseeds: [0]\n")
-    plan_study(study)
-
-
-def work(path):
-    from simfed.flower.workfile import load_work
-
-    load_work(path)
-
+named_plugin = beside("plugged.yaml", "plugins: [{}]", with_plugins)
+extended = beside("extends.yaml", "extends: {}", load_scenario)
+base = beside(
+    "of-base.yaml",
+    "name: s\nbase: {}\nseeds: [0]\n",
+    readers.calls("study.plan:plan_study"),
+)
 
 FILES = {
     "scenario.yaml": readers.scenario, "extended.yaml": extended, "base.yaml": base,
@@ -234,10 +207,8 @@ def test_kept_trajectories_are_passed_over(tmp_path, good, make):
 
 @pytest.mark.parametrize("make", HOSTILE)
 def test_a_study_is_none_then(tmp_path, make):
-    from simfed.study.results import load_study
-
     make(tmp_path / "study.json")
-    assert "study.json" in sentence(load_study, tmp_path)
+    assert "study.json" in sentence(simfed.load_study, tmp_path)
 
 
 def test_files_of_the_system_that_say_they_are_empty_are_not_waited_for():

@@ -4,7 +4,6 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -173,19 +172,3 @@ def test_the_command_line_says_a_sentence_and_exits_with_1_2_or_3(good, tmp_path
         assert code in (0, 1, 2, 3), f"input {number}: exit code {code}\n{said}"
         assert "Traceback" not in said, f"input {number}\n{said}"
         assert code == 0 or said.strip(), f"input {number}: nothing was said"
-
-
-@pytest.mark.long
-def test_so_does_a_process_of_its_own(good, tmp_path):
-    beside(good, tmp_path)
-    for number in range(5):
-        path = readers.made("scenario", 2_000_000 + number, good, tmp_path)
-        done = subprocess.run(
-            [sys.executable, "-m", "simfed", "validate", str(path)],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in (0, 1, 2, 3)
-        assert "Traceback" not in done.stderr

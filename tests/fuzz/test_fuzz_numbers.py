@@ -77,7 +77,13 @@ def sentences_of(read, path):
     return []
 
 
-def try_all(good, kind, values):
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    "values", [ODD, pytest.param(MORE, marks=pytest.mark.long)], ids=["odd", "more"]
+)
+def test_a_value_that_nobody_means_is_refused_in_a_sentence_or_taken(
+    good, kind, values
+):
     text, name, read = FILES[kind]
     write = json.dumps if name.endswith("json") else yaml.safe_dump
     data = json.loads(text) if name.endswith("json") else parse_yaml(text, where=name)
@@ -86,17 +92,6 @@ def try_all(good, kind, values):
             (good / name).write_text(write(with_value(data, path, value)))
             for sentence in sentences_of(read, good / name):
                 assert "\n" not in sentence, (path, value)
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_a_number_that_nobody_means_is_refused_in_a_sentence_or_taken(good, kind):
-    try_all(good, kind, ODD)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", FILES)
-def test_so_is_any_other_odd_value(good, kind):
-    try_all(good, kind, MORE)
 
 
 def test_a_size_that_no_float_holds_is_refused(good):

@@ -10,14 +10,17 @@ from functools import cached_property
 from typing import IO
 
 import numpy as np
+from typing_extensions import override
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, open_file
 from simfed.learn.data.outline import (
     MOST_CLASSES,
     Outline,
+    Reader,
     check_finite,
     check_targets,
+    describe_error,
     find_layout,
     put_channels_first,
 )
@@ -96,14 +99,14 @@ class Arrays:
         except InputError:
             raise
         except _UNREADABLE as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            reason = reason.partition(": <")[0]  # of a header, an object's address
+            # of a header, an object's address
+            reason = describe_error(error).partition(": <")[0]
             raise InputError(
                 "a whole npz file", where=self.path, problem=f"cannot be read: {reason}"
             ) from None
 
 
-class NpzReader:
+class NpzReader(Reader):
     """A reader of `x_train, y_train` and, where they are there, four arrays more.
 
     These are `x_test, y_test, owner_train, owner_test`. Samples are bytes (images,
@@ -168,8 +171,8 @@ class NpzReader:
             )
         return shapes
 
+    @override
     def outline(self) -> Outline:
-        """Return what is learned, and whose it is."""
         shape = self._shapes["train"]
         owners = self._whose("train")
         targets = self._targets("train")
@@ -212,8 +215,8 @@ class NpzReader:
             return self._column(name, "one owner per row")
         return None
 
+    @override
     def samples(self, test: bool) -> np.ndarray:
-        """Return samples of all rows."""
         part = "test" if test else "train"
         shape = self._shapes[part]
         values = self.arrays.read(f"x_{part}")
@@ -225,10 +228,6 @@ class NpzReader:
         numbers = values.astype(np.float32)
         check_finite(numbers, f"{self.arrays.path}: x_{part}")
         return numbers
-
-    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return mean and sd per channel of training samples."""
-        return ((0.5,), (0.25,)) if rows.dtype == np.uint8 else ((), ())
 
 
 def _add_grey_channel(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:

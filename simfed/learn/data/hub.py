@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from typing_extensions import override
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import make_missing_file_error, read_json
 from simfed.learn.data.formats import convert_cifar_pickle, read_cifar, read_mnist
-from simfed.learn.data.outline import Outline
-from simfed.learn.data.store import Folder, gunzip_bytes, list_data_folders
+from simfed.learn.data.outline import Outline, Reader, describe_error
+from simfed.learn.data.store import Arrays, Folder, gunzip_bytes, list_data_folders
 from simfed.learn.data.tables import DiskTable, open_arrow_files, open_parquet_files
 
 _MOST_BYTES = 1 << 30
@@ -51,7 +52,7 @@ _CIFAR = {
 }
 
 
-class TorchvisionReader:
+class TorchvisionReader(Reader):
     """A reader of a data set as torchvision keeps it below its `root`, gzipped or not.
 
     Pickles are read by a reader that runs no code.
@@ -71,25 +72,22 @@ class TorchvisionReader:
                 f"another",
             )
         self.place = homes[0]
-        self._read: Any = None
 
-    def _sets(self) -> Any:
-        if self._read is None:
-            view = Folder(self.place)
-            if self._name in _CIFAR:
-                labels = b"labels" if self._name == "CIFAR10" else b"fine_labels"
-                files = {
-                    name: convert_cifar_pickle(self._content(view, source), labels)
-                    for name, source in _CIFAR[self._name][1].items()
-                }
-                self._read = read_cifar(files)
-            else:
-                self._read = read_mnist(
-                    {name: self._content(view, name) for name in _MNIST}
-                )
-        return self._read
+    @cached_property
+    def _sets(self) -> tuple[Arrays, Arrays]:
+        """The training and the test set."""
+        if self._name not in _CIFAR:
+            return read_mnist({name: self._content(name) for name in _MNIST})
+        labels = b"labels" if self._name == "CIFAR10" else b"fine_labels"
+        return read_cifar(
+            {
+                name: convert_cifar_pickle(self._content(source), labels)
+                for name, source in _CIFAR[self._name][1].items()
+            }
+        )
 
-    def _content(self, view: Folder, name: str) -> bytes:
+    def _content(self, name: str) -> bytes:
+        view = Folder(self.place)
         content = view.read(name, _MOST_BYTES)
         if (
             content is None
@@ -106,9 +104,9 @@ class TorchvisionReader:
             )
         return content
 
+    @override
     def outline(self) -> Outline:
-        """Return what is learned, and whose it is."""
-        (images, labels), (_, tests) = self._sets()
+        (images, labels), (_, tests) = self._sets
         classes = int(max(labels.max(), tests.max())) + 1
         return Outline(
             str(self.place),
@@ -120,13 +118,12 @@ class TorchvisionReader:
             tuple(map(str, range(max(2, classes)))),
         )
 
+    @override
     def samples(self, test: bool) -> np.ndarray:
-        """Return samples of all rows."""
-        images: NDArray[np.uint8] = self._sets()[int(test)][0]
-        return images
+        return self._sets[int(test)][0]
 
+    @override
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return mean and sd per channel of training samples."""
         return _SCALES[self._name]
 
 
@@ -268,13 +265,11 @@ def fetch_hub_set(name: str) -> Path:
         splits.save_to_disk(str(place))
     except InputError:
         raise
-    except (
-        Exception
-    ) as error:  # whatever the library meets: no network, no such name, a full disk
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    # whatever the library meets: no network, no such name, a full disk
+    except Exception as error:
         raise InputError(
             where=f"huggingface {name}",
-            problem=f"cannot be had: {reason}",
+            problem=f"cannot be had: {describe_error(error)}",
             hint="save_to_disk() where there is a network, and name the folder",
         ) from None
     return place

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import (
@@ -20,13 +21,13 @@ from simfed.ground.inputs import (
     read_json,
 )
 from simfed.ground.plain import Plain
-from simfed.learn.data.outline import Outline, find_first_row
+from simfed.learn.data.outline import Outline, Reader, describe_error, find_first_row
 
 _IMAGES = {784: (1, 28, 28)}
 """Numbers of a sample that are the pixels of an image, white 1 (FEMNIST)."""
 
 
-class LeafReader:
+class LeafReader(Reader):
     """A reader of FEMNIST's images, other lists of numbers, and Shakespeare's texts.
 
     Images are numbers; texts have equally many characters with the one that follows,
@@ -67,8 +68,8 @@ class LeafReader:
     def _is_text(self) -> bool:
         return isinstance(self._read[0][0][0], str)
 
+    @override
     def outline(self) -> Outline:
-        """Return what is learned, and whose it is."""
         targets: list[np.ndarray] = []
         for _, values, _ in self._read:
             if self._is_text:
@@ -115,8 +116,8 @@ class LeafReader:
         ]
         return np.array(rows, np.int64)
 
+    @override
     def samples(self, test: bool) -> np.ndarray:
-        """Return samples of all rows."""
         values, _, owners = self._read[1 if test else 0]
         shape = self.outline().input_shape
         rows: list[Any] = []
@@ -143,10 +144,6 @@ class LeafReader:
             where = f"{self._place}: user {owners[bad]}, row {bad + 1}"
             raise InputError("finite numbers", got="NaN or infinity", where=where)
         return samples
-
-    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return mean and sd per channel of training samples."""
-        return (), ()
 
 
 def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
@@ -235,7 +232,7 @@ def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
         except InputError:
             raise
         except (TypeError, ValueError) as error:
-            problem = f"cannot be read: {str(error).splitlines()[0][:80]}"
+            problem = f"cannot be read: {describe_error(error)}"
             raise InputError(_HOLDS, where=str(file), problem=problem) from None
     if not samples:
         raise InputError("users with samples", where=str(files[0]), got="none")

@@ -92,8 +92,11 @@ class Reader(Protocol):
         ...
 
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return mean and sd per channel of training samples."""
-        ...
+        """Return mean and sd per channel of training samples.
+
+        By default those of any images, and none of numbers, which are used as they are.
+        """
+        return ((0.5,), (0.25,)) if rows.dtype == np.uint8 else ((), ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +253,15 @@ def refuse_row(
     if (row := find_first_row(wrong)) is not None:
         has = got if isinstance(got, str) else got[row].tolist()
         raise InputError(allowed, where=f"{where}, row {row + 1}", got=has, **more)
+
+
+def describe_error(error: Exception) -> str:
+    r"""Return the first line of what an error says, or the name of its kind.
+
+    >>> describe_error(OSError()), describe_error(ValueError("no\nnumber"))
+    ('OSError', 'no')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def find_first_row(wrong: NDArray[np.bool_]) -> int | None:

@@ -7,10 +7,11 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import check_file, make_missing_file_error
-from simfed.learn.data.outline import Outline
+from simfed.learn.data.outline import Outline, Reader, describe_error
 
 SUFFIXES = (
     ".png",
@@ -62,12 +63,8 @@ def read_picture(
         ValueError,
         Image.DecompressionBombError,
     ) as error:
-        reason = (
-            str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        )
-        raise InputError(
-            "a picture", where=where, problem=f"cannot be read: {reason}"
-        ) from None
+        problem = f"cannot be read: {describe_error(error)}"
+        raise InputError("a picture", where=where, problem=problem) from None
     return (
         values[None]
         if values.ndim == 2
@@ -75,7 +72,7 @@ def read_picture(
     )
 
 
-class FolderReader:
+class FolderReader(Reader):
     """A reader of pictures below `folder`, or below `train` and `test` in it.
 
     `CLASS/picture`, or `OWNER/CLASS/picture`. All have one size, or are scaled to
@@ -109,8 +106,11 @@ class FolderReader:
             )
         self._owned = depths == {3}
 
+    def _read(self, path: Path) -> NDArray[np.uint8]:
+        return read_picture(str(path), str(path), self._pixels)
+
+    @override
     def outline(self) -> Outline:
-        """Return what is learned, and whose it is."""
         targets = [
             np.array([path.parent.name for path in files]) for files in self._files
         ]
@@ -119,28 +119,23 @@ class FolderReader:
             for files in self._files
             if self._owned
         ]
-        first = read_picture(
-            str(self._files[0][0]), str(self._files[0][0]), self._pixels
-        )
         has_test = len(targets) > 1
         return Outline(
             self._place,
-            first.shape,
+            self._read(self._files[0][0]).shape,
             targets[0],
             owners[0] if owners else None,
             targets[1] if has_test else None,
             owners[1] if has_test and owners else None,
         )
 
+    @override
     def samples(self, test: bool) -> np.ndarray:
-        """Return samples of all rows."""
         files = self._files[1 if test else 0]
-        first = read_picture(
-            str(self._files[0][0]), str(self._files[0][0]), self._pixels
-        )
+        first = self._read(self._files[0][0])
         images = np.empty((len(files), *first.shape), np.uint8)
         for into, path in zip(images, files, strict=True):
-            picture = read_picture(str(path), str(path), self._pixels)
+            picture = self._read(path)
             if picture.shape != first.shape:
                 raise InputError(
                     f"pictures like the first, {first.shape}",
@@ -152,10 +147,6 @@ class FolderReader:
                 )
             into[:] = picture
         return images
-
-    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return mean and sd per channel of training samples."""
-        return (0.5,), (0.25,)
 
 
 def _list_pictures(folder: Path) -> list[Path]:

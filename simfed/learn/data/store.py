@@ -26,10 +26,12 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import check_file, open_file
 from simfed.learn.data.dataset import Dataset
+from simfed.learn.data.outline import describe_error
 from simfed.learn.facts import DatasetFacts
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
@@ -81,26 +83,26 @@ class View(Protocol):
         ...
 
 
-class Folder:
+class Folder(View):
     """The files below a folder."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
 
+    @override
     def names(self) -> list[str]:
-        """Return the paths of all files."""
         below = (path for path in self.place.rglob("*") if path.is_file())
         return sorted(path.relative_to(self.place).as_posix() for path in below)
 
+    @override
     def read(self, path: str, limit_bytes: int) -> bytes | None:
-        """Return at most `limit_bytes` + 1 bytes of a file."""
         if not (self.place / path).is_file():
             return None
         with open_file(self.place / path) as file:
             return file.read(limit_bytes + 1)
 
 
-class Archive:
+class Archive(View):
     """The regular files of a tar archive, compressed or not.
 
     Nothing is unpacked to disk.
@@ -116,12 +118,12 @@ class Archive:
                 m.name.removeprefix("./"): m for m in self._tar if m.isfile()
             }
 
+    @override
     def names(self) -> list[str]:
-        """Return the paths of all files."""
         return sorted(self._members)
 
+    @override
     def read(self, path: str, limit_bytes: int) -> bytes | None:
-        """Return at most `limit_bytes` + 1 bytes of a file."""
         if path not in self._members:
             return None
         with self._readable():
@@ -140,16 +142,9 @@ class Archive:
             lzma.LZMAError,
             OSError,
         ) as error:
-            reason = (
-                str(error).splitlines()[0].rstrip(":")
-                if str(error)
-                else type(error).__name__
-            )
-            raise InputError(
-                "a whole tar archive",
-                where=str(self.place),
-                problem=f"damaged: {reason}",
-            ) from None
+            problem = f"damaged: {describe_error(error).rstrip(':')}"
+            allowed = "a whole tar archive"
+            raise InputError(allowed, where=str(self.place), problem=problem) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, open_file
@@ -26,7 +27,9 @@ from simfed.ground.tables import (
 )
 from simfed.learn.data.outline import (
     Outline,
+    Reader,
     check_finite,
+    describe_error,
     find_layout,
     put_channels_first,
     refuse_row,
@@ -56,7 +59,7 @@ def _readable(path: str, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).strip().splitlines()[0][:200]
+        reason = describe_error(error)
         if "UTF8" in reason or "utf-8" in reason.lower():
             reason = f"text that is not UTF-8 ({reason})"
         hint = find_separator_hint([reason]) if "Expected 1 columns" in reason else None
@@ -139,7 +142,7 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
         return _hold_table(path, csv.read_csv(file, convert_options=options))
 
 
-class TableReader:
+class TableReader(Reader):
     """Columns of numbers become one input each, standardised by the training rows.
 
     Columns of texts one input per value; columns of equally long lists keep their
@@ -217,8 +220,8 @@ class TableReader:
                 problem=problem,
             )
 
+    @override
     def outline(self) -> Outline:
-        """Return what is learned, and whose it is."""
         train = self._tables[0]
         targets = [self._plain(table, self._target) for table in self._tables]
         owners = [
@@ -346,8 +349,8 @@ class TableReader:
             return values.astype(np.int64)
         return values.astype(np.str_) if values.dtype == object else values
 
+    @override
     def samples(self, test: bool) -> np.ndarray:
-        """Return samples of all rows."""
         return self._samples[1 if test else 0]
 
     @cached_property
@@ -463,12 +466,10 @@ class TableReader:
         check_finite(stacked, where)
         return stacked
 
+    @override
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return mean and sd per channel of training samples."""
-        if rows.dtype == np.uint8:
-            return (0.5,), (0.25,)
         if self._single is not None:
-            return (), ()
+            return super().scaling(rows)
         mean, sd = (
             rows.mean(axis=0, dtype=np.float64),
             rows.std(axis=0, dtype=np.float64),
@@ -535,9 +536,13 @@ def _classify_type(kind: pa.DataType) -> str:
     import pyarrow as pa
     import pyarrow.types as types
 
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-        return "number"
-    if types.is_decimal(kind):
+    if (
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+        or types.is_null(kind)  # a column without a single value
+    ):
         return "number"
     if types.is_dictionary(kind):
         return _classify_type(kind.value_type)
@@ -548,19 +553,11 @@ def _classify_type(kind: pa.DataType) -> str:
         or types.is_fixed_size_list(kind)
         or types.is_large_list(kind)
     ):
-        return (
-            "list" if _classify_type(kind.value_type) in ("number", "list") else "other"
-        )
+        holds = _classify_type(kind.value_type)
+        return "list" if holds in ("number", "list") else "other"
     if isinstance(kind, pa.ExtensionType):
         return _classify_type(kind.storage_type)
-    if types.is_null(kind):
-        return "number"  # a column without a single value
-    if types.is_struct(kind) and {
-        kind.field(i).name for i in range(kind.num_fields)
-    } == {
-        "bytes",
-        "path",
-    }:
+    if types.is_struct(kind) and {part.name for part in kind} == {"bytes", "path"}:
         return "picture"
     return "other"
 

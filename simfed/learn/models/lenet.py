@@ -43,7 +43,7 @@ class LeNet5(nn.Module):
         x = self.pool2(self.conv2(x)).flatten(1)
         x = self.fc1(x).relu()
         x = self.fc2(x).relu()
-        return self.fc3(x)  # type: ignore[no-any-return]
+        return self.fc3(x)
 
 
 class LeNet5Half(LeNet5):

@@ -197,6 +197,4 @@ def _build_shape(padding: int) -> tuple[object, ...]:
 
 
 def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
-    return torch.ops.aten.threshold_backward(  # type: ignore[no-any-return]
-        gradient, output, 0
-    )
+    return torch.ops.aten.threshold_backward(gradient, output, 0)

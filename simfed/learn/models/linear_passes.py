@@ -256,9 +256,7 @@ def _backpropagate_through(activation: str, gradient: Tensor, output: Tensor) ->
     """
     aten = torch.ops.aten
     if activation == "relu":
-        return aten.threshold_backward(  # type: ignore[no-any-return]
-            gradient, output, 0
-        )
+        return aten.threshold_backward(gradient, output, 0)
     if activation:
         backward = aten.tanh_backward if activation == "tanh" else aten.sigmoid_backward
         return torch.stack(

@@ -40,7 +40,7 @@ class _BasicBlock(nn.Module):
         y = self.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         y += self.shortcut(x)
-        return self.relu(y)  # type: ignore[no-any-return]
+        return self.relu(y)
 
 
 class ResNet18(nn.Module):
@@ -77,7 +77,7 @@ class ResNet18(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images (n, channels, height, width) → logits (n, classes)."""
         x = self.blocks(self.relu(self.norm(self.stem(x))))
-        return self.head(x.mean((2, 3)))  # type: ignore[no-any-return]
+        return self.head(x.mean((2, 3)))
 
 
 class ResNet18GN(ResNet18):
@@ -115,7 +115,7 @@ class _PreActivationBlock(nn.Module):
         activated = self.relu(self.norm1(x))
         y = self.conv2(self.relu(self.norm2(self.conv1(activated))))
         y += x if self.projection is None else self.projection(activated)
-        return y  # type: ignore[no-any-return]
+        return y
 
 
 class WResNet40x2(nn.Module):
@@ -145,4 +145,4 @@ class WResNet40x2(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images (n, channels, height, width) → logits (n, classes)."""
         x = self.relu(self.norm(self.blocks(self.stem(x))))
-        return self.head(x.mean((2, 3)))  # type: ignore[no-any-return]
+        return self.head(x.mean((2, 3)))

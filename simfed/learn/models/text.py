@@ -32,7 +32,7 @@ class CharLSTM(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Characters (n, length) → logits (n, length, classes)."""
-        return self.head(self.lstm(self.embed(x))[0])  # type: ignore[no-any-return]
+        return self.head(self.lstm(self.embed(x))[0])
 
 
 class _Block(nn.Module):
@@ -59,9 +59,7 @@ class _Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.project(seen.transpose(1, 2).reshape(n, length, width))
-        return x + self.down(  # type: ignore[no-any-return]
-            F.gelu(self.up(self.norm2(x)))
-        )
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
 class CausalTransformer(nn.Module):
@@ -88,4 +86,4 @@ class CausalTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Characters (n, length) → logits (n, length, classes)."""
         hidden = self.embed(x) + self.places[: x.shape[1]]
-        return self.head(self.norm(self.blocks(hidden)))  # type: ignore[no-any-return]
+        return self.head(self.norm(self.blocks(hidden)))

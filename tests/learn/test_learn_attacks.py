@@ -53,11 +53,6 @@ def assert_equal(one, other):
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
 
 
-def test_honest_clients_are_as_without_attackers(honest):
-    for attack in NAMES:
-        assert_equal(sent(with_attack(attack))[:2], honest[:2])
-
-
 def test_sign_flip_turns_its_own_update_around(honest):
     updates = sent(with_attack({"sign-flip": 3}))
     assert_equal(updates[2:], [-3 * update for update in honest[2:]])

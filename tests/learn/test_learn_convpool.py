@@ -2,8 +2,6 @@
 vectors.
 """
 
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
@@ -11,12 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed import native
-from simfed.learn.flat import FlatModel
-from simfed.learn.losses import cross_entropy
-from simfed.learn.models.build import build_model
 from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair, compiled
-from simfed.learn.models.lenet_passes import LeNetPasses
-from simfed.learn.passes import choose_passes
 
 needs_loops = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"
@@ -243,21 +236,3 @@ def test_what_is_no_number_comes_out_as_from_pytorch(value):
             maps.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True
         )
         assert not maps[1].isfinite().all()
-
-
-@needs_loops
-def test_room_is_used_again():
-    flat = FlatModel(build_model("lenet5-half", (1, 12, 12), 10, seed=0))
-    passes = choose_passes(flat, (1, 12, 12))
-    assert type(passes) is LeNetPasses
-    ConvpoolPair._room.clear()
-    loss = partial(cross_entropy, labels=torch.arange(20) % 10)
-    for _ in range(5):
-        passes.gradient(
-            torch.ones(20, 1, 12, 12),
-            loss,
-            torch.zeros_like(flat.weights),
-            training=True,
-        )
-        passes.logits(torch.ones(3, 1, 12, 12))
-    assert sum(map(len, ConvpoolPair._room.values())) == 1

@@ -4,13 +4,14 @@ asked for.
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from worlds import world
+from worlds import TINY, change, world
 
 from simfed import InputError, InputErrors, check
 from simfed.cli import main
@@ -134,37 +135,28 @@ def test_a_layout_of_what_has_no_channels_is_refused(tmp_path, case):
         labels_in(write_images(tmp_path, images, suffix, layout="channels-last"))
 
 
-def test_data_show_says_what_told_the_layout(tmp_path, capsys):
-    path = tmp_path / "x.yaml"
-    for shape, key, model, said in (
-        (
-            (6, 5, 3),
-            "",
-            "logistic-regression",
-            ("H×W×C: its last axis alone has length 1 or 3"),
-        ),
+@pytest.mark.parametrize(
+    ("shape", "layout", "model", "said"),
+    [
         (
             (3, 6, 5),
-            "",
-            "logistic-regression",
-            ("C×H×W: its first axis alone has length 1 or 3"),
-        ),
-        (
-            (6, 5, 4),
-            "layout: channels-last",
+            None,
             "perceptron",
-            ("H×W×C: dataset.layout says so"),
+            "C×H×W: its first axis alone has length 1 or 3",
         ),
-        ((4, 28, 28), "", "lenet5", "C×H×W: the models take no other"),
-    ):
-        write_images(tmp_path, np.zeros((32, *shape), np.uint8))
-        path.write_text(
-            f"{{name: x, method: fedavg, rounds: 1, dataset: {{file: x.npz, {key}}}, "
-            f"prototypes: {{p: {{model: {model}}}}}, clients: [{{count: 2, prototype: "
-            "p, device: {training: 0 s, compression: 0 s}, link: {}}]}"
-        )
-        assert main(["data", "show", str(path)]) == 0
-        assert f"a sample is read as {said}\n" in capsys.readouterr().out
+        ((6, 5, 4), "channels-last", "perceptron", "H×W×C: dataset.layout says so"),
+        ((4, 28, 28), None, "lenet5", "C×H×W: the models take no other"),
+    ],
+)
+def test_data_show_says_what_told_the_layout(
+    tmp_path, capsys, shape, layout, model, said
+):
+    write_images(tmp_path, np.zeros((32, *shape), np.uint8))
+    data = {"file": "x.npz", "layout": layout}
+    made = change(TINY, {"dataset": data, "prototypes.a.model": model})
+    (tmp_path / "x.yaml").write_text(json.dumps(made))
+    assert main(["data", "show", str(tmp_path / "x.yaml")]) == 0
+    assert f"a sample is read as {said}\n" in capsys.readouterr().out
 
 
 def test_public_images_lie_as_the_training_images_do(tmp_path):

@@ -148,32 +148,6 @@ def test_gpu_runs_repeat_bit_for_bit(play):
 
 @gpu
 @needs_gpu
-def test_a_run_on_a_gpu_goes_on_to_the_same_bits():
-    scenario = tiny.scenario(rounds=4)
-    whole = played(scenario, "cuda")
-    host = Host(scenario, device="cuda")
-    rounds = host.rounds()
-    begun = [next(rounds) for _ in range(2)]
-    other = Host(scenario, device="cuda")
-    other.restore(*host.state())
-    assert_equal_weights(other, host)
-    for round in (3, 4):
-        arms = whole[0][round - 1]
-        for one in (host, other):
-            one.merge(round, [one.begin(round, c, arms[c], 500) for c in range(4)])
-    assert_equal_weights(other, host)
-    assert [each.outcome for each in begun] == whole[1][:2]
-
-
-def assert_equal_weights(one, other):
-    weights = tiny.weights(other)
-    assert all(
-        torch.equal(vector, weights[name]) for name, vector in tiny.weights(one).items()
-    )
-
-
-@gpu
-@needs_gpu
 def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
     rice = {"strategies": ["top-k", "random-k"], "k": 500, "index_code": "rice"}
     host = Host(tiny.scenario(compression=rice), device="cuda")

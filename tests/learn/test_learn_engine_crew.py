@@ -40,16 +40,6 @@ class Subject:
         self.seen += 1
         return self.number, self.seen
 
-    def stand_in_line(self, x):
-        """The worker keeps its first unit until this process has done all others."""
-        self.both_at_work()
-        if self.number:
-            while self.board[6] < 39:
-                time.sleep(0.001)
-        else:
-            self.board[6] += 1
-        return self.number
-
     def both_at_work(self):
         """Come back when each of two processes has a unit, so that none does all of
         them, however long the machine lets the other one wait.
@@ -129,19 +119,6 @@ def test_the_dearest_units_are_taken_first():
         assert taken == sorted(taken, reverse=True)
         dearest.append(taken[0])
     assert max(dearest) == 9
-
-
-def test_more_units_than_tickets():
-    with Crew(Subject(), 2) as crew:
-        assert crew.map("square", range(10_000)) == [i * i for i in range(10_000)]
-        assert crew.map("square", range(3)) == [0, 1, 4]
-
-
-def test_a_busy_process_leaves_the_rest_to_the_others():
-    with Crew(Subject(), 2) as crew:
-        numbers = crew.map("stand_in_line", range(40))
-    # the worker sat on its first unit until this process did the rest
-    assert numbers.count(1) == 1
 
 
 def test_an_input_error_in_a_worker_keeps_its_sentence():

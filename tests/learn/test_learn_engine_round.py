@@ -16,11 +16,7 @@ from textbook import Textbook, with_weights
 from simfed import RunFailed
 from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
-from simfed.learn.data import Dataset
-from simfed.learn.federation import Federation
 from simfed.learn.models import LeNet5
-from simfed.learn.models.linear_passes import LinearPasses
-from simfed.learn.passes import Passes
 from simfed.learn.safeguard import Safeguard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -149,31 +145,6 @@ def test_batch_norm_rounds_equal_those_of_the_textbook_loop(add_part):
         torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gradient_residual_and_payload_are_bit_for_bit_the_textbook_ones():
-    # where the arithmetic is the same: modules whose passes are autograd's, or make its
-    # products
-    scenario = tiny.scenario(
-        prototypes={
-            "small": {"model": "logistic-regression"},
-            "large": {"model": "by-autograd"},
-        },
-        policy={"kind": "uniform", "strategy": "top-k"},
-    )
-    reference = ReferenceLoop(scenario, Streams(0))
-    work = Host(scenario)
-    kinds = {type(seat.passes) for seat in work.kit._seats.values()}
-    assert kinds == {LinearPasses, Passes}
-    for client in range(4):
-        payload = work.received(work.begin(1, client, "top-k", 500))
-        gradient, _ = reference.gradient(client, 1, 0.02)
-        largest = torch.topk(gradient.abs(), 500).indices.sort().values
-        assert torch.equal(payload.indices, largest)
-        assert torch.equal(payload.values, gradient[largest])
-        residual = gradient.clone()
-        residual[largest] = 0.0
-        assert torch.equal(tiny.residual(work, client), residual)
-
-
 @pytest.mark.parametrize(
     ("method", "steps"), [("fedkd", 1), ("fedkd", 2), ("fedavg", 2)]
 )
@@ -217,58 +188,6 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
 
 
 # ---- the safeguard -------------------------------------------------------------------
-
-
-def test_a_surge_undoes_the_round_and_forces_top_k_once():
-    scenario = tiny.scenario(
-        rounds=4,
-        policy={"kind": "uniform", "strategy": "periodic-k"},
-        safeguard={"rollback": {"threshold": 2.0}},
-    )
-    work = Host(scenario, surge={2: 1e6, 3: 1e6})
-    rounds = work.rounds()
-    first = next(rounds)
-    assert not first.outcome.rolled_back
-    before = tiny.weights(work)
-    residuals = [tiny.residual(work, client).clone() for client in range(4)]
-    memories = work.kept.memories
-    second = next(rounds)
-    assert second.outcome.rolled_back
-    assert second.outcome.forced_arm == "top-k"
-    assert second.outcome.model_version == first.outcome.model_version == 1
-    assert work.kept.memories == memories
-    assert all(
-        torch.equal(tiny.weights(work)[name], vector) for name, vector in before.items()
-    )
-    for client, residual in enumerate(residuals):
-        # the gradient of the undone round stays
-        assert not torch.equal(tiny.residual(work, client), residual)
-    third = next(rounds)
-    assert set(third.arms.values()) == {"top-k"}
-    assert not third.outcome.rolled_back  # at most one in a row
-    assert third.outcome.shared_loss_before == first.outcome.shared_loss
-    fourth = next(rounds)
-    assert set(fourth.arms.values()) == {"periodic-k"}
-
-
-def test_an_undone_round_returns_every_sent_entry_bit_for_bit():
-    scenario = tiny.scenario(
-        policy={"kind": "uniform", "strategy": "random-k"},
-        safeguard={"rollback": {"threshold": 2.0}},
-    )
-    undone = Host(scenario, surge={1: 1e9})
-    accepted = Host(scenario)
-    for work in (undone, accepted):
-        uploads = [work.begin(1, c, "random-k", 700) for c in range(4)]
-        work.work_off()
-        whole = [
-            tiny.residual(work, c) + upload.values["update"]
-            for c, upload in enumerate(uploads)
-        ]
-        outcome = work.merge(1, uploads)
-        assert outcome.rolled_back == (work is undone)
-    for c, expected in enumerate(whole):
-        assert torch.equal(tiny.residual(undone, c), expected)
 
 
 def test_of_two_uploads_of_a_client_in_an_undone_merge_the_later_goes_back_first():
@@ -441,28 +360,6 @@ def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
 
 
 # ---- data ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stored", ["bytes", "floats", "floats as they are"])
-def test_samples_are_normalised_as_the_data_set_says(stored):
-    made = tiny.dataset()
-    if stored != "bytes":
-        options = {"mean": (0.4,), "sd": (0.3,)} if stored == "floats" else {}
-        made = Dataset(
-            made.train_images / 255,
-            made.train_labels,
-            made.test_images / 255,
-            made.test_labels,
-            classes=4,
-            **options,
-        )
-    chosen = np.array([5, 0, 399])
-    data = Federation(made, [chosen], chosen)
-    expected = torch.from_numpy(made.train(chosen)[0])
-    for _ in range(2):  # what is stored is not changed by being used
-        assert torch.equal(data.samples(torch.from_numpy(chosen)), expected)
-    assert torch.equal(data.public, expected)
-    assert torch.equal(data.test_samples, torch.from_numpy(made.test()[0]))
 
 
 def test_a_median_of_losses_passes_over_rounds_without_them():

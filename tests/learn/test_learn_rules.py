@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from engine_worlds import Host, played
+from engine_worlds import Host
 from scipy.optimize import minimize
 from textbook import ONE, TWO, assert_close, scenario
 
@@ -118,18 +118,6 @@ def test_a_norm_bound_shortens_what_is_longer_and_no_other(updates):
 
 
 # ---- in a run ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["fedavg", "fedopt", "scaffold", "fedkd"])
-def test_the_mean_leaves_every_bit_as_it_was(method):
-    (one, with_rule), (other, without) = (
-        played(scenario(method, aggregation={"rule": rule})) for rule in ("mean", None)
-    )
-    assert with_rule.outcome == without.outcome
-    ours, theirs = one.state()[1], other.state()[1]
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name])
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from engine_worlds import played
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from textbook import gradients, scenario
 from torch import nn
 
@@ -150,26 +148,6 @@ def test_the_gradient_of_one_plain_step_is_told_as_it_is(model, passes):
         )
         assert torch.equal(after.model["weights"], course.steps.model["weights"])
         assert after.loss.item() == pytest.approx(loss.item(), rel=1e-6)
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    st.lists(
-        st.lists(st.integers(1, 4), min_size=1, max_size=5), min_size=1, max_size=6
-    ),
-    st.integers(1, 4),
-    st.randoms(use_true_random=False),
-)
-def test_results_hang_on_nobody_else(sizes, most, order):
-    made = courses("logistic", sizes)
-    together = trainer("logistic", TRAININGS["momentum"])
-    expected = [course.model["weights"] for course in together.train(made, 0.1)]
-    places = list(range(len(made)))
-    order.shuffle(places)
-    together.together = most
-    shuffled = list(together.train([made[place] for place in places], 0.1))
-    for place, after in zip(places, shuffled, strict=True):
-        assert torch.equal(after.model["weights"], expected[place])
 
 
 # ---- in runs -------------------------------------------------------------------------

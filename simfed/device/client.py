@@ -15,17 +15,8 @@ from typing import Any, Literal
 
 from simfed.device.noise import LognormalNoise, Measured
 from simfed.device.profile import QUANTITIES, Profile, is_free
-from simfed.device.quota import Quota
-from simfed.device.spec import (
-    Assumed,
-    Background,
-    CoresSpec,
-    DeviceSpec,
-    Dvfs,
-    Scale,
-    ThermalSpec,
-)
-from simfed.device.speed import ClockSteps, Load, ProcessorState, Regimes, Thermal
+from simfed.device.spec import CoresSpec, DeviceSpec
+from simfed.device.speed import ProcessorState, Regimes
 from simfed.ground.errors import InputError
 from simfed.ground.memo import Memo
 from simfed.ground.method import Work
@@ -293,15 +284,16 @@ def build_processor(
     for values that do not hang together.
     """
     speed = 1.0 if isinstance(spec.speed, Distribution) else spec.speed
-    regimes = Regimes(
-        speed=speed * _compute_core_factor(spec.cores, profile),
-        load=_build_load(spec.background),
-        clock=_build_clock(spec.dvfs),
-        thermal=_build_thermal(spec.thermal),
-        quota=None
-        if spec.quota is None
-        else Quota(spec.quota.share, spec.quota.period),
-    )
+    parts = {
+        "load": spec.background,
+        "clock": spec.dvfs,
+        "thermal": spec.thermal,
+        "quota": spec.quota,
+    }
+    built: dict[str, Any] = {
+        name: part.build() for name, part in parts.items() if part is not None
+    }
+    regimes = Regimes(speed=speed * _compute_core_factor(spec.cores, profile), **built)
     if spec.uncertainty:
         if streams is None:
             raise TypeError("uncertainty is drawn from streams")
@@ -310,13 +302,11 @@ def build_processor(
     if spec.noise is not None:
         cv = spec.noise.cv
         noise = "measured" if cv is None else LognormalNoise(cv)
-    assume, scale = (_list_stated(part) for part in (spec.assume, spec.scale))
+    assume, scale = (
+        {work: number for work, number in stated or () if number is not None}
+        for stated in (spec.assume, spec.scale)
+    )
     return Processor(profile, regimes, noise, assume, scale)
-
-
-def _list_stated(per_quantity: Assumed | Scale | None) -> dict[str, float]:
-    """Return quantity → number, of those that are stated."""
-    return {name: number for name, number in per_quantity or () if number is not None}
 
 
 def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:
@@ -329,33 +319,3 @@ def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:
         )
         raise InputError(allowed, where="cores.measured", got=measured)
     return spec.compute_factor(measured)
-
-
-def _build_load(spec: Background | None) -> Load | None:
-    if spec is None:
-        return None
-    at_s, share = zip(*spec.trace, strict=True) if spec.trace else ((), ())
-    period_s = math.inf if spec.period is None else spec.period
-    return Load(at_s, share, period_s, spec.offset == "random")
-
-
-def _build_clock(spec: Dvfs | None) -> ClockSteps | None:
-    if spec is None:
-        return None
-    lasts_s = tuple(
-        math.inf if step.lasts is None else step.lasts for step in spec.steps
-    )
-    endless = [i for i, step in enumerate(spec.steps) if step.lasts is None]
-    if endless != [len(spec.steps) - 1]:
-        allowed = "steps of which all but the last say how long they last"
-        raise InputError(allowed, where="dvfs.steps", got=len(spec.steps))
-    return ClockSteps(
-        tuple(step.factor for step in spec.steps), lasts_s, spec.reset_after
-    )
-
-
-def _build_thermal(spec: ThermalSpec | None) -> Thermal | None:
-    if spec is None:
-        return None
-    resume_at = spec.throttle_at if spec.resume_at is None else spec.resume_at
-    return Thermal(spec.heating, spec.cooling, spec.throttle_at, spec.factor, resume_at)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from simfed.ground.reading import parse_yaml
 from simfed.ground.registry import registry
 from simfed.ground.shipped import list_shipped_folders
 from simfed.ground.units import parse_duration, parse_power, read_number
+
+_Read = TypeVar("_Read")
 
 PHASES = (*QUANTITIES, "downlink", "uplink", "idle")
 """The phases of a device, as far as its power is concerned."""
@@ -51,7 +54,6 @@ _ERROR_KEYS = (
     "other_model",
     "sizes",
 )
-_STEEPEST_LAW = 5.0
 _SHIPPED = list_shipped_folders("calibration")
 
 
@@ -179,11 +181,6 @@ def _read_profile(data: Plain, path: Path) -> Profile:
         raise InputError(
             f"times for at least one of {listed(QUANTITIES)}", got=sorted(data)
         )
-    power = _read_section(data, "power", PHASES, "watts per phase")
-    noise = _read_section(data, "noise", QUANTITIES, "noise per kind of work")
-    uncertainty = _read_section(
-        data, "uncertainty", QUANTITIES, "a number per kind of work"
-    )
     provenance = dict(
         _require_mapping(data.get("provenance", {}), "provenance", "a mapping")
     )
@@ -191,28 +188,29 @@ def _read_profile(data: Plain, path: Path) -> Profile:
     if kind == "published":
         _check_sources(provenance)
     timed = dict.fromkeys(model for _, model, _ in curves if model != ANY)
-    shapes = _read_section(
-        data, "measured_on", timed, "what each model was measured on"
-    )
     if "description" in data:
         provenance["description"] = str(data["description"])
     return Profile(
         name=str(data.get("name", path.stem)),
         kind=kind,
         curves=curves,
-        power_w={
-            phase: parse_power(w, where=f"power.{phase}") for phase, w in power.items()
-        },
-        noise={q: Measured.read(node, f"noise.{q}") for q, node in noise.items()},
-        uncertainty={
-            q: _read_number(sd, f"uncertainty.{q}") for q, sd in uncertainty.items()
-        },
+        power_w=_read_each(data, "power", PHASES, "watts per phase", _read_power),
+        noise=_read_each(
+            data, "noise", QUANTITIES, "noise per kind of work", Measured.read
+        ),
+        uncertainty=_read_each(
+            data, "uncertainty", QUANTITIES, "a number per kind of work", _read_number
+        ),
         provenance=provenance,
         source=str(path),
-        measured_on={
-            str(m): _read_shape(node, f"measured_on.{m}") for m, node in shapes.items()
-        },
+        measured_on=_read_each(
+            data, "measured_on", timed, "what each model was measured on", _read_shape
+        ),
     )
+
+
+def _read_power(value: Plain, where: str) -> float:
+    return parse_power(value, where=where)
 
 
 def _read_shape(node: Plain, where: str) -> ModelWork:
@@ -340,28 +338,24 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
     parameters = {
         p: _read_number(written[p], f"{where}.parameters.{p}") for p in law.parameters
     }
-    if not any(value > 0 for p, value in parameters.items() if p != "p"):
+    if not any(parameters.values()):
         raise InputError(
             "a law with a parameter above 0", where=f"{where}.parameters", got=written
         )
-    if parameters.get("p", 0.0) > _STEEPEST_LAW:
-        allowed = f"an exponent of at most {_STEEPEST_LAW:g}"
-        raise InputError(allowed, where=f"{where}.parameters.p", got=parameters["p"])
-    valid = _read_section(node, "valid", law.needs, "a range per size", where)
-    error = _read_section(node, "error", _ERROR_KEYS, "the fit's errors", where)
     spread = None
     if "uncertainty" in node:
         spread = _read_spread(law, node["uncertainty"], f"{where}.uncertainty")
     return Fitted(
         law,
         parameters,
-        {v: _read_range(pair, f"{where}.valid.{v}") for v, pair in valid.items()},
-        {
-            k: None if x is None else _read_number(x, f"{where}.error.{k}")
-            for k, x in error.items()
-        },
+        _read_each(node, "valid", law.needs, "a range per size", _read_range, where),
+        _read_each(node, "error", _ERROR_KEYS, "the fit's errors", _read_error, where),
         spread,
     )
+
+
+def _read_error(value: Plain, where: str) -> float | None:
+    return None if value is None else _read_number(value, where)
 
 
 def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
@@ -369,16 +363,16 @@ def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
     _check_all_keys(
         node, ("residual", "freedom", "standard_error", "correlation"), where
     )
-    errors = _read_section(
-        node, "standard_error", law.parameters, "a number per parameter", where
+    errors = _read_each(
+        node,
+        "standard_error",
+        law.parameters,
+        "a number per parameter",
+        lambda value, _: _read_number(value, f"{where}.standard_error"),
+        where,
     )
     used = [i for i, name in enumerate(law.parameters) if name in errors]
-    sd = np.array(
-        [
-            _read_number(errors[law.parameters[i]], f"{where}.standard_error")
-            for i in used
-        ]
-    )
+    sd = np.array([errors[law.parameters[i]] for i in used])
     try:
         correlation = np.array(node["correlation"], dtype=float).reshape(
             len(used), len(used)
@@ -427,18 +421,24 @@ def _require_mapping(value: object, where: str, allowed: str) -> Mapping[str, Pl
     return value
 
 
-def _read_section(
+def _read_each(
     node: Mapping[str, Plain],
     key: str,
     keys: Iterable[str],
     allowed: str,
+    read: Callable[[Plain, str], _Read],
     where: str = "",
-) -> Mapping[str, Plain]:
-    """Return the mapping under `key`, which may be missing, with only these keys."""
+) -> dict[str, _Read]:
+    """Return the values of the mapping under `key`, which may be missing.
+
+    Only these keys may stand in it.
+    """
     where = f"{where}.{key}" if where else key
     section = _require_mapping(node.get(key, {}), where, allowed)
     _check_keys(section, keys, where)
-    return section
+    return {
+        str(name): read(value, f"{where}.{name}") for name, value in section.items()
+    }
 
 
 def _check_all_keys(node: Mapping[str, Plain], keys: Sequence[str], where: str) -> None:

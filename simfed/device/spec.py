@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,8 @@ from pydantic import (
     model_validator,
 )
 
+from simfed.device.quota import Quota
+from simfed.device.speed import ClockSteps, Load, Thermal
 from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
@@ -100,6 +103,12 @@ class Background(Section):
         """Return a number alone as a share."""
         return {"trace": [["0 s", value]]} if isinstance(value, (int, float)) else value
 
+    def build(self) -> Load:
+        """Return the load, refused where it leaves nothing of the processor."""
+        at_s, share = zip(*self.trace, strict=True) if self.trace else ((), ())
+        period_s = math.inf if self.period is None else self.period
+        return Load(at_s, share, period_s, self.offset == "random")
+
 
 class ClockStep(Section):
     """A clock factor and how long it lasts; the last step has no end."""
@@ -121,6 +130,17 @@ class Dvfs(Section):
         default=1.0, description="rest after which the steps start over"
     )
 
+    def build(self) -> ClockSteps:
+        """Return the steps, of which the last has no end."""
+        factors = tuple(step.factor for step in self.steps)
+        lasts_s = tuple(
+            math.inf if step.lasts is None else step.lasts for step in self.steps
+        )
+        if [i for i, s in enumerate(lasts_s) if s == math.inf] != [len(lasts_s) - 1]:
+            allowed = "steps of which all but the last say how long they last"
+            raise InputError(allowed, where="dvfs.steps", got=len(self.steps))
+        return ClockSteps(factors, lasts_s, self.reset_after)
+
 
 class ThermalSpec(Section):
     """First-order heating and cooling.
@@ -136,6 +156,12 @@ class ThermalSpec(Section):
         default=None,
         description="heat below which full speed returns; throttle_at if omitted",
     )
+
+    def build(self) -> Thermal:
+        """Return the heating and cooling, with its instant of return filled in."""
+        at = self.throttle_at
+        resume_at = at if self.resume_at is None else self.resume_at
+        return Thermal(self.heating, self.cooling, at, self.factor, resume_at)
 
 
 class QuotaSpec(Section):
@@ -155,6 +181,10 @@ class QuotaSpec(Section):
     def expand(cls, value: Plain) -> Plain:
         """Return a number alone as a share."""
         return {"share": value} if isinstance(value, (int, float)) else value
+
+    def build(self) -> Quota:
+        """Return the quota."""
+        return Quota(self.share, self.period)
 
 
 _WORK = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simfed.experiment.assembly import load_parts
 from simfed.ground.errors import InputError, InputErrors
-from simfed.ground.plain import Plain
 from simfed.record.read import Run
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ def capacities_of(
     capacity while a link is idle. Empty where no capacity varies, and where the traces
     are missing.
     """
-    if not _may_vary(run.scenario):
-        return {}
     end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
     try:
         topology = load_parts(run, path).topology
@@ -47,21 +43,6 @@ def capacities_of(
         if link is not None:
             capacities[str(name)] = _list_steps(link, end_s)
     return capacities
-
-
-def _may_vary(scenario: Mapping[str, Plain]) -> bool:
-    """Return whether a resolved scenario has stalls, or a trace for a rate."""
-    faults = scenario.get("faults") or {}
-    if isinstance(faults, dict) and faults.get("stalls"):
-        return True
-
-    def has_trace(value: object) -> bool:
-        if isinstance(value, dict):
-            return "end" in value or any(map(has_trace, value.values()))
-        return isinstance(value, list) and any(map(has_trace, value))
-
-    links = [group.get("link") for group in scenario.get("clients", [])]
-    return has_trace(links) or has_trace(scenario.get("network"))
 
 
 def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -518,20 +518,32 @@ def _play_rounds(
         if last is None or learning is None or round > last.round:
             return 0
         if round == last.round:
-            with _refusing_others():
+            try:
                 learning.take_up(last.facts, last.arrays)
+            except InputError:
+                raise
+            except (LookupError, TypeError, ValueError) as error:
+                # it is whole, so others made it
+                allowed = "a checkpoint of this version of simfed and the same options"
+                got = f"{type(error).__name__}: {error}"
+                raise InputError(allowed, where="checkpoint", got=got) from error
         return last.round
 
-    tell = shown
-    if last is not None and isinstance(shown, RunProgress):
-        shown.again = last.round
-    elif last is not None and shown is not None:
-        tell = _tell_after(last.round, shown)
+    begun = 0 if last is None else last.round
+    if isinstance(shown, RunProgress):
+        shown.again, begun = begun, 0
+
+    def tell(round: int, time_s: float, measure: float | None) -> None:
+        if shown is not None and round > begun:  # nobody hears again of the others
+            shown(round, time_s, measure)
+        if observer is not None:
+            observer(round, time_s, measure)
+
     bar = shown if isinstance(shown, RunProgress) else contextlib.nullcontext()
     with CtrlC().heard() as ctrl_c, ctrl_c.patient(_STOPPING), bar:
         try:
             simulation.run(
-                progress=_call_both(tell, observer),
+                progress=tell,
                 stop_requested=ctrl_c.asked,
                 save=save if directory is not None and learning is not None else None,
                 save_every=save_every,
@@ -540,44 +552,6 @@ def _play_rounds(
         except OtherDecisions as error:
             assert directory is not None
             raise RunFailed("; ".join([str(error), *directory.warnings])) from None
-
-
-def _tell_after(last: int, progress: Progress) -> Progress:
-    """Return a `progress` that does not hear again of the rounds up to `last`."""
-
-    def tell(round: int, time_s: float, measure: float | None) -> None:
-        if round > last:
-            progress(round, time_s, measure)
-
-    return tell
-
-
-def _call_both(first: Progress | None, second: Progress | None) -> Progress | None:
-    if first is None or second is None:
-        return first or second
-
-    def both(round: int, time_s: float, measure: float | None) -> None:
-        first(round, time_s, measure)
-        second(round, time_s, measure)
-
-    return both
-
-
-@contextlib.contextmanager
-def _refusing_others() -> Iterator[None]:
-    """Raises: `InputError` for a checkpoint of other code."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:  # it is whole, so others made it
-        allowed = "a checkpoint of this version of simfed and the same options"
-        got = f"{type(error).__name__}: {error}"
-        raise InputError(allowed, where="checkpoint", got=got) from error
 
 
 def _make_progress(

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from simfed.ground.errors import InputError, listed
-from simfed.ground.registry import Part, registry
+from simfed.ground.registry import registry
 from simfed.scenario import Scenario
 from simfed.schema.options import OfKind
 from simfed.schema.section import Section
@@ -70,7 +70,8 @@ class Use(NamedTuple):
 
 def find_coverage(kind: str, name: str) -> tuple[Coverage, ...]:
     """Return what the class of a registered part declares; nothing without one."""
-    return _read_coverage(registry(kind).get(name))
+    part = registry(kind).get(name)
+    return tuple(getattr(part, "__dict__", {}).get("privacy", ()))
 
 
 def list_uses(scenario: Scenario) -> Iterator[Use]:
@@ -112,10 +113,6 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
             if got in registry(kind).foreign_parts()
             else None,
         )
-
-
-def _read_coverage(part: Part) -> tuple[Coverage, ...]:
-    return tuple(getattr(part, "__dict__", {}).get("privacy", ()))
 
 
 def _list_uses_in(section: Section, key: str, where: str) -> Iterator[Use]:

@@ -8,6 +8,7 @@ import typer
 import typer.core
 
 from simfed.cli import (
+    advise,
     cache,
     calibrate,
     compare,
@@ -75,6 +76,7 @@ app.command()(deploy.deploy)
 app.command()(deploy.certificate)
 app.command()(report.timeline)
 app.command()(report.report)
+app.command()(advise.advise)
 app.command()(explore.explore)
 app.command()(compare.compare)
 app.command()(twin.twin)

@@ -24,8 +24,11 @@ from simfed.ground.errors import InputError, RunFailed, check_known, listed
 from simfed.ground.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from rich.console import Console
+
+    from simfed.report.panels import PanelTable
     from simfed.study.results import StudyResult
 
 app = typer.Typer(help="Many runs from one file, compared.", no_args_is_help=True)
@@ -281,26 +284,29 @@ def _draw_figure(
 
 
 def _print_result(result: StudyResult, *, runs: bool = False) -> None:
-    from rich.console import Console
+    from simfed.study.tables import build_arms_table, build_runs_table, list_notes
 
-    from simfed.study.tables import (
-        build_arms_table,
-        build_runs_table,
-        lay_out,
-        list_notes,
-    )
-
-    # a pipe has no width: nothing is cut there
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(
-        lay_out(build_runs_table(result) if runs else build_arms_table(result))
-    )
+    table = build_runs_table(result) if runs else build_arms_table(result)
+    console = print_tables([table])
     for mark, lines in {
         "· ": [] if runs else result.verdicts,
         "": list_notes(result),
     }.items():
         for i, line in enumerate(lines):
             console.print("\n" * (i == 0) + mark + line, markup=False)
+
+
+def print_tables(tables: Iterable[PanelTable]) -> Console:
+    """Print tables of a study; return what prints more."""
+    from rich.console import Console
+
+    from simfed.study.tables import lay_out
+
+    # a pipe has no width: nothing is cut there
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    for table in tables:
+        console.print(lay_out(table))
+    return console
 
 
 def _write_page(result: StudyResult, out: Path | None = None) -> Path:

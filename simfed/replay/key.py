@@ -61,6 +61,7 @@ _CHOOSES_KERNELS = (
 differently."""
 
 _NOT_RUN = (
+    "advise",
     "calibrate",
     "cli",
     "deploy",

@@ -57,6 +57,12 @@ Workers = Annotated[
     int | None,
     typer.Option(help="Learning processes; the results do not depend on it."),
 ]
+Dask = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="Scheduler of a Dask cluster that does the work."
+    ),
+]
 
 
 def limit_processes(

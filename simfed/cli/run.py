@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from simfed.cli.inspect import (
     AllowPlugins,
+    Dask,
     Device,
     Figures,
     Imports,
@@ -78,6 +79,7 @@ def run(
     ] = False,
     device: Device = "cpu",
     workers: Workers = None,
+    dask: Dask = None,
     memory: Annotated[
         str | None,
         typer.Option(
@@ -110,6 +112,9 @@ def run(
         raise InputError("cpu or cuda", where="--device", got=device)
     loaded = load(scenario, set_, allow_plugins, seed=seed, rounds=rounds)
     most, silent = experiment.count_useful_workers(loaded), quiet or time_only
+    if dask is not None and workers is not None:
+        problem = "no --workers beside a Dask cluster, which has its own"
+        raise InputError(problem, where="--workers", got=workers)
     workers = limit_processes(
         "--workers", workers, most, each=A_CLIENT_AT_A_TIME, quiet=silent
     )
@@ -117,7 +122,7 @@ def run(
         experiment.run,
         loaded,
         source=scenario,
-        workers=workers,
+        workers=workers if dask is None else dask,
         device=device,
         memory=None if memory is None else parse_size(memory, where="--memory"),
         time_only=time_only,

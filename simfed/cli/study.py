@@ -10,6 +10,7 @@ import typer
 
 from simfed.cli.inspect import (
     AllowPlugins,
+    Dask,
     Device,
     Imports,
     Overrides,
@@ -49,12 +50,7 @@ def run(
             "GPU."
         ),
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Scheduler of a Dask cluster that does the runs."
-        ),
-    ] = None,
+    dask: Dask = None,
     only: Annotated[
         str | None,
         typer.Option(

@@ -121,6 +121,11 @@ class RunProgress:
                 flush=True,
             )
 
+    def say(self, sentence: str) -> None:
+        """Print a sentence that cannot wait for the end."""
+        if not self._quiet:
+            print(sentence, file=sys.stderr, flush=True)
+
     def _describe(
         self, round: int, simulated_s: float, shown: str, now_wall_s: float
     ) -> str:

@@ -19,6 +19,7 @@ from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Learning, Workload
 from simfed.fleet.world import World
+from simfed.ground.cluster import SchedulerConnection
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.ground.inputs import list_files_below, read_bytes
@@ -72,7 +73,7 @@ def run(
     out: str | Path | None = None,
     *,
     source: str | Path | None = None,
-    workers: int | None = None,
+    workers: int | str | None = None,
     device: str = "cpu",
     memory: float | str | None = None,
     time_only: bool = False,
@@ -90,7 +91,8 @@ def run(
         out: the run directory; None: nothing is written.
         source: the scenario's file, beside which profiles are looked for.
         workers: learning processes; None picks one per core. There are never more than
-            `count_useful_workers`, and the results do not depend on it.
+            `count_useful_workers`, and the results do not depend on it. Or the address
+            of a Dask cluster's scheduler, whose workers do the work.
         device: where to learn, `cpu` or `cuda`.
         memory: bytes, or a size such as `4 GB`, of what clients keep (residuals, own
             models, control variates); what is more lies in files beside the
@@ -120,30 +122,48 @@ def run(
     scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only)
     device = "cpu" if time_only else device
+    dask, workers = (workers, None) if isinstance(workers, str) else (None, workers)
+    if dask is not None and (time_only or device != "cpu"):
+        raise InputError("a run that learns on processors", where="--dask", got=dask)
     workers = choose_workers(scenario, workers)
+    makers: dict[str, Callable[[], object]] = {}
     if isinstance(memory, str):
         memory = parse_size(memory, where="memory")
+    if memory is not None:
+        kept = None if out is None else Path(out)
+        makers["store"] = lambda: import_part("simfed.learn.store:Store")(memory, kept)
 
     def workload() -> Workload:
         return (
             make_time_only_workload(parts)
             if time_only
-            else _make_learning(parts, workers, device, trajectories, memory, out)
+            else _make_learning(parts, workers, device, trajectories, makers)
         )
 
-    return carry_out_run(
-        parts,
-        out,
-        mode="time-only" if time_only else "full",
-        device=device,
-        workers=0 if time_only else workers,
-        make_workload=workload,
-        make_simulation=build_simulation,
-        resume=resume,
-        overwrite=overwrite,
-        progress=progress,
-        beside=beside,
-    )
+    with contextlib.ExitStack() as stack:
+        if dask is not None:
+            connection = SchedulerConnection(dask)
+            stack.callback(connection.close)
+            workers = len(connection.threads())
+            say = progress.say if isinstance(progress, RunProgress) else None
+            makers["pool"] = lambda: partial(
+                import_part("simfed.experiment.dask_pool:DaskPool"),
+                connection=connection,
+                say=say,
+            )
+        return carry_out_run(
+            parts,
+            out,
+            mode="time-only" if time_only else "full",
+            device=device,
+            workers=0 if time_only else workers,
+            make_workload=workload,
+            make_simulation=build_simulation,
+            resume=resume,
+            overwrite=overwrite,
+            progress=progress,
+            beside=beside,
+        )
 
 
 def carry_out_run(
@@ -309,18 +329,13 @@ def _make_learning(
     workers: int,
     device: str,
     store: TrajectoryStore | None,
-    memory: float | None,
-    out: str | Path | None,
+    makers: Mapping[str, Callable[[], object]],
 ) -> Workload:
     """Return the learning side; with a store, it learns what is not known there."""
-    make = partial(make_method_workload, parts, workers, device)
-    if memory is not None:
-        if parts.scenario.method.made.workload != Method.workload:
-            raise InputError("a method with simfed's own workload", where="memory")
-        run = None if out is None else Path(out)
-        make = partial(
-            make, lambda: import_part("simfed.learn.store:Store")(memory, run)
-        )
+    if makers and parts.scenario.method.made.workload != Method.workload:
+        where = "--dask" if "pool" in makers else "memory"
+        raise InputError("a method with simfed's own workload", where=where)
+    make = partial(make_method_workload, parts, workers, device, makers)
     if store is None:
         return make()
     from simfed.replay.key import learning_key, learning_setup
@@ -394,14 +409,14 @@ def make_method_workload(
     parts: Parts,
     workers: int,
     device: str,
-    make_store: Callable[[], object] | None = None,
+    makers: Mapping[str, Callable[[], object]] = {},
 ) -> Learning:
     """Return the learning side that the method names.
 
-    With a store it keeps clients' states there.
+    `makers`: of further arguments, by their names.
     """
     workload: Callable[..., Learning] = import_part(parts.scenario.method.made.workload)
-    more = {} if make_store is None else {"store": make_store()}
+    more = {name: make() for name, make in makers.items()}
     return workload(
         parts.scenario, parts.streams, workers=workers, device=device, **more
     )

@@ -64,6 +64,12 @@ class Pool(Protocol):
         """Return what the units come to, in order; `costs`: FLOPs of each."""
         ...
 
+    def each(
+        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
+    ) -> list[Any]:
+        """Return what a method of the kit's answers to each of these calls."""
+        ...
+
     def parts(self, flops: float, groups: int) -> int:
         """Return the least number of parts in which clients are dealt.
 

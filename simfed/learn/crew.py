@@ -65,13 +65,6 @@ class Crew:
         """Processes that share the work."""
         return 1 + len(self._others)
 
-    def parts(self, flops: float, groups: int) -> int:
-        """Return the least number of parts in which clients are dealt.
-
-        They could all step together; there are so many `groups` of such clients.
-        """
-        return -(-self.workers // groups) if is_worth_sharing(flops) else 1
-
     def map(
         self, method: str, units: Sequence[Any], costs: Sequence[float] | None = None
     ) -> list[Any]:

@@ -76,9 +76,11 @@ class HostedWorkload:
         data: Federation | None = None,
         store: Store | None = None,
         clients: Callable[[Bench, Pool, HeldModels], Clients] | None = None,
+        pool: Callable[[Bench], Pool] | None = None,
     ) -> None:
         """store: of clients' states in bounded memory; it is closed in the end.
 
+        pool: makes that of other processes, in place of `workers` forked ones.
         clients: makes those that are elsewhere, in place of clients in this process.
         """
         place = device_of(device)
@@ -99,7 +101,7 @@ class HostedWorkload:
             self.data, self.tasks, self.kit = bench.data, bench.tasks, bench.kit
             self._encoder = bench.encoder
             self._noisy = self._make_noisy()
-            self._pool = Processes(bench, workers)
+            self._pool = Processes(bench, workers) if pool is None else pool(bench)
             settings.callback(self._pool.close)
             self.safeguard = Safeguard(scenario, self.method.shared_loss)
             self._evaluating = Evaluating(scenario, self.data, self.tasks, self.kit)

@@ -25,7 +25,7 @@ _ACTIVITIES = {
 """Unit of work → what its time is spent on; of clients' work some is told apart."""
 
 
-class _Worker:
+class UnitWorker:
     """The part of a process that does units.
 
     It is built before others are forked, which have it, too.
@@ -92,13 +92,12 @@ class Processes:
         Beside an accelerator there is this one alone.
         """
         workers = workers if bench.data.device.type == "cpu" else 1
-        self._worker = _Worker(bench, Shelf(_list_rooms(bench, workers)))
+        self._worker = UnitWorker(bench, Shelf(_list_rooms(bench, workers)))
         self._crew = Crew(self._worker, workers)
         self._batches = 0
         self.workers = workers
         self.busy_s = self._worker.busy_s
         self.wall_s = dict.fromkeys(self.busy_s, 0.0)
-        self.parts = self._crew.parts
         self.close = self._crew.close
         bench.kit.each = self.each
 
@@ -110,11 +109,10 @@ class Processes:
         if not units:
             return []
         begun_s = time.perf_counter()
-        alone = self.workers == 1 or len(units) == 1
-        if alone or not (is_worth_sharing(sum(costs)) or self._takes_longer(units)):
-            answers = [self._worker.answer(*unit) for unit in units]
+        if self.pays(units, costs):
+            answers = self.share(units, costs)
         else:
-            answers = self._share(units, costs)
+            answers = [self._worker.answer(*unit) for unit in units]
         spent_s = dict.fromkeys(self.wall_s, 0.0)
         for _, seconds in answers:
             for activity, some_s in seconds.items():
@@ -126,24 +124,37 @@ class Processes:
 
     def each(
         self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
-    ) -> Any:
+    ) -> list[Any]:
         """Return what a method of the kit's answers to each of these calls."""
         return self.run([(name, call) for call in calls], costs)
 
-    def _takes_longer(self, units: Sequence[Unit]) -> bool:
-        """Return whether some training takes longer than its FLOPs say.
+    def parts(self, flops: float, groups: int) -> int:
+        """Return the least number of parts of each group; see `Pool.parts`."""
+        return -(-self.workers // groups) if is_worth_sharing(flops) else 1
 
-        That is steps of one client after another, or a method's own.
+    def pays(self, units: Sequence[Unit], costs: Sequence[float]) -> bool:
+        """Return whether units take longer than the messages that share them.
+
+        Training may take longer than its FLOPs say: steps of one client after another,
+        or a method's own.
         """
         together = self._worker.bench.together
-        return any(
-            name == "work" and together(orders[0].task.prototype) == 1
-            for name, (orders, *_) in units
+        return (
+            self.workers > 1
+            and len(units) > 1
+            and (
+                is_worth_sharing(sum(costs))
+                or any(
+                    name == "work" and together(orders[0].task.prototype) == 1
+                    for name, (orders, *_) in units
+                )
+            )
         )
 
-    def _share(
+    def share(
         self, units: Sequence[Unit], costs: Sequence[float]
     ) -> list[tuple[Any, dict[str, float]]]:
+        """Return each unit's result and its seconds by activity, of all processes."""
         shelf = self._worker.shelf
         self._batches += 1
         shelf.make_room()

@@ -6,8 +6,6 @@ doing, which another goes on with, and nothing else.
 
 from __future__ import annotations
 
-import importlib
-import logging
 import multiprocessing
 import os
 import signal
@@ -22,8 +20,8 @@ from typing import Any, TypeVar
 
 from simfed.experiment.interrupt import CtrlC
 from simfed.ground.children import starting_elsewhere
+from simfed.ground.cluster import SchedulerConnection
 from simfed.ground.cores import available_cores, most_processes
-from simfed.ground.errors import InputError, RunFailed
 
 _T = TypeVar("_T")
 
@@ -176,30 +174,8 @@ class Cluster:
     """
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
-        try:
-            distributed: Any = importlib.import_module("distributed")
-        except ModuleNotFoundError:
-            problem = "the package distributed, for --dask, is missing"
-            raise InputError(
-                problem=problem, hint="pip install 'simfed[dask]'"
-            ) from None
-        self._gone = (OSError, distributed.TimeoutError, distributed.CancelledError)
-        self._address = address
-        try:
-            # a client of an address that cannot be is half made: it takes 20 s and a
-            # traceback to go
-            distributed.comm.resolve_address(address)
-            with _without_logs():
-                self._client = distributed.Client(
-                    address, timeout=timeout_s, set_as_default=False
-                )
-        except (OSError, ValueError, TypeError) as error:
-            allowed = (
-                f"the address of a Dask scheduler that answers within {timeout_s:g} s"
-            )
-            hint = str(error).partition("\n")[0] or type(error).__name__
-            raise InputError(allowed, where="--dask", got=address, hint=hint) from None
-        self._executor = self._client.get_executor(pure=False)
+        self._connection = SchedulerConnection(address, timeout_s=timeout_s)
+        self._executor = self._connection.client.get_executor(pure=False)
 
     def slots(self) -> int:
         """Return how many threads its workers have.
@@ -208,13 +184,11 @@ class Cluster:
 
         Raises: `RunFailed` where the cluster is gone.
         """
-        with self._there():
-            threads: dict[str, int] = self._client.nthreads()
-        return max(1, sum(threads.values()))
+        return max(1, sum(self._connection.threads().values()))
 
     def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
         """Begin a call on one of the workers; one that dies is followed by another."""
-        with self._there():
+        with self._connection.answering():
             future: Future[_T] = self._executor.submit(function, *arguments)
         return future
 
@@ -223,7 +197,7 @@ class Cluster:
 
         Raises: `RunFailed` where the cluster is gone.
         """
-        with self._there():
+        with self._connection.answering():
             if future.cancelled():
                 raise ConnectionError("it dropped its runs")
             return future.result()
@@ -234,27 +208,6 @@ class Cluster:
 
     def close(self) -> None:
         """End what is still under way."""
-        if self._client.status == "running":
+        if self._connection.client.status == "running":
             self._executor.shutdown(wait=False)
-        self._client.close(timeout=2)
-
-    @contextmanager
-    def _there(self) -> Iterator[None]:
-        text = f"the Dask cluster at {self._address} no longer answers"
-        if self._client.status in ("closed", "closing"):
-            raise RunFailed(text)
-        try:
-            yield
-        except self._gone as error:
-            raise RunFailed(f"{text} ({error})") from error
-
-
-@contextmanager
-def _without_logs() -> Iterator[None]:
-    """Let libraries log nothing in the block; the error that comes says enough."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
+        self._connection.close()

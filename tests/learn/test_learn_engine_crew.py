@@ -9,7 +9,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from textbook import scenario
 
 from simfed import InputError, RunFailed
 from simfed.learn.crew import Crew
+from simfed.learn.pools import Processes
 from simfed.learn.shelf import share_memory
 
 
@@ -255,6 +258,6 @@ def test_the_caller_s_thread_count_is_put_back():
 
 def test_a_cohort_that_steps_together_is_shared_out_where_that_is_worth_it(monkeypatch):
     monkeypatch.setattr("simfed.learn.crew._WORTH_SHARING", 5e7)
-    with Crew("a,b", 3) as crew:
-        assert crew.parts(4e7, 1) == 1
-        assert [crew.parts(6e7, groups) for groups in (1, 2, 3, 4)] == [3, 2, 1, 1]
+    parts = partial(Processes.parts, SimpleNamespace(workers=3))
+    assert parts(4e7, 1) == 1
+    assert [parts(6e7, groups) for groups in (1, 2, 3, 4)] == [3, 2, 1, 1]

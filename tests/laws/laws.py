@@ -144,9 +144,6 @@ class AppWorld(World):
     def load(self, path: Path) -> Any:
         return load_fleet(path)
 
-    def resolved(self) -> dict[str, Any]:
-        return yaml.safe_load(dump_scenario(self.scenario))
-
     def read(self, plain: dict[str, Any]) -> Any:
         try:
             return worlds.read_fleet(plain, files())
@@ -416,7 +413,7 @@ def timed(world: World) -> None:
 
 
 def timed_fits(scenario: Scenario) -> None:
-    check_parts(scenario, files() / "world.yaml", time_only=True)
+    clock_fits(scenario)
     if scenario.safeguard.rollback is not None:
         refuse("safeguard.rollback", "who is forced depends on what is learned")
 
@@ -456,10 +453,8 @@ def deployed_fits(scenario: Scenario) -> None:
 
 def twice_as_fast(world: World) -> None:
     """Speeds and rates doubled, times halved: all happens at half its instant."""
-    slow, fast = (
-        world.resolved(),
-        _scaled(world.resolved(), {"duration": 0.5, "rate": 2.0}),
-    )
+    slow = world.resolved()
+    fast = _scaled(slow, {"duration": 0.5, "rate": 2.0})
     one = world.play(time_only=True)
     assert_near(one, world.play(world.read(fast), time_only=True), 0.5)
     assert slow != fast
@@ -725,6 +720,11 @@ def app_clock(world: World) -> None:
     assert_same(run, simfed.run(with_placeholders(again), **options))
 
 
+def clock_fits(scenario: Scenario) -> None:
+    """What an app charges itself, its placeholder asks of profiles."""
+    check_parts(scenario, files() / "world.yaml", time_only=True)
+
+
 def loop_fits(scenario: Scenario) -> None:
     from simfed.learn.plain import _require_no_clock
 
@@ -740,40 +740,37 @@ def loop_only_fits(scenario: Scenario) -> None:
         refuse("participation.selection", "it goes by seconds")
 
 
-LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = {
-    "verified": (verified, any_fits),
-    "resumed": (resumed, any_fits),
-    "killed": (killed, any_fits),
-    "replaced": (replaced, any_fits),
-    "filled": (filled, any_fits),
-    "resolved": (resolved, any_fits),
-    "in_memory": (in_memory, any_fits),
-    "answered": (answered, any_fits),
-    "recorded": (recorded, recorded_fits),
-    "spread": (spread, any_fits),
-    "looked": (looked, looked_fits),
-    "timed": (timed, timed_fits),
-    "deployed": (deployed, deployed_fits),
-    "twice_as_fast": (twice_as_fast, fast_fits),
-    "twice_the_bytes": (twice_the_bytes, bytes_fits),
-    "never_there": (never_there, never_fits),
-    "split_groups": (split_groups, split_fits),
-    "unlimited": (unlimited, unlimited_fits),
-    "fat_tree": (fat_tree, tree_fits),
-    "plain_loop": (plain_loop, loop_only_fits),
-    "app_clock": (app_clock, any_fits),
+FITS = {
+    recorded: recorded_fits,
+    looked: looked_fits,
+    timed: timed_fits,
+    deployed: deployed_fits,
+    twice_as_fast: fast_fits,
+    twice_the_bytes: bytes_fits,
+    never_there: never_fits,
+    split_groups: split_fits,
+    unlimited: unlimited_fits,
+    fat_tree: tree_fits,
+    plain_loop: loop_only_fits,
+    app_clock: clock_fits,
 }
-"""Name → the law, and what refuses (as `InputError`) what a world may not have for
-it."""
-APP_LAWS = {
-    "app_verified": (verified, any_fits),
-    "app_resolved": (resolved, any_fits),
-    "app_in_memory": (in_memory, any_fits),
-    "app_spread": (spread, any_fits),
-    "app_split_groups": (split_groups, split_fits),
-    "app_unlimited": (unlimited, unlimited_fits),
-    "app_fat_tree": (fat_tree, tree_fits),
-}
+"""What refuses (as `InputError`) what a world may not have for a law; none: nothing."""
+
+
+def _name(*laws: Callable[[World], None], prefix: str = "") -> dict[str, Any]:
+    return {f"{prefix}{law.__name__}": (law, FITS.get(law, any_fits)) for law in laws}
+
+
+LAWS: dict[str, tuple[Callable[[World], None], Callable[[Scenario], None]]] = _name(
+    verified, resumed, killed, replaced, filled, resolved, in_memory, answered,
+    recorded, spread, looked, timed, deployed, twice_as_fast, twice_the_bytes,
+    never_there, split_groups, unlimited, fat_tree, plain_loop, app_clock,
+)  # fmt: skip
+"""Name → the law, and what refuses worlds for it."""
+APP_LAWS = _name(
+    verified, resolved, in_memory, spread, split_groups, unlimited, fat_tree,
+    prefix="app_",
+)  # fmt: skip
 """Those of worlds for an app, which is played: they need Flower."""
 ALL_LAWS = LAWS | APP_LAWS
 CLOCK_ALONE = "twice_as_fast", "twice_the_bytes", "never_there", "unlimited", "fat_tree"
@@ -933,7 +930,7 @@ def _refuse_files(scenario: Scenario) -> None:
     dumped = scenario.model_dump(mode="json")
     for part in ("network", "clients", "faults"):
         for where in walk(dumped.get(part), part):
-            refuse(re.sub(r"\.background$", ".background", where))
+            refuse(where)
 
 
 # ---- one law of one world ------------------------------------------------------------

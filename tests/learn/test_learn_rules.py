@@ -204,10 +204,11 @@ def test_the_server_works_through_the_uploads(rule, rows):
     assert bool(auxiliary(arrived[:2])) is (name == "norm-bound")
 
 
-def test_every_rule_but_the_mean_is_charged():
-    rules_of = registry("rule")
-    free = [name for name in rules_of.names() if not rules_of.get(name).flops]
-    assert free == ["mean"]
+def test_every_rule_but_the_mean_is_charged_and_those_of_columns_need_all_entries():
+    rules_of = {name: registry("rule").get(name) for name in registry("rule").names()}
+    assert [name for name, rule in rules_of.items() if not rule.flops] == ["mean"]
+    dense = [name for name, rule in rules_of.items() if rule.needs_dense]
+    assert dense == ["median", "trimmed-mean", "bulyan"]
 
 
 @pytest.mark.parametrize("option", ["steps", "smoothing"])

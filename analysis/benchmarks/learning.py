@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "learn"))
 from reference_loop import ReferenceLoop
 
-from simfed.fleet.selection import Selecting
+from simfed.fleet.selection import Selector
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import dataset_facts, model_facts
@@ -479,7 +479,7 @@ class AveragingLoop:
         self._images, self._labels = data.at(every)
         self._data, self._streams, self._made = data, streams, made
         selection = made.participation.selection.made
-        self._selecting = Selecting(selection, made.client_count, lambda _: 1)
+        self._selecting = Selector(selection, made.client_count, lambda _: 1)
 
     def round(self, number: int) -> None:
         per_round = self._made.participation.clients_per_round

@@ -110,7 +110,7 @@ class Background(Section):
         return Load(at_s, share, period_s, self.offset == "random")
 
 
-class ClockStep(Section):
+class ClockStepSpec(Section):
     """A clock factor and how long it lasts; the last step has no end."""
 
     factor: Positive = Field(description="on the speed")
@@ -125,7 +125,7 @@ class Dvfs(Section):
     It models a slow governor, or a turbo that ends.
     """
 
-    steps: tuple[ClockStep, ...] = Field(description="in order")
+    steps: tuple[ClockStepSpec, ...] = Field(description="in order")
     reset_after: Duration = Field(
         default=1.0, description="rest after which the steps start over"
     )
@@ -216,7 +216,7 @@ def _declare_work(kind: Any, short_for: str = "") -> dict[str, Any]:
     }
 
 
-class Assumed(Section):
+class AssumedTimes(Section):
     """Seconds per call to assume for a kind of work.
 
     They stand in place of what the profile knows or lacks.
@@ -225,7 +225,7 @@ class Assumed(Section):
     __annotations__ = _declare_work(Duration)
 
 
-class Scale(Section):
+class TimeFactors(Section):
     """Factors on the times that a profile gives, kind by kind.
 
     1000 for a column that was written in another unit, say. Times that the scenario
@@ -268,11 +268,11 @@ class DeviceSpec(Section):
     noise: NoiseSpec | None = Field(
         default=None, description="scatter of every duration"
     )
-    assume: Assumed | None = Field(
+    assume: AssumedTimes | None = Field(
         default=None,
         description="times of what the profile lacks, such as inference: 0 s",
     )
-    scale: Scale | None = Field(
+    scale: TimeFactors | None = Field(
         default=None,
         description="factors on the profile's times, such as `{compression: 1000}`",
     )

@@ -5,9 +5,9 @@ Or as a part of one's own says.
 A *presence* answers for the clients of one group, by their places 0 … n − 1 in it;
 `Availability` puts the groups of a fleet together and answers by client id. Every
 answer is a function of the instant alone, and of what clients have worked where a
-presence asks to be told (`Working`): asking in another order, twice, or after a resumed
-run changes nothing. Intervals are half-open: a client that comes at 5 s and goes at 8 s
-is there at 5 s and not at 8 s.
+presence asks to be told (`WorkObserver`): asking in another order, twice, or after a
+resumed run changes nothing. Intervals are half-open: a client that comes at 5 s and
+goes at 8 s is there at 5 s and not at 8 s.
 
 Cost: a question about everybody at an instant not before the last one costs a pass over
 columns and the changes in between; an earlier instant is answered from the beginning
@@ -77,7 +77,7 @@ class Presence(Protocol):
 
 
 @runtime_checkable
-class Working(Protocol):
+class WorkObserver(Protocol):
     """A `Presence` that hangs on what its clients have worked, as with batteries."""
 
     def worked(
@@ -537,7 +537,9 @@ class Availability:
         count = sum(len(ids) for ids, _ in groups)
         self.always = all(isinstance(presence, Always) for _, presence in groups)
         """Nobody ever comes or goes."""
-        self.follows_work = any(isinstance(presence, Working) for _, presence in groups)
+        self.follows_work = any(
+            isinstance(presence, WorkObserver) for _, presence in groups
+        )
         """Somebody's presence hangs on what was worked."""
         self._group = np.empty(count, dtype=np.int32)
         self._place = np.empty(count, dtype=np.int32)
@@ -591,9 +593,9 @@ class Availability:
     def worked(
         self, client: int, ended_s: float, worked_s: float, energy_j: float | None
     ) -> None:
-        """Tell a client's presence what it has worked, see `Working`."""
+        """Tell a client's presence what it has worked, see `WorkObserver`."""
         presence, place = self._of(client)
-        if isinstance(presence, Working):
+        if isinstance(presence, WorkObserver):
             presence.worked(place, ended_s, worked_s, energy_j)
 
     def _of(self, client: int) -> tuple[Presence, int]:

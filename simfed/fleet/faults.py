@@ -120,7 +120,7 @@ def cable_of(link: str) -> str:
 # ---- the section ---------------------------------------------------------------------
 
 
-class Strike(Section):
+class StrikeSpec(Section):
     """The frequency and length of strikes on each of those that may be struck."""
 
     between: DrawnStay = Field(
@@ -130,7 +130,7 @@ class Strike(Section):
     lasts: DrawnStay = Field(description="always so long, or a distribution of lengths")
 
     @model_validator(mode="after")
-    def _refuse_columns(self) -> Strike:
+    def _refuse_columns(self) -> StrikeSpec:
         for key in ("between", "lasts"):
             value = getattr(self, key)
             if isinstance(value, Distribution) and value.column is not None:
@@ -156,7 +156,7 @@ def _make_law(amount: float | Distribution, of_number: Callable[[float], Law]) -
     return law
 
 
-class Stalls(Strike):
+class StallsSpec(StrikeSpec):
     """Links that carry nothing for a while, both directions of one together."""
 
     links: Literal["clients", "network", "all"] = Field(
@@ -211,16 +211,16 @@ class MessagesSpec(Section):
 class FaultsSpec(Section):
     """The faults of the simulated world, see faults."""
 
-    stalls: Stalls | None = Field(
+    stalls: StallsSpec | None = Field(
         default=None, description="links that carry nothing for a while"
     )
-    freezes: Strike | None = Field(
+    freezes: StrikeSpec | None = Field(
         default=None, description="devices that stand still meanwhile"
     )
     messages: MessagesSpec | None = Field(
         default=None, description="lost, or sent twice"
     )
-    restarts: Strike | None = Field(
+    restarts: StrikeSpec | None = Field(
         default=None, description="the server loses what it got since its last merge"
     )
 

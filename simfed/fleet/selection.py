@@ -312,7 +312,7 @@ class Oort:
         return utility
 
 
-class Selecting:
+class Selector:
     """A selection in use, and the facts that it goes by, which participations update.
 
     samples_of: client id → training samples; called only for selections that look at

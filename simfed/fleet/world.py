@@ -14,7 +14,7 @@ from simfed.fleet.presence import AvailabilityOf
 from simfed.ground.arrays import Ints
 from simfed.ground.errors import InputError
 from simfed.net.spec import LinkSpec, NetworkSpec
-from simfed.schema.distribution import Devices, Distribution, list_distributions
+from simfed.schema.distribution import DeviceTable, Distribution, list_distributions
 from simfed.schema.fields import PositiveInt, Seed
 from simfed.schema.section import Section
 
@@ -32,7 +32,7 @@ class Group(Section):
         default=LinkSpec(),
         description="access link; omitted: unlimited, with a warning",
     )
-    devices: Devices | None = Field(
+    devices: DeviceTable | None = Field(
         default=None, description="a table whose rows are devices: one for each client"
     )
     availability: AvailabilityOf = Field(

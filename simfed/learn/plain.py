@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Outcome, Task, Workload
-from simfed.fleet.selection import Selecting
+from simfed.fleet.selection import Selector
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull, gain, reward
@@ -59,7 +59,7 @@ def plain_rounds(
     clock.
     """
     _require_no_clock(scenario)
-    selecting = Selecting(
+    selecting = Selector(
         scenario.participation.selection.made,
         scenario.client_count,
         lambda client: workload.task(1, client).who.samples,

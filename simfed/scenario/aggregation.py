@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from simfed.device.spec import FixedDevice
-from simfed.fleet.faults import Strike
+from simfed.fleet.faults import StrikeSpec
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.schema.fields import (
@@ -160,7 +160,7 @@ class EdgeServers(_Mode):
     device: FixedDevice | None = Field(
         default=None, description="of each; null: their work takes no time"
     )
-    restarts: Strike | None = Field(
+    restarts: StrikeSpec | None = Field(
         default=None, description="each loses what it got since its last merge"
     )
 

@@ -255,7 +255,7 @@ def list_distributions(part: Section) -> Iterator[tuple[str, Distribution]]:
             yield format_way(where), section
 
 
-class Devices(Section):
+class DeviceTable(Section):
     """A table of devices, one a row: every client of the group is one of them.
 
     All fields of the group with a `column` and no `table` of their own take it from the

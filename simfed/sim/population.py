@@ -13,7 +13,7 @@ import numpy as np
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
-from simfed.fleet.selection import Selecting
+from simfed.fleet.selection import Selector
 from simfed.ground.arrays import Ints
 from simfed.ground.seeding import Streams
 from simfed.policy import Policy, Pull
@@ -50,7 +50,7 @@ class Population:
         groups = scenario.clients
         self._fleet = Fleet(scenario, streams)
         selection = scenario.participation.selection.made
-        self._selecting = Selecting(selection, len(self._fleet), samples_of)
+        self._selecting = Selector(selection, len(self._fleet), samples_of)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._presence = presence
@@ -99,7 +99,7 @@ class Population:
         return free is None or len(free) > 0
 
     def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
-        """Note what a participation told the server; see `Selecting.tell`."""
+        """Note what a participation told the server; see `Selector.tell`."""
         self._selecting.tell(client, duration_s, loss)
 
     def _free(self, busy: set[int], at_s: float, members: Ints | None) -> Ints | None:

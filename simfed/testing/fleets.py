@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simfed.fleet.availability import Presence, PresenceKind, Working
+from simfed.fleet.availability import Presence, PresenceKind, WorkObserver
 from simfed.fleet.selection import ClientSelection, Facts
 from simfed.ground.seeding import Streams
 from simfed.testing.common import no_global_randomness, require
@@ -133,14 +133,14 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
                 same,
                 (f"the same answer in whatever order it is asked for; at {at_s!r} s"),
             )
-        if not isinstance(one, Working):
+        if not isinstance(one, WorkObserver):
             alone = make(clients[2:])
             same = all(np.array_equal(one.mask(t)[2:], alone.mask(t)) for t in instants)
             require(
                 same, ("answers for a client that hang on no other client of its group")
             )
             return
-        assert isinstance(other, Working)
+        assert isinstance(other, WorkObserver)
         for nth, at_s in enumerate(sorted(instants)):
             done = nth % len(clients), at_s, 600.0, 5_000.0 * (nth % 3)
             one.worked(*done)

@@ -235,11 +235,11 @@ VALUES: dict[str, Any] = {
     "Background.period": ["1 s"],
     "period": ["100 ms", "30 ms"],
     "Dvfs.steps": lambda drawing: [
-        {**drawing.section(devices.ClockStep), "lasts": "300 ms"},
-        drawing.section(devices.ClockStep, lasts=None),
+        {**drawing.section(devices.ClockStepSpec), "lasts": "300 ms"},
+        drawing.section(devices.ClockStepSpec, lasts=None),
     ],
-    "ClockStep.lasts": ["300 ms"],
-    "ClockStep.factor": [1.0, 0.5],
+    "ClockStepSpec.lasts": ["300 ms"],
+    "ClockStepSpec.factor": [1.0, 0.5],
     "reset_after": ["500 ms"],
     "heating": ["1 s"],
     "cooling": ["2 s"],
@@ -250,10 +250,10 @@ VALUES: dict[str, Any] = {
     "cv": [0.3, 1.0],
     **{
         f"{section}.{key}": list(TIMES.get(key, ("10 ms", "100 ms")))
-        for section in ("DeviceSpec", "Assumed")
-        for key in devices.Assumed.model_fields
+        for section in ("DeviceSpec", "AssumedTimes")
+        for key in devices.AssumedTimes.model_fields
     },
-    **{f"Scale.{key}": [3.0, 0.5] for key in devices.Scale.model_fields},
+    **{f"TimeFactors.{key}": [3.0, 0.5] for key in devices.TimeFactors.model_fields},
     # presence and faults
     "ClientGroup.availability": [presence.PresenceSpec, presence.OwnPresence],
     "PresenceSpec.trace": ["online.csv"],
@@ -335,8 +335,8 @@ VALUES: dict[str, Any] = {
     "correlation": [0.5],
     "step": ["300 ms"],
     # distributions
-    "ClientGroup.devices": [laws.Devices],
-    "Devices.table": ["devices.csv"],
+    "ClientGroup.devices": [laws.DeviceTable],
+    "DeviceTable.table": ["devices.csv"],
     "weights": ["likely"],
     **{
         key: partial(_draw_amount, place)
@@ -644,7 +644,7 @@ class Drawing:
                     "at", self.rng.choice(self.places())
                 )
             if self.in_order:
-                group["devices"] = self.section(laws.Devices)
+                group["devices"] = self.section(laws.DeviceTable)
                 self.quantity = "rate"
                 group.setdefault("link", {})["up"] = dict(COLUMNS["rate"])
             groups.append(group)
@@ -658,7 +658,7 @@ class Drawing:
         """A device of stated times, or of a profile beside which the same times are
         assumed.
         """
-        fixed = dict.fromkeys(devices.Assumed.model_fields)
+        fixed = dict.fromkeys(devices.AssumedTimes.model_fields)
         drawn = self.section(devices.DeviceSpec, assume=None, **fixed)
         times = {key: self.rng.choice(values) for key, values in TIMES.items()}
         if "profile" in drawn:  # which knows the one and not the other
@@ -667,7 +667,7 @@ class Drawing:
         else:
             drawn.pop("scale", None)
             drawn.pop("uncertainty", None)
-            further = set(devices.Assumed.model_fields) - set(TIMES)
+            further = set(devices.AssumedTimes.model_fields) - set(TIMES)
             more = {
                 key: "20 ms" for key in sorted(further) if self.rng.random() >= 0.95
             }

@@ -5,6 +5,8 @@ They are taken as PyTorch's own are.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -88,9 +90,10 @@ class Descent:
         return gradient.new_zeros(len(self._steps), gradient.shape[1])
 
 
-def build_plain_descent(rate: float, optimizer: str = "sgd") -> Descent:
-    """Return the optimiser of work that is not local training.
+@cache
+def make_plain_training(optimizer: str) -> Training:
+    """Return the settings of work that is not local training.
 
     The scenario's momentum, weight decay and clipping are not for it.
     """
-    return Descent(Training.model_validate({"optimizer": optimizer}), rate)
+    return Training.model_validate({"optimizer": optimizer})

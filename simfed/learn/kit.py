@@ -24,7 +24,7 @@ from simfed.ground.registry import registry
 from simfed.ground.seeding import Streams
 from simfed.learn.attacks import Attack
 from simfed.learn.catalogue import model_facts
-from simfed.learn.descent import Descent, build_plain_descent
+from simfed.learn.descent import Descent, make_plain_training
 from simfed.learn.federation import (
     Federation,
     Positions,
@@ -135,6 +135,9 @@ class Kit:
             for name, prototype in scenario.prototypes.items()
         }
         """FLOPs of one sample through each prototype."""
+        self._public_flops = {
+            name: float(flops * setting.public) for name, flops in self.flops.items()
+        }
         self._probes: dict[int, Positions] = {}
         policies = [scenario.policy_of_group(group) for group in scenario.clients]
         self._local_losses = [policy.reward.local_loss for policy in policies]
@@ -379,7 +382,7 @@ class Kit:
         They are (samples, classes), in evaluation mode; over all processes.
         """
         calls = [(changed, round) for changed in models]
-        costs = [self._of_public(model.prototype) for model in models]
+        costs = [self._public_flops[model.prototype] for model in models]
         return self.each("public_logits", calls, costs)
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
@@ -413,7 +416,7 @@ class Kit:
         calls = [
             (name, model, round, targets, options) for name, model in models.items()
         ]
-        costs = [3 * self._of_public(name) for name in models]
+        costs = [3 * self._public_flops[name] for name in models]
         found = dict(zip(models, self.each("distil_public", calls, costs), strict=True))
         return (
             {name: model for name, (model, _) in found.items()},
@@ -430,10 +433,6 @@ class Kit:
     ) -> tuple[Model, float]:
         """Call `distil` on the public samples of a round; see `distil_each`."""
         return self.distil(prototype, model, self.public(round), targets, **options)
-
-    def _of_public(self, prototype: str) -> float:
-        """Return FLOPs of a forward pass of the public samples of a round."""
-        return float(self.flops[prototype] * self.setting.public)
 
     def own_loss(
         self, prototype: str, model: Values, client: int, key: int | str
@@ -546,7 +545,7 @@ class Kit:
         """
         seat, apart = self._seats[prototype], DIVERGENCES[divergence]
         flat = seat.flat.to_change(model)
-        descent = build_plain_descent(rate, optimizer)
+        descent = Descent(make_plain_training(optimizer), rate)
         gradient = torch.zeros_like(flat.weights)
         before: float | None = None
         size = batch_size or len(samples)
@@ -594,11 +593,8 @@ class Kit:
         The optimiser is plain. Returns the weights after them, and the losses before
         each.
         """
-        weights, descent, values = (
-            weights.clone(),
-            build_plain_descent(rate, optimizer),
-            [],
-        )
+        weights, values = weights.clone(), []
+        descent = Descent(make_plain_training(optimizer), rate)
         for batch in batches:
             leaf = weights.clone().requires_grad_()
             value = loss(leaf, batch)

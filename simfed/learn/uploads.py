@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from simfed.compress.choice import Choice
-from simfed.compress.codec import Chain, Codec, Payload
+from simfed.compress.codec import Codec, Payload
 from simfed.compress.feedback import ErrorFeedback, WithoutFeedback, feedback_for, undo
 from simfed.compress.sparsifiers import State as CodecState
-from simfed.compress.sparsifiers import TopK
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.levels import Level
@@ -80,8 +79,7 @@ class Encoder:
             if rested:
                 # of nothing, too: 0 + x makes -0.0 a 0.0, as it does in a rest of zeros
                 rests[name] = whole = whole + (0.0 if rest is None else rest)
-            if codec.sends_all or not _has_finite_check(codec):
-                require_finite(whole, who.client, round, name)
+            require_finite(whole, who.client, round, name)
             if codec.sends_all:
                 sent[name] = whole.clone().view_as(value) if rested else value
             else:
@@ -215,13 +213,6 @@ def read_payload(payload: Payload, shape: Sequence[int]) -> Change:
 def _move_to_torch(array: Tensor | np.ndarray) -> Tensor:
     # copied: PyTorch's own memory is aligned alike everywhere
     return array if isinstance(array, Tensor) else torch.tensor(array)
-
-
-def _has_finite_check(codec: Codec) -> bool:
-    """Return whether a codec refuses what is not a finite number."""
-    if not isinstance(codec, Chain) or codec.values is not None:
-        return True
-    return isinstance(codec.selection, TopK)
 
 
 def require_finite(value: Tensor, client: int, round: int, name: str) -> None:

@@ -44,8 +44,6 @@ _BLOCK_ENTRIES = 1 << 22
 class Rule(Ranged):
     """One merging rule, made from its options."""
 
-    least: int = 3
-    """Uploads of a prototype that it needs; with fewer the prototype stays as it is."""
     needs_dense: ClassVar[bool] = False
     """True if it looks at each coordinate by itself, which says nothing where most are
     0."""
@@ -58,6 +56,11 @@ class Rule(Ranged):
     uploads."""
     example: ClassVar[Mapping[str, float]] = {}
     """Options with which it is checked, where some are required."""
+
+    @property
+    def least(self) -> int:
+        """The uploads of a prototype that it needs; with fewer that stays as it is."""
+        return 3
 
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         """Return the vectors that stand for the uploads.
@@ -227,7 +230,7 @@ class _Scoring(Rule):
     f: Annotated[int, WHOLE_NOT_NEGATIVE, "hostile uploads that it is to bear"]
 
     @property
-    def least(self) -> int:  # type: ignore[override]
+    def least(self) -> int:
         """Krum's condition n ≥ 2f + 3."""
         return 2 * self.f + 3
 
@@ -282,7 +285,7 @@ class Bulyan(_Scoring):
     privacy = ("sample",)
 
     @property
-    def least(self) -> int:  # type: ignore[override]
+    def least(self) -> int:
         """The least number of uploads, by its condition n ≥ 4f + 3."""
         return 4 * self.f + 3
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from simfed.fleet.contract import Learning, Outcome
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
 from simfed.record.journal import Journal
-from simfed.replay.journaled import Answered, Journaled
+from simfed.replay.journaled import Journaled
 from simfed.replay.store import Trajectory
 from simfed.tasks.tasks import Tasks
 
@@ -86,10 +86,7 @@ class Cached(Journaled):
         self._edges = edges
 
     def merge(
-        self,
-        round: int,
-        contributions: Sequence[Answered],
-        weights: Sequence[float] = (),
+        self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
     ) -> Outcome:
         """Return the outcome of a merge."""
         outcome = super().merge(round, contributions, weights)

@@ -171,9 +171,7 @@ class Journaled:
         self.carry_out(lend)
         return begun
 
-    def execute(
-        self, task: Task, choice: Choice, edge: Answered | None = None
-    ) -> Answered:
+    def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
         """Begin a participation."""
         self._settle_lost(task.client)
         of_edge = "" if edge is None else edge.task.label
@@ -198,10 +196,7 @@ class Journaled:
         return begun
 
     def gather(
-        self,
-        edge: Answered,
-        contributions: Sequence[Answered],
-        weights: Sequence[float],
+        self, edge: Any, contributions: Sequence[Any], weights: Sequence[float]
     ) -> None:
         """Make one merge of an edge server's own."""
         self._settle_lost()
@@ -213,10 +208,7 @@ class Journaled:
         )
 
     def merge(
-        self,
-        round: int,
-        contributions: Sequence[Answered],
-        weights: Sequence[float] = (),
+        self, round: int, contributions: Sequence[Any], weights: Sequence[float] = ()
     ) -> Outcome:
         """Return the outcome of a merge."""
         self._settle_lost()
@@ -239,13 +231,11 @@ class Journaled:
             self._close(one)
         return outcome
 
-    def server_work(
-        self, round: int, contributions: Sequence[Answered]
-    ) -> Sequence[Work]:
+    def server_work(self, round: int, contributions: Sequence[Any]) -> Sequence[Work]:
         """Return the server's work at a merge."""
         return self._tasks.server_work([one.task.who for one in contributions], round)
 
-    def discard(self, contribution: Answered) -> None:
+    def discard(self, contribution: Any) -> None:
         """Take back an upload that was lost."""
         self._lost.append(contribution)
         if not self._elsewhere:

@@ -159,12 +159,11 @@ def test_a_worker_that_died_is_one_sentence_and_stays_one():
 
 
 def test_closing_ends_the_processes_and_may_be_repeated():
-    crew = Crew(Subject(), 3)
-    pids = [worker.pid for worker in crew._others]
-    assert all(map(alive, pids))
-    crew.close()
-    crew.close()
+    with Crew(Subject(), 3) as crew:
+        pids = [worker.pid for worker in crew._others]
+        assert all(map(alive, pids))
     assert not any(map(alive, pids))
+    crew.close()
 
 
 SCRIPT = textwrap.dedent(

@@ -55,6 +55,7 @@ def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(
     [
         *((100, 0, {"alpha": 0.05, "seed": seed}) for seed in range(5)),
         (900, 100, {"alpha": 0.05}),
+        (1000, 0, {"kind": "shards", "shards_per_client": 1}),
         (100, 0, {"kind": "quantity", "sigma": 300.0}),
         (100, 0, {"kind": "quantity", "sigma": 1e308}),
     ],

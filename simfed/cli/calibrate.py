@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simfed.cli.inspect import Imports
-from simfed.cli.terminal import print_columns
+from simfed.cli.terminal import print_columns, showing_progress
 from simfed.ground.errors import BrokenInvariant, InputError, check_known
 from simfed.ground.inputs import read_bytes
 from simfed.ground.writing import put_output, writing
@@ -20,7 +19,7 @@ from simfed.ground.writing import put_output, writing
 if TYPE_CHECKING:
     from simfed.calibrate.check import ProfileCheck
     from simfed.calibrate.profiles import Calibration
-    from simfed.device.profile import ModelWork, Profile
+    from simfed.device.profile import Profile
     from simfed.device.table import MeasuredRows
 
 app = typer.Typer(
@@ -108,8 +107,12 @@ def measure(
     )
     for note in plan.threads_beside():
         print(f"note: {note}", file=sys.stderr)
-    with _progress() as progress:
-        new = run(plan, out, progress=progress)
+    with showing_progress(_say_tenth, "MofNCompleteColumn") as tell:
+        new = run(
+            plan,
+            out,
+            progress=lambda done, total, what: tell("measurements", done, total),
+        )
     for note in plan.left_out():
         print(f"note: {note}")
     print(
@@ -168,8 +171,10 @@ def fit(
     one's scenario with the profile, the rates and speeds that its groups came to, and
     what its server took: OUT.csv and OUT.scenario.yaml.
     """
+    from simfed.calibrate.measured import MeasuredRun, add_works, find_works, join_rows
     from simfed.calibrate.profiles import fit_profile, format_profile
     from simfed.device.table import read_table
+    from simfed.report.timeline import parse_rounds
 
     check_known(kind, ("law", "table"), where="--kind")
     if (not from_) == (not tables):
@@ -180,16 +185,17 @@ def fit(
         raise InputError(
             where="--rounds", problem="without --from RUN this says nothing"
         )
-    measured = [_Measured(run, rounds) for run in from_ or ()]
+    choose = None if rounds is None else partial(parse_rounds, rounds)
+    measured = [MeasuredRun(run, choose) for run in from_ or ()]
     beside = (
-        [_write_text(out.with_suffix(".csv"), _join_rows(measured, host))]
+        [_write_text(out.with_suffix(".csv"), join_rows(measured, host))]
         if measured
         else []
     )
     table = read_table(tables or beside)
-    works = _find_works(table)
+    works = find_works(table)
     for run in measured:
-        _add_works(works, run.works())
+        add_works(works, run.works())
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=works)
     document = dict(calibration.document)
     if measured:
@@ -274,6 +280,7 @@ def show(
 
     The curves have their intervals.
     """
+    from simfed.calibrate.measured import find_works
     from simfed.device.profile import ANY
     from simfed.device.table import read_table
     from simfed.report.calibration import profile_figure
@@ -283,7 +290,7 @@ def show(
     files = table or _find_files(loaded)
     points = read_table(files) if files else None
     if points is not None:
-        loaded.models.update(_find_works(points))
+        loaded.models.update(find_works(points))
     _print_profile(loaded)
     if out is None and all(model == ANY for _, model, _ in loaded.curves):
         return  # laws across models have no picture
@@ -292,57 +299,6 @@ def show(
 
 
 # ---- arguments -----------------------------------------------------------------------
-
-
-class _Measured:
-    """The measurements of a deployed run, and what is made of them."""
-
-    def __init__(self, run: Path, rounds: str | None) -> None:
-        from simfed.experiment.assembly import load_parts
-        from simfed.record.read import open_run
-        from simfed.report.timeline import parse_rounds
-
-        self._run = open_run(run)
-        self._parts = load_parts(self._run, run)
-        self._rounds = (
-            None if rounds is None else parse_rounds(rounds, len(self._run.rounds))
-        )
-
-    def table(self, host: bool) -> str:
-        """Return CSV of its participations, a row per activity.
-
-        `host`: of host seconds too.
-        """
-        from simfed.calibrate.from_run import format_table
-
-        return format_table(self._run, self._parts, rounds=self._rounds, host=host)
-
-    def works(self) -> dict[str, ModelWork]:
-        """Return the works that its models were measured on."""
-        from simfed.device.profile import ModelWork
-
-        prototypes = self._parts.scenario.prototypes
-        return {
-            prototypes[name].model: ModelWork.of(x)
-            for name, x in self._parts.facts.items()
-        }
-
-    def scenario(self, profile: str, noise: bool) -> str:
-        """Return its scenario as it came to be."""
-        from simfed.calibrate.from_run import (
-            calibrate_scenario,
-            measure_group_speeds,
-            measure_server_times,
-        )
-
-        groups = measure_group_speeds(self._run, self._parts, rounds=self._rounds)
-        server = measure_server_times(self._run, rounds=self._rounds)
-        return calibrate_scenario(self._parts, profile, groups, server, noise=noise)
-
-
-def _join_rows(runs: Sequence[_Measured], host: bool) -> str:
-    first, *others = [run.table(host) for run in runs]
-    return first + "".join(text.partition("\n")[2] for text in others)
 
 
 def _write_text(path: Path, text: str) -> Path:
@@ -389,68 +345,13 @@ def parse_share(text: str, where: str) -> float:
     return value
 
 
-def _find_works(table: MeasuredRows) -> dict[str, ModelWork]:
-    """Return the works that the table's models and auxiliary works were measured on.
-
-    They are those that simfed has, with their data sets.
-
-    Raises: `InputError` where rows of one name are not of one shape.
-    """
-    from simfed.device.profile import ModelWork
-    from simfed.learn.catalogue import facts
-
-    works: dict[str, ModelWork] = {}
-    of_methods: dict[str, dict[str, ModelWork]] = {}
-    for quantity, name, dataset in dict.fromkeys(
-        (*row.key[:2], row.dataset) for row in table.rows
-    ):
-        known: dict[str, ModelWork] = {}
-        if quantity == "auxiliary":
-            if dataset not in of_methods:
-                of_methods[dataset] = _find_auxiliary_works(dataset)
-            known = {n: work for n, work in of_methods[dataset].items() if n == name}
-        else:
-            with contextlib.suppress(InputError):
-                known = {name: ModelWork.of(facts(name, dataset))}
-        _add_works(works, known)
-    return works
-
-
-def _add_works(works: dict[str, ModelWork], others: Mapping[str, ModelWork]) -> None:
-    """Add `others` to `works`.
-
-    Raises: `InputError` where both have one name for unlike work.
-    """
-    for name, work in others.items():
-        before = works.setdefault(name, work)
-        if before != work:
-            problem = f"{name} was measured on {before}, and on {work}"
-            hint = "fit a profile of each"
-            raise InputError(
-                "rows of one shape of each name", problem=problem, hint=hint
-            )
-
-
-def _find_auxiliary_works(dataset: str) -> dict[str, ModelWork]:
-    """Return FLOPs of methods' own work beside any registered model on this data."""
-    from simfed.device.profile import ModelWork
-    from simfed.ground.registry import registry
-    from simfed.learn.catalogue import list_auxiliary
-
-    works = {}
-    for model in registry("model").names():
-        with contextlib.suppress(InputError):
-            for name, flops in list_auxiliary(model, dataset).items():
-                works[name] = ModelWork(0, flops, flops)
-    return works
-
-
 def _load_profile(profile: str, table: MeasuredRows | None) -> Profile:
+    from simfed.calibrate.measured import find_works
     from simfed.device.load import load_profile, profile_folders
 
     loaded = load_profile(profile, profile_folders(Path()))
     if table is not None:
-        loaded.models.update(_find_works(table))
+        loaded.models.update(find_works(table))
     return loaded
 
 
@@ -606,28 +507,8 @@ def _format_share(x: float | None) -> str:
     return "" if x is None else f"{x:.1%}"
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[int, int, str], None]]:
-    """Return a bar on a terminal, else a line at every tenth of the work."""
-    if not sys.stderr.isatty():
-
-        def line(done: int, total: int, what: str) -> None:
-            if done * 10 // total > (done - 1) * 10 // total:
-                print(f"{done} of {total} measurements", file=sys.stderr)
-
-        yield line
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    text = progress.TextColumn("{task.description}")
-    with progress.Progress(*columns, text, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total, what: bar.update(
-            task, completed=done, total=total, description=what
-        )
+def _say_tenth(what: str, before: int, done: int, total: int | None) -> str | None:
+    """Return a line at every tenth of the work."""
+    if not total or done * 10 // total == before * 10 // total:
+        return None
+    return f"{done} of {total} {what}"

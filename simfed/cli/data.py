@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simfed.cli.inspect import AllowPlugins, Imports, Overrides, Width, load
+from simfed.cli.terminal import showing_progress
 from simfed.ground.errors import InputError
 from simfed.ground.units import counted, format_bytes
 
@@ -60,7 +59,7 @@ def get(
         print(f"{name}: {fetch_hub_set(hub_name)}")
         return
     published = _find_published(name)
-    with _progress() as progress:
+    with showing_progress(_say_fetching, "DownloadColumn") as progress:
         place, how = fetch(published, source=source, progress=progress)
     print(f"{name}: {place} ({how})")
 
@@ -197,31 +196,7 @@ def _describe_place(published: Published) -> str:
     return "comes with simfed" if published.home else str(place[0])
 
 
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Return a bar per file on a terminal, else one line per file."""
-    if not sys.stderr.isatty():
-        seen: set[str] = set()
-
-        def line(what: str, done: int, total: int | None) -> None:
-            if what not in seen:
-                seen.add(what)
-                size = f" ({format_bytes(total)})" if total else ""
-                print(f"fetching {what}{size}", file=sys.stderr)
-
-        yield line
-        return
-    from rich import progress
-    from rich.console import Console
-
-    text = progress.TextColumn("{task.description}")
-    columns = (text, progress.BarColumn(), progress.DownloadColumn())
-    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, progress.TaskID] = {}
-
-        def bar(what: str, done: int, total: int | None) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield bar
+def _say_fetching(what: str, before: int, done: int, total: int | None) -> str | None:
+    """Return a line for a file's beginning."""
+    size = f" ({format_bytes(total)})" if total else ""
+    return f"fetching {what}{size}" if before < 0 else None

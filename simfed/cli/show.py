@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ from simfed.cli.inspect import (
     read_overrides,
 )
 from simfed.cli.notes import shorten_warnings
+from simfed.cli.terminal import print_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,24 +181,15 @@ def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
 
 
 def _print_columns(columns: list[FleetColumn]) -> None:
-    rows = [("field", "drawn from", "min", "median", "max")]
-    _print_table(
-        [*rows, *((column.field, column.how, *column.summary()) for column in columns)]
-    )
+    rows = [(column.field, column.how, *column.summary()) for column in columns]
+    _print_table(("field", "drawn from", "min", "median", "max"), rows)
 
 
 def _print_times(rows: Sequence[tuple[str, str, str]]) -> None:
     """Print what work takes, and whether its seconds were measured or derived."""
     if rows:
-        _print_table(
-            [("work", ("seconds from"), "takes"), *((w, s, t) for w, t, s in rows)]
-        )
+        told = [(work, source, takes) for work, takes, source in rows]
+        _print_table(("work", "seconds from", "takes"), told)
 
 
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Print rows below their header, the first two columns to the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        left = "  ".join(f"{row[k]:<{widths[k]}}" for k in (0, 1))
-        right = "  ".join(f"{row[k]:>{widths[k]}}" for k in range(2, len(row)))
-        typer.echo(f"  {left}  {right}")
+_print_table = partial(print_columns, words=2, indent="  ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -66,7 +66,11 @@ def _make_write(steering: _Steering) -> Any:
 
 
 def print_columns(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    words: int = 1,
+    indent: str = "",
 ) -> None:
     """Print a table; its first `words` columns are texts, the others numbers."""
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
@@ -75,4 +79,45 @@ def print_columns(
             cell.ljust(width) if at < words else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        print("  ".join(cells).rstrip())
+        print(indent + "  ".join(cells).rstrip())
+
+
+@contextmanager
+def showing_progress(
+    say: Callable[[str, int, int, int | None], str | None], amount: str
+) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield `tell(what, done, total)`, which moves a bar for each `what`.
+
+    `amount`: the class of `rich.progress` that writes how much is done. Where standard
+    error is no terminal, what `say(what, before, done, total)` returns is a line of
+    its own; `before` is -1 at first.
+    """
+    if not sys.stderr.isatty():
+        before: dict[str, int] = {}
+
+        def line(what: str, done: int, total: int | None) -> None:
+            said = say(what, before.get(what, -1), done, total)
+            before[what] = done
+            if said is not None:
+                print(said, file=sys.stderr)
+
+        yield line
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        getattr(progress, amount)(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def bar(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield bar

@@ -6,7 +6,6 @@ import methods_page
 import methods_tuned
 import numpy as np
 import pandas as pd
-import pytest
 
 import simfed
 from simfed.ground.registry import registry
@@ -42,16 +41,6 @@ def made_up(seeds, lead):
         rows,
         columns=[*methods_tuned._KEY, "at_s", "moved_bytes", *methods_tuned.MEASURES],
     )
-
-
-@pytest.mark.parametrize(
-    ("seeds", "lead", "ahead"), [(5, 0.2, 15), (4, 0.2, 0), (5, 0.0, 0)]
-)
-def test_who_is_clearly_ahead_is_told_apart_with_enough_seeds(seeds, lead, ahead):
-    families = methods_tuned.judge(made_up(seeds, lead))
-    assert len(families) == 8
-    assert {len(family.behind("fedavg")) for family in families} == {ahead}
-    assert not any("fedavg" in family.behind("fedprox") for family in families)
 
 
 def test_tables_name_whom_a_method_is_ahead_of():
@@ -98,13 +87,6 @@ def test_what_the_same_clip_changes_is_bold_where_it_is_clear():
     )
 
 
-def test_equal_bytes_are_earlier_where_much_is_sent():
-    ends = methods_tuned.at_budgets(made_up(1, 0.0).iloc[:1]).set_index("budget")
-    assert ends.loc["seconds", "moved_bytes"] == pytest.approx(15e6)
-    assert ends.loc["bytes", "moved_bytes"] == pytest.approx(6e6)
-    assert ends.loc["bytes", "accuracy"] == pytest.approx(0.1 + 0.4 * 6 / 40, abs=1e-3)
-
-
 def test_the_kept_rows_are_of_the_runs_that_choose_and_report():
     rows = pd.read_parquet(methods_tuned.ROWS)
     assert set(rows["data"]) == set(methods_tuned.DATA)
@@ -112,45 +94,6 @@ def test_the_kept_rows_are_of_the_runs_that_choose_and_report():
     assert set(rows["seed"]) <= {*methods_tuned.CHOOSING, *methods_tuned.REPORTED}
     assert methods_tuned.reported(rows)["seed"].nunique() >= methods_tuned.FEWEST_SEEDS
     assert methods_tuned.join([rows]).equals(rows)
-
-
-def test_rows_of_two_processes_are_put_together_in_the_order_of_one():
-    whole = pd.DataFrame(
-        [
-            (data, method, 0, seed, 1.0 * step, 0.0, 0.5, 0.5)
-            for seed in (*methods_tuned.CHOOSING, 0, 1)
-            for data in methods_tuned.DATA
-            for method in methods_tuned.OWN
-            for step in (1, 2)
-        ],
-        columns=[*methods_tuned._KEY, "at_s", "moved_bytes", *methods_tuned.MEASURES],
-    )
-    first, last = whole[whole["seed"] != 1], whole[whole["seed"] != 0]
-    assert methods_tuned.join([last, first]).equals(whole)
-    other = last.assign(accuracy=last["accuracy"].where(last["seed"] == 1, 0.6))
-    with pytest.raises(
-        ValueError,
-        match=r"different rows of \('mnist-mini', 'fedavg', "
-        r"0, 100\)",
-    ):
-        methods_tuned.join([first, other])
-
-
-def test_clipped_runs_are_those_that_are_chosen_with_a_clip(tmp_path, monkeypatch):
-    played = []
-
-    def play(*key):
-        played.append(key)
-        name = dict(zip(methods_tuned._KEY, key, strict=False))
-        return pd.DataFrame([{**name, **methods_tuned.DIVERGED}])
-
-    monkeypatch.setattr(methods_tuned, "play", play)
-    methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
-    rows = pd.read_parquet(methods_tuned.ROWS)
-    best = methods_tuned.choices(rows)
-    assert played == [(*case, best[case], 3, methods_tuned.CLIP_NORM) for case in best]
-    methods_tuned.run_clipped(tmp_path / "clipped.parquet", [3])
-    assert len(played) == len(best) == 32
 
 
 def test_the_pages_sentences_follow_from_the_rows():

@@ -2,11 +2,8 @@
 forms.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import validation_page
 from grid5000_runs import (
     Seconds,
     Watts,
@@ -20,10 +17,8 @@ from grid5000_runs import (
 )
 from ledger import FITTED, HELD_OUT, HERE, PAGE, REPEATED, median_error, read_rows
 from mcmahan_rounds import rounds_to
-from openfl_bandwidth import ROUNDS, Costs, predict_s
 from pages import put_between
 from scipy import stats
-from staleness_theory import exponential_factors, mean_staleness
 from validation_page import SOURCES, page_parts
 
 import simfed
@@ -46,15 +41,6 @@ def test_a_source_has_its_readme_scenario_and_rows(source):
     else:
         not_played = PAGE.read_text(encoding="utf-8").partition("## Not played")[2]
         assert f"analysis/others/{source}/README.md" in not_played
-
-
-def test_a_changed_row_changes_the_page(monkeypatch):
-    def shifted(source):
-        return [replace(row, simfed=2 * row.simfed) for row in read_rows(source)]
-
-    before = page_parts()
-    monkeypatch.setattr(validation_page, "read_rows", shifted)
-    assert all(shifted != before[place] for place, shifted in page_parts().items())
 
 
 def test_what_the_sources_are_held_to():
@@ -151,26 +137,8 @@ def test_a_folder_without_the_sources_history_is_refused(tmp_path):
             show(folder, "HEAD", "analysis/experiments.json")
 
 
-def test_envoys_share_one_line():
-    costs = Costs(start_s=10.0, envoy_s=2.0, moved_bytes=1e6)
-    closed_form_s = 10.0 + 3 * 2.0 + ROUNDS * 3 * 1e6 / 64e3
-    assert predict_s(costs, 3, 64) == pytest.approx(closed_form_s, rel=1e-6)
-
-
-def test_staleness_among_equals_is_the_number_of_others():
-    assert mean_staleness([2.0] * 5, 3) == pytest.approx([2.0] * 5)
-    assert mean_staleness([1.0, 3.0], 2) == pytest.approx([3.0, 1 / 3])
-
-
 def test_rounds_to_a_target_are_read_off_the_best_accuracy_so_far():
     curve = [(2, 0.90), (4, 0.98), (6, 0.97), (8, 1.0)]
     assert rounds_to(curve, 0.99) == pytest.approx(7.0)
     assert rounds_to(curve, 0.90) == 2.0
     assert rounds_to(curve[:3], 0.99) is None
-
-
-def test_the_exponential_law_has_mean_1():
-    factors = exponential_factors()
-    ends = (factors[0] + factors[-1]) / 2
-    assert (sum(factors) - ends) / (len(factors) - 1) == pytest.approx(1.0)
-    assert factors == sorted(factors)

@@ -11,10 +11,9 @@ import paper
 import paper_rows
 import pytest
 import yaml
-from paper_claims import SLOW_ROUND_MS, Check, Claim, attempts, open_points
+from paper_claims import Check, Claim, attempts, open_points
 from paper_rows import KEYS, Rows, first_s, setting
 
-import simfed
 from simfed.report.statistics import Estimate
 from simfed.study import plan_study, run_study
 
@@ -59,23 +58,6 @@ def test_rows_are_runs_of_the_studies():
         f"{len(kept)} of {len(planned)} distinct runs ({on_gpu} need a GPU)"
         in "".join(items())
     )
-
-
-@pytest.mark.parametrize("k", SLOW_ROUND_MS)
-def test_rounds_last_as_said_where_compression_takes_milliseconds(k):
-    for arm, length_ms in zip(paper_rows.FIXED, SLOW_ROUND_MS[k], strict=True):
-        changes = {
-            "rounds": 2,
-            "compression.k": k,
-            "policy": {"kind": "uniform", "strategy": arm},
-            "clients[*].device": {
-                "profile": "rtx3090-ryzen4800h",
-                "scale": {"compression": 1000},
-            },
-        }
-        scenario = simfed.load_scenario(STUDIES / "mnist.yaml", overrides=changes)
-        run = simfed.run(scenario, time_only=True, progress=False)
-        assert run.summary["simulated_s"] / 2 == pytest.approx(length_ms / 1000)
 
 
 def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):

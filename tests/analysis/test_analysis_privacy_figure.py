@@ -3,21 +3,13 @@
 import pandas as pd
 import pytest
 from privacy_figure import (
-    BUDGETS,
     CODECS,
-    LINKS,
-    MODELS,
     Row,
-    Size,
     at_one_instant,
     price_table,
     privacy_figure,
-    scenario_of,
     time_table,
-    whole_seeds,
 )
-
-from simfed.scenario import Scenario
 
 
 def rows(pace_s, seeds=2, top=0.6):
@@ -57,21 +49,3 @@ def test_a_budget_costs_points_and_seconds():
     figure = privacy_figure(points)
     assert len(figure.axes) == 1
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(CODECS)
-
-
-def test_half_a_seed_is_not_kept():
-    runs = rows(dict.fromkeys(CODECS, 10.0))
-    one, three, ten = (runs.assign(budget=budget) for budget in (1.0, 3.0, 10.0))
-    whole = pd.concat([runs[runs["budget"].isna()], one, three, ten])
-    assert whole_seeds(whole)["seed"].nunique() == 2
-    cut = whole[(whole["seed"] == 0) | (whole["codec"] != "dense")]
-    assert set(whole_seeds(cut)["seed"]) == {0}
-
-
-def test_the_runs_are_scenarios():
-    for model in MODELS:
-        for codec in CODECS:
-            for budget in BUDGETS:
-                plain = scenario_of(model, codec, budget, 0, next(iter(LINKS)), Size())
-                made = Scenario.model_validate(plain)
-                assert (made.privacy is None) == (budget is None)

@@ -1,7 +1,6 @@
 """Recorded links are measured as they are; their page says what its kept rows say."""
 
 import answers
-import numpy as np
 import pandas as pd
 import pytest
 import recorded_links
@@ -81,13 +80,3 @@ def test_who_is_left_out_follows_from_the_rows():
     )
     assert f"loses {merged['lost']:.0f} %, and hears those" in PAGE
     assert f"asked for: {merged['moving']:.0f} % of what is merged" in PAGE
-
-
-def test_intervals_are_as_wide_as_seeds_differ():
-    rng = np.random.default_rng(1)
-    alike = rng.exponential(1.0, (5, 4, 50))
-    apart = alike * np.arange(1, 6)[:, None, None]
-    wide, narrow = (
-        np.ptp(recorded_links.redrawn(cells, 200)[:, 0]) for cells in (apart, alike)
-    )
-    assert wide > 3 * narrow

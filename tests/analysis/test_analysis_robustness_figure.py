@@ -4,7 +4,6 @@ kept rows.
 
 import math
 
-import numpy as np
 import pandas as pd
 import pytest
 import robustness_figure as figure
@@ -62,25 +61,3 @@ def test_means_worst_cases_and_what_is_undefined(rows):
     printed = figure.table(rows)
     assert printed.count("undefined") == len(ATTACKS) + 2
     assert "| mean | 90.0 ± 2.5 |" in printed
-
-
-def test_the_picture_names_what_it_shows(rows):
-    texts = [text.get_text() for axes in figure.draw(rows).axes for text in axes.texts]
-    assert texts.count("undefined") == len(ATTACKS) + 1
-    assert "90" in texts
-    assert any("(25)" in text for text in texts)
-
-
-def test_what_is_kept_is_not_run_again(rows, tmp_path, monkeypatch):
-    path = tmp_path / "rows.csv"
-    rows.sample(frac=1, random_state=0).to_csv(path, index=False)
-    monkeypatch.setattr(figure, "ROWS", path)
-    before = path.read_text()
-    figure.run_all(1, 3)
-    assert path.read_text() == before
-    places = figure.read_rows()[list(Cell._fields)].itertuples(index=False, name=None)
-    assert [Cell(*place) for place in places] == list(figure.cells(3))
-    np.testing.assert_array_equal(
-        figure.means(figure.read_rows(), 0.1, "accuracy")[0],
-        figure.means(rows, 0.1, "accuracy")[0],
-    )

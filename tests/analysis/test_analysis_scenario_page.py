@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import jsonschema
 import pytest
-import yaml
 from scenario_page import format_page
 
-import simfed
 from simfed.ground.registry import REGISTRIES
 from simfed.scenario.reference import build_scenario_schema
 
@@ -78,45 +75,3 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
     assert (depth["default"], depth["type"]) == (3, "integer")
     assert mine["properties"]["mood"]["default"] == "good"
     assert sections()["`policy` of `kind: mine`"].strip().startswith("Mine alone.")
-
-
-@pytest.mark.parametrize(
-    ("policy", "valid"),
-    [
-        ({"kind": "ascend", "warmup": 3, "ema": "1/n"}, True),
-        ({"c": 1}, True),  # the default kind's key
-        ({"kind": "uniform", "strategy": "top-k"}, True),
-        ({"kind": "uniform"}, False),
-        ({"kind": "ucb", "discount": 0.9, "window": 5}, True),
-        ({"kind": "exp3", "share": 0.01}, False),
-        ({"kind": "thompson", "warmup": 3}, False),
-        ({"mixing": 0.1}, False),
-    ],
-)
-def test_an_editor_knows_which_keys_go_with_which_kind(policy, valid):
-    document = build_scenario_schema()
-    schema = {
-        "$ref": "#/$defs/PolicySpec",
-        "$defs": document["$defs"],
-        "$schema": document["$schema"],
-    }
-    assert jsonschema.Draft202012Validator(schema).is_valid(policy) == valid
-
-
-def test_the_worked_example_of_layers_is_two_arms():
-    example = re.search(
-        r"`strategies: (\[.*?\])` are two "
-        r"arms",
-        PAGE.read_text(),
-    ).group(1)
-    made = simfed.load_scenario(
-        PAGE.parents[1] / "scenarios" / "quickstart.yaml",
-        {
-            "policy": {"kind": "ucb"},
-            "compression": {"strategies": yaml.safe_load(example)},
-        },
-    )
-    assert [choice.label for choice in made.compression.choices] == [
-        "top-k@1%",
-        "layers(conv*=top-k@5%,fc*=qsgd(16))",
-    ]

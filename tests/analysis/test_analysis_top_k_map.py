@@ -50,48 +50,6 @@ def test_the_first_arm_is_clear_where_it_leads_in_every_seed():
     assert cell.against.ratio.least == pytest.approx(2.0, rel=0.01)
 
 
-def test_another_strategy_is_measured_against_top_k():
-    cell = cell_of(
-        times(
-            {
-                "top-k": [30, 33, 36],
-                "random-k": [20, 22, 24.1],
-                "periodic-k": [10, 11, 12],
-            }
-        )
-    )
-    assert (cell.first, cell.rival) == ("periodic-k", "top-k")
-    assert cell.against.ratio.least == pytest.approx(3.0, rel=0.01)
-
-
-def test_first_is_clear_against_every_other_arm():
-    """Random-K and Periodic-K are a draw, though both are clearly before Top-K."""
-    cell = cell_of(
-        times(
-            {
-                "top-k": [30, 33, 36],
-                "random-k": [10, 12, 12],
-                "periodic-k": [11, 11, 13],
-            }
-        )
-    )
-    assert (cell.is_clear, cell.beats_top_k, cell.rival) == (False, True, "top-k")
-
-
-def test_a_mixed_picture_is_not_clear():
-    cell = cell_of(
-        times(
-            {
-                "top-k": [10, 22, 12],
-                "random-k": [11, 20, 13],
-                "periodic-k": [30, 33, 36],
-            }
-        )
-    )
-    assert not cell.is_clear
-    assert not cell.beats_top_k
-
-
 def test_a_map_has_a_square_and_the_table_a_place_per_cell():
     cells = [
         times(

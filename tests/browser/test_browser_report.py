@@ -8,17 +8,10 @@ from chromium import watch
 from simfed.ground.units import format_bytes, format_duration
 from simfed.record.read import open_run
 from simfed.report.page import write_page
-from simfed.report.style import PHASES
-from simfed.report.timeline import build_timeline
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["chromium"]
 
-MARKS = """() => {
-  const shown = trace => trace.visible === "legendonly" ? 0
-    : trace.z ? trace.z.length * trace.z[0].length : trace.x.length ?? 0;
-  return [...document.querySelectorAll(".js-plotly-plot:not(.timeline)")]
-    .flatMap(chart => chart.data).reduce((sum, trace) => sum + shown(trace), 0) }"""
 ROWS = """() => document.querySelector("#timeline-chart").layout.yaxis.ticktext"""
 # the raster's codes by row of the picture: [first column, last column, code] of each
 # stretch
@@ -182,69 +175,6 @@ def test_the_round_filter_changes_the_chart(opened, report_folder):
     assert len(page.evaluate(ROWS)) == len(large) + 1
 
 
-def test_a_transfers_latency_is_paler_than_the_rest_of_it(opened, report_folder):
-    page = opened({})
-    show(page, "#timeline-chart")
-    waits = build_timeline(open_run(report_folder()), (1, 3)).latency_s()
-    assert (waits > 0).any()
-    scale = page.evaluate(
-        "document.querySelector('#timeline-chart').data[0].colorscale"
-    )
-    first = page.evaluate(STRETCHES)[0][:2]
-    colours = [scale[2 * code][1].lower() for _, _, code in first]
-    assert colours == ["#bfe3f7", PHASES["download"].web.lower()]
-
-
-def test_what_cannot_be_found_leaves_the_chart_as_it_is(opened):
-    page = opened({})
-    show(page, "#timeline-chart")
-    for field, text in (
-        ("from", "999"),
-        ("to", "0"),
-        ("from", "-3"),
-        ("from", ""),
-        ("clients", "nobody"),
-    ):
-        page.locator(f"#timeline-{field}").fill(text)
-        page.locator(f"#timeline-{field}").press("Enter")
-        assert any(page.evaluate(STRETCHES))
-    assert "No such client" in page.locator("#timeline-status").inner_text()
-
-
-def test_the_axes_of_the_learning_curves_can_be_chosen(opened):
-    page = opened({})
-    show(page, "[data-panel=learning]")
-    show_what, against = page.locator("[data-controls=learning] select").all()
-    titles = (
-        "() => { const l = document.querySelector('[data-panel=learning]').layout; "
-        "return [l.xaxis.title.text, l.yaxis.title.text] }"
-    )
-    assert page.evaluate(titles) == ["simulated time (s)", "test accuracy"]
-    against.select_option(label="round")
-    show_what.select_option(label="distillation loss")
-    assert page.evaluate(titles) == ["round", "distillation loss"]
-
-
-def test_a_scenario_named_like_a_script_stays_text(opened):
-    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    page = opened(
-        {
-            "clients": 4,
-            "rounds": 3,
-            "name": evil,
-            "prototypes": (f"{evil}p", "<b>b</b>"),
-        },
-        {"clients": 4, "rounds": 3, "name": "$x$"},
-    )
-    scroll_through(page)
-    assert evil in page.locator("h1").inner_text()
-    legend = page.locator("[data-panel=learning] .legendtext").first
-    assert legend.text_content().startswith("<script>alert(1)</script>")
-    assert page.locator("img[src=x], h1 script, b:has-text('b')").count() == 0
-    page.locator("#run").select_option(index=1)
-    page.locator("#run").select_option(index=0)
-
-
 def test_one_switch_shows_another_run_in_every_chart(opened):
     page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4})
     scroll_through(page)
@@ -252,75 +182,6 @@ def test_one_switch_shows_another_run_in_every_chart(opened):
     assert page.evaluate(rows) == 4
     page.locator("#run").select_option(index=1)
     assert page.evaluate(rows) == 6
-
-
-def test_timelines_of_two_runs_stand_below_one_another_on_one_scale(opened):
-    page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4, "seed": 1})
-    scroll_through(page)
-    ranges = page.evaluate(
-        "[...document.querySelectorAll('.chart.timeline')].map(c => "
-        "c.layout.xaxis.range)"
-    )
-    assert len(ranges) == 2
-    assert ranges[0] == ranges[1]
-    names = "() => document.querySelector('#timeline-chart').data.map(t => t.name)"
-    assert "top-k" in page.evaluate(names)
-    assert (
-        page.locator("#timeline-status")
-        .inner_text()
-        .count("Waited for: round 1: client")
-        == 2
-    )
-
-
-def test_tables_keep_their_columns_on_a_phone(opened):
-    page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4}, width=400)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
-    wide = """() => [...document.querySelectorAll("#overview .scroll")]
-      .map(box => box.scrollWidth - box.clientWidth)"""
-    assert max(page.evaluate(wide)[-2:]) <= 0  # nothing of settings and results is cut
-    left = "document.querySelector('#time tbody th').getBoundingClientRect().left"
-    before = page.evaluate(left)
-    page.evaluate(
-        "document.querySelectorAll('#time .scroll').forEach(b => { b.scrollLeft = 80 })"
-    )
-    assert page.evaluate(left) == before  # the first column stays
-
-
-def test_above_400_rows_a_sample_is_drawn_and_the_page_says_so(opened, report_folder):
-    page = opened({"clients": 900, "rounds": 1})
-    show(page, "#timeline-chart")
-    said = page.locator("#timeline-status").inner_text()
-    assert "one client in 3 is shown" in said
-    assert "300 clients" in said or "301 clients" in said
-    page.locator("#timeline-clients").fill("0-20")
-    page.locator("#timeline-clients").press("Enter")
-    assert "21 clients" in page.locator("#timeline-status").inner_text()
-
-
-def test_ten_thousand_bars_are_redrawn_within_half_a_second(opened):
-    page = opened({"clients": 100, "rounds": 20})
-    show(page, "#timeline-chart")
-    page.locator("#timeline-to").fill("20")
-    page.locator("#timeline-to").press("Enter")
-    took_ms = page.evaluate(
-        """() => Array.from({ length: 5 }, () => {
-          const began = performance.now();
-          document.querySelector("#timeline-to").dispatchEvent(new Event("change"));
-          return performance.now() - began }) """
-    )
-    assert (
-        "Rounds 1 to 20 of 20, 100 clients"
-        in page.locator("#timeline-status").inner_text()
-    )
-    assert min(took_ms) < 500  # of five: others may use the machine
-
-
-def test_never_more_than_20_000_marks_are_drawn_beside_the_gantt(opened):
-    page = opened({"clients": 100, "rounds": 300})
-    scroll_through(page)
-    assert "sample of" in page.locator("#timeline-status").inner_text()
-    assert 1000 < page.evaluate(MARKS) <= 20_000
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -381,12 +242,6 @@ def test_the_theme_follows_the_system_and_can_be_switched(opened):
     page.get_by_role("button", name="Switch to dark colours").wait_for()
 
 
-def test_it_fits_a_phone(opened):
-    page = opened({}, width=390)
-    scroll_through(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 def test_printing_draws_every_chart_in_light_colours_at_the_papers_width(opened):
     page = opened({}, scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -405,14 +260,3 @@ def test_printing_draws_every_chart_in_light_colours_at_the_papers_width(opened)
         != "rgb(255, 255, 255)"
     )
     assert len(page.pdf(format="A4")) > 20_000
-
-
-def test_the_table_of_the_shown_rounds_has_a_row_per_participation(opened):
-    page = opened({})
-    show(page, "#timeline-chart")
-    page.locator("#timeline-details summary").click()
-    rows = page.locator("#timeline-table tbody tr")
-    rows.first.wait_for()
-    assert rows.count() == 30
-    page.locator("#timeline-next").click()
-    assert rows.first.inner_text().startswith("4")

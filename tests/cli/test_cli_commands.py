@@ -1,6 +1,5 @@
 """The command line: exit codes, one sentence per error, and what is not imported."""
 
-import errno
 import io
 import json
 import os
@@ -42,60 +41,10 @@ def test_run_and_verify(tiny, capsys):
     assert "all invariants hold" in capsys.readouterr().out
 
 
-def test_more_processes_than_have_something_to_do_are_not_started(
-    tiny, capsys, monkeypatch
-):
-    monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 1)
-    assert main(["run", tiny, "--workers", "30", "--out", "r", "--no-figures"]) == 0
-    said = capsys.readouterr().err
-    assert said.startswith(
-        "--workers: 30 processes are too many, 2 do the work (at most one for each "
-        "client that "
-        "takes part at a time and a few for each core)\n"
-    )
-    assert json.loads(Path("r/manifest.json").read_text())["workers"] == 2
-    assert main(["verify", "r", "--recompute", "1", "--workers", "30"]) == 0
-    said = capsys.readouterr().err
-    assert said == (
-        "--workers: 30 processes are too many, 4 do the work (at most a few for each "
-        "core)\n"
-    )
-    for quiet in (["--quiet"], ["--time-only", "--quiet"]):
-        words = [
-            "run",
-            tiny,
-            "--workers",
-            "30",
-            "--out",
-            "r",
-            "--overwrite",
-            "--no-figures",
-        ]
-        assert main([*words, *quiet]) == 0
-        assert capsys.readouterr().err == ""
-
-
 def test_the_default_folder_is_the_next_free_one(tiny, tmp_path):
     for _ in range(2):
         assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
-
-
-def test_overwrite_alone_replaces_the_run_of_that_name(tiny, tmp_path):
-    for seed in ("1", "2"):
-        words = ["run", tiny, "--seed", seed, "--time-only", "--quiet", "--no-figures"]
-        assert main([*words, "--overwrite"]) == 0
-    assert [p.name for p in (tmp_path / "runs").iterdir()] == ["tiny"]
-    assert json.loads(Path("runs/tiny/manifest.json").read_text())["seed"] == 2
-
-
-@pytest.mark.parametrize("letter", ["n", "日", "𝐀"])
-def test_a_long_name_is_cut_to_what_a_folder_may_be_called(tiny, tmp_path, letter):
-    command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--rounds", "1"]
-    assert main([*command, "--set", f"name={100 * letter}"]) == 0
-    assert {p.name for p in (tmp_path / "runs").iterdir()} == {
-        80 // len(letter.encode()) * letter
-    }
 
 
 def test_a_run_that_takes_no_time_has_a_picture_and_a_report(tiny, tmp_path, recwarn):
@@ -247,29 +196,11 @@ def test_validate_checks_every_run_of_a_study(tiny, tmp_path, capsys):
     assert main(["validate", "two.yaml", "--resolved"]) == 2
 
 
-def test_validate_resolved_is_a_scenario_again(tiny, tmp_path, capsys):
-    assert main(["validate", tiny, "--resolved"]) == 0
-    (tmp_path / "resolved.yaml").write_text(capsys.readouterr().out)
-    assert main(["validate", "resolved.yaml"]) == 0
-
-
 def test_debug_shows_the_traceback(tiny):
     from simfed.ground.errors import InputError
 
     with pytest.raises(InputError):
         main(["--debug", "run", "none.yaml"])
-
-
-@pytest.mark.parametrize(
-    "kind", ["codecs", "policies", "models", "datasets", "profiles"]
-)
-def test_list_explains_each(kind, capsys):
-    assert main(["list", kind]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines
-    assert all(len(line.split("  ", 1)) == 2 for line in lines), (
-        "a name and an explanation"
-    )
 
 
 def test_schema_is_json(capsys):
@@ -359,19 +290,6 @@ def test_a_refused_run_leaves_no_folder(tiny, tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_the_folder_one_is_in_and_a_folder_without_a_name(
-    tiny, tmp_path, monkeypatch, capsys
-):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert main(["run", "../tiny.yaml", *CLOCK, "--out", ""]) == 2
-    assert (
-        "simfed: --out: got '', expected a folder's name\n" in capsys.readouterr().err
-    )
-    assert main(["run", "../tiny.yaml", *CLOCK, "--out", "."]) == 0
-    assert main(["verify", "."]) == 0
-
-
 @pytest.mark.parametrize(
     "how",
     [["--workers", "1"], pytest.param(["--workers", "2"], marks=pytest.mark.long)],
@@ -420,28 +338,6 @@ def test_a_signal_ends_a_study_after_the_rounds_under_way(tiny, number, code):
     (said,) = [json.loads(path.read_text()) for path in begun()]
     assert said["status"] == "interrupted"
     assert said["reason"].startswith("stopped after round ")
-
-
-def test_a_folder_that_may_not_be_entered_is_wrong_input(tiny, monkeypatch, capsys):
-    def refuse(path):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    monkeypatch.setattr("simfed.record.read.open_run", refuse)
-    assert main(["report", "tiny.yaml"]) == 2
-    assert capsys.readouterr().err == "simfed: tiny.yaml: Permission denied\n"
-
-
-def test_an_interruption_outside_a_run_is_said(monkeypatch, capsys):
-    monkeypatch.setattr("simfed.cli.inspect.REGISTRIES", Interrupting())
-    assert main(["list", "models"]) == 130
-    assert capsys.readouterr().err == "simfed: interrupted\n"
-
-
-class Interrupting(dict):
-    """What is asked just when Ctrl-C comes."""
-
-    def items(self):
-        raise KeyboardInterrupt
 
 
 def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tiny, monkeypatch):

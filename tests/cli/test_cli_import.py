@@ -218,25 +218,3 @@ def test_the_processes_of_a_study_find_its_plug_ins(scenario, tmp_path, capsys):
     assert (
         main([*words, "--time-only", "--quiet", "--jobs", "1", "--allow-plugins"]) == 0
     ), capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "named", [["none.py"], ["own.yaml"], [3], "parts.py", None, {"a": 1}]
-)
-def test_what_is_no_list_of_files_is_one_sentence(scenario, named, capsys):
-    scenario.write_text(
-        yaml.safe_dump({**SCENARIO, "plugins": named, "policy": "x" * 3})
-    )
-    assert main(["validate", str(scenario), "--allow-plugins"]) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert ("plugins" in said) == (named not in ("parts.py", None))
-
-
-def test_an_unknown_name_mentions_both_ways(scenario, capsys):
-    scenario.write_text(yaml.safe_dump(SCENARIO))
-    assert main(["validate", str(scenario)]) == 2
-    assert (
-        "--import FILE.py, or plugins: [FILE.py] in the scenario"
-        in capsys.readouterr().err
-    )

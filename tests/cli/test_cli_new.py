@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
-import simfed
 from simfed import templates
 from simfed.cli import main
 from simfed.scenario import load_scenario
@@ -122,13 +120,6 @@ def test_what_cannot_be_written_or_shown_is_one_sentence(empty, capsys, words, s
     assert [path.name for path in empty.iterdir()] == ["model.py"]
 
 
-def test_a_template_that_needs_a_package_is_left_out_without_it(tmp_path):
-    for name, package in (("here", "yaml"), ("gone", "no_such_package")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.yaml").write_text(f"# About.\n# Needs: {package}\n")
-    assert [template.name for template in templates.templates(tmp_path)] == ["here"]
-
-
 def test_every_page_can_be_shown(capsys):
     assert main(["help"]) == 0
     pages = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
@@ -167,53 +158,3 @@ def test_the_wheel_carries_templates_and_pages():
     assert "calibration/README.md" in data["share/simfed/calibration"]
     assert "templates/*/*" in said["options"]["package_data"]["simfed"]
     assert "py.typed" in said["options"]["package_data"]["simfed"]
-
-
-def test_nothing_is_announced_before_it_can_start(empty, capsys):
-    assert main(["new", "quickstart"]) == 0
-    capsys.readouterr()
-    words = ["run", "quickstart.yaml", "--time-only", "--no-figures", "--out", "out"]
-    assert main(words) == 2  # its policy learns
-    assert capsys.readouterr().err.count("\n") == 1  # a sentence, and no more
-    steady = ["--set", "policy={kind: uniform, strategy: top-k}", "--rounds", "1"]
-    assert main([*words, *steady]) == 0
-    shown = capsys.readouterr()
-    assert shown.err.startswith("quickstart: 10 clients, 1 round → out\n")
-    assert "10 clients · 1 round · seed 0" in shown.out
-    assert main([*words, *steady]) == 2  # a finished run is there
-    assert "→" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["list", "new"])
-def test_list_and_new_alone_say_what_there_is(command, capsys):
-    assert main([command]) == 0
-    said = capsys.readouterr().out
-    assert ("codecs" if command == "list" else "quickstart") in said.split()
-
-
-def test_a_study_goes_to_the_folder_of_its_name_with_values_of_the_command_line(
-    empty, capsys
-):
-    assert main(["new", "study"]) == 0
-    text = Path("study.yaml").read_text()
-    [named] = [line for line in text.splitlines() if line.startswith("name:")]
-    Path("study.yaml").write_text(text.replace(named, "name: my other"))
-    words = ["study", "run", "study.yaml", "--time-only", "--quiet", "--jobs", "1"]
-    words += ["--set", "grid.policy=[{kind: uniform, strategy: top-k}]"]
-    assert main([*words, "--set", "rounds=0"]) == 2
-    assert (
-        "rounds: got 0, expected a whole number of at least 1"
-        in capsys.readouterr().err
-    )
-    assert main([*words, "--set", "clients[0].link.up=5 Mbps"]) == 2
-    said = capsys.readouterr().err
-    assert "a key that is on no axis; values of this one: clients[*].link.up" in said
-    assert main([*words, "--set", "seed=3"]) == 2
-    assert main([*words, "--set", "seeds=[7]", "--set", "rounds=1"]) == 0, (
-        capsys.readouterr().err
-    )
-    study = simfed.load_study("studies/my-other")
-    assert set(study.summary["seed"]) == {7}
-    assert len(study.summary) == 3
-    [first, *_] = Path("studies").rglob("scenario.yaml")
-    assert yaml.safe_load(first.read_text())["rounds"] == 1

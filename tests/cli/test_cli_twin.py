@@ -5,11 +5,10 @@ import csv
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 import simfed
 from simfed.calibrate.twin import fit_twin
-from simfed.calibrate.twin_log import LogRow, read_log
+from simfed.calibrate.twin_log import read_log
 from simfed.cli import main
 from simfed.ground.errors import InputError, InputErrors
 
@@ -125,37 +124,6 @@ def test_a_predicted_interval_is_students(tmp_path):
     )
 
 
-def test_no_round_to_come_is_shorter_than_nothing(tmp_path):
-    ends = [10, 11, 41]
-    rows = [
-        (n + 1, "", "round", 0 if n == 0 else ends[n - 1], end)
-        for n, end in enumerate(ends)
-    ]
-    mean_s, low_s, high_s = fit_twin(
-        read_log(write(tmp_path / "l.csv", HEADER, *rows))
-    ).predict(1)
-    assert low_s == 0
-    assert high_s > 2 * mean_s
-
-
-def test_intervals_hold_nine_tenths_of_what_comes():
-    rng = np.random.default_rng(0)
-    held, logs = 0, 400
-    for _ in range(logs):
-        lengths_s = 20 + rng.standard_normal(60)
-        ends_s = np.cumsum(lengths_s)
-        rows = [
-            LogRow(n + 1, "", "round", end - length, end, None, None, n + 2)
-            for n, (length, end) in enumerate(
-                zip(lengths_s[:8], ends_s[:8], strict=True)
-            )
-        ]
-        _, low_s, high_s = fit_twin(rows).predict(52)
-        held += low_s <= lengths_s[8:].mean() <= high_s
-    low, high = stats.binomtest(held, logs).proportion_ci(0.99)
-    assert low <= 0.9 <= high
-
-
 def test_whole_rounds_alone_make_one_client_for_all(tmp_path):
     rows = []
     for n in range(6):
@@ -202,18 +170,6 @@ def test_sizes_that_differ_tell_latency_from_rate(tmp_path, rounds):
     )
 
 
-def test_some_of_the_clients_take_part_in_a_round(tmp_path):
-    rows = [HEADER]
-    for n in range(8):
-        for client in ((0, 1), (2, 3))[n % 2]:
-            rows.append((n + 1, client, "training", 10 * n, 10 * n + 5))
-    twin = fit_twin(read_log(write(tmp_path / "log.csv", *rows)))
-    twin.write(tmp_path / "twin.yaml")
-    scenario = simfed.load_scenario(tmp_path / "twin.yaml")
-    assert scenario.participation.clients_per_round == 2
-    assert sum(group.count for group in scenario.clients) == 4
-
-
 @pytest.mark.parametrize(
     ("row", "where", "allowed"),
     [
@@ -249,27 +205,6 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, capsys):
         read_log(tmp_path / "nowhere.csv")
 
 
-def test_a_log_of_one_round_is_fitted_and_predicts_nothing(tmp_path, capsys):
-    rows = [(1, 0, "training", 0, 5), (1, 0, "upload", 5, 6), (1, "", "server", 6, 8)]
-    log, out = write(tmp_path / "twin.csv", HEADER, *rows), tmp_path / "twin.yaml"
-    assert main(["twin", str(log), "--out", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "played: 8 s a round, +0.00 %" in told
-    assert "nan" not in told
-    assert read_log(log)[0].duration_s == 5  # the log is as it was
-    assert main(["twin", str(log), "--out", str(out), "--predict", "3"]) == 2
-    assert "expected two rounds or more" in capsys.readouterr().err
-    for number in (2, 3):  # 9 s each
-        begun_s = 9 * number - 10
-        rows += [
-            (number, 0, "training", begun_s, begun_s + 5 + number / 10),
-            (number, 0, "upload", begun_s + 5 + number / 10, begun_s + 7),
-            (number, "", "server", begun_s + 7, begun_s + 9),
-        ]
-    write(log, HEADER, *rows)
-    assert main(["twin", str(log), "--out", str(out), "--predict", "1"]) == 0
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -286,25 +221,3 @@ def test_bad_options_are_told(options, told, tmp_path, capsys, monkeypatch):
     write(tmp_path / "log.csv", HEADER, (1, 0, "training", 0, 5))
     assert main(["twin", "log.csv", *options]) == 2
     assert told in capsys.readouterr().err
-
-
-def test_rounds_that_overlap_are_no_synchronous_servers(tmp_path):
-    rows = [(1, 0, "training", 0, 20), (2, 1, "training", 10, 30)]
-    path = write(tmp_path / "log.csv", HEADER, *rows)
-    with pytest.raises(InputError) as raised:
-        fit_twin(read_log(path))
-    assert raised.value.where == "line 2"
-    assert "synchronous" in raised.value.allowed
-
-
-def test_a_server_that_always_takes_as_long_has_a_margin_of_0(tmp_path, capsys):
-    rows = [("round", "client", "phase", "started_at_s", "finished_at_s")]
-    rows += [(n, 0, "training", 2.1 * n, 2.1 * n + 2) for n in range(1, 8)]
-    write(tmp_path / "log.csv", *rows)
-    assert (
-        main(["twin", str(tmp_path / "log.csv"), "--out", str(tmp_path / "t.yaml")])
-        == 0
-    )
-    said = capsys.readouterr().out
-    assert "(mean of 1 client; scatter" in said
-    assert "\nserver 0.1 ± 0 s a round" in said

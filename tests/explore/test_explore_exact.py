@@ -210,34 +210,3 @@ def test_recorded_choices_equal_a_run_of_recorded_arms(recorded):
     assert told["unknown"] is None
     assert_same(told, simfed.run(made, time_only=True, progress=False))
     assert told["curve"]["a"] == read_curve(simfed.load_run(recorded))
-
-
-def test_where_a_deadline_cuts_the_recorded_choices_the_clock_goes_on(recorded):
-    setting = {"aggregation.mode": "deadline", "aggregation.deadline": "20 ms"}
-    told = answer(World(recorded), setting, anew=False)
-    assert told["unknown"] == 1
-    assert "upload is" in told["why"]
-    assert len(told["ends_s"]) == 6
-    assert told["curve"] == {}
-
-
-def test_a_laws_amounts_are_scaled_and_nothing_else(tmp_path):
-    path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(STAR))
-    world = World(path)
-    made = apply_setting(world.base, {"clients[1].link.up": "2×"}, path)
-    law = made.clients[1].link.up.lognormal
-    assert (law.median, law.cv) == ("4.0 Mbps", 0.5)
-    plain = simfed.run(world.scenario, time_only=True, progress=False)
-    assert (
-        answer(world, {"clients[1].link.up": "1×"})["ends_s"]
-        == plain.rounds["finished_at_s"].tolist()
-    )
-
-
-def test_only_the_shown_rounds_are_kept(tmp_path):
-    path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(STAR))
-    told = answer(World(path), {}, shown=(2, 3))
-    assert told["gantt"]["rounds"]["number"] == [2, 3]
-    assert len(told["ends_s"]) == 5

@@ -8,9 +8,7 @@ import yaml
 from worlds import TINY
 
 import simfed
-from simfed.explore.known import find_differences
 from simfed.explore.real import Job
-from simfed.explore.settings import name_policies
 from simfed.explore.world import World, play
 from simfed.ground.errors import InputErrors
 
@@ -77,30 +75,6 @@ def test_k_and_strategies_of_runs_beside_are_known(shelf):
         assert told["ends_s"] == run.rounds["finished_at_s"].tolist()
 
 
-def test_another_k_is_played_on_the_clock_and_is_not_known(shelf):
-    world = World(shelf / "run")
-    told = answer(world, {"compression.k": 200})
-    run = simfed.run(
-        world.apply({"compression.k": 200}), time_only=True, progress=False
-    )
-    assert (told["unknown"], told["curve"]) == (1, {})
-    assert told["why"] == (
-        "client 0 sends top-k with K = 200 in place of top-k with K = 400"
-    )
-    assert told["ends_s"] == run.rounds["finished_at_s"].tolist()
-
-
-def test_a_run_beside_that_is_gone_is_not_missed(shelf, tmp_path):
-    simfed.run(WORLD, tmp_path / "run", progress=False, workers=1)
-    other = simfed.run(
-        {**WORLD, "compression": {"k": 50}}, tmp_path / "b", progress=False
-    )
-    world = World(tmp_path / "run")
-    assert answer(world, {"compression.k": 50})["unknown"] is None
-    (other.path / "journal.jsonl.zst").unlink()
-    assert answer(World(tmp_path / "run"), {"compression.k": 50})["unknown"] == 1
-
-
 def test_a_scenario_that_was_not_run_has_k_and_strategies_to_turn(tmp_path):
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(WORLD))
@@ -112,26 +86,6 @@ def test_a_scenario_that_was_not_run_has_k_and_strategies_to_turn(tmp_path):
     assert told["ends_s"] == run.rounds["finished_at_s"].tolist()
     with pytest.raises(InputErrors, match="no-such"):
         world.apply({"policy": "no-such"})
-
-
-def test_names_of_policies_are_short_and_distinct():
-    policies = [
-        {"kind": "uniform", "strategy": "top-k"},
-        {"kind": "ascend", "c": 1.0},
-        {"kind": "ascend", "c": 2.0},
-        {"kind": "uniform", "strategy": "top-k"},
-    ]
-    assert [*name_policies(policies)] == ["top-k", "ascend", "ascend #2"]
-
-
-def test_differences_are_named_by_path():
-    ours = {"a": 1, "b": {"c": [1, {"d": 2}]}, "p": {"kind": "x", "y": 1}}
-    theirs = {"a": 1, "b": {"c": [1, {"d": 3}]}, "p": {"kind": "x", "y": 2}, "z": 5}
-    assert find_differences(ours, theirs) == {
-        "b.c[1].d": 3,
-        "p": {"kind": "x", "y": 2},
-        "z": 5,
-    }
 
 
 class Heard(list):

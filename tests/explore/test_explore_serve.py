@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -107,32 +106,6 @@ def test_nobody_else_is_answered(scenario):
         assert fetch(f"{address}ask", Host="evil.example", body=question(1))[0] == 400
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ({"clients[0].link.up": "-3 Mbps"}, "clients[0].link.up"),
-        ({"clients[0].link.upp": "3 Mbps"}, "upp"),
-        ({"clients[7].link.up": "3 Mbps"}, "clients[7]"),
-        ({"participation.clients_per_round": 99}, "99"),
-    ],
-)
-def test_a_wrong_setting_is_one_sentence_and_the_page_lives_on(
-    scenario, setting, words
-):
-    player = Player(World(scenario))
-    (part,) = player.ask("a", 1, question(1, setting))
-    assert words in part["error"]
-    assert list(player.ask("a", 2, question(2)))[-1]["done"]
-
-
-def test_what_is_no_question_is_refused(scenario):
-    with served(scenario) as address:
-        for body in ({}, [], {"setting": {}}, {"setting": {}, "tab": 1, "seq": "x"}):
-            status, _, said = fetch(f"{address}ask", body)
-            assert (status, "error" in json.loads(said)) == (400, True)
-        assert fetch(f"{address}ask", question(1))[0] == 200
-
-
 def test_the_newest_question_of_a_page_wins_and_pages_do_not_disturb_one_another(
     scenario,
 ):
@@ -155,15 +128,6 @@ def test_the_newest_question_of_a_page_wins_and_pages_do_not_disturb_one_another
         assert len({part["seq"] for part in parts}) == 1
     late = list(player.ask("a", 4, question(4)))
     assert late == [{"seq": 4, "stale": True}]
-
-
-def test_a_run_that_is_deleted_meanwhile_is_one_sentence(tmp_path):
-    folder = tmp_path / "run"
-    simfed.run({**SCENARIO, "rounds": 1}, folder, progress=False, workers=1)
-    player = Player(World(folder))
-    assert list(player.ask("a", 1, question(1)))[-1]["done"]
-    shutil.rmtree(folder)
-    assert "journal" in list(player.ask("a", 2, question(2)))[-1]["error"]
 
 
 def test_a_real_run_makes_its_setting_known(tmp_path):
@@ -263,12 +227,3 @@ def test_a_busy_port_and_what_cannot_be_explored_are_sentences(scenario, tmp_pat
     scenario.write_text(yaml.safe_dump({**SCENARIO, "policy": {"kind": "exp3"}}))
     with pytest.raises(InputErrors, match="a policy that needs no rewards"):
         World(scenario)
-
-
-def test_a_run_of_another_version_is_one_sentence(tmp_path):
-    folder = tmp_path / "run"
-    simfed.run({**SCENARIO, "rounds": 1}, folder, time_only=True, progress=False)
-    text = (folder / "scenario.yaml").read_text()
-    (folder / "scenario.yaml").write_text(text + "of_another_version: 1\n")
-    with pytest.raises((InputError, InputErrors), match="of_another_version"):
-        World(folder)

@@ -12,11 +12,9 @@ from functools import partial
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 from worlds import TINY
 
 import simfed
-from simfed.cli.app import app
 from simfed.explore.world import World, play
 from simfed.ground.errors import Interrupted
 
@@ -57,13 +55,6 @@ def test_a_run_that_was_stopped_is_known_as_far_as_it_came(stopped):
     simfed.run(WORLD, stopped, progress=False, workers=1, resume=True)
     assert answer(world)["unknown"] is None
     assert not world.describe()["open"]
-
-
-def test_only_the_newest_rounds_are_kept_for_the_gantt(stopped):
-    parts = []
-    glance = play(World(stopped), {"setting": {}}, parts.append)
-    assert parts[-1]["gantt"]["rounds"]["number"] == [4, 5, 6]
-    assert sorted(set(glance.table("spans")["round"].to_pylist())) == [4, 5, 6]
 
 
 def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
@@ -109,9 +100,3 @@ def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
     assert parts[-1]["unknown"] is None
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address, timeout=5)
-
-
-def test_watch_needs_something_to_follow():
-    asked = ["run", "x.yaml", "--watch", "--time-only"]
-    said = CliRunner().invoke(app, asked).exception
-    assert str(said) == "--watch: got '--time-only', expected a run that learns"

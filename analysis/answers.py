@@ -29,7 +29,7 @@ from kept import ROOT, KeptStudy, Row, play_all, read, spent_to, study_parser, w
 from pages import in_words, markdown, write_page
 
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.statistics import Paired, compare_times
+from simfed.report.statistics import PairedTimes, compare_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,9 +140,9 @@ class Answer(NamedTuple):
     """The way chosen; `dense` where none is clearly sooner."""
     plain: str
     """The same among ways without momentum."""
-    over_dense: dict[str, Paired]
+    over_dense: dict[str, PairedTimes]
     """Way → how many times sooner than sending everything."""
-    rival: Paired
+    rival: PairedTimes
     """8 bits with momentum at the server against DGC."""
 
 
@@ -159,7 +159,7 @@ def times_of(rows: pd.DataFrame, spent: str = "at_s") -> Times:
     return times
 
 
-def compare_ways(times: Times, way: str, reference: str) -> Paired:
+def compare_ways(times: Times, way: str, reference: str) -> PairedTimes:
     """How many times sooner a way was than another, over the seeds of both."""
     seeds = sorted(times[way].keys() & times[reference].keys())
     mine_s, mine_reached = zip(*(times[way][seed] for seed in seeds), strict=True)

@@ -26,7 +26,7 @@ from pages import as_share, in_words, markdown, with_interval, write_page
 
 from simfed.learn.data import load_dataset
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.statistics import Estimate, Paired, estimate_paired_difference
+from simfed.report.statistics import Estimate, PairedTimes, estimate_paired_difference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,9 +139,9 @@ class Cell(NamedTuple):
 
     spread: int
     skew: str
-    sooner: dict[str, Paired]
+    sooner: dict[str, PairedTimes]
     """Way → how many times sooner than waiting."""
-    fewer_bytes: dict[str, Paired]
+    fewer_bytes: dict[str, PairedTimes]
     """Way → how many times fewer bytes than when waiting were moved up to the
     accuracy."""
     behind: dict[str, Estimate]
@@ -242,7 +242,7 @@ def times_table(cells: Sequence[Cell]) -> str:
     return markdown(lines)
 
 
-def pooled(rows: pd.DataFrame) -> dict[int, dict[str, tuple[Paired, Paired]]]:
+def pooled(rows: pd.DataFrame) -> dict[int, dict[str, tuple[PairedTimes, PairedTimes]]]:
     """Return spread → way → how many times sooner than waiting and how many times fewer
     bytes, over the three skews: geometric means, whose unit is the seed, since skews
     share it.

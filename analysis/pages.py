@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from simfed.report.statistics import Paired
+    from simfed.report.statistics import PairedTimes
 
 STUDIES = (
     "answers",
@@ -69,7 +69,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
-def in_words(paired: Paired) -> str:
+def in_words(paired: PairedTimes) -> str:
     """A ratio as far as it is known.
 
     >>> from simfed.report.statistics import compare_times
@@ -84,7 +84,7 @@ def in_words(paired: Paired) -> str:
     return f"<{ratio.most:.2f}" if ratio.least == 0 else f">{ratio.least:.2f}"
 
 
-def with_interval(paired: Paired) -> str:
+def with_interval(paired: PairedTimes) -> str:
     """A ratio and its 95 % interval."""
     ratio = paired.ratio
     if not ratio.is_exact or not ratio.coverage:
@@ -92,7 +92,7 @@ def with_interval(paired: Paired) -> str:
     return f"{in_words(paired)} [{ratio.low:.2f}, {ratio.high:.2f}]"
 
 
-def as_share(paired: Paired) -> str:
+def as_share(paired: PairedTimes) -> str:
     """What the first of two takes of what the second takes, and its 95 % interval.
 
     >>> from simfed.report.statistics import compare_times

@@ -25,7 +25,7 @@ from kept import KeptStudy, provenance_of
 from scipy import stats
 
 import simfed
-from simfed.report.statistics import Estimate, Paired, compare_times, estimate_mean
+from simfed.report.statistics import Estimate, PairedTimes, compare_times, estimate_mean
 from simfed.scenario import Scenario
 
 ROWS = Path(__file__).with_name("paper.parquet")
@@ -295,7 +295,7 @@ def gap(a: Runs, b: Runs, of: Callable[[Any], float] = end) -> Estimate:
     return over(lambda one, other: of(one) - of(other), a, b)[0]
 
 
-def ratio(a: Runs, b: Runs, level: float = 0.9) -> Paired:
+def ratio(a: Runs, b: Runs, level: float = 0.9) -> PairedTimes:
     """Return how many times sooner `a` reached an accuracy than `b`."""
     seeds = sorted(set(a) & set(b))
     times = [[first_s(runs[s], level) for s in seeds] for runs in (a, b)]

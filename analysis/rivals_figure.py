@@ -28,7 +28,7 @@ from scipy import stats
 from simfed.compress.choice import Choice
 from simfed.record.read import Run
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.statistics import Paired, compare_times, estimate_mean
+from simfed.report.statistics import PairedTimes, compare_times, estimate_mean
 from simfed.report.style import SERIES_COLOURS
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Against(NamedTuple):
     setting: str
     arm: str
     reference: str
-    paired: Paired
+    paired: PairedTimes
     p_value: float
 
 

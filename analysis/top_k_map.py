@@ -21,7 +21,7 @@ from pages import markdown, write_page
 
 from simfed.record.read import Run
 from simfed.report.pictures import build_empty_figure, picture_style, save_picture
-from simfed.report.statistics import Paired, compare_times
+from simfed.report.statistics import PairedTimes, compare_times
 from simfed.report.style import ARM_MARKS, choose_arm_colours
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Cell:
     false if it is Top-K."""
     rival: str
     """Top-K where another was first; where Top-K was, the next after it."""
-    against: Paired
+    against: PairedTimes
     """`first` against `rival`."""
 
 
@@ -71,7 +71,7 @@ def cell_of(times: pd.DataFrame) -> Cell:
     """
     arms = {arm: rows.sort_values("seed") for arm, rows in times.groupby(ARM)}
 
-    def against(one: str, other: str) -> Paired:
+    def against(one: str, other: str) -> PairedTimes:
         columns = [
             arms[arm][name].tolist()
             for arm in (one, other)

@@ -30,7 +30,7 @@ def explore(
     The page is served to this machine alone, until Ctrl-C.
     """
     from simfed.explore.serve import announce, serve
-    from simfed.explore.world import World
+    from simfed.explore.world import ExploredWorld
 
-    world = World(what, allow_plugins=allow_plugins)
+    world = ExploredWorld(what, allow_plugins=allow_plugins)
     serve(world, port, partial(announce, browser=browser))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simfed.compress.choice import Choice
-from simfed.explore.known import Answers
+from simfed.explore.known import KnownAnswers
 from simfed.fleet.contract import Outcome, Task
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
@@ -20,7 +20,7 @@ class UnknownLearning(SimfedError):
     """An answer of learning that the clock needs, and that no journal has."""
 
 
-class Foreseen(Journaled):
+class ForeseenWorkload(Journaled):
     """Learning as journals of runs tell it, while decisions are those of one of them.
 
     Beyond, a merge only counts; where policies learn from it, the clock ends after it.
@@ -29,7 +29,7 @@ class Foreseen(Journaled):
     def __init__(
         self,
         tasks: Tasks,
-        answers: Answers,
+        answers: KnownAnswers,
         *,
         policies_learn: bool,
         wait: Callable[[], bool] = lambda: False,

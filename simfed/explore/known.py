@@ -16,7 +16,7 @@ _MOST_BESIDE = 2000
 """Runs that are looked at."""
 
 
-class Answers:
+class KnownAnswers:
     """The answers of runs that learn alike, whatever their clocks decide.
 
     A node is a hash of all decisions that led to it, with what was asked there.

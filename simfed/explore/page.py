@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from simfed.explore.world import World
+from simfed.explore.world import ExploredWorld
 from simfed.ground.units import counted
 from simfed.ground.version import VERSION
 from simfed.report import page
@@ -23,7 +23,7 @@ def join_scripts() -> str:
     return page.join_scripts(_read("explore.js"), main="explore")
 
 
-def build_page(world: World) -> str:
+def build_page(world: ExploredWorld) -> str:
     """Return the page, which asks the server for everything else."""
     scenario, before = world.scenario, "as recorded" if world.is_run else "as written"
     curve = Panel(

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from simfed.explore.world import Answer, World, play
+from simfed.explore.world import Answer, ExploredWorld, play
 from simfed.ground.errors import Interrupted, SimfedError
 from simfed.ground.plain import Plain
 
@@ -34,14 +34,14 @@ class Question:
         self.answers.put(None)
 
 
-class Player:
+class QuestionQueue:
     """A thread that plays; two plays at once would share settings of the interpreter.
 
     Pages number their questions, since requests may overtake one another. Pages that
     follow the run share one play of it, which goes on whenever nobody asks else.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ExploredWorld) -> None:
         self.world = world
         self._changed = threading.Condition()
         self._waiting: dict[str, Question] = {}

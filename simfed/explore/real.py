@@ -23,9 +23,9 @@ from simfed.experiment.running import (
     carry_out_run,
     make_method_workload,
 )
-from simfed.explore.known import Answers
+from simfed.explore.known import KnownAnswers
 from simfed.explore.settings import LEARNED, Setting, apply_setting
-from simfed.explore.world import Answer, World
+from simfed.explore.world import Answer, ExploredWorld
 from simfed.fleet.contract import Outcome
 from simfed.ground.errors import InputError, SimfedError
 from simfed.ground.plain import Plain
@@ -40,7 +40,7 @@ from simfed.replay.store import Trajectory, TrajectoryStore
 class RealRun:
     """The real run, at most one at a time; `state` is what pages show of it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ExploredWorld) -> None:
         self.state: Answer = {"status": "none"}
         self._world = world
         self._folder = Path(tempfile.mkdtemp(prefix="simfed-explore-"))
@@ -67,7 +67,7 @@ class RealRun:
         self._begun += 1
         out = self._folder / f"run-{self._begun}"
         folders = [] if known is None else [*known.folders]
-        job = Job(self._world.base, made, self._world.source, out, folders)
+        job = LearningJob(self._world.base, made, self._world.source, out, folders)
         ours, theirs = multiprocessing.Pipe(duplex=False)
         fresh = multiprocessing.get_context("spawn")
         self._process = fresh.Process(target=job.run, args=(theirs,), daemon=True)
@@ -77,7 +77,7 @@ class RealRun:
             target=self._follow, args=(ours, known, out), daemon=True
         ).start()
 
-    def _follow(self, told: Connection, known: Answers | None, out: Path) -> None:
+    def _follow(self, told: Connection, known: KnownAnswers | None, out: Path) -> None:
         problem = "the run ended without a word"
         try:
             while True:
@@ -103,7 +103,7 @@ class RealRun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class Job:
+class LearningJob:
     """A setting that is run in another process."""
 
     def __init__(
@@ -135,7 +135,7 @@ class Job:
                 device="cpu",
                 workers=1,
                 make_workload=lambda: Cached(
-                    parts.tasks, lambda: Told(real(), tell), kept
+                    parts.tasks, lambda: ToldWorkload(real(), tell), kept
                 ),
                 make_simulation=build_simulation,
                 progress=lambda round, _at_s, _value: tell.send(
@@ -146,20 +146,20 @@ class Job:
         except SimfedError as error:
             tell.send(str(error))
 
-    def _open_kept(self) -> Kept:
+    def _open_kept(self) -> KeptTrajectory:
         """Return what is known, and the states that real runs of this setup keep."""
         learned = {path: v for path, v in self._setting.items() if path in LEARNED}
         base = apply_setting(self._base, learned, self._source)
-        answers = Answers()
+        answers = KnownAnswers()
         for folder in self._folders:
             answers.add(folder)
         answers.read_on()
         own = self._out.parent / f"kept-{digest_value(learned)}"
         study = TrajectoryStore().open(learning_key(base), {})
-        return Kept(own, answers, study)
+        return KeptTrajectory(own, answers, study)
 
 
-class Told:
+class ToldWorkload:
     """Learning that tells after each merge up to where it has come."""
 
     def __init__(self, real: Any, tell: Connection) -> None:
@@ -175,10 +175,10 @@ class Told:
         return outcome
 
 
-class Kept(Trajectory):
+class KeptTrajectory(Trajectory):
     """A trajectory that also knows what runs recorded, and what states they kept."""
 
-    def __init__(self, folder: Path, answers: Answers, study: Trajectory) -> None:
+    def __init__(self, folder: Path, answers: KnownAnswers, study: Trajectory) -> None:
         """Begin with what is known.
 
         `study`: what studies keep of the same learning, whose states are good as well.

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from simfed.explore.page import build_page, join_scripts
-from simfed.explore.player import Player
+from simfed.explore.player import QuestionQueue
 from simfed.explore.real import RealRun
-from simfed.explore.world import World
+from simfed.explore.world import ExploredWorld
 from simfed.ground.errors import InputError, SimfedError
 from simfed.report.page import read_plotly_script
 from simfed.scenario import dump_scenario
@@ -54,8 +54,8 @@ _HEADERS = {
 class Pages:
     """The server's answers to pages of a world."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.player, self.real = world, Player(world), RealRun(world)
+    def __init__(self, world: ExploredWorld) -> None:
+        self.world, self.player, self.real = world, QuestionQueue(world), RealRun(world)
 
     def list_routes(self) -> list[Route]:
         """Return what is answered where."""
@@ -147,7 +147,7 @@ def _refusing(answer: Callable[[dict[str, Any]], Any]) -> Any:
     return respond
 
 
-def build_app(world: World, token: str) -> Starlette:
+def build_app(world: ExploredWorld, token: str) -> Starlette:
     """Return the server's application for what is explored."""
     pages = Pages(world)
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
@@ -169,7 +169,7 @@ def announce(address: str, *, browser: bool = True) -> None:
             )
 
 
-def serve(world: World, port: int, say: Callable[[str], None]) -> None:
+def serve(world: ExploredWorld, port: int, say: Callable[[str], None]) -> None:
     """Serve the page of a world until Ctrl-C; `say` is told its address.
 
     Raises: `InputError` for a port that is taken.

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from simfed.explore.serve import announce, serve
-from simfed.explore.world import World
+from simfed.explore.world import ExploredWorld
 from simfed.ground.errors import SimfedError
 
 _NICE = 5
@@ -61,6 +61,6 @@ def _serve(folder: Path, allow_plugins: bool) -> None:
 
     threading.Thread(target=end_with_it, daemon=True).start()
     try:
-        serve(World(folder, allow_plugins=allow_plugins), 0, announce)
+        serve(ExploredWorld(folder, allow_plugins=allow_plugins), 0, announce)
     except SimfedError as error:
         print(f"--watch: {error}", file=sys.stderr, flush=True)

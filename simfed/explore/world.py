@@ -15,9 +15,9 @@ import yaml
 from simfed.experiment.assembly import Parts
 from simfed.experiment.checks import check_parts
 from simfed.experiment.running import build_simulation, make_time_only_workload
-from simfed.explore.foreseen import Foreseen, UnknownLearning
+from simfed.explore.foreseen import ForeseenWorkload, UnknownLearning
 from simfed.explore.glance import Decision, Glance
-from simfed.explore.known import Answers, find_differences, list_runs_beside
+from simfed.explore.known import KnownAnswers, find_differences, list_runs_beside
 from simfed.explore.settings import (
     LEARNED,
     POLICY,
@@ -57,7 +57,7 @@ _DECIDES = re.compile(
 """Paths that change what is learned through decisions alone."""
 
 
-class World:
+class ExploredWorld:
     """A run, finished or under way, or a scenario, whose settings are turned."""
 
     def __init__(self, path: Path, *, allow_plugins: bool = False) -> None:
@@ -85,7 +85,7 @@ class World:
         policies = [p for p in _list_policies(self.scenario) if _heeds_clock(p)]
         self.policy = ", ".join(sorted({policy.kind for policy in policies}))
         """Kinds of those that may choose otherwise on another clock."""
-        self._answers: dict[str, Answers] = {}
+        self._answers: dict[str, KnownAnswers] = {}
         self.decided: list[tuple[Decision, ...]] = []
         """The recorded run's decisions in each round, while it has no tables yet."""
         self.look()
@@ -212,7 +212,7 @@ class World:
 
     # --- what is known ----------------------------------------------------------------
 
-    def find_answers(self, setting: Setting) -> Answers | None:
+    def find_answers(self, setting: Setting) -> KnownAnswers | None:
         """Return what is known of a setting's learning; None: nothing was learned."""
         if not self.learned:
             return None
@@ -222,10 +222,10 @@ class World:
             {path: made[path] for path in LEARNED if path in made}
         )
 
-    def _find_answers(self, learned: Setting) -> Answers:
+    def _find_answers(self, learned: Setting) -> KnownAnswers:
         name = repr(sorted(learned.items()))
         if name not in self._answers:
-            self._answers[name] = Answers()
+            self._answers[name] = KnownAnswers()
             if not learned:
                 self._answers[name].add(self.path, is_needed=True)
         return self._answers[name]
@@ -259,26 +259,26 @@ def policies_learn(scenario: Scenario) -> bool:
 
 
 def play(
-    world: World,
+    world: ExploredWorld,
     question: Mapping[str, Plain],
     emit: Callable[[Answer], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> Glance:
     """Play a question; `emit` gets the parts of its answer, the last one `done`.
 
-    See `Play`.
+    See `ClockRun`.
     """
-    played = Play(world, question, emit, stop)
+    played = ClockRun(world, question, emit, stop)
     played.play()
     return played.glance
 
 
-class Play:
+class ClockRun:
     """A question that is played; its answer goes out in parts."""
 
     def __init__(
         self,
-        world: World,
+        world: ExploredWorld,
         question: Mapping[str, Plain],
         emit: Callable[[Answer], None],
         stop: Callable[[], bool] = lambda: False,
@@ -303,13 +303,13 @@ class Play:
         self.glance = Glance(
             self._shown, parts.measure.column, parts.own_columns, newest
         )
-        self._foreseen: Foreseen | None = None
+        self._foreseen: ForeseenWorkload | None = None
         make_policy = None
         self._answers = world.find_answers(setting)
         if self._answers is not None:
             self._answers.read_on()
             learns = anew and policies_learn(parts.scenario)
-            self._foreseen = Foreseen(
+            self._foreseen = ForeseenWorkload(
                 parts.tasks, self._answers, policies_learn=learns, wait=self._wait
             )
             if not anew and world.run is not None:
@@ -393,7 +393,7 @@ class Play:
         self._emit({"done": False, **part, "wall_ms": wall_ms})
 
 
-def explain_difference(world: World, number: int, glance: Glance) -> str | None:
+def explain_difference(world: ExploredWorld, number: int, glance: Glance) -> str | None:
     """Return in words what a round decided otherwise than the recorded run did.
 
     None: that is not known; the run has not come so far, say.

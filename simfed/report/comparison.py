@@ -18,7 +18,7 @@ from simfed.ground.vocabulary import RELEVANT_RATIO
 from simfed.report.reach import RunOutcome
 from simfed.report.statistics import (
     Estimate,
-    Paired,
+    PairedTimes,
     compare_times,
     estimate_paired_difference,
 )
@@ -34,7 +34,7 @@ class ComparedPair(NamedTuple):
     """A value of the measure, or `WHOLE_RUN`."""
     a: str
     b: str
-    paired: Paired
+    paired: PairedTimes
     """Their times."""
     gap: Estimate
     """Final measure of a less that of b."""
@@ -188,7 +188,7 @@ def describe_sides(
     a: str,
     b: str,
     threshold: float,
-    settings: Sequence[tuple[str, Paired]],
+    settings: Sequence[tuple[str, PairedTimes]],
     *,
     measure: Measure = ACCURACY,
 ) -> str:
@@ -198,7 +198,7 @@ def describe_sides(
     """
     whole = "in simulated time"
     goal = whole if math.isnan(threshold) else f"to {measure.goal(threshold)}"
-    outcomes: dict[str, list[tuple[str, Paired]]] = {}
+    outcomes: dict[str, list[tuple[str, PairedTimes]]] = {}
     for name, paired in settings:
         outcomes.setdefault(_name_outcome(a, b, paired), []).append((name, paired))
     clauses = []
@@ -214,7 +214,7 @@ def describe_sides(
     return "; ".join(clauses) + "."
 
 
-def _name_outcome(a: str, b: str, paired: Paired) -> str:
+def _name_outcome(a: str, b: str, paired: PairedTimes) -> str:
     if paired.verdict:
         return f"{a} before {b}" if paired.verdict == 1 else f"{b} before {a}"
     if not paired.decided:
@@ -223,7 +223,7 @@ def _name_outcome(a: str, b: str, paired: Paired) -> str:
     return f"no {kind} difference between {a} and {b}"
 
 
-def _describe_times(a: str, b: str, paired: Paired) -> str:
+def _describe_times(a: str, b: str, paired: PairedTimes) -> str:
     """Return how many times sooner the sooner side was, and in how many seeds."""
     if not paired.seeds:
         return "no seed is finished for both"
@@ -241,7 +241,7 @@ def _describe_times(a: str, b: str, paired: Paired) -> str:
     return f"{text}, too few to decide" if few else text
 
 
-def _choose_ratio(paired: Paired, side: int) -> Estimate:
+def _choose_ratio(paired: PairedTimes, side: int) -> Estimate:
     return paired.ratio if side == 1 else inverse(paired.ratio)
 
 

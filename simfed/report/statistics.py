@@ -136,7 +136,7 @@ def estimate_median_time(
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedTimes:
     """Arm A against arm B over the same seeds."""
 
     seeds: int
@@ -189,7 +189,7 @@ def compare_times(
     b_reached: Sequence[bool],
     confidence: float = 0.95,
     relevant_ratio: float = 1.0,
-) -> Paired:
+) -> PairedTimes:
     """Compare the times of two arms; position i of both is the same seed.
 
     >>> compare_times([10, 20, 30], [True] * 3, [20, 40, 60], [True] * 3).ratio.least
@@ -204,7 +204,7 @@ def compare_times(
         np.asarray(b_reached, dtype=bool),
     )
     if not len(a):
-        return Paired(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
+        return PairedTimes(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
     # what took no time is sooner than all
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = b / a
@@ -217,12 +217,14 @@ def compare_times(
     p_value = min(1.0, 2 * float(special.bdtr(min(wins, losses), wins + losses, 0.5)))
     if not bool((exact_a & exact_b).all()):
         ratio = _estimate_median(low, high, confidence, _geometric)
-        return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
+        return PairedTimes(
+            len(a), wins, losses, ratio, p_value, confidence, relevant_ratio
+        )
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = estimate_mean(np.log(ratios).tolist(), confidence)
     mean, from_, to = (float(np.exp(x)) for x in (logs.least, logs.low, logs.high))
     ratio = Estimate(mean, mean, from_, to, logs.coverage)
-    return Paired(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
+    return PairedTimes(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
 
 
 def estimate_paired_difference(

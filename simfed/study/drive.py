@@ -21,7 +21,7 @@ from simfed.ground.registry import import_part
 from simfed.ground.units import counted
 from simfed.record.directory import note_failure
 from simfed.scenario.load import read_yaml
-from simfed.study.kinds import Job
+from simfed.study.kinds import RunJob
 from simfed.study.places import Cluster, Processes
 from simfed.study.plan import (
     PlannedRun,
@@ -32,7 +32,7 @@ from simfed.study.plan import (
 )
 from simfed.study.show import StudyProgress
 from simfed.study.store import StudyFolder
-from simfed.study.work import Result, play
+from simfed.study.work import RunEnd, play
 
 if TYPE_CHECKING:
     from simfed.replay import TrajectoryStore
@@ -183,12 +183,12 @@ def _list_runs(
     device: str,
     time_only: bool,
     store: TrajectoryStore | None,
-) -> list[StudyRun]:
+) -> list[QueuedRun]:
     """Return what a worker takes its runs from: address → planned run."""
     from simfed.study.address import own_code
 
-    def make_job(address: str, run: PlannedRun) -> Job:
-        return Job(
+    def make_job(address: str, run: PlannedRun) -> RunJob:
+        return RunJob(
             address=address,
             study=str(folder.path.resolve()),
             plain=plan.kind.dump(run.scenario),
@@ -201,7 +201,7 @@ def _list_runs(
         )
 
     return [
-        StudyRun(
+        QueuedRun(
             address=address,
             named=run.named,
             path_key=plan.kind.path_key(run.scenario, device=device) if store else None,
@@ -212,7 +212,7 @@ def _list_runs(
 
 
 @dataclass(frozen=True, slots=True)
-class StudyRun:
+class QueuedRun:
     """One address of a study. Runs of equal scenarios share one."""
 
     address: str
@@ -221,7 +221,7 @@ class StudyRun:
     path_key: str | None
     """Equal for runs that learn the same; None: each has its own way, or nothing is
     kept."""
-    make_job: Callable[[], Job]
+    make_job: Callable[[], RunJob]
 
 
 class StudyWorker:
@@ -230,18 +230,18 @@ class StudyWorker:
     def __init__(
         self,
         folder: StudyFolder,
-        runs: Iterable[StudyRun],
+        runs: Iterable[QueuedRun],
         shown: StudyProgress,
         ctrl_c: CtrlC,
         *,
         retry_failed: bool,
     ) -> None:
         self._folder, self._shown, self._ctrl_c = folder, shown, ctrl_c
-        self._waiting: deque[StudyRun] = deque()
-        self._running: dict[Future[Result], StudyRun] = {}
-        self._elsewhere: list[StudyRun] = []
+        self._waiting: deque[QueuedRun] = deque()
+        self._running: dict[Future[RunEnd], QueuedRun] = {}
+        self._elsewhere: list[QueuedRun] = []
         """The runs that other processes are at."""
-        self._followers: dict[str, list[StudyRun]] = {}
+        self._followers: dict[str, list[QueuedRun]] = {}
         """Path key that is being learned → runs that wait for what comes of it:
         computing it twice at the same time would take as long and do the work twice."""
         self._learned: set[str] = set()
@@ -249,7 +249,7 @@ class StudyWorker:
         self._attempts: Counter[str] = Counter()
         self._retried: set[str] = set()
         """Runs that failed before and are to be tried again."""
-        self._failed: list[tuple[StudyRun, str]] = []
+        self._failed: list[tuple[QueuedRun, str]] = []
         self._finished = 0
         for run in runs:
             status, reason = folder.status(run.address)
@@ -319,7 +319,7 @@ class StudyWorker:
             self._running[place.submit(play, run.make_job())] = run
             self._ctrl_c.check()
 
-    def _take(self) -> StudyRun | None:
+    def _take(self) -> QueuedRun | None:
         """Return the next run that nobody is at, None where there is none."""
         while self._waiting:
             run = self._waiting.popleft()
@@ -357,7 +357,7 @@ class StudyWorker:
     _looks_at_wall_s = 0.0
 
     def _end(
-        self, run: StudyRun, future: Future[Result], place: Processes | Cluster
+        self, run: QueuedRun, future: Future[RunEnd], place: Processes | Cluster
     ) -> None:
         result = self._read(run, future, place)
         if result.status == "finished":
@@ -375,14 +375,14 @@ class StudyWorker:
             raise RunFailed(result.reason)
 
     def _read(
-        self, run: StudyRun, future: Future[Result], place: Processes | Cluster
-    ) -> Result:
+        self, run: QueuedRun, future: Future[RunEnd], place: Processes | Cluster
+    ) -> RunEnd:
         """Return how a run ended, also where its worker did not live to say so."""
         try:
             return place.end(future)
         except BrokenExecutor:
             if self._attempts[run.address] < _ATTEMPTS:
-                return Result("dead")
+                return RunEnd("dead")
             reason = (
                 f"its worker process died {_ATTEMPTS} times: perhaps it ran out "
                 f"of memory"
@@ -392,15 +392,15 @@ class StudyWorker:
         except Exception as error:  # of the cluster, which tried it again and again
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
         note_failure(self._folder.find(run.address), reason, "")
-        return Result("failed", reason)
+        return RunEnd("failed", reason)
 
-    def _note_finished(self, run: StudyRun) -> None:
+    def _note_finished(self, run: QueuedRun) -> None:
         self._finished += 1
         if run.path_key is not None:
             self._learned.add(run.path_key)
 
     def _note_failed(
-        self, run: StudyRun, reason: str, wall_s: float | None = None
+        self, run: QueuedRun, reason: str, wall_s: float | None = None
     ) -> None:
         self._failed.append((run, reason))
         self._shown.ended(run.named, f"failed: {reason}", wall_s)

@@ -27,7 +27,7 @@ kind made it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunJob:
     """The plain values that a process far away needs to do one run."""
 
     address: str
@@ -90,7 +90,7 @@ class ScenarioRuns:
         """Return the run as plain values, for another process."""
         return run.model_dump(mode="json")
 
-    def play(self, job: Job, out: Path) -> None:
+    def play(self, job: RunJob, out: Path) -> None:
         """Do the run of a job in the folder `out`, or go on with it there."""
         from simfed.experiment.running import run
         from simfed.replay import TrajectoryStore
@@ -186,7 +186,7 @@ class AppRuns:
         plain: dict[str, Plain] = yaml.safe_load(dump_scenario(run))
         return plain
 
-    def play(self, job: Job, out: Path) -> None:
+    def play(self, job: RunJob, out: Path) -> None:
         """Do the run of a job in the folder `out`."""
         import_part("simfed.flower.running:run_studied")(job.plain, out, job.source)
 

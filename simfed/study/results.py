@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from simfed.report.comparison import ComparedPair, compare_sides, describe_sides
 from simfed.report.reach import WHOLE_RUN
-from simfed.report.statistics import Paired, estimate_measure
+from simfed.report.statistics import PairedTimes, estimate_measure
 from simfed.study.bands import compute_bands
 from simfed.study.outcomes import StudyRuns
 from simfed.study.targets import compute_spent
@@ -108,7 +108,7 @@ class StudyResult(StudyRuns):
     @cached_property
     def verdicts(self) -> list[str]:
         """The comparisons in plain words, a sentence per pair of arms and threshold."""
-        settings: dict[tuple[str, str, float], list[tuple[str, Paired]]] = {}
+        settings: dict[tuple[str, str, float], list[tuple[str, PairedTimes]]] = {}
         for text, pair in self._pairs:
             settings.setdefault((pair.a, pair.b, pair.threshold), []).append(
                 (text, pair.paired)

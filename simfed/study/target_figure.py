@@ -15,7 +15,7 @@ from simfed.report.panels import Row
 from simfed.report.pictures import build_empty_figure, picture_style, put_legend_above
 from simfed.report.style import ARM_SHAPES, choose_arm_colours, make_label
 from simfed.study.targets import (
-    Places,
+    AxisPositions,
     build_places,
     choose_swept_axis,
     choose_targets,
@@ -121,7 +121,7 @@ class _TargetPanel:
     def __init__(
         self,
         ax: Axes,
-        places: Places,
+        places: AxisPositions,
         arms: Sequence[str],
         beside: pd.DataFrame,
         column: str,

@@ -206,7 +206,7 @@ def _sum_energy(run: Run) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Places:
+class AxisPositions:
     """The positions of an axis's values, from 0 to 1."""
 
     axis: str
@@ -253,16 +253,16 @@ def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
     return ranked[0] if ranked else None
 
 
-def build_places(study: StudyRuns, axis: str | None) -> Places:
+def build_places(study: StudyRuns, axis: str | None) -> AxisPositions:
     """Return numbers at their distances, all else at equal steps.
 
     Distances are of logarithms, where numbers span five times or more.
     """
     if axis is None:
-        return Places("", "", ("",), (0.5,))
+        return AxisPositions("", "", ("",), (0.5,))
     labels = next(tuple(a["labels"]) for a in study.plan["axes"] if a["name"] == axis)
     label = shorten_names(study.axes)[axis]
-    return Places(
+    return AxisPositions(
         axis,
         label if axis not in ("zip", "list") else "",
         labels,

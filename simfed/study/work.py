@@ -13,12 +13,12 @@ from simfed.ground.errors import InputError, InputErrors, Interrupted, SimfedErr
 from simfed.ground.writing import find_disk_refusal
 from simfed.record.directory import note_failure
 from simfed.record.lock import Held
-from simfed.study.kinds import Job, find_kind
+from simfed.study.kinds import RunJob, find_kind
 from simfed.study.store import StudyFolder
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunEnd:
     """The end of a job: its status and, where it did not finish, why."""
 
     status: str
@@ -32,7 +32,7 @@ class WrongPlace(InputError):
     """Raised where this process cannot do any run of the study."""
 
 
-def play(job: Job) -> Result:
+def play(job: RunJob) -> RunEnd:
     """Do a run, go on with it, or find it finished, and say how it went.
 
     Why it failed stands in its manifest then. Raises nothing but exits.
@@ -50,10 +50,10 @@ def play(job: Job) -> Result:
         status, reason = "refused", str(error)
     except Exception as error:
         status, reason = _settle_failure(error, out)
-    return Result(status, reason, time.perf_counter() - begun)
+    return RunEnd(status, reason, time.perf_counter() - begun)
 
 
-def _play_at(out: Path, job: Job) -> None:
+def _play_at(out: Path, job: RunJob) -> None:
     from simfed.study.address import own_code
 
     if not out.parent.is_dir():

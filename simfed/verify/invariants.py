@@ -1,10 +1,10 @@
 """Invariants of a run directory, checked from its files alone.
 
 Each check is a function from the columns of a run to what is broken: a sentence, or
-`Rows`, the rows of a table that are wrong in one way. `FILES` hold the files against
-each other; they are asked of every run. `CLOCK` are what a clock's rows must obey,
-whoever wrote them: they are asked of runs that cannot be played again (Flower apps),
-since playing again (`simfed.verify.again`) finds whatever they find.
+`WrongRows`, the rows of a table that are wrong in one way. `FILES` hold the files
+against each other; they are asked of every run. `CLOCK` are what a clock's rows must
+obey, whoever wrote them: they are asked of runs that cannot be played again (Flower
+apps), since playing again (`simfed.verify.again`) finds whatever they find.
 
 Sums of phases match spans to 1e-9 relative, beside the rounding of instants: a
 difference of two instants near t is only good to a few units in the last place of t.
@@ -43,7 +43,7 @@ RELATIVE = 1e-9
 Array = np.ndarray[Any, Any]
 
 
-class Rows(NamedTuple):
+class WrongRows(NamedTuple):
     """Rows of a table that are wrong in the same way."""
 
     table: str
@@ -53,7 +53,7 @@ class Rows(NamedTuple):
     """The end of a sentence: `3 rows {what}, first: …`."""
 
 
-Broken = Iterator[str | Rows]
+Broken = Iterator[str | WrongRows]
 P = ParamSpec("P")
 
 
@@ -62,7 +62,7 @@ def find_broken(run: Run, *, clock: bool = True) -> list[str]:
 
     `clock`: in its clock's rows, too.
     """
-    facts = Columns(run)
+    facts = RunColumns(run)
     broken = run_check(_values_are_in_range, facts) if clock else []
     if broken:  # the other checks would trip over such values
         return broken
@@ -71,16 +71,16 @@ def find_broken(run: Run, *, clock: bool = True) -> list[str]:
 
 
 def run_check(
-    check: Callable[P, Iterable[str | Rows]], *facts: P.args, **options: P.kwargs
+    check: Callable[P, Iterable[str | WrongRows]], *facts: P.args, **options: P.kwargs
 ) -> list[str]:
     """Return what a check finds in a run whose cells may be of any type.
 
     What the check trips over is broken as well. The first of `facts` has the run's
-    columns (`Columns`).
+    columns (`RunColumns`).
     """
     broken: list[str] = []
     columns_of = facts[0]
-    assert isinstance(columns_of, Columns)
+    assert isinstance(columns_of, RunColumns)
     try:
         for one in check(*facts, **options):
             if isinstance(one, str):
@@ -104,7 +104,7 @@ def run_check(
     return broken
 
 
-def _describe_rows(rows: Rows, facts: Columns) -> str:
+def _describe_rows(rows: WrongRows, facts: RunColumns) -> str:
     """Return how many rows are wrong, how, and which is the first."""
     at = np.flatnonzero(rows.wrong)
     row = {name: values[at[0]] for name, values in facts[rows.table].items()}
@@ -119,7 +119,7 @@ def _describe_rows(rows: Rows, facts: Columns) -> str:
     return f"{rows.table}.parquet: {len(at)} rows {rows.what}, first: {first}"
 
 
-class Columns:
+class RunColumns:
     """The columns of a run as arrays, and what several checks need of them."""
 
     def __init__(self, run: Run) -> None:
@@ -181,7 +181,7 @@ class Columns:
 # ---- of every run: its files against each other --------------------------------------
 
 
-def _values_are_in_range(facts: Columns) -> Broken:
+def _values_are_in_range(facts: RunColumns) -> Broken:
     signed, endless = _list_unbounded(facts)
     for table in TABLES:
         for column in columns(table):
@@ -233,7 +233,7 @@ _CROSS_ENTROPIES = {"test_loss", "loss", "own_loss"}
 _GAINS = {"value", "gain", "reward", "reward_raw"}
 
 
-def _list_unbounded(facts: Columns) -> tuple[set[str], set[str]]:
+def _list_unbounded(facts: RunColumns) -> tuple[set[str], set[str]]:
     """Return columns that may be negative, and columns that may be no numbers.
 
     The latter may be infinite or NaN, as a diverged training makes them. A regression's
@@ -252,7 +252,7 @@ def _list_unbounded(facts: Columns) -> tuple[set[str], set[str]]:
     return signed, endless
 
 
-def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
+def _fingerprint_is_that_of_the_tables(facts: RunColumns) -> Broken:
     again = fingerprint(lambda name: [facts.run.table(name)])
     if again != facts.run.fingerprint:
         yield (
@@ -261,7 +261,7 @@ def _fingerprint_is_that_of_the_tables(facts: Columns) -> Broken:
         )
 
 
-def _files_are_what_was_written(facts: Columns) -> Broken:
+def _files_are_what_was_written(facts: RunColumns) -> Broken:
     manifest, path = facts.run.manifest, facts.run.path
     if manifest.get("digest") != digest_manifest(manifest):
         yield "manifest.json: was changed after it was written"
@@ -283,7 +283,7 @@ def _files_are_what_was_written(facts: Columns) -> Broken:
         yield str(damage).removeprefix(f"{path}/")
 
 
-def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
+def _manifest_is_that_of_the_scenario(facts: RunColumns) -> Broken:
     manifest, scenario = facts.run.manifest, facts.run.scenario
     if manifest.get("scenario_sha256") != digest_scenario(facts.run.scenario_yaml):
         yield "scenario.yaml: is not the file that this run began with"
@@ -315,7 +315,7 @@ def _manifest_is_that_of_the_scenario(facts: Columns) -> Broken:
         )
 
 
-def _columns_are_those_of_the_format(facts: Columns) -> Broken:
+def _columns_are_those_of_the_format(facts: RunColumns) -> Broken:
     """Names, types and their order."""
     for table in TABLES:
         written, schema = facts.run.schema_in_file(table), facts.run.table(table).schema
@@ -329,7 +329,7 @@ def _columns_are_those_of_the_format(facts: Columns) -> Broken:
                 break
 
 
-def _rows_are_in_order(facts: Columns) -> Broken:
+def _rows_are_in_order(facts: RunColumns) -> Broken:
     for name, table in TABLES.items():
         order, rows = table.order, facts[name]
         # each edge server starts its own when it can
@@ -346,7 +346,7 @@ def _rows_are_in_order(facts: Columns) -> Broken:
                 else _make_keys(rows[order[0]], rows[order[1]])
             )
             what = f"are not in the order of {' and '.join(order)}"
-            yield Rows(name, np.diff(key, prepend=key[:1]) < 0, what)
+            yield WrongRows(name, np.diff(key, prepend=key[:1]) < 0, what)
         if table.once:
             keys = list(
                 zip(*(rows[column].tolist() for column in table.once), strict=True)
@@ -355,27 +355,27 @@ def _rows_are_in_order(facts: Columns) -> Broken:
                 yield f"{name}.parquet: rows of one {' and '.join(table.once)} twice"
 
 
-def _pulls_follow_rollbacks(facts: Columns) -> Broken:
+def _pulls_follow_rollbacks(facts: RunColumns) -> Broken:
     parts, rolled_back = facts["participations"], facts["rounds"]["rolled_back"]
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_round]
-    yield Rows(
+    yield WrongRows(
         "participations", forced & ~after, ("are forced without a rollback before")
     )
     if (facts.run.scenario.get("safeguard") or {}).get("forces") != "none":
         what = "are free although the round before was rolled back"
-        yield Rows("participations", after & ~forced, what)
+        yield WrongRows("participations", after & ~forced, what)
     merged = np.bincount(facts.row_of_merge[~facts.lost], minlength=facts.rounds) > 0
     if (facts.run.scenario.get("privacy") or {}).get("level") == "client":
         merged[:] = True  # noise at least
     versions = np.concatenate([[0], np.cumsum(merged & ~rolled_back)])
     wrong = parts["model_version"] != versions[facts.row_of_round]
-    yield Rows(
+    yield WrongRows(
         "participations", wrong, ("do not start from the number of accepted merges")
     )
 
 
-def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
+def _summary_is_that_of_the_tables(facts: RunColumns) -> Broken:
     clients: dict[str, int] = {}
     for group in facts.run.scenario.get("clients", []):
         clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get(
@@ -391,7 +391,7 @@ def _summary_is_that_of_the_tables(facts: Columns) -> Broken:
             yield f"summary.json: {key} is not what the tables say"
 
 
-FILES: tuple[Callable[[Columns], Broken], ...] = (
+FILES: tuple[Callable[[RunColumns], Broken], ...] = (
     _files_are_what_was_written,
     _fingerprint_is_that_of_the_tables,
     _manifest_is_that_of_the_scenario,
@@ -405,20 +405,20 @@ FILES: tuple[Callable[[Columns], Broken], ...] = (
 # ---- of runs that cannot be played again: rounds and participations ------------------
 
 
-def _rounds_follow_each_other(facts: Columns) -> Broken:
+def _rounds_follow_each_other(facts: RunColumns) -> Broken:
     rounds = facts["rounds"]
     begun, ended, length_s = (
         rounds[f"{k}_s"] for k in ("started_at", "finished_at", "duration")
     )
     wrong = np.r_[np.zeros(len(begun[:1]), bool), _differ(begun[1:], ended[:-1])]
-    yield Rows("rounds", wrong, "do not start when the one before ends")
+    yield WrongRows("rounds", wrong, "do not start when the one before ends")
     wrong = _differ_in_span(begun, ended, length_s)
-    yield Rows("rounds", wrong, "last longer or shorter than their duration")
+    yield WrongRows("rounds", wrong, "last longer or shorter than their duration")
     wrong = rounds["server_s"] > length_s * (1 + RELATIVE)
-    yield Rows("rounds", wrong, "are shorter than the server's work in them")
+    yield WrongRows("rounds", wrong, "are shorter than the server's work in them")
 
 
-def _rounds_count_their_participations(facts: Columns) -> Broken:
+def _rounds_count_their_participations(facts: RunColumns) -> Broken:
     rounds, parts, merge = facts["rounds"], facts["participations"], facts.row_of_merge
     for name, mask in (
         ("participants", np.ones(len(merge), bool)),
@@ -426,22 +426,24 @@ def _rounds_count_their_participations(facts: Columns) -> Broken:
         ("dropped", facts.lost),
     ):
         counts = np.bincount(merge[mask], minlength=facts.rounds)
-        yield Rows("rounds", counts != rounds[name], f"miscount their {name}")
+        yield WrongRows("rounds", counts != rounds[name], f"miscount their {name}")
     for name in ("uplink_bytes", "downlink_bytes"):
         sums = np.bincount(merge, weights=parts[name], minlength=facts.rounds)
-        yield Rows(
+        yield WrongRows(
             "rounds",
             _differ(sums, rounds[name], rounds[name]),
             (f"do not add up: {name}"),
         )
 
 
-def _phases_sum_to_their_participation(facts: Columns) -> Broken:
+def _phases_sum_to_their_participation(facts: RunColumns) -> Broken:
     parts, rounds = facts["participations"], facts["rounds"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
-    total_s = sum(parts[name] for name in list_phases(parts))
+    total_s = np.sum([parts[name] for name in list_phases(parts)], axis=0)
     wrong = _differ_in_span(begun, ended, total_s)
-    yield Rows("participations", wrong, "have phases that do not sum to their span")
+    yield WrongRows(
+        "participations", wrong, "have phases that do not sum to their span"
+    )
     outside = np.zeros(len(begun), bool)
     for instants, border, early in (
         (begun, rounds["started_at_s"][facts.row_of_round], True),
@@ -449,10 +451,10 @@ def _phases_sum_to_their_participation(facts: Columns) -> Broken:
         (ended, rounds["finished_at_s"][facts.row_of_merge], False),
     ):
         outside |= _differ(instants, border) & ((instants < border) == early)
-    yield Rows("participations", outside, "lie outside their round")
+    yield WrongRows("participations", outside, "lie outside their round")
 
 
-def _merges_follow_starts(facts: Columns) -> Broken:
+def _merges_follow_starts(facts: RunColumns) -> Broken:
     """Check that what is merged later than its own round is that much stale.
 
     Rounds count merges.
@@ -460,42 +462,46 @@ def _merges_follow_starts(facts: Columns) -> Broken:
     parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
     age = parts["merge"] - parts["round"]
     wrong = parts["staleness"] != age
-    yield Rows(
+    yield WrongRows(
         "participations", wrong, "have a staleness that is not the merges between"
     )
     wrong = ~facts.lost & (late != (age > 0))
-    yield Rows(
+    yield WrongRows(
         "participations", wrong, "are late without being merged after their round"
     )
 
 
-def _waiting_is_slack_and_server_work(facts: Columns) -> Broken:
+def _waiting_is_slack_and_server_work(facts: RunColumns) -> Broken:
     parts, rounds, merge = facts["participations"], facts["rounds"], facts.row_of_merge
     slack_s, length_s = parts["slack_s"], rounds["duration_s"][merge]
     has_slack, due_s = ~np.isnan(slack_s), slack_s + rounds["server_s"][merge]
     ended = parts["finished_at_s"] - parts["waiting_s"]
     wrong = has_slack & _differ_in_span(ended, rounds["finished_at_s"][merge], due_s)
-    yield Rows("participations", wrong, "have a slack that does not reach their merge")
+    yield WrongRows(
+        "participations", wrong, "have a slack that does not reach their merge"
+    )
     critical = rounds["critical_client"][merge] == parts["client"]
     least_s = np.full(facts.rounds, np.inf)  # it may have several uploads in one merge
     np.minimum.at(least_s, merge[critical & has_slack], slack_s[critical & has_slack])
     wrong = (
         critical & (slack_s == least_s[merge]) & _differ(slack_s, 0 * slack_s, length_s)
     )
-    yield Rows("participations", wrong, "are critical and yet have slack")
+    yield WrongRows("participations", wrong, "are critical and yet have slack")
     named = ~np.isnan(rounds["critical_client"])
     took_part = np.bincount(merge[critical], minlength=facts.rounds) > 0
-    yield Rows("rounds", named & ~took_part, "have a critical client that took no part")
+    yield WrongRows(
+        "rounds", named & ~took_part, "have a critical client that took no part"
+    )
 
 
 # ---- the same: spans and links -------------------------------------------------------
 
 
-def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
+def _spans_tell_the_same_as_the_phases(facts: RunColumns) -> Broken:
     spans, parts = facts["spans"], facts["participations"]
     begun, ended = spans["started_at_s"], spans["finished_at_s"]
-    yield Rows("spans", ended < begun, "end before they start")
-    yield Rows(
+    yield WrongRows("spans", ended < begun, "end before they start")
+    yield WrongRows(
         "spans",
         _find_overlaps(spans["track"], begun, ended),
         ("are overlaps on one track"),
@@ -531,12 +537,12 @@ def _spans_tell_the_same_as_the_phases(facts: Columns) -> Broken:
         wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _compute_rounding(
             parts["finished_at_s"]
         )
-        yield Rows(
+        yield WrongRows(
             "participations", wrong, (f"have {kind} spans that do not sum to {phase}")
         )
 
 
-def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
+def _tracks_are_named_after_whom_they_show(facts: RunColumns) -> Broken:
     spans = facts["spans"]
     tracks, clients = spans["track"].astype(str), spans["client"].astype(float)
     if not len(tracks):  # nobody took any time, and NumPy parts no empty column
@@ -546,13 +552,13 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
         "client ", np.nan_to_num(clients, nan=-1).astype(int).astype(str)
     )
     whose = np.array([track.split(LANE)[0] for track in tracks.tolist()], str)
-    yield Rows(
+    yield WrongRows(
         "spans",
         on_client & (whose != own_tracks),
         ("are on the track of another client"),
     )
     on_link = np.char.startswith(tracks, "link ")
-    yield Rows(
+    yield WrongRows(
         "spans",
         on_link != (spans["kind"] == "busy"),
         ("are busy, but on no link's track"),
@@ -563,13 +569,13 @@ def _tracks_are_named_after_whom_they_show(facts: Columns) -> Broken:
         | (tracks == "server")
         | np.char.endswith(tracks, f"{LANE}steps")
     )
-    yield Rows("spans", ~is_track, "are on no known track")
+    yield WrongRows("spans", ~is_track, "are on no known track")
     rounds = spans["round"].astype(float)
     none = np.isnan(rounds) | (rounds < 1) | (rounds > facts.rounds)
-    yield Rows("spans", none, "belong to no round")
+    yield WrongRows("spans", none, "belong to no round")
 
 
-def _links_are_busy_when_they_carry(facts: Columns) -> Broken:
+def _links_are_busy_when_they_carry(facts: RunColumns) -> Broken:
     spans, links = facts["spans"], facts["links"]
     on_link = spans["kind"] == "busy"
     if not on_link.any():  # recorded elsewhere, without intervals of links
@@ -603,7 +609,7 @@ def _join_intervals(names: Array, begun: Array, ended: Array) -> dict[str, Array
     return borders
 
 
-def _links_carry_what_was_sent(facts: Columns) -> Broken:
+def _links_carry_what_was_sent(facts: RunColumns) -> Broken:
     links, parts = facts["links"], facts["participations"]
     begun, ended, carried = links["from_s"], links["to_s"], links["bytes"]
     capacity, up, down = (
@@ -615,19 +621,19 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
     largest = max(up.max(initial=0), down.max(initial=0))
     most = capacity * (ended - begun + _compute_rounding(ended))
     most += np.where(capacity > 0, _compute_rounding(largest), 0.0)
-    yield Rows("links", ended < begun, "end before they start")
-    yield Rows(
+    yield WrongRows("links", ended < begun, "end before they start")
+    yield WrongRows(
         "links",
         carried > most * (1 + RELATIVE),
         ("carry more bytes than the capacity allows"),
     )
     airtime_s = links["airtime_s"].astype(float)  # nan: no cell's
     longest_s = (ended - begun) * (1 + RELATIVE) + _compute_rounding(ended)
-    yield Rows("links", airtime_s > longest_s, "have more airtime than time")
-    yield Rows(
+    yield WrongRows("links", airtime_s > longest_s, "have more airtime than time")
+    yield WrongRows(
         "links", links["flows"] < 1, ("are intervals in which nobody used the link")
     )
-    yield Rows(
+    yield WrongRows(
         "links",
         _find_overlaps(links["link"], begun, ended),
         ("are overlaps on one track"),
@@ -653,7 +659,7 @@ def _links_carry_what_was_sent(facts: Columns) -> Broken:
             )
 
 
-CLOCK: tuple[Callable[[Columns], Broken], ...] = (
+CLOCK: tuple[Callable[[RunColumns], Broken], ...] = (
     _rounds_follow_each_other,
     _rounds_count_their_participations,
     _phases_sum_to_their_participation,

@@ -19,7 +19,7 @@ from simfed.record.manifest import NOT_ALWAYS, list_oddities
 from simfed.record.read import Run, open_run
 from simfed.scenario.load import import_plugins
 from simfed.verify.again import compare_versions, replay
-from simfed.verify.invariants import Broken, Columns, find_broken, run_check
+from simfed.verify.invariants import Broken, RunColumns, find_broken, run_check
 
 
 def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
@@ -56,7 +56,7 @@ def _follow(
         return [*map(str, several.sentences())]
     except InputError as error:
         return [str(error)]
-    facts = Columns(run)
+    facts = RunColumns(run)
     for check in (_manifest_is_that_of_such_a_run, _plays_again):
         broken = run_check(check, facts, parts)
         if broken:  # the next ones would trip over it
@@ -64,7 +64,7 @@ def _follow(
     return broken
 
 
-def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
+def _manifest_is_that_of_such_a_run(facts: RunColumns, parts: Parts) -> Broken:
     """Check what a run says from its beginning against its scenario.
 
     How the scenario and the files beside it are written follows from it as well.
@@ -92,5 +92,5 @@ def _manifest_is_that_of_such_a_run(facts: Columns, parts: Parts) -> Broken:
         )
 
 
-def _plays_again(facts: Columns, parts: Parts) -> Broken:
+def _plays_again(facts: RunColumns, parts: Parts) -> Broken:
     yield from replay(facts.run, parts)

@@ -10,7 +10,7 @@ import yaml
 
 import simfed
 from simfed.explore.settings import apply_setting, complete_setting, list_knobs
-from simfed.explore.world import World, play
+from simfed.explore.world import ExploredWorld, play
 from simfed.record.summary import explain_rounds
 from simfed.report.gantt_data import build_gantt_data, order_kinds
 
@@ -65,7 +65,7 @@ CHOOSES = {
 }
 
 
-def draw_setting(world: World, rng: np.random.Generator) -> dict:
+def draw_setting(world: ExploredWorld, rng: np.random.Generator) -> dict:
     """Return a setting of some of the world's knobs."""
     knobs = list(list_knobs(world.scenario, policies=world.policies))
     some = rng.choice(len(knobs), size=rng.integers(1, len(knobs)), replace=False)
@@ -89,7 +89,7 @@ def draw_setting(world: World, rng: np.random.Generator) -> dict:
     return setting
 
 
-def answer(world: World, setting: dict, shown=(1, 99), **more) -> dict:
+def answer(world: ExploredWorld, setting: dict, shown=(1, 99), **more) -> dict:
     parts = []
     glance = play(world, {"setting": setting, "shown": shown, **more}, parts.append)
     assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
@@ -127,7 +127,7 @@ def hold(
     """
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(scenario))
-    world, rng = World(path), np.random.default_rng(seed)
+    world, rng = ExploredWorld(path), np.random.default_rng(seed)
     for i in range(count):
         setting = draw_setting(world, rng)
         run = simfed.run(world.apply(setting), time_only=True, progress=False)
@@ -169,7 +169,7 @@ def read_curve(run: simfed.RunResult) -> list[list[float]]:
 
 
 def test_the_recorded_setting_is_the_recorded_run(recorded):
-    told, run = answer(World(recorded), {}), simfed.load_run(recorded)
+    told, run = answer(ExploredWorld(recorded), {}), simfed.load_run(recorded)
     assert told["unknown"] is None
     assert_same(told, run)
     assert told["curve"]["a"] == read_curve(run)
@@ -185,7 +185,7 @@ def test_the_recorded_setting_is_the_recorded_run(recorded):
     ],
 )
 def test_what_is_known_is_what_a_real_run_learns(recorded, setting, is_known):
-    world = World(recorded)
+    world = ExploredWorld(recorded)
     told = answer(world, setting)
     run = simfed.run(
         apply_setting(world.base, setting, world.source), progress=False, workers=1
@@ -203,7 +203,7 @@ def test_what_is_known_is_what_a_real_run_learns(recorded, setting, is_known):
 
 def test_recorded_choices_equal_a_run_of_recorded_arms(recorded):
     setting = {"clients[0].link.up": "1 Mbps"}
-    world = World(recorded)
+    world = ExploredWorld(recorded)
     told = answer(world, setting, anew=False)
     arms = {**complete_setting(world.base, setting), "policy.arms_from": str(recorded)}
     made = apply_setting(world.base, arms, world.source)

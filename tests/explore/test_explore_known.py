@@ -8,8 +8,8 @@ import yaml
 from worlds import TINY
 
 import simfed
-from simfed.explore.real import Job
-from simfed.explore.world import World, play
+from simfed.explore.real import LearningJob
+from simfed.explore.world import ExploredWorld, play
 from simfed.ground.errors import InputErrors
 
 WORLD = {**TINY, "rounds": 8, "evaluation": {"every": 1}, "compression": {"k": 400}}
@@ -28,7 +28,7 @@ SHAKY = {
 }
 
 
-def answer(world: World, setting: dict, **more) -> dict:
+def answer(world: ExploredWorld, setting: dict, **more) -> dict:
     parts = []
     play(world, {"setting": setting, "shown": (1, 2), **more}, parts.append)
     return parts[-1]
@@ -61,7 +61,7 @@ def shelf(tmp_path_factory):
 
 
 def test_k_and_strategies_of_runs_beside_are_known(shelf):
-    world = World(shelf / "run")
+    world = ExploredWorld(shelf / "run")
     knobs = {knob["path"]: knob for knob in world.describe()["knobs"]}
     # what was learned with another learning rate is not of this run
     assert knobs["compression.k"]["known"] == (100, 400)
@@ -78,7 +78,7 @@ def test_k_and_strategies_of_runs_beside_are_known(shelf):
 def test_a_scenario_that_was_not_run_has_k_and_strategies_to_turn(tmp_path):
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(WORLD))
-    world = World(path)
+    world = ExploredWorld(path)
     told = answer(world, {"policy": "periodic-k", "compression.k": 30})
     made = world.apply({"policy": "periodic-k", "compression.k": 30})
     assert (made.policy.options["strategy"], made.compression.k) == ("periodic-k", 30)
@@ -105,7 +105,7 @@ class Heard(list):
 def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
     run = simfed.run(SHAKY, tmp_path / "run", progress=False, workers=1)
     longest_s = np.sort(run.rounds["duration_s"].to_numpy())[::-1]
-    world, heard = World(tmp_path / "run"), []
+    world, heard = ExploredWorld(tmp_path / "run"), []
     for i in (0, 1):  # deadlines that cut the longest round, and the two longest
         deadline_s = float(longest_s[i : i + 2].mean())
         setting = {
@@ -115,9 +115,9 @@ def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
         told, known = answer(world, setting), world.find_answers(setting)
         out = tmp_path / f"real/run-{i}"
         heard.append(Heard())
-        Job(world.base, world.complete(setting), world.source, out, known.folders).run(
-            heard[i]
-        )
+        LearningJob(
+            world.base, world.complete(setting), world.source, out, known.folders
+        ).run(heard[i])
         assert heard[i][-1] == ""
         fresh = simfed.run(world.apply(setting), progress=False, workers=1)
         assert simfed.load_run(out).fingerprint == fresh.fingerprint

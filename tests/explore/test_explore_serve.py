@@ -22,8 +22,8 @@ from worlds import TINY
 
 import simfed
 from simfed.cli.app import app
-from simfed.explore.player import Player
-from simfed.explore.world import World
+from simfed.explore.player import QuestionQueue
+from simfed.explore.world import ExploredWorld
 from simfed.ground.errors import InputError, InputErrors
 
 SCENARIO = {**TINY, "rounds": 4}
@@ -109,7 +109,7 @@ def test_nobody_else_is_answered(scenario):
 def test_the_newest_question_of_a_page_wins_and_pages_do_not_disturb_one_another(
     scenario,
 ):
-    player = Player(World(scenario))
+    player = QuestionQueue(ExploredWorld(scenario))
     answers = {}
 
     def ask(page, number):
@@ -195,7 +195,7 @@ def test_a_study_over_a_slider_is_a_valid_file(tmp_path, setting, over, values):
     path.write_text(yaml.safe_dump({**SCENARIO, "clients": [group]}))
     if over == "aggregation.deadline":
         setting["aggregation.mode"] = "deadline"
-    world = World(path)
+    world = ExploredWorld(path)
     study = tmp_path / "study.yaml"
     study.write_text(world.write_study(setting, over, values))
     said = CliRunner().invoke(app, ["validate", str(study)])
@@ -221,9 +221,9 @@ def test_a_busy_port_and_what_cannot_be_explored_are_sentences(scenario, tmp_pat
     with served(scenario) as address:
         port = int(address.split(":")[2].split("/")[0])
         with pytest.raises(InputError, match=r"--port: got .*expected a free port"):
-            serve(World(scenario), port, print)
+            serve(ExploredWorld(scenario), port, print)
     with pytest.raises(InputError, match="no-such"):
-        World(tmp_path / "no-such")
+        ExploredWorld(tmp_path / "no-such")
     scenario.write_text(yaml.safe_dump({**SCENARIO, "policy": {"kind": "exp3"}}))
     with pytest.raises(InputErrors, match="a policy that needs no rewards"):
-        World(scenario)
+        ExploredWorld(scenario)

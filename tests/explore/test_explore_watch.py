@@ -15,7 +15,7 @@ import yaml
 from worlds import TINY
 
 import simfed
-from simfed.explore.world import World, play
+from simfed.explore.world import ExploredWorld, play
 from simfed.ground.errors import Interrupted
 
 WORLD = {**TINY, "rounds": 6, "evaluation": {"every": 1}}
@@ -34,14 +34,14 @@ def stopped(tmp_path):
     return tmp_path / "run"
 
 
-def answer(world: World, **question) -> dict:
+def answer(world: ExploredWorld, **question) -> dict:
     parts = []
     play(world, {"shown": (1, 2), **question}, parts.append)
     return parts[-1]
 
 
 def test_a_run_that_was_stopped_is_known_as_far_as_it_came(stopped):
-    world = World(stopped)
+    world = ExploredWorld(stopped)
     whole = simfed.run(WORLD, progress=False, workers=1)
     for follow in (False, True):
         told = answer(world, follow=follow)

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import simfed
 from simfed.calibrate.measure import MeasurementPlan, measure
-from simfed.cli.calibrate import _find_works
+from simfed.calibrate.measured import find_works
 from simfed.cli.calibrate import app as calibrate
 from simfed.cli.show import app as show
 from simfed.device import ModelWork, load_profile
@@ -198,7 +198,7 @@ def test_rows_of_unknown_shape_are_taken_with_a_warning(tmp_path):
     ],
 )
 def test_shipped_profiles_have_the_shapes_of_their_tables(profile, tables):
-    works = _find_works(read_table([CALIBRATION / name for name in tables]))
+    works = find_works(read_table([CALIBRATION / name for name in tables]))
     measured_on = load_profile(profile).measured_on
     names = {model for _, model, _ in load_profile(profile).curves if model != "any"}
     assert set(measured_on) == names

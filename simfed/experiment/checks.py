@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,9 +64,11 @@ class Checks:
         """
         errors: list[InputError] = []
 
-        def gather(build: Callable[[], object], where: str | None = None) -> None:
+        def gather(
+            build: Callable[..., object], *about: object, where: str = ""
+        ) -> None:
             try:
-                build()
+                build(*about)
             except InputError as error:
                 errors.append(error.within(where) if where else error)
 
@@ -78,42 +79,43 @@ class Checks:
             gather(self._parts.columns)
             gather(self.fleet.availability)
             gather(
-                lambda: self.scenario.method.made.check(self.tasks.setting), "method"
+                lambda: self.scenario.method.made.check(self.tasks.setting),
+                where="method",
             )
-            gather(self._check_changes, "downlink.compression")
+            gather(self._check_changes, where="downlink.compression")
         for where, device in self._parts.devices():
             if device.profile is not None:
-                gather(partial(self._parts.find_profile, device.profile), where)
+                gather(self._parts.find_profile, device.profile, where=where)
         if errors:
             return errors
         if not self._time_only:  # a clock without learning deals no samples
-            gather(partial(check_data, self.scenario))
+            gather(check_data, self.scenario)
         for i in range(len(self.scenario.clients)):
             before = len(errors)
-            gather(partial(self._try_codecs, i))
+            gather(self._try_codecs, i)
             if len(errors) > before:
                 continue  # what it would take is no question then
-            gather(partial(self._check_story, i), "method")
-            gather(partial(self._check_overlap, i), f"clients[{i}].overlap")
-            gather(partial(self._check_failure, i))
-            gather(partial(self._check_private_uploads, i))
-            gather(partial(self._check_attack, i), f"clients[{i}].attack")
+            gather(self._check_story, i, where="method")
+            gather(self._check_overlap, i, where=f"clients[{i}].overlap")
+            gather(self._check_failure, i)
+            gather(self._check_private_uploads, i)
+            gather(self._check_attack, i, where=f"clients[{i}].attack")
             if not self._time_only:
-                gather(partial(self._check_single_samples, i))
-            gather(partial(self._try_device, i), f"clients[{i}].device")
-            gather(partial(_check_battery, self._parts, i))
+                gather(self._check_single_samples, i)
+            gather(self._try_device, i, where=f"clients[{i}].device")
+            gather(_check_battery, self._parts, i)
             gather(
-                partial(self._parts.policy, self.fleet.first(i)), f"clients[{i}].policy"
+                self._parts.policy, self.fleet.first(i), where=f"clients[{i}].policy"
             )
             if self._time_only:
-                gather(partial(self._check_time_only, i))
+                gather(self._check_time_only, i)
         if self._time_only:
-            gather(self._check_untold_losses, "participation.selection")
-            gather(self._check_untold_rollback, "safeguard.rollback")
+            gather(self._check_untold_losses, where="participation.selection")
+            gather(self._check_untold_rollback, where="safeguard.rollback")
         gather(self._check_account)
         for where, spec in self._parts.server_devices():
             if spec is not None:
-                gather(partial(self._try_server, spec), where)
+                gather(self._try_server, spec, where=where)
         gather(lambda: self._parts.topology)
         gather(lambda: self._parts.network_model)
         return list({str(error): error for error in errors}.values())

@@ -155,7 +155,11 @@ def test_oort_weighs_loss_by_samples_and_punishes_the_slow():
         dataclasses.replace(seen, last_round=np.array([9, 9, 9, 1, 9, 9])),
         10,
     )
-    assert later[1] > later[0], "who was not asked for long is more uncertain"
+    # who was not asked for long is more uncertain
+    spread = 0.1 * math.log(10)
+    assert later == pytest.approx(
+        [10 + 10 * math.sqrt(spread / last) for last in (9, 1)]
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from simfed.device import DeviceSpec, Processor, build_processor, load_profile
 from simfed.flower.forge import Forge
 from simfed.flower.laws import MessageRow
 from simfed.flower.measuring import measure
-from simfed.flower.probing import Group, Plays, Spot
+from simfed.flower.probing import NodeGroup, PlayLog, Spot
 from simfed.flower.workfile import SIZE, WorkFile, WorkPrices
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
@@ -82,7 +82,7 @@ def list_held_out(work: WorkFile, config: Mapping[str, Plain]) -> list[Spot]:
             values = work.run_config[key]
             below[key] = between(min(values), values[0])
             above[key] = between(values[0], max(values))
-    groups = (Group(1, {}),)
+    groups = (NodeGroup(1, {}),)
     return [
         Spot(nodes + nodes // 2, {**common, **below}, groups, "smaller sizes"),
         Spot(3 * nodes, common, groups, "three times the nodes"),
@@ -128,14 +128,14 @@ def print_metered(job: str, out: str) -> None:
     from simfed.flower import run_folder
     from simfed.flower.computing import price
     from simfed.flower.messages import Mail
-    from simfed.flower.metering import Counted
+    from simfed.flower.metering import WorkCount
     from simfed.flower.work import Answer
     from simfed.scenario.fleet_file import Computing, FleetFile
 
     folder, nodes, overrides = json.loads(job)
     processor = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
     sums: dict[str, float] = {}
-    counted: dict[str, Counted] = defaultdict(Counted)
+    counted: dict[str, WorkCount] = defaultdict(WorkCount)
 
     def watch(mail: Mail, answer: Answer) -> None:
         visible = answer.visible
@@ -238,7 +238,7 @@ def measure_apps(folders: Sequence[Path]) -> None:
             )
         new = []
         with Forge(folder) as forge:
-            plays = Plays(forge, folder, config, tell)
+            plays = PlayLog(forge, folder, config, tell)
             for spot in list_held_out(measured.work, config):
                 number = plays.add(spot)
                 if number is None:

@@ -360,7 +360,7 @@ def play_in_flower(job: Job) -> Replies:
 
     from simfed.flower.clocks import foreign_randomness
     from simfed.flower.loading import load
-    from simfed.flower.messages import Packed
+    from simfed.flower.messages import PackedMessage
 
     replies: Replies = {}
     turns: Counter[int] = Counter()
@@ -397,7 +397,9 @@ def play_in_flower(job: Job) -> Replies:
                     dict(config),
                     None,
                 )
-                alone = Packed.of(message).message()  # as it comes from elsewhere
+                alone = PackedMessage.of(
+                    message
+                ).message()  # as it comes from elsewhere
                 try:
                     with foreign_randomness(
                         Streams(0).integer("flower-call", node, turns[node])

@@ -440,7 +440,7 @@ def _time_cases(
     """
     if not times:
         return
-    bench = Bench(model, facts(model, dataset), plan)
+    bench = ModelBench(model, facts(model, dataset), plan)
     for case in times:
         bench.time(case)
     for repeat in range(max(times.values())):
@@ -454,7 +454,7 @@ def _time_cases(
                     break
 
 
-class Bench:
+class ModelBench:
     """One model on one device, with all that the learning side's functions need."""
 
     def __init__(

@@ -447,11 +447,11 @@ def _build_provenance(table: MeasuredRows) -> dict[str, Plain]:
     }
 
 
-class _Line(dict[str, Plain]):
+class _OneLine(dict[str, Plain]):
     """A mapping that the file has on one line."""
 
 
-def build_shape_node(work: ModelWork | None) -> _Line:
+def build_shape_node(work: ModelWork | None) -> _OneLine:
     """Return the shape that rows were measured on, as the file says it.
 
     Empty where that is not known.
@@ -459,10 +459,10 @@ def build_shape_node(work: ModelWork | None) -> _Line:
     if work is None or not (
         work.input_shape or work.parameters == 0 < work.train_flops
     ):
-        return _Line()
+        return _OneLine()
     if not work.parameters:
-        return _Line(flops=_shorten_number(work.train_flops))
-    return _Line(
+        return _OneLine(flops=_shorten_number(work.train_flops))
+    return _OneLine(
         input=list(work.input_shape),
         classes=work.classes,
         d=work.parameters,
@@ -555,7 +555,7 @@ def format_profile(document: Mapping[str, Plain], header: str = "") -> str:
             return True
 
     Dumper.add_representer(
-        _Line,
+        _OneLine,
         lambda dumper, line: dumper.represent_mapping(
             "tag:yaml.org,2002:map", line, True
         ),

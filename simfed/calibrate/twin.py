@@ -334,7 +334,7 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     rows = [row for number in chosen for row in by_round[number]]
     named = any(row.client for row in rows)
     shares = [
-        _Participation.of(number, by_round[number], spans[number]) for number in chosen
+        _LoggedWork.of(number, by_round[number], spans[number]) for number in chosen
     ]
     flights = [flight for share in shares for flight in share]
     clients = _fit_clients(flights)
@@ -361,7 +361,7 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     )
 
 
-class _Span(NamedTuple):
+class _RoundSpan(NamedTuple):
     started_at_s: float
     length_s: float
     server_s: float
@@ -371,7 +371,7 @@ class _Span(NamedTuple):
     server's."""
 
 
-class _Participation(NamedTuple):
+class _LoggedWork(NamedTuple):
     client: str
     phases_s: dict[str, float]
     work_s: float
@@ -379,8 +379,8 @@ class _Participation(NamedTuple):
 
     @classmethod
     def of(
-        cls, number: int, rows: Sequence[LogRow], span: _Span
-    ) -> list[_Participation]:
+        cls, number: int, rows: Sequence[LogRow], span: _RoundSpan
+    ) -> list[_LoggedWork]:
         by_client: dict[str, list[LogRow]] = {}
         for row in rows:
             if row.phase not in ("round", "server", "waiting"):
@@ -406,7 +406,7 @@ class _Participation(NamedTuple):
         return flights
 
 
-def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
+def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _RoundSpan]:
     """Return a round lasts until the next one's start.
 
     The last one as long as its lines say.
@@ -439,14 +439,14 @@ def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _Span]:
             busy_s = length_s - sum(
                 row.duration_s for row in rows if row.phase == "server"
             )
-        spans[number] = _Span(
+        spans[number] = _RoundSpan(
             starts[number], length_s, max(0.0, length_s - busy_s), whole
         )
     return spans
 
 
-def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
-    by_client: dict[str, list[_Participation]] = {}
+def _fit_clients(flights: Sequence[_LoggedWork]) -> tuple[TwinClient, ...]:
+    by_client: dict[str, list[_LoggedWork]] = {}
     for flight in flights:
         by_client.setdefault(flight.client, []).append(flight)
     clients = []
@@ -471,7 +471,7 @@ def _fit_clients(flights: Sequence[_Participation]) -> tuple[TwinClient, ...]:
 
 
 def _collect_transfers(
-    rows: Iterable[_Participation], phase: str
+    rows: Iterable[_LoggedWork], phase: str
 ) -> tuple[Floats, Floats]:
     """Seconds, and bytes where they are logged throughout."""
     logged = [row for row in rows if row.phases_s.get(phase, 0.0) > 0]
@@ -559,7 +559,7 @@ def _list_untold(
         yield "Untold: joules."
 
 
-def _estimate_scatter(flights: Sequence[_Participation]) -> float:
+def _estimate_scatter(flights: Sequence[_LoggedWork]) -> float:
     """Return the coefficient of variation of work around each client's mean.
 
     It is pooled over clients.

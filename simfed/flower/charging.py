@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from simfed.device import Device, Processor
 from simfed.flower.computing import HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
-from simfed.flower.metering import Counted
+from simfed.flower.metering import WorkCount
 from simfed.flower.work import Answer
 from simfed.flower.workfile import WorkFile, WorkPrice, WorkPrices, find_start
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
 
-__all__ = ["Charges", "Watch"]
+__all__ = ["RunPrices", "Watch"]
 
 _WORK = ("train", "evaluate")
 """Types of messages that are never worked on in no time, unless somebody declares
@@ -45,7 +45,7 @@ Watch = Callable[[Mail, Answer], None]
 """Told of every message that a node has worked on, once."""
 
 
-class Charges:
+class RunPrices:
     """The charges of one run."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Charges:
         self._fleet = fleet
         self._run_config = run_config
         self._watch = watch
-        self._counted: dict[str, Counted] = defaultdict(Counted)
+        self._counted: dict[str, WorkCount] = defaultdict(WorkCount)
         """Type of message → what was counted of the work on it."""
         self._names: dict[str, None] = {}
         """Names that declared seconds may have for the messages that were answered."""

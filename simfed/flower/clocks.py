@@ -65,7 +65,7 @@ class Spin:
         return step_s
 
 
-class Foreign:
+class ForeignClock:
     """The clock that foreign code reads."""
 
     READS = 100_000
@@ -104,12 +104,12 @@ class Foreign:
         self.wait(seconds)
 
 
-_clocks: dict[int, Foreign] = {}
+_clocks: dict[int, ForeignClock] = {}
 """Thread → its clock, for threads of foreign code."""
 
 
 @contextmanager
-def thread_clock(clock: Foreign) -> Iterator[None]:
+def thread_clock(clock: ForeignClock) -> Iterator[None]:
     """Give this thread the time of `clock` meanwhile."""
     _clocks[threading.get_ident()] = clock
     try:
@@ -178,7 +178,7 @@ _REPLACEMENTS = [(real, _make_replacement(name)) for name, real in _REAL.items()
 def read_host_s() -> float:
     """Return seconds of the host's own clock, in whatever thread.
 
-    Foreign code that asks the module `time` is told simulated ones.
+    ForeignClock code that asks the module `time` is told simulated ones.
     """
     return _REAL["perf_counter"]()
 

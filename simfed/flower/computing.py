@@ -13,20 +13,20 @@ from typing import Any
 from simfed.device import ModelWork, Processor
 from simfed.flower.children import Usage, UsageMeter
 from simfed.flower.clocks import read_host_s
-from simfed.flower.metering import Counted, FlopMeter, Work
+from simfed.flower.metering import FlopMeter, PassSum, WorkCount
 from simfed.flower.workfile import Visible
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, listed, within
 from simfed.scenario.fleet_file import Computing
 
-__all__ = ["Charge", "HostSpent", "price", "stage_names", "why_free"]
+__all__ = ["HostSpent", "WorkWatch", "price", "stage_names", "why_free"]
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpent:
     """One stretch of foreign code, as it was watched."""
 
-    counted: Counted
+    counted: WorkCount
     host_s: float
     slept_s: float = 0.0
     """Simulated seconds for which it asked to sleep."""
@@ -36,7 +36,7 @@ class HostSpent:
     """Seconds in which neither it nor a child worked, where it is measured."""
 
 
-class Charge:
+class WorkWatch:
     """Watches foreign code as one kind of computing needs it."""
 
     meter: UsageMeter | None = None
@@ -74,7 +74,7 @@ class Charge:
 
     def collect(self) -> HostSpent:
         """Return what was spent since the last call; asked after `pause`."""
-        counted = Counted() if self._flops is None else self._flops.collect()
+        counted = WorkCount() if self._flops is None else self._flops.collect()
         spent = HostSpent(counted, self._host_s, **self._used._asdict())
         self._host_s, self._used = 0.0, Usage()
         return spent
@@ -173,7 +173,7 @@ laws."""
 
 
 def _price_work(
-    processor: Processor, quantity: str, work: Work, parameters: int
+    processor: Processor, quantity: str, work: PassSum, parameters: int
 ) -> float:
     """Return seconds by the profile's law for models that were not measured.
 

@@ -23,9 +23,9 @@ from flwr.clientapp import ClientApp
 
 from simfed.flower.clocks import thread_clock
 from simfed.flower.turns import (
-    Done,
-    Raised,
-    Turn,
+    CodeResult,
+    ForeignError,
+    ForeignThread,
     describe_error,
     end_forked,
     make_stuck_error,
@@ -124,7 +124,7 @@ class AppCrew:
         self._seats = [
             _Seat(app, computing) for _ in range(workers if workers > 1 else 0)
         ]
-        self._turn = Turn("client app", self._clock, patience_s)
+        self._turn = ForeignThread("client app", self._clock, patience_s)
 
     def close(self) -> None:
         """End whatever is under way."""
@@ -171,9 +171,9 @@ class AppCrew:
             done = self._turn.run(
                 lambda: work_on(self._app, call, self._computing, self._clock)
             )
-        except Raised as raised:
+        except ForeignError as raised:
             raise RunFailed(_describe_failure(call, raised.error)) from raised.error
-        assert isinstance(done, Done)
+        assert isinstance(done, CodeResult)
         assert isinstance(done.answer, Answer)
         return done.answer
 

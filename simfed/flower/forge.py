@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from simfed.flower.computing import HostSpent
     from simfed.flower.workfile import Visible
 
-__all__ = ["Forge", "Said", "play", "run_python", "serve"]
+__all__ = ["Forge", "PlayOutcome", "play", "run_python", "serve"]
 
 LIMIT_S = 600.0
 """Host seconds of a play, after which it is ended."""
@@ -46,7 +46,7 @@ _NEVER_FORKED = frozenset({"jax", "tensorflow"})
 """Frameworks that start threads as they are imported."""
 
 
-class Said(NamedTuple):
+class PlayOutcome(NamedTuple):
     """The outcome of a play."""
 
     messages: list[tuple[Visible, HostSpent, int]]
@@ -74,7 +74,7 @@ class Forge:
         if self._warm is not None:
             _end(self._warm)
 
-    def play(self, job: Mapping[str, Plain]) -> Said:
+    def play(self, job: Mapping[str, Plain]) -> PlayOutcome:
         """Play a job, see `play`."""
         job = {**job, "host_timeout_s": 0.9 * self._limit_s}
         said = None if self._warm is None else self._ask(self._warm, job)
@@ -86,7 +86,7 @@ class Forge:
         finally:
             _end(bare)
         if said is None:
-            return Said([], f"it died, or took longer than {self._limit_s:g} s")
+            return PlayOutcome([], f"it died, or took longer than {self._limit_s:g} s")
         if self._warm is not None:  # so it was the fork that it did not survive
             _end(self._warm)
             self._warm = None
@@ -105,7 +105,7 @@ class Forge:
 
     def _ask(
         self, process: subprocess.Popen[str], job: Mapping[str, Plain]
-    ) -> Said | None:
+    ) -> PlayOutcome | None:
         """Return what a process says of a play.
 
         None: the play did not come to its end.
@@ -212,14 +212,14 @@ def _play_in_child(job: Mapping[str, Plain]) -> None:
                 os.dup2(nothing.fileno(), stream)
         said = play(job)
     except BaseException:
-        said = Said([], traceback.format_exc().strip().splitlines()[-1])
+        said = PlayOutcome([], traceback.format_exc().strip().splitlines()[-1])
     try:
         Path(job["out"]).write_bytes(pickle.dumps(said))
     finally:
         os._exit(0)
 
 
-def play(job: Mapping[str, Plain]) -> Said:
+def play(job: Mapping[str, Plain]) -> PlayOutcome:
     """Play the app of a job over a fleet without links' limits.
 
     It is under the simulated clock, with the work really done; its messages are
@@ -229,7 +229,7 @@ def play(job: Mapping[str, Plain]) -> Said:
     of its nodes, as a fleet file has them.
     """
     from simfed.flower.children import UsageMeter
-    from simfed.flower.computing import Charge
+    from simfed.flower.computing import WorkWatch
     from simfed.flower.messages import Mail
     from simfed.flower.running import run_folder
     from simfed.flower.work import Answer
@@ -254,7 +254,7 @@ def play(job: Mapping[str, Plain]) -> Said:
             "computing": {"kind": "declared", "seconds": "1 s"},
         }
     )
-    Charge.meter = UsageMeter()
+    WorkWatch.meter = UsageMeter()
     failed = None
     try:
         run_folder(
@@ -269,4 +269,4 @@ def play(job: Mapping[str, Plain]) -> Said:
         failed = str(error)
     if failed or not messages:  # a node's own exception is what the user needs
         failed = errors[0] if errors else failed or "no message was worked on"
-    return Said(messages, failed)
+    return PlayOutcome(messages, failed)

@@ -13,18 +13,18 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from simfed.flower.clocks import EPOCH_S, Foreign
-from simfed.flower.messages import Mail, Packed, count_message_bytes
+from simfed.flower.clocks import EPOCH_S, ForeignClock
+from simfed.flower.messages import Mail, PackedMessage, count_message_bytes
 
 if TYPE_CHECKING:
-    from simfed.flower.play import Play
+    from simfed.flower.play import AppPlay
 
-Question = Callable[["Play"], Generator[simpy.Event, Any, Any]]
+Question = Callable[["AppPlay"], Generator[simpy.Event, Any, Any]]
 """What a thread of the server app asks of the play: a story of the simulated clock,
 whose result is the answer."""
 
 
-class ServerClock(Foreign):
+class ServerClock(ForeignClock):
     """The simulated clock as the server app's `time` module shows it."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class SimGrid(Grid):
                 Mail(
                     number=self._sent,
                     node=metadata.dst_node_id,
-                    message=Packed.of(message, packed),
+                    message=PackedMessage.of(message, packed),
                     size_bytes=count_message_bytes(message, weighed),
                     expires_at_s=metadata.created_at - EPOCH_S + metadata.ttl,
                 )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from simfed.flower.forge import Forge, run_python
 from simfed.flower.laws import MessageRow, estimate_repeat_error, fit_kinds
-from simfed.flower.probing import Group, Plays, Spot, Tell, list_numbers, probe
+from simfed.flower.probing import NodeGroup, PlayLog, Spot, Tell, list_numbers, probe
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import Kernel, WorkFile, round_number
 from simfed.ground.errors import InputError, RunFailed, check_known
@@ -73,11 +73,11 @@ def measure(
 
     components, config = describe(folder, overrides)
     groups = (
-        [Group(group.count, group.node_config) for group in fleet.clients]
+        [NodeGroup(group.count, group.node_config) for group in fleet.clients]
         if fleet
         else []
     )
-    groups = groups or [Group(1, {})]
+    groups = groups or [NodeGroup(1, {})]
     numbers = list_numbers(config, groups)
     for size in sizes or ():
         names = [name for name, _ in numbers]
@@ -87,7 +87,7 @@ def measure(
         numbers = [(n, of) for n, of in numbers if n in sizes or "round" in n.lower()]
     smallest = max(nodes or min(read_stated_nodes(folder), default=NODES), len(groups))
     with Forge(folder) as forge:
-        plays = Plays(forge, folder, config, tell)
+        plays = PlayLog(forge, folder, config, tell)
         settings = probe(plays, smallest, overrides, groups, numbers)
     rows = plays.all_rows()
     done = [

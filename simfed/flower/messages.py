@@ -31,7 +31,7 @@ from simfed.sim.flight import Flight
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedMessage:
     """A message as it was when it was sent: nobody who has it can change another's."""
 
     metadata: Metadata
@@ -39,7 +39,9 @@ class Packed:
     error: Error | None = None
 
     @classmethod
-    def of(cls, message: Message, contents: dict[int, bytes] | None = None) -> Packed:
+    def of(
+        cls, message: Message, contents: dict[int, bytes] | None = None
+    ) -> PackedMessage:
         """Return `contents`: those that were packed before, by identity.
 
         Gets this one as well.
@@ -71,12 +73,12 @@ class Mail:
     """The place among the messages of a run, from 1."""
     node: int
     """The id of the node that it is for."""
-    message: Packed
+    message: PackedMessage
     size_bytes: int
     expires_at_s: float
     client: int = -1
     """The node's place in the fleet, once the message is sent."""
-    reply: Packed | None = None
+    reply: PackedMessage | None = None
     """The reply of its node, when it has arrived at the server."""
     replied_at_s: float = 0.0
     answered: bool = False

@@ -92,7 +92,7 @@ _OVERHEAD = 50_000
 than the overhead that a pass is charged."""
 
 
-class Work(NamedTuple):
+class PassSum(NamedTuple):
     """Steps, or passes, of one stretch of code, all together."""
 
     times: int = 0
@@ -101,12 +101,12 @@ class Work(NamedTuple):
     """Read and written by operators that do next to nothing else with them."""
 
 
-NO_WORK = Work()
+NO_WORK = PassSum()
 
 
-def add_work(one: Work, other: Work) -> Work:
+def add_work(one: PassSum, other: PassSum) -> PassSum:
     """Return steps, FLOPs and bytes of two stretches."""
-    return Work(
+    return PassSum(
         one.times + other.times,
         one.flops + other.flops,
         one.moved_bytes + other.moved_bytes,
@@ -114,25 +114,25 @@ def add_work(one: Work, other: Work) -> Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class WorkCount:
     """The counts of one stretch of code."""
 
-    training: Work = NO_WORK
-    inference: Work = NO_WORK
+    training: PassSum = NO_WORK
+    inference: PassSum = NO_WORK
     parameters: int = 0
     """Parameters of the models that it used."""
     uncounted: Mapping[str, float] = field(default_factory=dict)
     """Operator without a formula → numbers that it went through."""
 
     @property
-    def total(self) -> Work:
+    def total(self) -> PassSum:
         """Steps and passes together."""
         return add_work(self.training, self.inference)
 
-    def __add__(self, other: Counted) -> Counted:
+    def __add__(self, other: WorkCount) -> WorkCount:
         uncounted = Counter(self.uncounted)
         uncounted.update(other.uncounted)
-        return Counted(
+        return WorkCount(
             add_work(self.training, other.training),
             add_work(self.inference, other.inference),
             max(self.parameters, other.parameters),
@@ -179,17 +179,17 @@ class FlopMeter:
         self._most_leaves = 0
         self._uncounted: dict[str, float] = defaultdict(float)
 
-    def collect(self) -> Counted:
+    def collect(self) -> WorkCount:
         """Return what was counted since the last call; counting begins anew."""
         off, on = (
-            Work(*one)
+            PassSum(*one)
             for one in zip(self._calls, self._flops, self._bytes, strict=True)
         )
         # nothing was trained: with autograd on it is inference as well
         if not self._steps:
             off, on = add_work(off, on), NO_WORK
         self._begin_step()
-        counted = Counted(
+        counted = WorkCount(
             on._replace(times=self._steps),
             off._replace(times=max(off.times, int(off.flops > 0))),
             max(sum(self._models.values()), self._most_leaves),

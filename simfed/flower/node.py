@@ -12,7 +12,7 @@ import numpy as np
 import simpy
 
 from simfed.device import Device
-from simfed.flower.charging import Charges
+from simfed.flower.charging import RunPrices
 from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.messages import Mail
 from simfed.flower.work import Answer
@@ -35,7 +35,7 @@ class NodeAtWork:
     crew: AppCrew
     ticket: Ticket
     """Under which the crew works on the message."""
-    prices: Charges
+    prices: RunPrices
     scatter_rng: Callable[[], np.random.Generator]
     """Of how this message scatters around its law."""
     over: simpy.Event

@@ -26,16 +26,16 @@ import simpy
 from flwr.app import Message
 
 from simfed.experiment.assembly import WorldParts
-from simfed.flower.charging import Charges, Watch
+from simfed.flower.charging import RunPrices, Watch
 from simfed.flower.clocks import Spin
-from simfed.flower.computing import Charge
+from simfed.flower.computing import WorkWatch
 from simfed.flower.crew import AppCrew
 from simfed.flower.exchanges import Exchanges
 from simfed.flower.grid import ServerClock
 from simfed.flower.hooks import RoundMetrics
 from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
-from simfed.flower.turns import Done, Turn
+from simfed.flower.turns import CodeResult, ForeignThread
 from simfed.flower.work import Call
 from simfed.flower.workfile import WorkFile
 from simfed.ground.errors import RunFailed, unwrap_error
@@ -47,7 +47,7 @@ from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
 from simfed.sim.world import CUT
 
-__all__ = ["AWAY_S", "Play"]
+__all__ = ["AWAY_S", "AppPlay"]
 
 AWAY_S = 60.0
 """A node that has been silent for so long is unavailable: two of Flower's
@@ -75,7 +75,7 @@ class _Waiter:
     """True if it needs all of them; else any."""
 
 
-class Play:
+class AppPlay:
     """One run of an app over a fleet."""
 
     def __init__(
@@ -91,8 +91,8 @@ class Play:
         work: WorkFile | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """`work`, `watch`: as for `Charges`."""
-        self.charges = Charges(fleet, run_config, work, watch)
+        """`work`, `watch`: as for `RunPrices`."""
+        self.charges = RunPrices(fleet, run_config, work, watch)
         self._parts = parts
         self._crew = crew
         self._run_config = run_config
@@ -151,7 +151,7 @@ class Play:
     def play(self, app: Callable[[], object], clock: ServerClock) -> None:
         """Run the server app in its threads to its end.
 
-        Raises: `Raised`, `RunFailed`, `InputError`.
+        Raises: `ForeignError`, `RunFailed`, `InputError`.
         """
         self._turns, self._server_clock = clock.turns, clock
         serve = self.env.process(self._serve(app))
@@ -173,7 +173,7 @@ class Play:
         yield from self._converse(self._turns.first, app)
         yield from self._finish()
 
-    def begin(self, turn: Turn, code: Callable[[], object]) -> Story:
+    def begin(self, turn: ForeignThread, code: Callable[[], object]) -> Story:
         """Let a pool's thread run, as soon as the one that asks for it waits."""
 
         def converse() -> Story:
@@ -185,7 +185,7 @@ class Play:
         self.env.process(converse())
         yield from ()
 
-    def _converse(self, turn: Turn, code: Callable[[], object]) -> Story:
+    def _converse(self, turn: ForeignThread, code: Callable[[], object]) -> Story:
         """Let one thread of the server app run this code, and answer what it asks.
 
         It goes on to its end.
@@ -196,7 +196,7 @@ class Play:
             if self._handed_over.callbacks:
                 handed_over, self._handed_over = self._handed_over, self.env.event()
                 handed_over.succeed()
-            if isinstance(question, Done):
+            if isinstance(question, CodeResult):
                 return
             answer = yield from question(self)
             self._server_clock.at_s = self.env.now
@@ -233,7 +233,7 @@ class Play:
                 _Waiter(ids, self.env.event(), whole=False), self.env.now + step_s
             )
 
-    def _charge_server(self, charge: Charge) -> Story:
+    def _charge_server(self, charge: WorkWatch) -> Story:
         """Let the time pass that the server app's own work takes.
 
         Raises: `KeyboardInterrupt` afterwards, if the user has asked to stop.
@@ -242,7 +242,7 @@ class Play:
         if self._stop_requested():
             raise KeyboardInterrupt
 
-    def _server_work(self, charge: Charge) -> tuple[str, float]:
+    def _server_work(self, charge: WorkWatch) -> tuple[str, float]:
         """Return the kind and seconds of the server app's work since last asked."""
         replies, size_bytes = self._exchanges.collect_received()
         device, kind = self._server_device, "aggregation" if replies else "server work"

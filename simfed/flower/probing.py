@@ -31,8 +31,8 @@ from simfed.ground.plain import Plain
 __all__ = [
     "APART",
     "MOST_REPEATS",
-    "Group",
-    "Plays",
+    "NodeGroup",
+    "PlayLog",
     "Spot",
     "Tell",
     "list_numbers",
@@ -53,7 +53,7 @@ Setting = tuple[str, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Nodes that are alike."""
 
     share: float
@@ -67,7 +67,7 @@ class Spot:
     nodes: int
     settings: Mapping[str, Plain]
     """The settings in place of the app's own."""
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
     changes: str
     """The setting that is special about it."""
 
@@ -120,7 +120,7 @@ def _scale(value: Plain, factor: float) -> float:
     return max(1, round(scaled)) if isinstance(value, int) else scaled
 
 
-class Plays:
+class PlayLog:
     """Plays of one app, each as often as its times ask for."""
 
     def __init__(
@@ -252,7 +252,9 @@ def _is_number(value: Plain) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
-def list_numbers(config: Mapping[str, Plain], groups: Sequence[Group]) -> list[Setting]:
+def list_numbers(
+    config: Mapping[str, Plain], groups: Sequence[NodeGroup]
+) -> list[Setting]:
     """Return what may be a size: positive numbers of configurations.
 
     They are the run's and the nodes'.
@@ -268,10 +270,10 @@ def list_numbers(config: Mapping[str, Plain], groups: Sequence[Group]) -> list[S
 
 
 def probe(
-    plays: Plays,
+    plays: PlayLog,
     nodes: int,
     overrides: Mapping[str, Plain],
-    groups: Sequence[Group],
+    groups: Sequence[NodeGroup],
     numbers: Sequence[Setting],
 ) -> dict[str, str]:
     """Play an app with sizes that tell how its messages grow.
@@ -365,7 +367,7 @@ def _choose_third(now: float, second: float) -> float:
     return max(1, now // 4) if now > 1 else 4 * now
 
 
-def _judge(plays: Plays, number: int) -> str:
+def _judge(plays: PlayLog, number: int) -> str:
     """Return what a number that was varied alone turned out to be."""
     base, other = plays.rows(0), plays.rows(number)
     for rows in _list_heavy_kinds([*base, *other]):

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from simfed.flower.charging import Watch
     from simfed.flower.grid import ServerClock, SimGrid
-    from simfed.flower.play import Play
+    from simfed.flower.play import AppPlay
 
 __all__ = [
     "HOST_TIMEOUT_S",
@@ -342,7 +342,7 @@ def _play_fleet(
     workers: int,
     work: WorkFile | None,
     watch: Watch | None,
-) -> Play:
+) -> AppPlay:
     """Play an app to its end, and return what is known then.
 
     Raises: `RunFailed` for what the server app raises, or where it sends nothing.
@@ -355,8 +355,8 @@ def _play_fleet(
     from simfed.flower.grid import ServerClock
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import legacy_server
-    from simfed.flower.play import Play
-    from simfed.flower.turns import Raised, Turns, describe_error
+    from simfed.flower.play import AppPlay
+    from simfed.flower.turns import ForeignError, ServerThreads, describe_error
 
     server_app, client_app = apps
     exchanges = Exchanges(
@@ -374,7 +374,7 @@ def _play_fleet(
             stack.enter_context(_quiet_flower())
         crew = AppCrew(client_app, fleet.charged, workers, host_timeout_s)
         stack.callback(crew.close)
-        play = Play(
+        play = AppPlay(
             fleet,
             parts,
             exchanges,
@@ -390,7 +390,7 @@ def _play_fleet(
             parts.faults is not None and parts.faults.messages is not None
         )
         clock = ServerClock()
-        clock.turns = Turns(clock, fleet.server.charged, host_timeout_s)
+        clock.turns = ServerThreads(clock, fleet.server.charged, host_timeout_s)
         stack.callback(clock.turns.stop)
         stack.enter_context(clock.turns.patched())
         stack.enter_context(
@@ -401,7 +401,7 @@ def _play_fleet(
         app = partial(server_app, *_build_world(run_id, clock, run_config))
         try:
             play.play(app, clock)
-        except Raised as raised:
+        except ForeignError as raised:
             raise RunFailed(
                 f"at {play.env.now:g} s the server app raised "
                 f"{describe_error(raised.error)}"
@@ -470,7 +470,7 @@ def _begin_manifest(
 
 
 def _finish_manifest(
-    fleet: FleetFile, parts: WorldParts, played: Play, wall_s: float
+    fleet: FleetFile, parts: WorldParts, played: AppPlay, wall_s: float
 ) -> dict[str, Plain]:
     warnings = played.charges.warnings()
     if _is_measured(fleet):

@@ -1,9 +1,9 @@
 """One baton: foreign code in threads that take turns with the simulated clock.
 
-One thread runs at a time. `Turn.run` hands the baton to a thread and has it back when
-that one asks for something (`ask`), has a result, or fails; so foreign code blocks
-wherever it wants to while the simulated clock goes on. A client app has one thread. A
-server app has the one that it is called in and those of its pools
+One thread runs at a time. `ForeignThread.run` hands the baton to a thread and has it
+back when that one asks for something (`ask`), has a result, or fails; so foreign code
+blocks wherever it wants to while the simulated clock goes on. A client app has one
+thread. A server app has the one that it is called in and those of its pools
 (`ThreadPoolExecutor`), Flower's legacy server's included. Each gives way where it asks
 the grid, sleeps, or waits for a future, an event, a condition or a queue. So what they
 do depends on the app alone, not on how the host schedules threads.
@@ -33,14 +33,14 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NoReturn
 
-from simfed.flower.clocks import Foreign, is_of_app, replaced, thread_clock
-from simfed.flower.computing import Charge
+from simfed.flower.clocks import ForeignClock, is_of_app, replaced, thread_clock
+from simfed.flower.computing import WorkWatch
 from simfed.flower.grid import Question, ServerClock
 from simfed.ground.errors import RunFailed, SimfedError
 from simfed.scenario.fleet_file import Computing
 
 
-class Raised(Exception):
+class ForeignError(Exception):
     """Carries what foreign code raised out of its thread."""
 
     def __init__(self, error: BaseException) -> None:
@@ -48,21 +48,21 @@ class Raised(Exception):
         self.error = error
 
 
-class Stopped(BaseException):
+class ThreadEnd(BaseException):
     """Raised inside foreign code to end its thread when the run is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CodeResult:
     """The foreign code has returned this result."""
 
     answer: object
 
 
-class Turn:
+class ForeignThread:
     """A thread for foreign code, which runs only while it has the baton."""
 
-    def __init__(self, name: str, clock: Foreign, patience_s: float) -> None:
+    def __init__(self, name: str, clock: ForeignClock, patience_s: float) -> None:
         """`name`: how sentences call the code.
 
         `patience_s`: host seconds after which code that does not come back is given up.
@@ -88,10 +88,10 @@ class Turn:
     def run(self, code: Callable[[], object]) -> object:
         """Let the thread run this code.
 
-        Return its first question, or its result (`Done`).
+        Return its first question, or its result (`CodeResult`).
 
         Raises:
-            Raised: with what the code raises.
+            ForeignError: with what the code raises.
             RunFailed: it does not come back.
         """
         self._code, self.done = code, False
@@ -100,7 +100,7 @@ class Turn:
     def answer(self, answer: object) -> object:
         """Let code that has asked go on.
 
-        Return its next question, or its result (`Done`).
+        Return its next question, or its result (`CodeResult`).
         """
         self._answer = answer
         self._theirs.put(None)
@@ -114,7 +114,7 @@ class Turn:
             return self._said
         if isinstance(error, (SimfedError, KeyboardInterrupt)):
             raise error
-        raise Raised(error) from error
+        raise ForeignError(error) from error
 
     def stop(self) -> None:
         """End whatever is still going on.
@@ -137,11 +137,11 @@ class Turn:
     def ask(self, question: object) -> object:
         """Hand the baton over with a question, and return the answer."""
         if self._stopped:
-            raise Stopped
+            raise ThreadEnd
         self._hand_over(question)
         self._theirs.get()
         if self._stopped:
-            raise Stopped
+            raise ThreadEnd
         return self._answer
 
     def _hand_over(self, said: object) -> None:
@@ -158,8 +158,8 @@ class Turn:
                     return
                 said: object = None
                 try:
-                    said = Done(self._code())
-                except Stopped:
+                    said = CodeResult(self._code())
+                except ThreadEnd:
                     return
                 except BaseException as error:
                     self._error = error
@@ -210,7 +210,7 @@ class _PoolCalls:
     """Threads under way."""
 
 
-class Turns:
+class ServerThreads:
     """The threads of one server app, the first of which is there from the beginning."""
 
     NAME = "server app"
@@ -221,8 +221,8 @@ class Turns:
         self._clock = clock
         self._computing = computing
         self._patience_s = patience_s
-        self._of_thread: dict[threading.Thread, tuple[Turn, Charge]] = {}
-        self._idle: list[Turn] = []
+        self._of_thread: dict[threading.Thread, tuple[ForeignThread, WorkWatch]] = {}
+        self._idle: list[ForeignThread] = []
         """Threads whose calls are done."""
         self._pools: dict[ThreadPoolExecutor, _PoolCalls] = {}
         self._places = itertools.count(1)
@@ -230,17 +230,17 @@ class Turns:
         """Threads that wait, in host time, until one that they start is there."""
         self.first = self._make_turn()
 
-    def _make_turn(self) -> Turn:
-        turn = Turn(self.NAME, self._clock, self._patience_s)
-        self._of_thread[turn.thread] = turn, Charge(self._computing)
+    def _make_turn(self) -> ForeignThread:
+        turn = ForeignThread(self.NAME, self._clock, self._patience_s)
+        self._of_thread[turn.thread] = turn, WorkWatch(self._computing)
         return turn
 
-    def charge_of(self, turn: Turn) -> Charge:
+    def charge_of(self, turn: ForeignThread) -> WorkWatch:
         """Return what watches a thread's work."""
         return self._of_thread[turn.thread][1]
 
-    def run(self, turn: Turn, code: Callable[[], object]) -> object:
-        """Let a thread run this code, watched; as `Turn.run`."""
+    def run(self, turn: ForeignThread, code: Callable[[], object]) -> object:
+        """Let a thread run this code, watched; as `ForeignThread.run`."""
 
         def watched() -> object:
             with self.charge_of(turn).watched():
@@ -337,7 +337,7 @@ class Turns:
                 continue
             try:
                 result = call()
-            except Stopped:
+            except ThreadEnd:
                 raise
             except BaseException as error:
                 settle = partial(future.set_exception, error)

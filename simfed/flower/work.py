@@ -18,17 +18,17 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
-from simfed.flower.clocks import Foreign, foreign_randomness, replaced
-from simfed.flower.computing import Charge, HostSpent
+from simfed.flower.clocks import ForeignClock, foreign_randomness, replaced
+from simfed.flower.computing import HostSpent, WorkWatch
 from simfed.flower.messages import (
-    Packed,
+    PackedMessage,
     count_message_bytes,
     make_error_reply,
     pack,
     read_message_config,
     read_metrics,
 )
-from simfed.flower.metering import Counted
+from simfed.flower.metering import WorkCount
 from simfed.flower.turns import describe_error
 from simfed.flower.workfile import Visible
 from simfed.ground.errors import SimfedError
@@ -42,7 +42,7 @@ __all__ = ["Answer", "Call", "NodeClock", "make_killed_answer", "work_on"]
 class Call:
     """A message, and the node that is to work on it."""
 
-    message: Packed
+    message: PackedMessage
     size_bytes: int
     """The message's bytes on the wire."""
     client: int
@@ -64,7 +64,7 @@ class Call:
 class Answer:
     """The outcome of a call."""
 
-    reply: Packed
+    reply: PackedMessage
     visible: Visible
     """All that laws and declared seconds may go by."""
     state: bytes | None
@@ -77,7 +77,7 @@ class Answer:
     """The number of times that its own code read its clock."""
 
 
-class NodeClock(Foreign):
+class NodeClock(ForeignClock):
     """A client app's clock: the node's start with the message, plus its sleep."""
 
     TICK_S = 1e-6
@@ -126,7 +126,7 @@ def work_on(
         metadata.run_id, metadata.dst_node_id, node_config, state, run_config
     )
     config = read_message_config(message)
-    charge, error, exited = Charge(computing), None, False
+    charge, error, exited = WorkWatch(computing), None, False
     clock.begin(call.start_s)
     with foreign_randomness(call.seed):
         try:
@@ -158,7 +158,7 @@ def work_on(
         node_config=call.node_config,
     )
     return Answer(
-        reply=Packed.of(reply),
+        reply=PackedMessage.of(reply),
         visible=visible,
         state=after,
         spent=spent,
@@ -173,10 +173,10 @@ def make_killed_answer(call: Call) -> Answer:
     error = "its process was killed"
     reply = _make_raised_reply(call.message.message(), error)
     return Answer(
-        reply=Packed.of(reply),
+        reply=PackedMessage.of(reply),
         visible=Visible(call.message.metadata.message_type),
         state=call.state,
-        spent=HostSpent(Counted(), 0.0),
+        spent=HostSpent(WorkCount(), 0.0),
         error=error,
         exited=True,
     )

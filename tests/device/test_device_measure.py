@@ -77,7 +77,9 @@ def test_every_case_is_measured_as_often_as_asked_and_can_be_fitted(tmp_path):
 
 def test_a_timed_step_leaves_the_residual_that_a_clients_round_leaves():
     plan = MeasurementPlan(**SMALL)
-    bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    bench = measuring.ModelBench(
+        "lenet5-half", facts("lenet5-half", "mnist-mini"), plan
+    )
     bench.time(MeasuredCase("training", "", 4))
     # four of four samples, in another order
     images, labels = bench.samples, bench.labels
@@ -106,7 +108,7 @@ def test_what_is_timed_is_the_learning_sides_own(case, monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    bench = measuring.Bench(
+    bench = measuring.ModelBench(
         "lenet5-half", facts("lenet5-half", "mnist-mini"), MeasurementPlan(**SMALL)
     )
     spy(LeNetPasses, "gradient")
@@ -239,13 +241,13 @@ def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things
     rests = []
     monkeypatch.setattr(measuring.time, "sleep", rests.append)
     model_facts = facts("lenet5-half", "mnist-mini")
-    bench = measuring.Bench(
+    bench = measuring.ModelBench(
         "lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.5)
     )
     bench.time(MeasuredCase("training", "", 2))
     assert rests == [0.5]
     assert bench.other_things.max() == bench.other_things.min() == 1
-    measuring.Bench(
+    measuring.ModelBench(
         "lenet5-half", model_facts, MeasurementPlan(**FEW, pace_s=0.0)
     ).time(MeasuredCase("training", "", 2))
     assert rests == [0.5]
@@ -253,7 +255,7 @@ def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things
 
 def test_training_is_the_mean_of_as_many_steps_as_are_asked_for(monkeypatch):
     clock = iter([0.0, 6.0])
-    bench = measuring.Bench(
+    bench = measuring.ModelBench(
         "lenet5-half",
         facts("lenet5-half", "mnist-mini"),
         MeasurementPlan(**FEW, pace_s=0.0, steps=3),
@@ -272,7 +274,9 @@ def test_evaluation_goes_through_the_fewest_and_the_most_samples():
         ("evaluation", 8),
         ("evaluation", 16),
     ]
-    bench = measuring.Bench("lenet5-half", facts("lenet5-half", "mnist-mini"), plan)
+    bench = measuring.ModelBench(
+        "lenet5-half", facts("lenet5-half", "mnist-mini"), plan
+    )
     assert all(bench.time(case)[0] > 0 for case in cases)
 
 

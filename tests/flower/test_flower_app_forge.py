@@ -13,7 +13,7 @@ import pytest
 from flower_worlds import write_app
 
 from simfed.flower.children import UsageMeter, list_children, read_children_s
-from simfed.flower.computing import Charge
+from simfed.flower.computing import WorkWatch
 from simfed.flower.forge import Forge
 
 APP = """
@@ -104,8 +104,8 @@ def _is_alive(process):
 
 @pytest.fixture
 def charge(monkeypatch):
-    monkeypatch.setattr(Charge, "meter", UsageMeter())
-    return Charge(None)
+    monkeypatch.setattr(WorkWatch, "meter", UsageMeter())
+    return WorkWatch(None)
 
 
 def run_child(code):

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.flower.computing import Charge, HostSpent, price
-from simfed.flower.metering import Counted, FlopMeter, Work
+from simfed.flower.computing import HostSpent, WorkWatch, price
+from simfed.flower.metering import FlopMeter, PassSum, WorkCount
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import model_facts
 from simfed.learn.models import build_model
@@ -285,7 +285,7 @@ def test_counted_steps_are_priced_by_the_profiles_law():
     expected = law["overhead"] + max(
         law["per_flop"] * flops, law["per_byte"] * 12 * parameters
     )
-    counted = Counted(Work(2, 2 * flops), parameters=parameters)
+    counted = WorkCount(PassSum(2, 2 * flops), parameters=parameters)
     assert priced(counted) == pytest.approx(2 * expected, rel=1e-12)
 
 
@@ -296,7 +296,7 @@ def test_passes_of_a_thousand_lengths_are_one_law():
     """
     processor = build()
     lengths = [
-        priced(Counted(Work(3, 1e8 * n), parameters=500), processor)
+        priced(WorkCount(PassSum(3, 1e8 * n), parameters=500), processor)
         for n in range(1, 1001)
     ]
     assert lengths == sorted(lengths)
@@ -339,7 +339,7 @@ def test_layers_that_only_move_numbers_are_priced_by_their_bytes():
 
 
 def test_a_profile_without_a_law_says_so():
-    counted = Counted(Work(1, 5.0), parameters=10)
+    counted = WorkCount(PassSum(1, 5.0), parameters=10)
     with pytest.raises(
         InputError,
         match=r"a profile with a law of training for any "
@@ -350,7 +350,7 @@ def test_a_profile_without_a_law_says_so():
 
 def test_measured_seconds_are_the_hosts_times_the_speed():
     computing = Computing(kind="measured", speed=0.5)
-    charge = Charge(computing)
+    charge = WorkWatch(computing)
     with charge.watched():
         sum(range(100_000))
     spent = charge.collect()

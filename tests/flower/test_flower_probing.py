@@ -11,10 +11,17 @@ import numpy as np
 import pytest
 
 from simfed.flower.computing import HostSpent
-from simfed.flower.forge import Said
+from simfed.flower.forge import PlayOutcome
 from simfed.flower.laws import fit_kinds
-from simfed.flower.metering import Counted
-from simfed.flower.probing import MOST_REPEATS, Group, Plays, Spot, list_numbers, probe
+from simfed.flower.metering import WorkCount
+from simfed.flower.probing import (
+    MOST_REPEATS,
+    NodeGroup,
+    PlayLog,
+    Spot,
+    list_numbers,
+    probe,
+)
 from simfed.flower.workfile import COUNT, NOTHING, SIZE, Visible
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import RunFailed
@@ -32,7 +39,7 @@ CONFIG = {
 }
 
 
-ALIKE = (Group(1, {}),)
+ALIKE = (NodeGroup(1, {}),)
 
 
 class App:
@@ -50,7 +57,7 @@ class App:
         self.jobs.append(job)
         settings, groups = {**CONFIG, **job["overrides"]}, job["groups"]
         if why := self.refuses(settings):
-            return Said([], why)
+            return PlayOutcome([], why)
         factor, messages = self.factors(), []
         nodes = sum(group["count"] for group in groups)
         for turn in range(settings["num-server-rounds"]):
@@ -63,9 +70,9 @@ class App:
                         "train", reply={"num-examples": rows}, node_config=own
                     )
                     work_s = factor * self.cost(settings, rows)
-                    spent = HostSpent(Counted(), 0.0, work_s=work_s)
+                    spent = HostSpent(WorkCount(), 0.0, work_s=work_s)
                     messages.append((visible, spent, turn))
-        return Said(messages, None)
+        return PlayOutcome(messages, None)
 
 
 def trees(settings, rows):
@@ -79,7 +86,7 @@ def trees(settings, rows):
 
 
 def probed(app, tmp_path, *, groups=ALIKE, overrides=None, nodes=4):
-    plays = Plays(app, tmp_path, CONFIG, lambda line: None)
+    plays = PlayLog(app, tmp_path, CONFIG, lambda line: None)
     numbers = list_numbers(CONFIG, groups)
     return plays, probe(plays, nodes, overrides or {}, groups, numbers)
 
@@ -177,7 +184,7 @@ def test_a_first_play_that_fails_ends_it_with_the_nodes_own_exception(tmp_path):
 
 
 def test_unlike_nodes_keep_their_proportions_and_their_number_is_a_size(tmp_path):
-    groups = (Group(1, {"rows": 100, "path": "a"}), Group(3, {"rows": 400}))
+    groups = (NodeGroup(1, {"rows": 100, "path": "a"}), NodeGroup(3, {"rows": 400}))
     app = App(lambda settings, rows: 1e-5 * rows)
     plays, found = probed(app, tmp_path, groups=groups)
     assert found["rows"] == SIZE
@@ -194,7 +201,7 @@ def test_unlike_nodes_keep_their_proportions_and_their_number_is_a_size(tmp_path
 
 @pytest.mark.parametrize("nodes", [3, 5, 40])
 def test_every_group_has_a_node_and_all_nodes_are_dealt(nodes):
-    groups = (Group(1, {"a": 1}), Group(1, {"a": 2}), Group(500, {"a": 3}))
+    groups = (NodeGroup(1, {"a": 1}), NodeGroup(1, {"a": 2}), NodeGroup(500, {"a": 3}))
     dealt = Spot(nodes, {}, groups, "").deal()
     assert sum(group["count"] for group in dealt) == nodes
     assert [group["node_config"]["a"] for group in dealt] == [1, 2, 3]

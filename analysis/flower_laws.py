@@ -45,8 +45,6 @@ from simfed.ground.seeding import Streams
 ROWS = Path(__file__).parent / "flower_laws.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "flower-seconds.md"
 PROFILE = "x86-2core-vm"
-_MISSING = 0.75
-"""The share without a formula from which on a metered price says nothing."""
 LEAST_SHARE, LEAST_ROUND_S = 0.05, 0.05
 """Kinds with less of the work, and rounds that are shorter, are not judged."""
 
@@ -128,19 +126,16 @@ def print_metered(job: str, out: str) -> None:
     from simfed.flower import run_folder
     from simfed.flower.computing import price
     from simfed.flower.messages import Mail
-    from simfed.flower.metering import WorkCount
     from simfed.flower.work import Answer
     from simfed.scenario.fleet_file import Computing, FleetFile
 
     folder, nodes, overrides = json.loads(job)
     processor = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
     sums: dict[str, float] = {}
-    counted: dict[str, WorkCount] = defaultdict(WorkCount)
 
     def watch(mail: Mail, answer: Answer) -> None:
         visible = answer.visible
         key = json.dumps([visible.message_type, visible.texts], sort_keys=True)
-        counted[visible.message_type] += answer.spent.counted
         if key not in sums:  # the first of a process is not among the law's either
             sums[key] = 0.0
         else:
@@ -159,11 +154,7 @@ def print_metered(job: str, out: str) -> None:
     kinds = []
     for key, seconds in sums.items():
         message_type, texts = json.loads(key)
-        why = ""
-        if counted[message_type].missing > _MISSING:
-            why = f"no formula for {counted[message_type].name_uncounted()}"
-        elif seconds == 0:
-            why = "no operators of PyTorch"
+        why = "" if seconds else "no operators of PyTorch"
         kinds.append(Metered(message_type, texts, None if why else seconds, why))
     Path(out).write_text(json.dumps(kinds), encoding="utf-8")
 

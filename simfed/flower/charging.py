@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from simfed.device import Device, Processor
 from simfed.flower.computing import HostSpent, price, stage_names, why_free
 from simfed.flower.messages import Mail
-from simfed.flower.metering import WorkCount
 from simfed.flower.work import Answer
 from simfed.flower.workfile import WorkFile, WorkPrice, WorkPrices, find_start
 from simfed.ground.errors import InputError, RunFailed, listed, within
@@ -29,15 +27,13 @@ _MEASURED_NODES = 20
 """The most nodes of the plays that a sentence proposes: what an app deals among its
 nodes is then not far from a fleet's, and plays stay short."""
 
-_MISSING = 0.25
-"""The share without a formula above which a run's first warning names it."""
-
 _PRICED = {"declared": "declared", "work": "measured"}
 
 
 _RELATIVE = (
-    "metered seconds are relative: they rank devices, settings and models, and no "
-    "message of the app was measured (simfed flower measure)"
+    "metered seconds are relative: they rank devices, settings and models by what "
+    "PyTorch's formulas count, and no message of the app was measured (simfed flower "
+    "measure)"
 )
 
 
@@ -59,8 +55,6 @@ class RunPrices:
         self._fleet = fleet
         self._run_config = run_config
         self._watch = watch
-        self._counted: dict[str, WorkCount] = defaultdict(WorkCount)
-        """Type of message → what was counted of the work on it."""
         self._names: dict[str, None] = {}
         """Names that declared seconds may have for the messages that were answered."""
         self._warnings: dict[str, int] = {}
@@ -115,7 +109,6 @@ class RunPrices:
                 why = None if seconds > 0 else why_free(computing, answer.spent, names)
                 if why is not None and kind in _WORK and answer.error is None:
                     raise _make_no_time_error(self._fleet, kind, why)
-                self._counted[kind] += answer.spent.counted
         if why is not None and not answer.spent.slept_s:
             self.warn(f"a message of type {kind} was charged 0 s: {why}")
         if answer.error is None:
@@ -205,16 +198,8 @@ class RunPrices:
     def warnings(self) -> list[str]:
         """Return sentences for the user; what is wrong with all prices comes first."""
         metered = self._fleet.charged.kind == "metered"
-        wanting = [
-            f"metered computing counts {1 - counted.missing:.0%} of what PyTorch does "
-            f"on messages of type {kind}: it has no formula for "
-            f"{counted.name_uncounted()}"
-            for kind, counted in sorted(self._counted.items())
-            if counted.missing > _MISSING
-        ]
         return (
-            wanting
-            + self._find_unused_prices()
+            self._find_unused_prices()
             + self._describe_raised()
             + [
                 sentence if count == 1 else f"{sentence} ({count:,} times)"

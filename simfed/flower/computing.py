@@ -139,12 +139,8 @@ def why_free(
         )
     if computing.kind == "measured":
         return "the host's clock stood still"
-    counted = spent.counted
-    if counted.total.flops:
+    if spent.counted.flops:
         return None
-    if counted.uncounted:
-        names = counted.name_uncounted()
-        return f"metered computing counts nothing of what it does ({names})"
     return "it does nothing that PyTorch's hooks see"
 
 

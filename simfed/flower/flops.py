@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.utils.flop_counter import (
     flop_registry,
     sdpa_backward_flop_count,
@@ -28,6 +27,52 @@ Formula = Callable[..., float]
 """Arguments of an operator → its FLOPs."""
 
 
+_MEMORY_BOUND = (
+    "relu",
+    "threshold",
+    "gelu",
+    "silu",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "elu",
+    "sigmoid",
+    "tanh",
+    "native_batch_norm",
+    "native_layer_norm",
+    "native_group_norm",
+    "_native_batch_norm",
+    "max_pool",
+    "avg_pool",
+    "adaptive",
+    "_adaptive",
+    "mean",
+    "sum",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "cat",
+    "stack",
+    "copy",
+    "clone",
+    "native_dropout",
+    "bernoulli",
+    "_softmax",
+    "_log_softmax",
+    "nll_loss",
+    "upsample",
+    "constant_pad",
+    "masked_fill",
+    "where",
+    "sqrt",
+    "pow",
+    "exp",
+)
+"""Beginnings of the names of operators whose time is that of memory; their backward
+operators begin with the same."""
+
+
 @cache
 def find_formula(operator: object) -> Formula | None:
     """Return the formula of an operator's FLOPs, None where there is none."""
@@ -36,16 +81,10 @@ def find_formula(operator: object) -> Formula | None:
 
 
 @cache
-def is_view(operator: object) -> bool:
-    """Return whether an operator makes a view or an empty tensor, at no cost."""
-    if not isinstance(operator, OpOverload):  # an operator of higher order
-        return False
-    aliases = [returned.alias_info for returned in operator._schema.returns]
-    return any(alias is not None and not alias.is_write for alias in aliases) or (
-        name_operator(operator).startswith(
-            ("empty", "new_empty", "_unsafe_view", "detach")
-        )
-    )
+def moves_numbers(operator: object) -> bool:
+    """Return whether the time of an operator without a formula is that of memory."""
+    name = str(_find_packet(operator).__name__)
+    return name.startswith(_MEMORY_BOUND) and not name.startswith("expand")
 
 
 def list_learned(arguments: object) -> list[Tensor]:
@@ -64,11 +103,6 @@ def _list_tensors(arguments: object) -> list[Tensor]:
     if not isinstance(arguments, (list, tuple)):
         return []
     return [tensor for argument in arguments for tensor in _list_tensors(argument)]
-
-
-def name_operator(operator: object) -> str:
-    """Return an operator's name without the kind of its arguments."""
-    return str(_find_packet(operator).__name__)
 
 
 def _find_packet(operator: object) -> Any:

@@ -11,85 +11,26 @@ parameters from outside of any other, while autograd is off, or of any where not
 trained. So passes of all lengths are one sum, of which a message has a mean.
 
 Activations, normalisation, pooling and sums move numbers and do next to nothing with
-them: counted are the bytes that they read and write. Of the other operators, the
-numbers that they go through are added up by name, so that a run can say what it did not
-count. What is ignored: optimizers' arithmetic, which the price of a step has in its
-bytes; reading of data; what runs in threads or processes that the code starts.
+them: counted are the bytes that they read and write. What is ignored: other operators
+without a formula; optimizers' arithmetic, which the price of a step has in its bytes;
+reading of data; what runs in threads or processes that the code starts.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MEMORY_BOUND = (
-    *(
-        "relu",
-        "threshold",
-        "gelu",
-        "silu",
-        "hardswish",
-        "hardtanh",
-        "leaky_relu",
-        "elu",
-        "sigmoid",
-    ),
-    *(
-        "tanh",
-        "native_batch_norm",
-        "native_layer_norm",
-        "native_group_norm",
-        "_native_batch_norm",
-    ),
-    *(
-        "max_pool",
-        "avg_pool",
-        "adaptive",
-        "_adaptive",
-        "mean",
-        "sum",
-        "add",
-        "sub",
-        "mul",
-        "div",
-    ),
-    *(
-        "cat",
-        "stack",
-        "copy",
-        "clone",
-        "native_dropout",
-        "bernoulli",
-        "_softmax",
-        "_log_softmax",
-    ),
-    *(
-        "nll_loss",
-        "upsample",
-        "constant_pad",
-        "masked_fill",
-        "where",
-        "sqrt",
-        "pow",
-        "exp",
-    ),
-)
-"""Beginnings of the names of operators whose time is that of memory; their backward
-operators begin with the same."""
 _BYTES_PER_NUMBER = 8.0
 """A 32-bit number is read, and one is written."""
-_OVERHEAD = 50_000
-"""Numbers that operators without a formula may go through in each pass: they take less
-than the overhead that a pass is charged."""
 
 
 class PassSum(NamedTuple):
@@ -104,15 +45,6 @@ class PassSum(NamedTuple):
 NO_WORK = PassSum()
 
 
-def add_work(one: PassSum, other: PassSum) -> PassSum:
-    """Return steps, FLOPs and bytes of two stretches."""
-    return PassSum(
-        one.times + other.times,
-        one.flops + other.flops,
-        one.moved_bytes + other.moved_bytes,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class WorkCount:
     """The counts of one stretch of code."""
@@ -121,39 +53,11 @@ class WorkCount:
     inference: PassSum = NO_WORK
     parameters: int = 0
     """Parameters of the models that it used."""
-    uncounted: Mapping[str, float] = field(default_factory=dict)
-    """Operator without a formula → numbers that it went through."""
 
     @property
-    def total(self) -> PassSum:
-        """Steps and passes together."""
-        return add_work(self.training, self.inference)
-
-    def __add__(self, other: WorkCount) -> WorkCount:
-        uncounted = Counter(self.uncounted)
-        uncounted.update(other.uncounted)
-        return WorkCount(
-            add_work(self.training, other.training),
-            add_work(self.inference, other.inference),
-            max(self.parameters, other.parameters),
-            uncounted,
-        )
-
-    @property
-    def missing(self) -> float:
-        """The share that has no formula, from 0 to 1.
-
-        It is of numbers that such operators go through, beside FLOPs.
-        """
-        work = self.total
-        beyond = sum(self.uncounted.values()) - _OVERHEAD * work.times
-        return beyond / (beyond + work.flops) if beyond > 0 else 0.0
-
-    def name_uncounted(self) -> str:
-        """Return the operators that most of what has no formula goes to."""
-        ranked = sorted(self.uncounted.items(), key=lambda item: (-item[1], item[0]))
-        names = [name for name, _ in ranked]
-        return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    def flops(self) -> float:
+        """Floating-point operations of all together."""
+        return self.training.flops + self.inference.flops
 
 
 class FlopMeter:
@@ -177,7 +81,6 @@ class FlopMeter:
         """Tensors that are learned outside of modules in the step under way → their
         sizes."""
         self._most_leaves = 0
-        self._uncounted: dict[str, float] = defaultdict(float)
 
     def collect(self) -> WorkCount:
         """Return what was counted since the last call; counting begins anew."""
@@ -187,13 +90,13 @@ class FlopMeter:
         )
         # nothing was trained: with autograd on it is inference as well
         if not self._steps:
-            off, on = add_work(off, on), NO_WORK
+            sums = (a + b for a, b in zip(off, on, strict=True))
+            off, on = PassSum(*sums), NO_WORK
         self._begin_step()
         counted = WorkCount(
             on._replace(times=self._steps),
             off._replace(times=max(off.times, int(off.flops > 0))),
             max(sum(self._models.values()), self._most_leaves),
-            self._uncounted,
         )
         self._reset()
         return counted
@@ -264,13 +167,10 @@ class FlopMeter:
         self._most_leaves = max(self._most_leaves, sum(self._leaves.values()))
         self._leaves = {}
 
-    def skip(self, name: str, numbers: float, run: int, *, grad: bool) -> None:
-        """Note an operator without a formula."""
-        if self._optimizing and run == -1 and not self._depth:
-            return
-        if name.startswith(MEMORY_BOUND):
+    def move(self, numbers: float, run: int, *, grad: bool) -> None:
+        """Note an operator whose time is that of memory."""
+        if not self._optimizing or run != -1 or self._depth:
             self._bytes[grad or run != -1] += _BYTES_PER_NUMBER * numbers
-        self._uncounted[name] += numbers
 
 
 _meters: dict[int, FlopMeter] = {}
@@ -316,9 +216,8 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
     from simfed.flower.flops import (
         count_numbers,
         find_formula,
-        is_view,
         list_learned,
-        name_operator,
+        moves_numbers,
     )
 
     class MeterMode(TorchDispatchMode):
@@ -339,13 +238,12 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
                 if result is not NotImplemented:
                     return result
             result = func(*args, **kwargs)
-            if formula is None and is_view(func):
+            if formula is None and not moves_numbers(func):
                 return result
             # while autograd runs a graph, and only then, it has one under way
             run, grad = torch._C._current_graph_task_id(), torch.is_grad_enabled()
             if formula is None:
-                numbers = count_numbers(args, result)
-                self._meter.skip(name_operator(func), numbers, run, grad=grad)
+                self._meter.move(count_numbers(args, result), run, grad=grad)
             else:
                 flops = float(formula(*args, **kwargs, out_val=result))
                 self._meter.count(flops, run, grad=grad, learned=list_learned(args))

@@ -190,9 +190,9 @@ class AppPlay:
 
         It goes on to its end.
         """
-        charge, question = self._turns.charge_of(turn), self._turns.run(turn, code)
+        question = self._turns.run(turn, code)
         while True:
-            yield from self._charge_server(charge)
+            yield from self._charge_server(turn.watch)
             if self._handed_over.callbacks:
                 handed_over, self._handed_over = self._handed_over, self.env.event()
                 handed_over.succeed()

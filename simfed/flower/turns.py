@@ -62,12 +62,20 @@ class CodeResult:
 class ForeignThread:
     """A thread for foreign code, which runs only while it has the baton."""
 
-    def __init__(self, name: str, clock: ForeignClock, patience_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: ForeignClock,
+        patience_s: float,
+        computing: Computing | None = None,
+    ) -> None:
         """`name`: how sentences call the code.
 
-        `patience_s`: host seconds after which code that does not come back is given up.
+        `patience_s`: host seconds after which code that does not come back is given up;
+        `computing`: how its work is charged.
         """
         self.name = name
+        self.watch = WorkWatch(computing)
         self.done = True
         """No code of it is under way, or about to be."""
         self._clock = clock
@@ -221,7 +229,7 @@ class ServerThreads:
         self._clock = clock
         self._computing = computing
         self._patience_s = patience_s
-        self._of_thread: dict[threading.Thread, tuple[ForeignThread, WorkWatch]] = {}
+        self._of_thread: dict[threading.Thread, ForeignThread] = {}
         self._idle: list[ForeignThread] = []
         """Threads whose calls are done."""
         self._pools: dict[ThreadPoolExecutor, _PoolCalls] = {}
@@ -231,26 +239,22 @@ class ServerThreads:
         self.first = self._make_turn()
 
     def _make_turn(self) -> ForeignThread:
-        turn = ForeignThread(self.NAME, self._clock, self._patience_s)
-        self._of_thread[turn.thread] = turn, WorkWatch(self._computing)
+        turn = ForeignThread(self.NAME, self._clock, self._patience_s, self._computing)
+        self._of_thread[turn.thread] = turn
         return turn
-
-    def charge_of(self, turn: ForeignThread) -> WorkWatch:
-        """Return what watches a thread's work."""
-        return self._of_thread[turn.thread][1]
 
     def run(self, turn: ForeignThread, code: Callable[[], object]) -> object:
         """Let a thread run this code, watched; as `ForeignThread.run`."""
 
         def watched() -> object:
-            with self.charge_of(turn).watched():
+            with turn.watch.watched():
                 return code()
 
         return turn.run(watched)
 
     def stop(self) -> None:
         """End whatever is still going on."""
-        for turn, _ in self._of_thread.values():
+        for turn in self._of_thread.values():
             turn.stop()
 
     def ask(self, question: Question) -> object:
@@ -258,18 +262,17 @@ class ServerThreads:
 
         Raises: `RunFailed` in another one.
         """
-        mine = self._of_thread.get(threading.current_thread())
-        if mine is None:
+        turn = self._of_thread.get(threading.current_thread())
+        if turn is None:
             raise RunFailed(
                 "the server app talks to the grid from a thread of a library, which "
                 "the clock cannot see"
             )
-        turn, charge = mine
-        charge.pause()
+        turn.watch.pause()
         try:
             return turn.ask(question)
         finally:
-            charge.resume()
+            turn.watch.resume()
 
     def _is_mine(self) -> bool:
         return threading.current_thread() in self._of_thread
@@ -279,7 +282,7 @@ class ServerThreads:
         return (
             self._is_mine()
             and threading.current_thread() not in self._starting
-            and sum(not turn.done for turn, _ in self._of_thread.values()) > 1
+            and sum(not turn.done for turn in self._of_thread.values()) > 1
         )
 
     # ---- what is put in the place of Python's own ------------------------------------
@@ -346,7 +349,7 @@ class ServerThreads:
             future.place = next(self._places)  # type: ignore[attr-defined]
             settle()
         calls.working -= 1
-        self._idle.append(self._of_thread[threading.current_thread()][0])
+        self._idle.append(self._of_thread[threading.current_thread()])
 
     def _make_shutdown(self, real: Callable[..., None]) -> Callable[..., None]:
         def shutdown(

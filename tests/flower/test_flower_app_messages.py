@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
 
 import numpy as np
 import pytest
-import torch
 from flower_worlds import DEVICE, client, fleet, payload, play, to
 from flwr.common.constant import ErrorCode
 
@@ -571,23 +569,6 @@ def test_other_messages_that_cost_nothing_are_named(tmp_path):
         "the server app's work on replies was charged 0 s: it does nothing that "
         "PyTorch's hooks see",
     ]
-
-
-def test_work_without_formulas_is_said_first(tmp_path):
-    def transform(message, context):
-        torch.rand(100, 100) @ torch.rand(100, 100)
-        torch.fft.fft(torch.rand(2**22))
-        return message.content
-
-    def main(grid, context):
-        grid.send_and_receive([to(node) for node in grid.get_node_ids()])
-
-    run = play(main, fleet(computing="metered"), tmp_path, client(transform))
-    first, *others = run.manifest["warnings"]
-    assert "metered seconds are relative" in " ".join(others)
-    assert re.match(
-        r"metered .* counts \d+% of .* no formula for _fft_r2c, rand", first
-    )
 
 
 # ---- messages whose replies nobody looks for -----------------------------------------

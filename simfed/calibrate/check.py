@@ -99,9 +99,19 @@ class ProfileCheck:
 
 
 def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
-    """Predictions for the median of every size in `table`.
+    """Return a profile's predictions for the median of every size in a table.
 
-    Raises: `InputError` where the profile lacks a curve that the table measures.
+    Args:
+        profile: what is checked; its laws and rows are taken without noise.
+        table: measurements that it was not fitted to. Of rows of training in several
+            steps the beginning is taken off, as far as the profile knows it.
+
+    Returns:
+        A point for each curve and size, with the interval in which the median should
+        lie nine times in ten where the profile states one.
+
+    Raises:
+        InputError: the profile lacks a curve that the table measures, or has 0 s.
     """
     times: dict[tuple[Key, float], list[float]] = defaultdict(list)
     for row in table.rows:

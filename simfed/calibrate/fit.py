@@ -99,7 +99,8 @@ class Candidate:
 def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
     """Return the law with the smallest cross-validated error.
 
-    Of near equals (10 %, 0.2 %) the first named.
+    Of near equals (10 %, 0.2 %) the first named. `names`: of `simfed.device.laws.LAWS`,
+    of which those take part whose sizes the sample has.
 
     Leaving out the smallest or largest size judges how a law extrapolates. So that this
     does not outweigh what was measured, laws take part only if they fit the points

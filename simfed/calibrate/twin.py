@@ -307,10 +307,17 @@ class Twin:
 def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Twin:
     """Return the twin of a log.
 
-    rounds: the first and the last one to fit; the log's later ones if omitted.
+    Args:
+        log: lines of `read_log`, in any order.
+        rounds: the first and the last one to fit; if omitted, the log's later ones,
+            which caches and clocks have settled in.
 
-    Raises: `InputError` where rounds overlap (no synchronous server), or none is there
-    to fit.
+    Returns:
+        Speeds, rates, scatter and the server's seconds that come to the means of the
+        fitted rounds.
+
+    Raises:
+        InputError: rounds overlap (no synchronous server), or none is there to fit.
     """
     by_round: dict[int, list[LogRow]] = {}
     for row in log:

@@ -18,8 +18,9 @@ from simfed.flower.messages import Mail, PackedMessage, count_message_bytes
 
 if TYPE_CHECKING:
     from simfed.flower.play import AppPlay
+    from simfed.flower.turns import ServerThreads
 
-Question = Callable[["AppPlay"], Generator[simpy.Event, Any, Any]]
+Question = Callable[["AppPlay"], Generator[simpy.Event, object, Any]]
 """What a thread of the server app asks of the play: a story of the simulated clock,
 whose result is the answer."""
 
@@ -32,8 +33,8 @@ class ServerClock(ForeignClock):
         self.at_s = 0.0
         self.worked_s = 0.0
         """Seconds that the app's own work has taken."""
-        self.turns: Any = None
-        """The turns of the app's threads."""
+        self.turns: ServerThreads
+        """The app's threads, set by whoever starts the first of them."""
 
     def ask(self, question: Question) -> Any:
         """Ask the simulated clock, from whatever thread of the app."""

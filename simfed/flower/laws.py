@@ -104,7 +104,14 @@ class MessageRow:
 def fit_kinds(rows: Sequence[MessageRow], names: Sequence[str] = ()) -> list[KindLaw]:
     """Return the laws of all kinds among these messages, those with most work first.
 
-    names: the plays', by their numbers, for the lines of each law's card.
+    Args:
+        rows: messages of several plays, of which play number 0 is the one that the
+            others vary.
+        names: the plays', by their numbers, for the lines of each law's card.
+
+    Returns:
+        A law per kind (type, action, telling texts): seconds of the machine that was
+        measured, with the errors of plays that were left out of the fit.
     """
     total_s = sum(row.work_s for row in rows)
     laws = [

@@ -91,7 +91,7 @@ class FlopMeter:
         # nothing was trained: with autograd on it is inference as well
         if not self._steps:
             sums = (a + b for a, b in zip(off, on, strict=True))
-            off, on = PassSum(*sums), NO_WORK
+            off, on = PassSum._make(sums), NO_WORK
         self._begin_step()
         counted = WorkCount(
             on._replace(times=self._steps),

@@ -61,7 +61,7 @@ _LOOKS = 10_000
 """Looks in a row that find nothing before a look takes time: that of an app that only
 looks."""
 
-Story = Generator[simpy.Event, Any, Any]
+Story = Generator[simpy.Event, object, Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -209,7 +209,7 @@ class AppPlay:
 
     def wait_until(
         self, condition: Callable[[], bool], timeout_s: float = math.inf
-    ) -> Generator[simpy.Event, Any, bool]:
+    ) -> Generator[simpy.Event, object, bool]:
         """Return whether a thread of the app brought about what another waits for."""
         self._looks.stop()
         env, until_s = self.env, self.env.now + timeout_s
@@ -268,7 +268,7 @@ class AppPlay:
         yield end_of_instant(self.env)
         self._exchanges.add_work(kind, begun_s, self.env.now)
 
-    def push(self, mails: Sequence[Mail]) -> Generator[simpy.Event, Any, list[str]]:
+    def push(self, mails: Sequence[Mail]) -> Generator[simpy.Event, object, list[str]]:
         """Send messages now; return the ids of those whose nodes there are."""
         self._looks.stop()
         self._polls = 0
@@ -296,7 +296,7 @@ class AppPlay:
 
     def pull(
         self, ids: Sequence[str], timeout_s: float | None = None
-    ) -> Generator[simpy.Event, Any, list[Message]]:
+    ) -> Generator[simpy.Event, object, list[Message]]:
         """Return the messages that the app gets, in the order in which they arrived.
 
         With a timeout it waits for all of them, and no longer. Errors stand in place of
@@ -381,7 +381,7 @@ class AppPlay:
             away_s = left_at_s + AWAY_S
         return min(mail.expires_at_s, away_s)
 
-    def list_nodes(self) -> Generator[simpy.Event, Any, list[int]]:
+    def list_nodes(self) -> Generator[simpy.Event, object, list[int]]:
         """Return the ids of the nodes that are there."""
         yield from self._look_on([])
         if self._presence is None:

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -219,7 +218,7 @@ def _read_rows(
 
     The first of each type and texts began its process.
     """
-    begun: set[tuple[Any, ...]] = set()
+    begun: set[tuple[object, ...]] = set()
     for visible, spent, exchange in messages:
         kind = visible.message_type, *sorted(visible.texts.items())
         yield MessageRow(

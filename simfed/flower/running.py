@@ -194,8 +194,22 @@ def run_folder(
 ) -> RunResult:
     """Run the Flower app in a folder, loaded by its `pyproject.toml`.
 
-    `run_config` overrides, key by key, what the fleet says of it (`app.run_config`) and
-    the app's own configuration. Further options are those of `run`.
+    Args:
+        app: the app's folder.
+        fleet: as for `run`; where it says nothing of computing, a work file in the
+            app's folder does.
+        out: the run directory; None: nothing is written.
+        run_config: overrides, key by key, what the fleet says of it (`app.run_config`)
+            and the app's own configuration.
+        source: the fleet's file, beside which profiles are looked for.
+        options: those of `run`, but for `app` and `notes`.
+
+    Returns:
+        The run's tables, manifest and summary.
+
+    Raises:
+        InputError, InputErrors: as `run`; the folder is no app or cannot be imported.
+        RunFailed: as `run`.
     """
     flower_version()
     from simfed.flower.loading import load, read_stated_nodes
@@ -291,7 +305,14 @@ def run_studied(plain: Mapping[str, Plain], out: Path, source: str) -> None:
 def read_config(texts: Sequence[str]) -> dict[str, Plain]:
     """Return what `flwr run` takes as `--run-config`.
 
-    It is `key=value` pairs in TOML, or a TOML file.
+    Args:
+        texts: `key=value` pairs in TOML, several to a text, or one TOML file.
+
+    Returns:
+        The values by key, with dots between the names of tables.
+
+    Raises:
+        InputError: they are neither, or Flower is not installed.
     """
     flower_version()
     from flwr.common.config import parse_config_args

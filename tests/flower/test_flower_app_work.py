@@ -25,7 +25,6 @@ from simfed.flower.workfile import (
     load_work,
     write_work,
 )
-from simfed.ground.errors import InputError
 from simfed.learn.catalogue import facts
 from simfed.record.read import open_run
 from simfed.report.page import build_page
@@ -307,22 +306,6 @@ def test_what_a_strategy_makes_of_metrics_is_a_table_of_the_page(tmp_path):
     assert [m for n, kind, m in told if kind == "nodes' training"] == [{"v": 2.5}] * 2
     page = build_page([run], sections=["app"])
     assert [text for text in ("accuracy 0.5", "v 2.5") if text not in page] == []
-
-
-def test_a_stage_without_a_price_is_named(tmp_path):
-    from flwr.app import ConfigRecord, RecordDict
-
-    def main(grid, context):
-        content = RecordDict({"config": ConfigRecord({"stage": "unmask"})})
-        list(grid.send_and_receive([to(node, content) for node in grid.get_node_ids()]))
-
-    world = fleet(computing={"kind": "declared", "seconds": {"setup": "1 s"}})
-    with pytest.raises(
-        InputError,
-        match=r"expected seconds of 'train' or 'unmask', "
-        r"which the app",
-    ):
-        play(main, world, tmp_path)
 
 
 def _with_action():

@@ -124,12 +124,6 @@ def test_a_laws_card_has_each_play_measured_fitted_and_unseen():
         assert line.unseen == pytest.approx(line.measured, rel=0.02)
 
 
-def test_what_does_not_grow_is_a_constant_and_chance_no_term():
-    (law,) = fit_kinds(played(lambda *_: 0.2, scatter=0.1))
-    assert law.names == frozenset()
-    assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.05)
-
-
 def test_rows_that_are_as_many_in_all_plays_have_a_range():
     """So that a run over ten times as many says that it is outside of it."""
     rows = [

@@ -102,10 +102,6 @@ def by_function_loss():
     F.cross_entropy(NET(INPUTS), LABELS).backward()
 
 
-def by_layers():
-    nn.CrossEntropyLoss()(LAST(F.relu(FIRST(INPUTS))), LABELS).backward()
-
-
 def by_functions():
     hidden = F.linear(INPUTS, FIRST.weight, FIRST.bias).relu()
     F.nll_loss((hidden @ LAST.weight.T + LAST.bias).log_softmax(1), LABELS).backward()
@@ -148,7 +144,6 @@ def by_an_optimizer():
     [
         by_module_loss,
         by_function_loss,
-        by_layers,
         by_functions,
         by_transforms,
         by_halves,

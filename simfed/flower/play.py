@@ -198,6 +198,7 @@ class AppPlay:
                 handed_over.succeed()
             if isinstance(question, CodeResult):
                 return
+            assert callable(question)
             answer = yield from question(self)
             self._server_clock.at_s = self.env.now
             question = turn.answer(answer)
@@ -247,7 +248,10 @@ class AppPlay:
         replies, size_bytes = self._exchanges.collect_received()
         device, kind = self._server_device, "aggregation" if replies else "server work"
         nominal_s = self.charges.price_server(
-            charge.collect(), replies, size_bytes, device and device.processor
+            charge.collect(),
+            replies,
+            size_bytes,
+            None if device is None else device.processor,
         )
         if device is None or nominal_s <= 0:
             return kind, nominal_s

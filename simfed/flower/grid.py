@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 from flwr.app import Message, RecordDict
@@ -16,13 +16,9 @@ from flwr.supercore.run import Run
 from simfed.flower.clocks import EPOCH_S, ForeignClock
 from simfed.flower.messages import Mail, PackedMessage, count_message_bytes
 
-if TYPE_CHECKING:
-    from simfed.flower.play import AppPlay
-    from simfed.flower.turns import ServerThreads
-
-Question = Callable[["AppPlay"], Generator[simpy.Event, object, Any]]
-"""What a thread of the server app asks of the play: a story of the simulated clock,
-whose result is the answer."""
+Question = Callable[[Any], Generator[simpy.Event, object, Any]]
+"""What a thread of the server app asks of the play (`AppPlay`, which imports this): a
+story of the simulated clock, whose result is the answer."""
 
 
 class ServerClock(ForeignClock):
@@ -33,7 +29,7 @@ class ServerClock(ForeignClock):
         self.at_s = 0.0
         self.worked_s = 0.0
         """Seconds that the app's own work has taken."""
-        self.turns: ServerThreads
+        self.turns: Any = None
         """The app's threads, set by whoever starts the first of them."""
 
     def ask(self, question: Question) -> Any:

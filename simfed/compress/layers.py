@@ -16,7 +16,6 @@ from simfed.compress.codec import (
     Arrived,
     Codec,
     EncodeCall,
-    Feedback,
     Layout,
     Payload,
 )
@@ -67,7 +66,7 @@ class PerLayer(Codec):
     """
 
     name: str = _NAME
-    feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
+    feedback = "wanted"
     takes_k: ClassVar[bool] = False
     by_layer = True
 

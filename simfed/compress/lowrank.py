@@ -21,7 +21,6 @@ from simfed.compress.codec import (
     Arrived,
     Codec,
     EncodeCall,
-    Feedback,
     Layout,
     Memory,
     Payload,
@@ -52,7 +51,7 @@ class Factors(NamedTuple):
 class _LowRank(Codec):
     """The base of low-rank codecs: factors, and their bytes."""
 
-    feedback: ClassVar[Feedback] = "wanted"  # type: ignore[misc]
+    feedback = "wanted"
     takes_k: ClassVar[bool] = False
     is_dense: ClassVar[bool] = True
     rank: int | None
@@ -167,8 +166,8 @@ class PowerSGD(_LowRank):
     decode.
     """
 
-    name: ClassVar[str] = "powersgd"  # type: ignore[misc]
-    own_memory: ClassVar[bool] = True  # type: ignore[misc]
+    name = "powersgd"
+    own_memory = True
 
     rank: int = 2
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
@@ -236,7 +235,7 @@ class SVD(_LowRank):
     so the error contracts all the same.
     """
 
-    name: ClassVar[str] = "svd"  # type: ignore[misc]
+    name = "svd"
 
     rank: int | None = None
     energy: float | None = None

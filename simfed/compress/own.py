@@ -20,7 +20,6 @@ from simfed.compress.codec import (
     Arrived,
     Codec,
     EncodeCall,
-    Feedback,
     Layout,
     Memory,
     Payload,
@@ -61,7 +60,7 @@ class _Counted(Codec):
     """A codec that chooses how many entries it sends: their number travels in front."""
 
     own_memory = True
-    feedback: ClassVar[Feedback] = "own"  # type: ignore[misc]
+    feedback = "own"
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         raise NotImplementedError  # its payloads have indices
@@ -137,7 +136,7 @@ class DGC(_Counted):
     warm-up.
     """
 
-    name: ClassVar[str] = "dgc"  # type: ignore[misc]
+    name = "dgc"
 
     momentum: float = 0.9
     clip: float | None = None
@@ -249,7 +248,7 @@ class AdaComp(_Counted):
     guaranteed by the paper, only observed.
     """
 
-    name: ClassVar[str] = "adacomp"  # type: ignore[misc]
+    name = "adacomp"
     takes_k: ClassVar[bool] = False
 
     bin: int = 500
@@ -383,7 +382,7 @@ class _Around(Codec):
     """A codec around another one, which does the sending."""
 
     own_memory = True
-    feedback: ClassVar[Feedback] = "own"  # type: ignore[misc]
+    feedback = "own"
     inner: Codec | Plain
 
     def _check_inner(self) -> None:
@@ -457,7 +456,7 @@ class EF21(_Around):
     before it: `from_bytes` takes the mirrored `state`.
     """
 
-    name: ClassVar[str] = "ef21"  # type: ignore[misc]
+    name = "ef21"
 
     inner: Codec | Plain = "top-k"
     privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
@@ -526,7 +525,7 @@ class DetachedEF(_Around):
     error; that is the host's to do.
     """
 
-    name: ClassVar[str] = "detached-ef"  # type: ignore[misc]
+    name = "detached-ef"
 
     inner: Codec | Plain = "random-k"
     weight: float = 0.3

@@ -126,7 +126,7 @@ class Race:
         if average < self._every:
             looks = f"enough for a look at {len(kept)} candidates"
             raise InputError(looks, where="--budget", got=f"{self._budget_s:g} s")
-        average *= _FIRST
+        average = max(average * _FIRST, self._every)
         self.play(dict.fromkeys(kept, self._every), 1)
         rounds = self._spread(kept, average)
         while True:
@@ -140,7 +140,8 @@ class Race:
             if not are_split and len(kept) <= 2 * _FINALISTS:
                 fresh, are_split = self._split_groups(kept[:_FINALISTS]), True
             average *= 2
-            is_over = not fresh and len(kept) <= _FINALISTS and goal == wanted
+            is_reached = goal is not None and goal == wanted
+            is_over = is_reached and not fresh and len(kept) <= _FINALISTS
             longer = self._spread([*kept, *fresh], average)
             while len(kept) > _FINALISTS and not self.fits(longer, 1, _HALVING):
                 longer.pop(kept.pop())

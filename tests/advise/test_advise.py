@@ -8,6 +8,7 @@ import yaml
 import simfed
 import simfed.study.drive
 from simfed.advise import advise, advise_by_clock
+from simfed.study import StudyResult
 
 FEW = {"dense": "dense", "Top-K 1 %": "top-k@1%"}
 """Codecs that race."""
@@ -28,6 +29,16 @@ def write(folder, *ups, **changes):
     return file
 
 
+def use_few(patch, folder, place=fakes.Inline):
+    """Few candidates race, under one seed, in this process, and learn anew."""
+    patch.setattr(simfed.study.drive, "Processes", place)
+    patch.setattr("simfed.advise.candidates.CODECS", FEW)
+    patch.setattr("simfed.advise.race.CODECS", FEW)
+    patch.setattr("simfed.advise.candidates.ADAPTIVE", ())
+    patch.setattr("simfed.advise.race._MOST_SEEDS", 1)
+    patch.setenv("SIMFED_CACHE", str(folder / "cache"))
+
+
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory):
     """A race on a slow and a fast uplink that was interrupted once.
@@ -46,12 +57,7 @@ def raced(tmp_path_factory):
             return super().submit(function, job)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simfed.study.drive, "Processes", Stopped)
-        patch.setattr("simfed.advise.candidates.CODECS", FEW)
-        patch.setattr("simfed.advise.race.CODECS", FEW)
-        patch.setattr("simfed.advise.candidates.ADAPTIVE", ())
-        patch.setattr("simfed.advise.race._MOST_SEEDS", 1)
-        patch.setenv("SIMFED_CACHE", str(folder / "cache"))
+        use_few(patch, folder, Stopped)
 
         def again():
             return advise(file, target="40%", budget_s=1000, out=folder / "runs")
@@ -170,10 +176,20 @@ def test_quick_takes_top_k_where_a_profile_knows_no_other(tmp_path):
 def test_what_cannot_be_found_out_is_said(
     tmp_path, monkeypatch, options, changes, error, said
 ):
-    monkeypatch.setattr(simfed.study.drive, "Processes", fakes.Inline)
-    monkeypatch.setattr("simfed.advise.candidates.CODECS", FEW)
-    monkeypatch.setattr("simfed.advise.candidates.ADAPTIVE", ())
-    monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
+    use_few(monkeypatch, tmp_path)
     file = write(tmp_path, "1 Mbps", rounds=1, method="fedprox", **changes)
     with pytest.raises(error, match=said):
         advise(file, out=tmp_path / "runs", **options)
+
+
+def test_a_race_goes_on_while_nobody_is_better_than_guessing(tmp_path, monkeypatch):
+    def thresholds(result):
+        rounds = [entry["rounds"] for entry in result.plan["runs"]]
+        return [0.2] if max(rounds) == 4 else []
+
+    use_few(monkeypatch, tmp_path)
+    monkeypatch.setattr(StudyResult, "thresholds", property(thresholds))
+    monkeypatch.setattr("simfed.advise.race._FIRST", 1e-9)  # a round each at first
+    file = write(tmp_path, "1 Mbps", rounds=4, method="fedprox")
+    found = advise(file, budget_s=1000, out=tmp_path / "runs")
+    assert found.reasons[0].startswith("to 20 %, after 1 seed")

@@ -142,17 +142,6 @@ class Engine:
         """Solve every instant anew from now on, for checks."""
         self.sharing.patience = self.sharing.patience_per_link = 0
 
-    def _parts(self) -> list[tuple[object, list[str]]]:
-        """Return the objects of a state, and the names of their attributes in it."""
-        shown = ["now_s", "alone", "shared", "changed_flows", "changed_links"]
-        parts: list[tuple[object, list[str]]] = [
-            (self, ["epoch_s", "_varying", "_heap", "_sequence"]),
-            (self.sharing, [*shown, "_changed_capacity", "_dirty"]),
-        ]
-        if self.sharing.meter is not None:
-            parts.append((self.sharing.meter, ["_pieces", "_alone"]))
-        return parts
-
     def _join_at(self, at_s: float, flow: Flow) -> None:
         flow.since_s = at_s
         self._push(at_s, FLOW_JOINS, flow)

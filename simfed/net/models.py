@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf, sqrt
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.plain import Plain
@@ -19,31 +19,6 @@ from simfed.net.topology import Path
 _MATHIS = sqrt(1.5)
 """Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment
 acknowledged."""
-
-
-class Model(Protocol):
-    """The contract of a network model with the driver."""
-
-    name: str
-
-    def flow(
-        self,
-        id: int,
-        size_bytes: float,
-        path: Path,
-        capacity: Callable[[int], float],
-        weight: float,
-        cap_bytes_per_s: float,
-    ) -> Flow:
-        """Return the flow that carries `size_bytes` of payload.
-
-        `capacity(link)` is the present one.
-        """
-        ...
-
-    def payload_bytes(self, wire_bytes: float) -> float:
-        """Return the payload inside so many bytes of a flow."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -66,7 +41,10 @@ class Fluid:
         weight: float,
         cap_bytes_per_s: float,
     ) -> Flow:
-        """Return all bytes at once, after the latency."""
+        """Return a flow of all bytes at once, after the latency.
+
+        `capacity(link)` is the present one.
+        """
         return Flow(id, size_bytes, path.links, path.latency_s, weight, cap_bytes_per_s)
 
     def payload_bytes(self, wire_bytes: float) -> float:
@@ -185,6 +163,8 @@ class Tcp:
         return wire_bytes / self.expansion
 
 
+Model: TypeAlias = Fluid | Tcp
+"""What makes a flow of a payload, and tells the payload inside some of its bytes."""
 ModelSpec: TypeAlias = str | Mapping[str, Plain] | Model
 """A model's name, `{"kind": name, option: value}`, or a model."""
 

@@ -10,13 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
-from simfed.fleet.contract import Task
 from simfed.fleet.selection import Selector
 from simfed.ground.arrays import Ints
 from simfed.ground.seeding import Streams
-from simfed.policy import Policy, Pull
+from simfed.policy import Policy
 from simfed.scenario import Scenario
 from simfed.scenario.policy import Reward
 from simfed.sim.aggregator import Aggregator
@@ -48,16 +46,16 @@ class Population:
                 selections other than uniform.
         """
         groups = scenario.clients
-        self._fleet = Fleet(scenario, streams)
+        self.fleet = Fleet(scenario, streams)
         selection = scenario.participation.selection.made
-        self._selecting = Selector(selection, len(self._fleet), samples_of)
+        self.selecting = Selector(selection, len(self.fleet), samples_of)
         self._reward = tuple(scenario.policy_of_group(group).reward for group in groups)
         self._make_policy = make_policy
         self._presence = presence
         self._policies: dict[int, Policy] = {}
 
     def __len__(self) -> int:
-        return len(self._fleet)
+        return len(self.fleet)
 
     def choose(
         self,
@@ -78,7 +76,7 @@ class Population:
         mode, busy = aggregator.mode, aggregator.busy
         if mode.concurrency is None:
             free = self._free(busy, at_s, members)
-            return self._selecting.cohort(streams, round, mode.cohort, free, keys)
+            return self.selecting.cohort(streams, round, mode.cohort, free, keys)
         chosen: list[int] = []
         while len(busy) < mode.concurrency:
             rng = streams("start", aggregator.starts + len(chosen), *keys[1:])
@@ -93,14 +91,10 @@ class Population:
         self, aggregator: Aggregator, at_s: float, members: Ints | None = None
     ) -> bool:
         """Return whether nobody may be chosen though somebody is there and idle now."""
-        if not self._selecting.varies:
+        if not self.selecting.varies:
             return False
         free = self._free(aggregator.busy, at_s, members)
         return free is None or len(free) > 0
-
-    def tell(self, client: int, duration_s: float | None, loss: float | None) -> None:
-        """Note what a participation told the server; see `Selector.tell`."""
-        self._selecting.tell(client, duration_s, loss)
 
     def _free(self, busy: set[int], at_s: float, members: Ints | None) -> Ints | None:
         """Ids of the members (None: of all) that are there and idle.
@@ -142,13 +136,9 @@ class Population:
         left = range(len(self)) if free is None else free.tolist()
         return int(rng.choice(left)) if left else None
 
-    def compression(self, task: Task, pull: Pull) -> Choice:
-        """Return the choice by which the fields of a client's plan travel."""
-        return self._fleet.compression(task, pull)
-
     def reward_rule(self, client: int) -> Reward:
         """Return how this client's policy is paid."""
-        return self._reward[int(self._fleet.group[client])]
+        return self._reward[int(self.fleet.group[client])]
 
     def policy(self, client: int) -> Policy:
         """Return the policy of this client, made when it is first asked for."""

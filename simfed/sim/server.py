@@ -289,7 +289,7 @@ class Simulation:
                     _list_policy_rows(round, task.client, policy)
                 )
             pull = choose_pull(task, policy, forced, self._streams)
-            asked.append((task, pull, people.compression(task, pull)))
+            asked.append((task, pull, people.fleet.compression(task, pull)))
         flights = []
         execute = self._workload.execute
         if edge is not None:
@@ -443,7 +443,9 @@ class Simulation:
             into.clients.extend(rows.list_client_rows(outcome, columns, self._account))
             for (flight, own), verdict in zip(settled, verdicts, strict=True):
                 whole_s = None if flight.lost else flight.elapsed_s
-                self._population.tell(flight.client, whole_s, verdict.local_loss)
+                self._population.selecting.tell(
+                    flight.client, whole_s, verdict.local_loss
+                )
                 end = rows.find_end(flight, own)
                 powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
                 energy_j = self._world.energy_j(flight.client, powered_s)

@@ -15,7 +15,7 @@ from simfed.experiment.assembly import Parts, load_parts
 from simfed.experiment.checks import Checks
 from simfed.experiment.running import collect_facts_at_start, make_self_contained
 from simfed.ground.errors import InputError, InputErrors
-from simfed.record.manifest import NOT_ALWAYS, list_oddities
+from simfed.record.manifest import NOT_ALWAYS
 from simfed.record.read import Run, open_run
 from simfed.scenario.load import import_plugins
 from simfed.verify.again import compare_versions, replay
@@ -34,7 +34,6 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
     run = open_run(path)
     mode = run.manifest.get("mode")
     broken = find_broken(run, clock=mode == "flower")
-    broken = broken or [f"manifest.json: {odd}" for odd in list_oddities(run.manifest)]
     if not broken and mode != "flower":  # what an app did follows from no scenario
         broken = _follow(run, path, allow_plugins=allow_plugins)
     return broken + (compare_versions(run) if broken else [])

@@ -357,9 +357,7 @@ MANIFEST = [
     of_manifest("mode time-only", mode="time-only"),
     of_manifest("another seed", seed=99),
     of_manifest("no classes", classes=None),
-    of_manifest("an unknown key", trust=1.0),
     of_manifest("models that are no mapping", models=[1]),
-    of_manifest("no seconds", wall_s=None),
     model_more, other_data, file_left_out,
 ]  # fmt: skip
 

@@ -9,7 +9,6 @@ from math import inf
 from pathlib import Path
 
 import networkx
-import numpy as np
 import pytest
 import worlds
 import yaml
@@ -214,14 +213,6 @@ def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     )
 
 
-def test_offsets_are_the_streams_of_their_clients(tmp_path):
-    (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
-    topology = build_topology(
-        "{up: {file: a.txt, format: pensieve, end: loop}}", folder=tmp_path
-    )
-    assert topology.traces[2].offset_s == Streams(0)("trace-offset", 1).random() * 3.0
-
-
 @pytest.mark.parametrize(
     ("end", "extra", "offset"),
     [("hold", "", 0.0), ("error", "", 0.0), ("loop", ", offset: 2 s", 2.0)],
@@ -271,18 +262,6 @@ def test_traces_that_are_too_much_together_are_refused(monkeypatch):
         build_topology(link)
 
 
-def test_generated_traces_differ_by_link_and_repeat_by_seed():
-    link = """{up: {generate: {kind: markov-on-off, high: 8 Mbps, low: 0,
-                    mean_high: 3 s, mean_low: 1 s}, end: loop},
-      down: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: 0.5,
-                        step: 1 s, length: 60 s}, end: loop}}"""
-    one, two = build_topology(link), build_topology(link)
-    assert one.traces == two.traces
-    assert one.traces[0].trace != one.traces[2].trace
-    assert len(one.traces[1].trace.rates_bytes_per_s) == 60
-    assert set(one.traces[0].trace.rates_bytes_per_s) == {0.0, 1e6}
-
-
 def test_adding_clients_changes_nobodys_trace():
     spec = {
         "generate": {
@@ -316,14 +295,6 @@ def test_shared_links_can_vary_too(tmp_path):
     assert len(traces) == 3
     assert all(isinstance(trace, LinkTrace) for trace in traces)
     assert len({tuple(trace.trace.rates_bytes_per_s) for trace in traces}) == 3
-
-
-def test_ten_thousand_clients_of_two_kinds_are_built_from_two_specs():
-    which = np.arange(10_000) % 2
-    links = [LinkSpec(up="8 bps"), LinkSpec(up="16 bps", latency="500 ms")]
-    star = build(NetworkSpec(), links, Streams(0), link_of_client=which)
-    assert star.path(9_999, "up").latency_s == 0.5
-    assert star.capacities_bytes_per_s[:4:2].tolist() == [1.0, 2.0]
 
 
 def test_the_examples_of_the_documentation_are_valid():

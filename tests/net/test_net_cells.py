@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 import pytest
 import simpy
@@ -51,21 +49,6 @@ def star(rates, *, cells, **more) -> Star:
 )
 def test_phy_rates_are_those_of_the_standards(wifi, mcs, mbps):
     assert wifi.phy_rate(mcs) / MBPS == pytest.approx(mbps, abs=0.06)
-
-
-def test_overheads_take_more_of_a_fast_radio():
-    wifi = Wifi("ac", 80)
-    slow, fast = (
-        float(wifi.alone(wifi.phy_rate(mcs)) / wifi.phy_rate(mcs)) for mcs in (0, 9)
-    )
-    assert 0.5 < fast < slow < 0.9
-    single = Wifi("n", 20, aggregation=False)
-    assert single.alone(65 * MBPS) < 0.55 * Wifi("n", 20).alone(65 * MBPS)
-    assert single.alone(0.0) == 0
-    one_frame = Wifi("n", 20, max_mpdus=1).alone(65 * MBPS)
-    # of at least one
-    assert Wifi("n", 20, max_ampdu_bytes=1).alone(65 * MBPS) == one_frame
-    assert one_frame < Wifi("n", 20, max_ampdu_bytes=16_000).alone(65 * MBPS)
 
 
 def test_weights_are_one_on_average_and_equal_without_aggregation():
@@ -278,22 +261,3 @@ def test_a_case_of_a_cell_is_replayed():
         ],
     }
     assert net.replay(cellular) - 1 == pytest.approx([2.009, 2.009, 0.509, 0.509])
-
-
-def test_a_model_of_ones_own_need_not_know_of_cells():
-    class Plain:
-        name = "plain"
-
-        def flow(self, id, size_bytes, path, capacity, weight, cap_bytes_per_s):
-            from simfed.net.flows import Flow
-
-            return Flow(id, size_bytes, path.links, 0.0, weight, inf)
-
-        def payload_bytes(self, wire_bytes):
-            return wire_bytes
-
-    home = star([4.0, 1.0], cells=[cell()])
-    assert (
-        play(home, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)], Plain())[0].duration_s
-        == 5.0
-    )

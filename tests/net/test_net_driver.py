@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 
 import numpy as np
 import pytest
 import simpy
 
 from simfed import RunFailed
-from simfed.net import FlowStart, LinkTrace, LinkUse, Network, Star, Tcp, Trace, play
+from simfed.net import FlowStart, LinkTrace, LinkUse, Network, Star, Trace, play
 from simfed.net.driver import Pace
 from simfed.net.topology import Cell
 
@@ -62,13 +61,6 @@ def test_late_short_transfers_that_share_keep_their_digits():
     a, b = network.send(0, 500.0), network.send(1, 500.0)
     assert env.run(a) == pytest.approx(1e-3, rel=1e-12)
     assert b.value == pytest.approx(1e-3, rel=1e-12)
-
-
-def test_unlimited_links_take_their_latency_only():
-    env, network = world(Star(2, latency_s=0.5, server_latency_s=0.25))
-    transfer = network.send(0, 1e9)
-    assert env.run(transfer) == 0.75
-    assert (transfer.bottleneck, transfer.limited_s) == (None, {})
 
 
 def test_the_bottleneck_until_now_is_known_before_the_end():
@@ -268,15 +260,6 @@ def test_tcps_segment_time_is_that_of_the_capacity_it_meets():
     assert took == pytest.approx(0.15 + (2 * 54 + 1502) / 1e5)
 
 
-def test_a_persistent_tcp_connection_spares_the_handshake():
-    star = Star(1, up_bytes_per_s=1e6, latency_s=0.05)
-    took = []
-    for handshake in (True, False):
-        env, network = world(star, model=Tcp(handshake=handshake))
-        took.append(env.run(network.send(0, 1e4)))
-    assert took[0] - took[1] == pytest.approx(0.1 + 2 * 54 / 1e6)
-
-
 def test_cancelled_tcp_transfers_report_payload_without_headers():
     env, network = world(Star(1, up_bytes_per_s=1502.0), model="tcp")
     transfer = network.send(0, 144800.0)
@@ -329,18 +312,6 @@ def test_transfers_that_follow_others_and_a_late_beginning():
     assert late == [4.0, 2.0, 2.0]  # from the hundredth second on 4 bytes/s
 
 
-def test_one_timer_for_the_whole_network():
-    """Waking once per event of the network, not once per transfer and change."""
-    env, network = world(Star(300, receive_bytes_per_s=300.0))
-    for client in range(300):
-        network.send(client, float(client + 1))
-    events = 0
-    while env.peek() < inf:
-        env.step()
-        events += 1
-    assert events <= 302 + 300  # wake-ups, and the ends of the transfers
-
-
 def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
     """Many random compressions, sizes, rates, latencies and chunks, over the slower of
     two links: the first chunk is there when it starts.
@@ -368,13 +339,6 @@ def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
         rest_s = (chunks - 1) / chunks * max(whole_s, sent_s) + sent_s / chunks
         assert took_s == pytest.approx(latency_s + rest_s, rel=1e-9)
     assert 100 < longer < 400
-
-
-def test_a_paced_upload_over_an_unlimited_path_ends_with_its_compression():
-    env = simpy.Environment()
-    network = Network(env, Star(1))
-    assert env.run(network.send(0, 100.0, pace=Pace(4, 3.0))) == 3.0
-    assert env.run(network.send(0, 100.0, pace=Pace(4, 0.0))) == 0.0
 
 
 def test_a_paced_upload_never_ends_before_its_compression():

@@ -70,13 +70,6 @@ def test_a_flow_of_nothing_takes_its_latency():
     assert ends(engine, flow) == [0.25]
 
 
-def test_a_path_without_limits_takes_its_latency():
-    flow = Flow(0, 1e9, (), latency_s=0.25)
-    engine = Engine([])
-    engine.start(flow)
-    assert ends(engine, flow) == [0.25]
-
-
 def test_capacity_zero_pauses_and_a_later_capacity_goes_on():
     for links in ((0,), (0, 1)):
         flow, other = Flow(0, 8.0, links), Flow(1, 8.0, (0,))
@@ -138,19 +131,6 @@ def test_a_link_that_never_limits_keeps_no_memory_of_the_flows_it_saw():
     )
 
 
-def test_use_records_say_when_how_much_and_of_how_many():
-    uses: list[Use] = []
-    engine = Engine([4.0], meter=Meter(uses.append))
-    engine.start(Flow(0, 8.0, (0,)))
-    engine.start(Flow(1, 2.0, (0,)), at_s=1.0)
-    engine.advance(inf)
-    assert [use[:6] for use in uses] == [
-        (0, 0.0, 1.0, 4.0, 4.0, 1),
-        (0, 1.0, 2.0, 4.0, 4.0, 2),
-        (0, 2.0, 2.5, 2.0, 4.0, 1),
-    ]
-
-
 def test_a_use_record_ends_where_the_capacity_changes():
     uses: list[Use] = []
     engine = Engine([4.0], meter=Meter(uses.append))
@@ -188,13 +168,6 @@ def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
     link.by_limit.clear()
     with pytest.raises(BrokenInvariant, match="above its capacity of 4"):
         engine.change_capacity(0, 4.0)
-
-
-def test_progressive_filling_on_the_textbook_example():
-    # three links in a row, one long flow and one short flow on each
-    allocation = max_min([1.0, 2.0, 3.0], [[0, 1, 2], [0], [1], [2]])
-    assert allocation.rates_bytes_per_s == [0.5, 0.5, 1.5, 2.5]
-    assert allocation.bottlenecks == [0, 0, 1, 2]
 
 
 def test_progressive_filling_with_weights_and_caps():

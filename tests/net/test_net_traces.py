@@ -121,13 +121,6 @@ def test_neighbouring_pieces_of_one_capacity_are_one():
     assert tuple(Trace.of([0, 1, 2, 3], [5, 5, 7, 7], 4, "loop").starts_s) == (0, 2)
 
 
-def test_a_constant_trace_costs_no_events():
-    engine = Engine([5.0], {0: LinkTrace(Trace.of([0, 1], [5, 5], 2, "loop"))})
-    engine.start(Flow(0, 1e9, (0,)))
-    engine.advance(0.0)
-    assert engine.next_at_s() == 2e8
-
-
 def test_a_million_turns_on_the_loop_is_where_it_should_be():
     trace = LinkTrace(Trace.of([0.0, 0.1], [10.0, 1.0], 0.3, "loop"))
     assert took(trace, 1.0, epoch_s=300_000.0 + 0.05) == pytest.approx(
@@ -142,19 +135,6 @@ def test_mahimahi_counts_packets_of_1500_bytes(tmp_path):
     assert trace.starts_s == pytest.approx((0.0, 0.1, 0.2, 0.3))
     assert trace.rates_bytes_per_s == pytest.approx((45000.0, 15000.0, 0.0, 60000.0))
     assert bytes_until(trace, 0.35) == pytest.approx(6 * 1500)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.integers(0, 5000), min_size=1, max_size=60).map(sorted),
-    st.floats(0.01, 1),
-)
-def test_mahimahi_keeps_every_packet(tmp_path_factory, times, bin_s):
-    times[-1] = max(times[-1], 1)
-    path = tmp_path_factory.mktemp("mahimahi") / "t"
-    path.write_text("\n".join(map(str, times)))
-    trace = read_mahimahi(path, bin_s=bin_s)
-    assert bytes_until(trace, trace.duration_s) == pytest.approx(1500 * len(times))
 
 
 def test_pensieves_rate_holds_until_the_time_of_its_line(tmp_path):

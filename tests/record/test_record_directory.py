@@ -1,6 +1,5 @@
 """Run directories: whole or not there, never over another, readable, resumable."""
 
-import json
 import os
 import shutil
 
@@ -119,11 +118,6 @@ def test_foreign_files_are_never_touched_even_when_asked_to_overwrite(tmp_path):
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_an_empty_folder_is_fine(tmp_path):
-    (tmp_path / "run").mkdir()
-    create(tmp_path / "run")
-
-
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
@@ -175,23 +169,6 @@ def test_a_truncated_table_is_refused_in_one_sentence(tmp_path, content):
     with pytest.raises(InputError, match=r"spans\.parquet: cannot be read") as caught:
         _ = open_run(tmp_path / "run").spans
     assert "\n" not in str(caught.value)
-
-
-def test_a_table_of_something_else_is_refused(tmp_path):
-    finished(tmp_path / "run")
-    (tmp_path / "run" / "rounds.parquet").write_bytes(
-        (tmp_path / "run" / "policies.parquet").read_bytes()
-    )
-    with pytest.raises(InputError, match="the column 'started_at_s' is missing"):
-        _ = open_run(tmp_path / "run").rounds
-
-
-def test_no_such_folder_and_no_such_table(tmp_path):
-    with pytest.raises(InputError, match="no such folder"):
-        open_run(tmp_path / "nowhere")
-    finished(tmp_path / "run")
-    with pytest.raises(InputError, match="did you mean 'rounds'"):
-        open_run(tmp_path / "run").table("round")
 
 
 def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
@@ -261,20 +238,6 @@ def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):
     ) as caught:
         RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
     assert "--overwrite begins the run again" in caught.value.hint
-
-
-def test_a_full_disk_in_mid_run_is_a_sentence(tmp_path, monkeypatch):
-    import pyarrow.parquet as pq
-
-    def full_disk(*args, **kwargs):
-        raise OSError(28, "No space left on device")
-
-    directory = create(tmp_path / "run")
-    recorder = directory.recorder(rows_in_memory=1)
-    record_some(recorder)
-    monkeypatch.setattr(pq, "write_table", full_disk)
-    with pytest.raises(RunFailed, match="No space left on device"):
-        recorder.settle()
 
 
 def test_without_a_checkpoint_a_run_begins_again(tmp_path):
@@ -699,17 +662,3 @@ def test_why_a_run_stopped_and_how_to_go_on_is_said_once_where_it_can(tmp_path):
         "run": "stopped after round 3; --resume goes on with it",
         "app": "the app raised",
     }
-
-
-def test_a_manifest_without_a_fingerprint_is_one_sentence(tmp_path):
-    finished(tmp_path / "run")
-    path = tmp_path / "run" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    del manifest["fingerprint"]
-    path.write_text(json.dumps(manifest))
-    with pytest.raises(
-        InputError,
-        match=r"manifest\.json: got None, expected the "
-        r"fingerprint of a finished run",
-    ):
-        open_run(tmp_path / "run")

@@ -87,30 +87,6 @@ def test_damage_before_a_state_is_found(tmp_path, damage, said):
 
 
 @pytest.mark.parametrize(
-    ("label", "answer"),
-    [
-        *[
-            ("up 3/1", size)
-            for size in (None, 5, [-1.0, 3], [float("inf"), 3], ["many", 3])
-        ],
-        *[("up 3/1", [size, 3]) for size in (float("nan"), 10**400)],
-        ("down 3/1", [5.0, [1]]),
-        ("merge x", MERGED),
-        *[
-            ("merge 1", outcome)
-            for outcome in (None, "no", MERGED[:-1], ["1", *MERGED[1:]])
-        ],
-        ("merge 1", [*MERGED[:6], {"1/0": ["x", "y"]}, *MERGED[7:]]),
-        ("under way", [["a", {}, None, 5]]),
-    ],
-)
-def test_an_answer_that_learning_never_gives_is_damage(tmp_path, label, answer):
-    end = written(tmp_path, [("a", label, answer)]).flush().bytes
-    with pytest.raises(InputError, match="damaged at byte 0"):
-        Journal(tmp_path / NAME, end)
-
-
-@pytest.mark.parametrize(
     "line", [b"[" * 100_000, b"[[], 1, 2]\n", b'["\xff", "a", 1]\n']
 )
 def test_a_line_that_is_none_is_damage(tmp_path, line):

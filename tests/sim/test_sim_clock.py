@@ -164,23 +164,6 @@ def test_only_the_cohort_is_in_flight_and_ids_are_in_order():
     assert world.column("rounds", "participants") == [3] * 6
 
 
-def test_a_round_is_the_same_whether_or_not_anybody_looks():
-    plain = sim.scenario(rounds=5)
-    star = Star(4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3)
-    seen = []
-    plain_run = sim.build(plain, star=star).run()
-    watched = sim.build(plain, star=star)
-    watched.run(
-        progress=lambda *facts: seen.append(facts),
-        save=lambda checkpoint: None,
-        save_every=2,
-    )
-    assert watched.rows("spans") == plain_run.rows("spans")
-    assert [facts[0] for facts in seen] == [1, 2, 3, 4, 5]
-    assert [facts[1] for facts in seen] == plain_run.column("rounds", "finished_at_s")
-    assert {facts[2] for facts in seen} == {None}
-
-
 def test_wall_time_is_split_without_a_gap():
     world = sim.build(sim.scenario(rounds=3)).run()
     wall = world.simulation.wall_s()

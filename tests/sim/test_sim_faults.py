@@ -10,7 +10,6 @@ import worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
-import simfed
 from simfed import RunFailed
 from simfed.fleet.faults import Fate, Faults, Messages, Rhythm
 from simfed.ground.distributions import Discrete
@@ -265,17 +264,6 @@ def test_a_restart_that_is_due_during_a_merge_comes_after_it():
 
 # ---- whole runs ----------------------------------------------------------------------
 
-ALL = {
-    "stalls": {
-        "between": "3 s",
-        "lasts": {"uniform": {"low": "0.1 s", "high": "1 s"}},
-        "links": "all",
-    },
-    "freezes": {"between": "2 s", "lasts": "0.3 s"},
-    "messages": {"lost": 0.15, "doubled": 0.1, "timeout": "0.2 s", "tries": 2},
-    "restarts": {"between": "4 s", "lasts": "0.5 s"},
-}
-
 
 def scenario(faults, mode="synchronous", rounds=12, **changes):
     """Six clients whose 6 kB take a second or two."""
@@ -294,15 +282,6 @@ def scenario(faults, mode="synchronous", rounds=12, **changes):
         "faults": faults,
     }
     return worlds.world("tiny", keys, **changes)
-
-
-def test_every_fault_strikes_and_verify_has_nothing_against_it(tmp_path):
-    run = worlds.play(scenario(ALL, "buffered"), tmp_path / "run", time_only=True)
-    names = set(run.spans["name"])
-    assert {"lost", "doubled", "restart"} <= names
-    assert {"frozen", "timeout"} <= set(run.spans["kind"])
-    assert (run.links["capacity_bytes_per_s"] == 0).any()
-    assert verify(run.path) == []
 
 
 @pytest.mark.parametrize(
@@ -343,61 +322,11 @@ def test_faults_that_never_strike_change_nothing(mode):
     assert with_them.fingerprint == without.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("table", "change"),
-    [
-        ("spans", lambda s: s["name"].replace("lost", "upload")),
-        ("spans", lambda s: s["kind"].replace("frozen", "training")),
-        ("links", lambda s: s["capacity_bytes_per_s"].replace(0.0, 99.0)),
-        ("rounds", lambda s: s["critical_phase"].replace("restart", "deadline")),
-    ],
-)
-def test_verify_plays_every_fault_again(tmp_path, table, change):
-    from simfed.experiment.assembly import Parts
-    from simfed.verify.again import replay
-
-    path = tmp_path / "run"
-    simfed.run(scenario(ALL), path, time_only=True, progress=False)
-    run = simfed.load_run(path)
-    parts = Parts(scenario(ALL), path / "scenario.yaml")
-    assert replay(run, parts) == []
-    frame = getattr(run, table).copy()
-    changed = change(frame)
-    wrong = int((changed != frame[changed.name]).sum())
-    frame[changed.name] = changed
-
-    class Tampered:
-        manifest = run.manifest
-
-        def table(self, name):
-            import pyarrow as pa
-
-            schema = run.table(name).schema
-            return (
-                pa.Table.from_pandas(frame, schema)
-                if name == table
-                else run.table(name)
-            )
-
-    (told,) = replay(Tampered(), parts)
-    assert told.startswith(f"{table}.parquet: {changed.name} of {wrong} rows is not")
-
-
 def test_a_run_in_which_no_message_arrives_ends(tmp_path):
     faults = {"messages": {"lost": 1.0, "timeout": "0.1 s", "tries": 2}}
     run = worlds.play(scenario(faults, rounds=3), time_only=True)
     assert set(run.participations["outcome"]) == {"failed"}
     assert (run.participations["downlink_bytes"] > 0).all()
-
-
-def test_learning_without_a_clock_refuses_faults():
-    from simfed.learn.plain import _require_no_clock
-
-    with pytest.raises(
-        simfed.ground.errors.InputError,
-        match="faults: without a clock nothing can go wrong",
-    ):
-        _require_no_clock(scenario(ALL))
 
 
 def test_personal_models_are_evaluated_once_there_are_some():

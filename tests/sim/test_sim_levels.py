@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import worlds
 
-from simfed import InputError, RunFailed
+from simfed import RunFailed
 from simfed.experiment.assembly import Parts
-from simfed.ground.seeding import Streams
 from simfed.learn.kit import Kit
-from simfed.learn.plain import plain_rounds
 from simfed.policy import Choice
 
 D = {"small": 15_738, "wide": 61_706}
@@ -20,7 +18,6 @@ LEVELS = {
     "index_code": "fixed",
 }
 ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
-BALANCE = {"kind": "balance", "share": 0.3, "least": "0.5%", "most": "20%"}
 LINK = {
     "link": {"up": "5 Mbps", "down": "50 Mbps", "latency": "2 ms"},
     "device": "x86-2core-vm",
@@ -69,28 +66,6 @@ def test_compression_takes_as_long_as_the_profile_says_for_this_k():
     ks = run.participations.groupby("prototype")["k"]
     assert (ks.min() >= [0.005 * D["small"] - 1, 0.005 * D["wide"] - 1]).all()
     assert (ks.nunique() > 3).all()
-
-
-def test_learning_without_a_clock_refuses_who_watches_time():
-    watches = world(policy=BALANCE, compression={"index_code": "fixed"})
-    with pytest.raises(
-        InputError,
-        match=r"policy.kind: got 'balance', expected .* no "
-        r"time .*",
-    ):
-        next(plain_rounds(watches, None, Streams(0)))
-
-
-def test_a_uniform_level_is_the_same_as_that_k():
-    def run(strategy, k):
-        compression = {"strategies": ["top-k"], "k": k}
-        policy = {"kind": "uniform", "strategy": strategy}
-        return worlds.play(world(rounds=2, compression=compression, policy=policy))
-
-    one, other = run("top-k@300", 1000), run("top-k", 300)
-    same = [c for c in one.participations if c != "arm"]
-    assert one.participations[same].equals(other.participations[same])
-    assert one.prototypes.equals(other.prototypes)
 
 
 @pytest.mark.parametrize(

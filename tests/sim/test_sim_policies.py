@@ -8,7 +8,6 @@ import sim_worlds as sim
 
 from simfed import RunFailed
 from simfed.fleet.contract import Evaluation, Outcome
-from simfed.ground.seeding import Streams
 from simfed.net import Star
 from simfed.policy import Ascend
 
@@ -353,10 +352,3 @@ def test_the_learning_side_is_asked_in_client_order_whatever_the_clock_does():
         *(("execute", 2, c) for c in range(4)),
         ("merge", 2, [0, 1, 2, 3]),
     ]
-
-
-def test_the_streams_of_a_run_are_its_seeds():
-    a, b, c = (build(ascend(), {}, seed=s).run() for s in (0, 0, 1))
-    assert a.rows("participations") == b.rows("participations")
-    assert a.column("participations", "arm") != c.column("participations", "arm")
-    assert Streams(0).integer("policy", 0, 1) != Streams(1).integer("policy", 0, 1)

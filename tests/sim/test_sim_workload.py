@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import sim_worlds as sim
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simfed import InputError
 from simfed.fleet.contract import Task
@@ -125,15 +123,6 @@ def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp
         other.execute(other.task(1, 0), Choice("random-k", k))
 
 
-@given(clients=st.integers(1, 300), data=st.data())
-def test_a_cohort_is_a_sorted_set_of_clients_of_the_asked_size(clients, data):
-    size = data.draw(st.integers(1, clients))
-    ids = cohort(Streams(0), 1, clients, size)
-    assert len(ids) == size
-    assert np.array_equal(ids, np.unique(ids))
-    assert 0 <= ids[0] <= ids[-1] < clients
-
-
 def test_everybody_is_drawn_equally_often():
     rounds, clients, size = 4000, 20, 5
     counts = np.zeros(clients)
@@ -169,8 +158,8 @@ def test_only_clients_that_took_part_have_objects():
         who = Who(client, "small", Size("lenet5-half", entries, 0, 0, 100_000), 1)
         return Task(1, client, who, plan, 0, 0.0)
 
-    assert people.compression(task(99_999, sim.D), pull) == Choice("top-k", 1998)
-    assert people.compression(task(0, 10), pull) == Choice("top-k", 10)
+    assert people.fleet.compression(task(99_999, sim.D), pull) == Choice("top-k", 1998)
+    assert people.fleet.compression(task(0, 10), pull) == Choice("top-k", 10)
 
 
 def test_groups_may_have_their_own_k_and_policy():
